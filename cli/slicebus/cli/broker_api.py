@@ -1,5 +1,6 @@
 """A client of RabbitMQ's management API, for what a command does there as an administrator."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from shlex import quote as shell_quote
@@ -9,6 +10,8 @@ from urllib.parse import quote, unquote, urlsplit
 import aiohttp
 import orjson
 
+from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.retries import repeated
 from slicebus.cli.broker_formats import exchanges, limits_of
 from slicebus.proto.errors import (
     ConfigurationError,
@@ -21,6 +24,8 @@ from slicebus.proto.errors import (
 from slicebus.proto.rights import Definitions, Rights
 
 _TIMEOUT = aiohttp.ClientTimeout(total=30.0)
+_WHILE_THEY_END = Backoff(first_s=0.1, most_s=2.0)
+_ENDED_WITHIN_S = 30.0
 _NO_ADDRESS = "SLICEBUS_BROKER_API: use https://USER:PASSWORD@HOST:15671"
 _WITHOUT_RIGHTS = (b"Access refused", b"not authorised to access virtual host")
 _STATUS: Mapping[int, type[SlicebusError]] = {
@@ -49,15 +54,16 @@ class BrokerApi:
         try:
             parts = urlsplit(url)
             port = f":{parts.port}" if parts.port else ""
+            user = unquote(parts.username or "")
+            login = aiohttp.encode_basic_auth(user, unquote(parts.password or ""))
         except ValueError:  # Its text has a part of the address, which may be of the password.
             raise ConfigurationError(_NO_ADDRESS) from None
         if parts.scheme not in ("http", "https") or not parts.hostname or not parts.username:
             raise ConfigurationError(_NO_ADDRESS)
-        user = aiohttp.BasicAuth(unquote(parts.username), unquote(parts.password or ""), encoding="utf-8")
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         address = f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}/api/"
-        async with aiohttp.ClientSession(auth=user, timeout=_TIMEOUT) as session:
-            yield cls(session, address, vhost, user.login)
+        async with aiohttp.ClientSession(headers={"Authorization": login}, timeout=_TIMEOUT) as session:
+            yield cls(session, address, vhost, user)
 
     async def definitions(self) -> dict[str, Any]:
         """The users, rights, bounds and queues that the broker has, of every vhost."""
@@ -100,10 +106,19 @@ class BrokerApi:
         await self._call("PUT", f"vhost-limits/{self._vhost}/max-queues", {"value": given.max_queues})
 
     async def remove_user(self, user: str) -> None:
-        """Remove a user, and close its connections: those that are open would stay."""
+        """Remove a user, and close its connections.
+
+        The broker begins to close them itself when the user is gone, and answers 500 when one ends before it could
+        close it for us. So it is asked again until none is left.
+        """
         with suppress(NotFoundError):
             await self._call("DELETE", f"users/{_part(user)}")
-        await self._call("DELETE", f"connections/username/{_part(user)}")
+        await repeated(
+            lambda: self._call("DELETE", f"connections/username/{_part(user)}"),
+            on=UnavailableError,
+            wait=_WHILE_THEY_END,
+            ends_at_s=asyncio.get_running_loop().time() + _ENDED_WITHIN_S,
+        )
 
     async def queues(self) -> list[str]:
         """The names of the queues."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from typer.testing import CliRunner
 
 from slicebus.cli.addresses import address_for, manager_of
@@ -230,11 +232,32 @@ def test_an_agents_address_is_the_managers_with_its_own_user(broker: str, like: 
         address_for("e", "p", broker="host:5671", like=like)
 
 
-@pytest.mark.parametrize("url", ["https://ADMIN:PASSWORD@broker:https://x", "amqps://a:b@broker", "https://broker", ""])
+@pytest.mark.parametrize(
+    "url",
+    ["https://ADMIN:PASSWORD@broker:https://x", "amqps://a:b@broker", "https://broker", "https://a%3Ab:c@broker", ""],
+)
 async def test_an_address_of_the_management_that_cannot_work_is_refused_without_a_secret(url: str) -> None:
     with pytest.raises(ConfigurationError, match=r"^SLICEBUS_BROKER_API: use https://USER:PASSWORD@HOST:15671$"):
         async with BrokerApi.connect(url, "slicebus"):
             pass
+
+
+async def test_the_connections_of_a_removed_user_are_closed_until_the_broker_says_so() -> None:
+    answers = iter([500, 503, 204])
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(f"{request.method} {request.path}")
+        return web.Response(status=next(answers) if "connections" in request.path else 404)
+
+    broker = web.Application()
+    broker.router.add_route("*", "/{path:.*}", answer)
+    async with (
+        TestServer(broker, host="127.0.0.1") as server,
+        BrokerApi.connect(f"http://boss:x@127.0.0.1:{server.port}", "slicebus") as api,
+    ):
+        await api.remove_user("blue")
+    assert asked == ["DELETE /api/users/blue", *["DELETE /api/connections/username/blue"] * 3]
 
 
 async def test_before_the_managers_chart_is_installed_there_is_no_cluster() -> None:
