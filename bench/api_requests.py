@@ -40,7 +40,6 @@ from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS
 from slicebus.kube.transport import HttpTransport, Request
 from slicebus.proto.messages import ClusterName
-from slicebus.runtime.logs import configure_logging
 from support.controlplane import ControlPlane
 from support.requests import api_requests
 from support.scenario import Scenario, set_quota
@@ -281,6 +280,8 @@ def details(asked: dict[str, Asked]) -> list[str]:
 
 
 async def measure(given: argparse.Namespace) -> list[Figure]:
+    if not (tools() / "kube-apiserver").exists():
+        sys.exit("there is no API server: `make servers` builds it")
     async with measured() as (world, meter):
         rounds = [await one_round(world, meter, number) for number in range(given.rounds)]
     if given.details:
@@ -292,12 +293,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--details", action="store_true", help="also show each request of the last round")
-    figures.add_argument(parser)
-    given = parser.parse_args()
-    if not (tools() / "kube-apiserver").exists():
-        sys.exit("there is no API server: `make servers` builds it")
-    configure_logging(level="ERROR")
-    return figures.report(asyncio.run(measure(given)), json=given.json)
+    return figures.run(parser, measure)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,6 @@ from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import ADMISSIONCHECKS, CLUSTERQUEUES, SECRETS, Resource
 from slicebus.manager.settings import Admission
-from slicebus.runtime.logs import configure_logging
 from slicebus.slices import kueue, own_api
 from support.kueue import SYSTEM
 
@@ -187,10 +186,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=50, help="in a burst")
     parser.add_argument("--resizes", type=int, default=10, help="of each sort")
-    figures.add_argument(parser)
-    given = parser.parse_args()
-    configure_logging(level="ERROR")
-    return figures.report(asyncio.run(measure_all(given)), json=given.json)
+    return figures.run(parser, measure_all)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,6 @@ from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import ClusterName, JobRef, Lane, ScaleRequest
 from slicebus.proto.topology import UP, manager_queue, manager_topology
-from slicebus.runtime.logs import configure_logging
 
 EAST = ClusterName("east")
 QUEUE = manager_queue(Lane.CONTROL)
@@ -187,7 +186,12 @@ async def one_at_a_time(publish: Publish, effects: Effects, messages: Iterable[W
     return times
 
 
-async def measure(url: Callable[[str], str], given: argparse.Namespace) -> list[Figure]:
+async def measure(given: argparse.Namespace) -> list[Figure]:
+    with rabbitmq(EAST) as url:
+        return await measure_at(url, given)
+
+
+async def measure_at(url: Callable[[str], str], given: argparse.Namespace) -> list[Figure]:
     bus = await connect(url(MANAGER), name="bench")
     await bus.declare(manager_topology())
     await bus.aclose()
@@ -217,11 +221,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--bytes", type=int, default=1024, help="of a body")
     parser.add_argument("--in-flight", type=int, default=500, help="publishes that wait for their confirm at once")
-    figures.add_argument(parser)
-    given = parser.parse_args()
-    configure_logging(format="console", level="ERROR")
-    with rabbitmq(EAST) as url:
-        return figures.report(asyncio.run(measure(url, given)), json=given.json)
+    return figures.run(parser, measure)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,6 @@ from installation import MANAGER, WORKERS, Installation, installation
 from user import User, manifest_of
 from watched import Pods, Publications, admissions
 
-from slicebus.runtime.logs import configure_logging
 from support.fleet import Fleet
 
 _MODEL = "model-job"
@@ -237,10 +236,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=100, help="in the burst")
     parser.add_argument("--resizes", type=int, default=20, help="in a round")
     parser.add_argument("--pods", type=int, default=300, help="of the large job; up to 1,000")
-    figures.add_argument(parser)
-    given = parser.parse_args()
-    configure_logging(level="ERROR")
-    return figures.report(asyncio.run(measure(given)), json=given.json)
+    return figures.run(parser, measure)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,20 @@
 """What a benchmark has measured: figures beside their peer or limit, as a table and as JSON.
 
-A benchmark is a script that makes `Figure`s and hands them to `report`. Run alone it prints its own table;
+A benchmark is a script that makes `Figure`s for `run` or `report`. Run alone it prints its own table;
 `bench/all.py` runs all of them, and puts their figures together.
 """
 
 import argparse
+import asyncio
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
+
+from slicebus.runtime.logs import configure_logging
 
 HEADER = ("figure", "value", "beside", "ratio", "target", "")
 
@@ -92,6 +95,16 @@ def row(figure: Figure) -> tuple[str, ...]:
     ratio = f"{figure.ratio:.2f}" if figure.ratio is not None else ""
     met = {True: "met", False: "missed", None: ""}[figure.met]
     return (figure.name, f"{number(figure.value)} {figure.unit}", beside, ratio, figure.target, met)
+
+
+def run(
+    parser: argparse.ArgumentParser, measure: Callable[[argparse.Namespace], Coroutine[Any, Any, list[Figure]]]
+) -> int:
+    """Measure what the options say, and report it. The exit status."""
+    add_argument(parser)
+    given = parser.parse_args()
+    configure_logging(format="console", level="ERROR")
+    return report(asyncio.run(measure(given)), json=given.json)
 
 
 def add_argument(parser: argparse.ArgumentParser) -> None:

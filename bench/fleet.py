@@ -314,10 +314,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=20.0, help="of resizes; a tenth before is not counted")
     parser.add_argument("--idle", type=float, default=20.0, help="seconds without resizes")
     parser.add_argument("--idle-jobs", type=int, default=100, help="of the idle agent")
-    figures.add_argument(parser)
-    given = parser.parse_args()
-    configure_logging(format="console", level="ERROR")
-    return figures.report(asyncio.run(measure(given)), json=given.json)
+    return figures.run(parser, measure)
 
 
 if __name__ == "__main__":

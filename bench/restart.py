@@ -48,7 +48,6 @@ from slicebus.proto.epochs import epoch_at
 from slicebus.proto.errors import TransientError
 from slicebus.proto.messages import ClusterName, Lane
 from slicebus.proto.topology import UP, manager_queue
-from slicebus.runtime.logs import configure_logging
 from support.controlplane import ControlPlane
 from support.scenario import set_quota
 from support.servers import definitions, tools
@@ -248,7 +247,14 @@ async def drain(place: Place, url: Callable[[str], str], copies: Copies, given: 
     ]
 
 
-async def measure(url: Callable[[str], str], given: argparse.Namespace) -> list[Figure]:
+async def measure(given: argparse.Namespace) -> list[Figure]:
+    if not (tools() / "kube-apiserver").exists():
+        sys.exit("there is no API server: `make servers` builds it")
+    with rabbitmq(EAST, *CLUSTERS) as url:
+        return await measure_at(url, given)
+
+
+async def measure_at(url: Callable[[str], str], given: argparse.Namespace) -> list[Figure]:
     async with filled(url, given) as (plane, copies):
         places = {role: Place(role, cluster.kubeconfig, url(role)) for role, cluster in plane.clusters.items()}
         ours, agents = f"manager with {given.workloads:,} workloads", f"agent with {given.agent_jobs:,} jobs"
@@ -265,13 +271,7 @@ def main() -> int:
     parser.add_argument("--agent-jobs", type=int, default=5000, help="on the agent's cluster, each with a pod")
     parser.add_argument("--messages", type=int, default=100_000, help="that wait for the manager")
     parser.add_argument("--rounds", type=int, default=3)
-    figures.add_argument(parser)
-    given = parser.parse_args()
-    configure_logging(format="console", level="ERROR")
-    if not (tools() / "kube-apiserver").exists():
-        sys.exit("there is no API server: `make servers` builds it")
-    with rabbitmq(EAST, *CLUSTERS) as url:
-        return figures.report(asyncio.run(measure(url, given)), json=given.json)
+    return figures.run(parser, measure)
 
 
 if __name__ == "__main__":

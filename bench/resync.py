@@ -43,7 +43,6 @@ from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, Inventory, JobRef, Message
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
-from slicebus.runtime.logs import configure_logging
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.slices import kueue, own_api
 from slicebus.slices.fingerprints import spec_hash
@@ -233,7 +232,8 @@ async def timed(what: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-async def measure(jobs: int, rounds: int) -> list[Figure]:
+async def measure(given: argparse.Namespace) -> list[Figure]:
+    jobs, rounds = given.jobs, given.rounds
     async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as client:
         await client.create(NAMESPACES, objects.namespace(objects.NAMESPACE))
         for number in range(jobs):
@@ -276,10 +276,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=5)
-    figures.add_argument(parser)
-    given = parser.parse_args()
-    configure_logging(format="console", level="WARNING")
-    return figures.report(asyncio.run(measure(given.jobs, given.rounds)), json=given.json)
+    return figures.run(parser, measure)
 
 
 if __name__ == "__main__":

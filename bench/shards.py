@@ -30,7 +30,6 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CLUSTERQUEUES
 from slicebus.manager.state.shards import claim_of
 from slicebus.proto.messages import ClusterName
-from slicebus.runtime.logs import configure_logging
 
 COHORTS = {"all": 0, "team": 1}
 """With the shard of two that each belongs to."""
@@ -133,10 +132,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=40.0, help="of resizes; a tenth before is not counted")
     parser.add_argument("--rounds", type=int, default=3, help="of one manager and two shards in turn")
     parser.add_argument("--idle", type=float, default=20.0, help="seconds without resizes")
-    figures.add_argument(parser)
-    given = parser.parse_args()
-    configure_logging(format="console", level="ERROR")
-    return figures.report(asyncio.run(measure(given)), json=given.json)
+    return figures.run(parser, measure)
 
 
 if __name__ == "__main__":
