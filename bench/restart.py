@@ -77,13 +77,9 @@ async def list_all(role: str, client: KubeClient) -> None:
 
 async def _list(client: KubeClient, resource: Resource, labels: str | None) -> None:
     """A list whose objects are kept until its end, as a cache keeps them."""
-    items, token = [], ""
-    while True:
-        page = await client.list(resource, labels=labels, limit=_PAGE, continue_token=token or None)
+    items = []
+    async for page in client.pages(resource, labels=labels, limit=_PAGE):
         items += page.items
-        token = page.continue_token
-        if not token:
-            return
 
 
 async def starts(place: Place, rounds: int) -> list[tuple[float, float, float]]:

@@ -141,13 +141,9 @@ def pod_of(job: Manifest, version: int) -> Manifest:
 async def listed(client: KubeClient) -> list[Manifest]:
     """A plain list of the jobs, as a reflector makes it."""
     items: list[Manifest] = []
-    token: str | None = None
-    while True:
-        page = await client.list(JOBS, labels=SELECTORS[JOBS], limit=PAGE, continue_token=token)
+    async for page in client.pages(JOBS, labels=SELECTORS[JOBS], limit=PAGE):
         items += page.items
-        token = page.continue_token
-        if not token:
-            return items
+    return items
 
 
 def wire_bytes(message: WireMessage) -> int:

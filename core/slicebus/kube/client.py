@@ -165,6 +165,16 @@ class KubeClient:
             continue_token=metadata.get("continue", ""),
         )
 
+    async def pages(
+        self, resource: Resource, *, namespace: str | None = None, labels: str | None = None, limit: int
+    ) -> AsyncIterator[ListPage]:
+        """A collection in pages of so many items, as it was at the first. Raises ExpiredError where that is too old."""
+        token: str | None = None
+        while token != "":
+            page = await self.list(resource, namespace=namespace, labels=labels, limit=limit, continue_token=token)
+            token = page.continue_token
+            yield page
+
     async def watch(
         self,
         resource: Resource,

@@ -110,27 +110,21 @@ class Reflector:
 
     async def _list(self) -> str:
         items: list[Manifest] = []
-        token = ""
-        while True:
-            page = await self._client.list(
-                self._resource,
-                namespace=self._namespace,
-                labels=self._labels,
-                limit=_PAGE,
-                continue_token=token or None,
-            )
+        version = ""
+        async for page in self._client.pages(
+            self._resource, namespace=self._namespace, labels=self._labels, limit=_PAGE
+        ):
+            version = page.resource_version
             # At once: in a long list they take more memory than all that is kept.
             for item in page.items:
                 item["metadata"].pop("managedFields", None)
             items += map(self._shape, page.items)
-            token = page.continue_token
-            if not token:
-                if self._confirm is not None and (len(self._cache) or any(map(_is_deleting, items))):
-                    await self._confirm([*self._cache.all(), *filter(_is_deleting, items)])
-                self._removals, self._lists = [], self._lists + 1
-                await self._cache.replace(items, page.resource_version, namespace=self._namespace)
-                self._listed()
-                return page.resource_version
+        if self._confirm is not None and (len(self._cache) or any(map(_is_deleting, items))):
+            await self._confirm([*self._cache.all(), *filter(_is_deleting, items)])
+        self._removals, self._lists = [], self._lists + 1
+        await self._cache.replace(items, version, namespace=self._namespace)
+        self._listed()
+        return version
 
     def _handle(self, event: WatchEvent) -> None:
         if self._confirm is not None and (event.type == "DELETED" or self._waits(event.object)):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slicebus.kube.cache import Cache, Change
-from slicebus.kube.client import ListPage, WatchEvent
+from slicebus.kube.client import KubeClient, ListPage, WatchEvent
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.proto.errors import (
@@ -51,6 +51,8 @@ class Source:
         self.asked: list[tuple[Any, ...]] = []
         self.at: list[float] = []
         self.over = asyncio.Event()
+
+    pages = KubeClient.pages
 
     async def list(self, resource: Any, *, continue_token: str | None, **_: Any) -> ListPage:
         answer = await self._next("list", continue_token)

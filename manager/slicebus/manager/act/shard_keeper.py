@@ -219,14 +219,9 @@ class ShardKeeper:
 
     async def _read_workloads(self) -> None:
         """Have every Workload in the cache at least as new as it is now."""
-        token = ""
-        while True:
-            page = await self._client.list(WORKLOADS, limit=_PAGE, continue_token=token or None)
+        async for page in self._client.pages(WORKLOADS, limit=_PAGE):
             for workload in page.items:
                 self._store.workloads.put(workload)
-            token = page.continue_token
-            if not token:
-                return
 
     def _given_to_us(self) -> list[str]:
         return [name for name in self._store.shards.unheld() if not self._may_go(name)]
