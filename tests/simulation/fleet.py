@@ -243,10 +243,9 @@ class Fleet:
         self.network = Network()
 
     def _processes_of(self, role: str) -> int:
-        # One more than shards, which may become more by one.
-        return (self.schedule.shards + (self.schedule.shards > 1) if role == MANAGER else 1) + (
-            role in self.schedule.standbys
-        )
+        shards = self.schedule.shards if role == MANAGER else 1
+        # Shards may become more by one.
+        return shards + (shards > 1) + (role in self.schedule.standbys)
 
     async def reshard(self, shards: int) -> None:
         """Have so many shards of the manager from now on: one process after the other ends, and begins."""

@@ -26,7 +26,7 @@ from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch, Propagation
 from slicebus.kube.resources import JOB_RESOURCES, LOCALQUEUES, NAMESPACES, WORKERCLUSTERS, Resource
-from slicebus.manager.decide.worker_cluster_status import held_deletes
+from slicebus.manager.decide.worker_cluster_status import release_of
 from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError
 from slicebus.proto.messages import JobPhase
 from slicebus.slices import kueue, own_api
@@ -195,7 +195,7 @@ async def release_held(manager: KubeClient) -> None:
     while True:
         await asyncio.sleep(_LOOK_S)
         for cluster in (await manager.list(WORKERCLUSTERS)).items:
-            held = ",".join(hold["id"] for hold in held_deletes(cluster.get("status", {})))
-            if held and (cluster["metadata"].get("annotations") or {}).get(own_api.RELEASE_ANNOTATION) != held:
-                body = {"metadata": {"annotations": {own_api.RELEASE_ANNOTATION: held}}}
+            release = release_of(cluster.get("status", {}))
+            if release and (cluster["metadata"].get("annotations") or {}).get(own_api.RELEASE_ANNOTATION) != release:
+                body = {"metadata": {"annotations": {own_api.RELEASE_ANNOTATION: release}}}
                 await manager.patch(WORKERCLUSTERS, cluster["metadata"]["name"], None, MergePatch(body))

@@ -49,15 +49,14 @@ def release(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
     async def release_now(client: "KubeClient") -> int:
         from slicebus.kube.client import MergePatch
         from slicebus.kube.resources import WORKERCLUSTERS
-        from slicebus.manager.decide.worker_cluster_status import held_deletes
+        from slicebus.manager.decide.worker_cluster_status import held_deletes, release_of
         from slicebus.slices.own_api import RELEASE_ANNOTATION
 
-        held = held_deletes((await client.get(WORKERCLUSTERS, cluster)).get("status", {}))
-        if not held:
-            return 0
-        body = {"metadata": {"annotations": {RELEASE_ANNOTATION: ",".join(hold["id"] for hold in held)}}}
-        await client.patch(WORKERCLUSTERS, cluster, None, MergePatch(body))
-        return sum(hold["jobs"] for hold in held)
+        status = (await client.get(WORKERCLUSTERS, cluster)).get("status", {})
+        if release := release_of(status):
+            body = {"metadata": {"annotations": {RELEASE_ANNOTATION: release}}}
+            await client.patch(WORKERCLUSTERS, cluster, None, MergePatch(body))
+        return sum(hold["jobs"] for hold in held_deletes(status))
 
     count = asyncio.run(with_client(kubeconfig, release_now))
     screen.say(f"released {count} deletes on {cluster}" if count else f"no deletes are held for {cluster}")

@@ -88,6 +88,11 @@ def held_deletes(status: Manifest) -> list[Manifest]:
     return [hold for hold in (status.get(_HELD), *status.get(_HELD_BY_SHARDS, {}).values()) if hold]
 
 
+def release_of(status: Manifest) -> str:
+    """The value of the annotation that releases what the status of a WorkerCluster shows as held; empty for nothing."""
+    return ",".join(hold["id"] for hold in held_deletes(status))
+
+
 def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str, shard: int = 0) -> list[Command]:
     """Show how many deletes a shard holds, and the id that releases them; nothing when that is shown already."""
     name, was_held, condition = cluster["metadata"]["name"], is_held(cluster, shard=shard), _held_condition(shard)
