@@ -50,7 +50,8 @@ def page(found: Sequence[Figure], machine: str) -> str:
     parts = [
         "# What was measured",
         f"By `make bench`, which writes this page, on {machine}. Ratios last; the rest belongs to the machine.\n"
-        "[bench/README.md](../bench/README.md) says what each figure is, and how it is measured.",
+        "[bench/README.md](../bench/README.md) says what each figure is, how it is measured, and\n"
+        "[what holds the targets that are missed](../bench/README.md#what-holds-the-targets-that-are-missed).",
         *(_chart(title, unit, bars, found) for (title, unit), bars in CHARTS.items()),
         "## Every figure",
         "\n".join([_line(HEADER), _line(["---"] * len(HEADER)), *(_line(row(figure)) for figure in found)]),
