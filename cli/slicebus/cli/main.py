@@ -1,4 +1,4 @@
-"""The `slicebus` command line. The code of a role is imported when its command runs."""
+"""The `slicebus` command line."""
 
 import sys
 from importlib import import_module
@@ -11,6 +11,7 @@ from slicebus.cli.broker import broker
 from slicebus.cli.dead import dead
 from slicebus.cli.demo.command import demo
 from slicebus.cli.doctor import doctor
+from slicebus.cli.entry import ROLES
 from slicebus.cli.explain import explain
 from slicebus.cli.fleet import fleet
 from slicebus.cli.journal import journal
@@ -48,17 +49,17 @@ def _root(show_version: bool = typer.Option(False, "--version", help="Print the 
 @app.command()
 def manager() -> None:
     """Run the manager: it creates workload slices, admits them, and sends them to the agents."""
-    import_module("slicebus.manager.app").run()
+    import_module(ROLES["manager"]).run()
 
 
 @app.command()
 def agent() -> None:
     """Run the agent of one worker cluster: it watches jobs, requests resizes, and carries out the manager's orders."""
-    import_module("slicebus.agent.app").run()
+    import_module(ROLES["agent"]).run()
 
 
 def main() -> None:
-    """The entry point. An error that the user can repair is one line and exit status 2."""
+    """Run a command. An error that the user can repair is one line and exit status 2."""
     sys.excepthook = screen.show_unexpected
     try:
         app()
