@@ -33,32 +33,45 @@ class WorkQueue(Generic[Key]):
     def __init__(self, name: str) -> None:
         self._name = name
         self._waiting: OrderedDict[Key, None] = OrderedDict()
+        self._before: OrderedDict[Key, None] = OrderedDict()
+        """The keys that go before those that wait."""
         self._active: set[Key] = set()
         self._again: dict[Key, float] = {}
         """Keys that were added while they are handled, with the time of that."""
+        self._again_first: set[Key] = set()
+        """Those of them that go first then."""
         self._due_since: dict[Key, float] = {}
         """Since when each unfinished key has been due. A key that failed keeps its time."""
         self._failures: dict[Key, int] = {}
         """The number of failures in a row."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._ready = asyncio.Semaphore(0)
-        """Counts the waiting keys, so that each wakes one worker."""
+        """Counts the keys that were added, so that each wakes one worker."""
+        self._ready_first = asyncio.Semaphore(0)
+        """Counts those that go first, for the workers that handle nothing else."""
         self._turns = Turns()
 
     def add(self, key: Key, *, first: bool = False) -> None:
-        """Have a key handled as soon as a worker is free; with `first` before all that wait."""
+        """Have a key handled as soon as a worker is free; with `first` before all that were added without."""
         timer = self._timers.pop(key, None)
         if timer is not None:
             timer.cancel()
         now_s = asyncio.get_running_loop().time()
         if key in self._active:
             self._again.setdefault(key, now_s)
-        elif key not in self._waiting:
+            if first:
+                self._again_first.add(key)
+            return
+        waits = key in self._waiting or key in self._before
+        if first and key not in self._before:
+            self._waiting.pop(key, None)
+            self._before[key] = None
+            self._ready_first.release()
+        elif not waits:
             self._waiting[key] = None
+        if not waits:
             self._due_since.setdefault(key, now_s)
             self._ready.release()
-        if first and key in self._waiting:
-            self._waiting.move_to_end(key, last=False)
 
     def add_after(self, key: Key, delay_s: float) -> None:
         """Have a key handled after `delay_s` seconds, or earlier where it is added before. The earliest of several
@@ -74,6 +87,7 @@ class WorkQueue(Generic[Key]):
     def seen(self, key: Key) -> None:
         """The handler of a key is about to read its state: earlier additions then need no further call."""
         self._again.pop(key, None)
+        self._again_first.discard(key)
 
     @property
     def due_since_s(self) -> float | None:
@@ -84,14 +98,16 @@ class WorkQueue(Generic[Key]):
     @property
     def idle(self) -> bool:
         """Whether nothing waits, is being handled, or is due later."""
-        return not (self._waiting or self._active or self._timers)
+        return not (self._before or self._waiting or self._active or self._timers)
 
-    async def run(self, handler: Callable[[Key], Awaitable[None]], *, workers: int) -> None:
-        """Handle keys, at most `workers` at once, until cancelled."""
+    async def run(self, handler: Callable[[Key], Awaitable[None]], *, workers: int, first_workers: int = 0) -> None:
+        """Handle keys, at most `workers` at once, until cancelled. `first_workers` more handle only what goes first,
+        also when all the others are busy."""
         try:
             async with asyncio.TaskGroup() as group:
-                for number in range(workers):
-                    group.create_task(self._work(handler), name=f"{self._name}-{number}")
+                for number in range(workers + first_workers):
+                    only_first = number >= workers
+                    group.create_task(self._work(handler, only_first=only_first), name=f"{self._name}-{number}")
         finally:
             for timer in self._timers.values():
                 timer.cancel()
@@ -101,10 +117,10 @@ class WorkQueue(Generic[Key]):
         del self._timers[key]
         self.add(key)
 
-    async def _work(self, handler: Callable[[Key], Awaitable[None]]) -> None:
+    async def _work(self, handler: Callable[[Key], Awaitable[None]], *, only_first: bool) -> None:
         while True:
             await self._turns.give_way()
-            key = await self._take()
+            key = await self._take(only_first=only_first)
             try:
                 await handler(key)
             except (TransientError, ConflictError) as error:
@@ -118,17 +134,22 @@ class WorkQueue(Generic[Key]):
                 self._active.discard(key)
                 if key in self._again:
                     self._due_since.setdefault(key, self._again.pop(key))
-                    self.add(key)
+                    first = key in self._again_first
+                    self._again_first.discard(key)
+                    self.add(key, first=first)
 
     def _settle(self, key: Key) -> None:
         self._failures.pop(key, None)
         del self._due_since[key]
 
-    async def _take(self) -> Key:
-        await self._ready.acquire()
-        key, _ = self._waiting.popitem(last=False)
-        self._active.add(key)
-        return key
+    async def _take(self, *, only_first: bool) -> Key:
+        while True:
+            await (self._ready_first if only_first else self._ready).acquire()
+            waiting = self._before if only_first or self._before else self._waiting
+            if waiting:  # Another worker may have been faster.
+                key, _ = waiting.popitem(last=False)
+                self._active.add(key)
+                return key
 
     def _retry(self, key: Key, error: Exception) -> None:
         self._failures[key] = self._failures.get(key, 0) + 1

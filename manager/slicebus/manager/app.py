@@ -57,6 +57,8 @@ from slicebus.slices import own_api
 
 _log = structlog.get_logger()
 _COLLECT_S = 60.0
+_ADMITTED_WORKERS = 8
+"""The order of a job that was admitted goes out while all other workers wait for the API server: in a burst they do."""
 
 
 class Manager(Role[ManagerSettings]):
@@ -225,7 +227,7 @@ class Manager(Role[ManagerSettings]):
                 group.create_task(self._queues_reporter(decide, executor).run(), name="queue-status")
                 group.create_task(self._collect(decide, executor), name="history")
             group.create_task(
-                queue.run(reconciler.reconcile_job, workers=self._settings.workers),
+                queue.run(reconciler.reconcile_job, workers=self._settings.workers, first_workers=_ADMITTED_WORKERS),
                 name="jobs",
             )
             group.create_task(events.run(), name="events")

@@ -109,15 +109,54 @@ async def test_handlers_that_take_no_time_are_not_held_up(loop_time: LoopTime) -
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_what_goes_first_is_handled_before_all_that_wait(loop_time: LoopTime) -> None:
+async def test_what_goes_first_is_handled_before_all_others_in_its_order(loop_time: LoopTime) -> None:
     queue, handler = WorkQueue[str]("test"), Handler()
     for key in ("a", "b", "c"):
         queue.add(key)
-    queue.add("c", first=True)
-    queue.add("d", first=True)
+    for key in ("c", "d", "c"):
+        queue.add(key, first=True)
+    queue.add("d")
     async with working(queue, handler, workers=1):
-        assert handler.calls == ["d", "c", "a", "b"]
+        assert handler.calls == ["c", "d", "a", "b"]
         assert queue.idle
+
+
+async def test_what_goes_first_needs_no_worker_of_the_others(loop_time: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    gates = [handler.hold(key) for key in ("a", "b")]
+    running = asyncio.create_task(queue.run(handler, workers=2, first_workers=1))
+    for key in ("a", "b", "c", "d"):
+        queue.add(key)
+    await settle()
+    assert handler.calls == ["a", "b"]
+    for key in ("d", "e"):
+        queue.add(key, first=True)
+    await settle()
+    assert handler.calls == ["a", "b", "d", "e"]
+    for gate in gates:
+        gate.set()
+    await settle()
+    assert handler.calls == ["a", "b", "d", "e", "c"]
+    assert queue.idle
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_what_goes_first_does_so_after_the_call_that_it_came_in(loop_time: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    gate = handler.hold("a")
+    async with working(queue, handler, workers=1):
+        queue.add("a")
+        await settle()
+        queue.add("b")
+        queue.add("a", first=True)
+        gate.set()
+        await settle()
+        assert handler.calls == ["a", "a", "b"]
+        queue.add("c")
+        queue.add("a")
+        await settle()
+        assert handler.calls == ["a", "a", "b", "c", "a"]
 
 
 async def test_a_burst_while_a_key_is_handled_costs_one_more_call(loop_time: LoopTime) -> None:
