@@ -2,19 +2,21 @@
 
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import UNSET
 
 from slicebus.decisions.commands import Command, Patch
-from slicebus.manager.decide import worker_cluster_status
+from slicebus.manager.decide import identity, worker_cluster_status
 from slicebus.manager.state.worker_clusters import CONNECTED, Sender, WorkerCluster
 from slicebus.proto.errors import ProtocolError
-from slicebus.proto.messages import Heartbeat, Hello
+from slicebus.proto.messages import ClusterUid, Heartbeat, Hello
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.workload import FlavorName
 from unit.manager.objects import NOW, an_envelope, condition, shorts
 
 Manifest = dict[str, Any]
-LATER = "2026-01-31T13:00:00Z"
+BEFORE, LATER = "2026-01-31T11:59:59Z", "2026-01-31T13:00:00Z"
 HELLO = Hello(agent_version="0.1.0", kubernetes_version="v1.34.0", schema_version="1.0")
 BEAT = Heartbeat(capacity={"": {"cpu": "64"}}, used={"": {"cpu": "5"}}, jobs=2, lag_s=1.6, out_of_sync=1)
 
@@ -129,6 +131,44 @@ def test_what_is_no_longer_reported_is_no_longer_written(first: Heartbeat, secon
         cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, beat, an_envelope(), now=NOW))
     assert cluster["status"]["used"] == second.used
     assert cluster["status"]["capacity"] == second.capacity
+
+
+BUSY = Heartbeat(
+    capacity={"": {"cpu": "64"}}, used={"": {"cpu": "5"}}, ours={"": {"cpu": "2"}}, jobs=2, lag_s=0.0, out_of_sync=0
+)
+SOON, IN_HALF_A_MINUTE = "2026-01-31T12:00:29Z", "2026-01-31T12:00:30Z"
+WRITTEN_AT_ONCE: dict[str, tuple[Manifest, bool]] = {
+    "the same": ({}, False),
+    "one more job": ({"jobs": 3}, False),
+    "a job has grown": ({"used": {"": {"cpu": "8"}}, "ours": {"": {"cpu": "5"}}}, False),
+    "others use more": ({"used": {"": {"cpu": "8"}}}, True),
+    "our use is not told apart any more": ({"ours": UNSET}, True),
+    "a node less": ({"capacity": {"": {"cpu": "32"}}}, True),
+    "a namespace is lacking": ({"lacking": {"team-a": "NotFound"}}, True),
+    "another scheduler": ({"scheduler_backends": ["kai"]}, True),
+    "a fence": ({"fence_s": 60.0}, True),
+    "it falls behind": ({"lag_s": 3.0}, True),
+    "a job is not what was ordered": ({"out_of_sync": 1}, True),
+}
+
+
+@pytest.mark.parametrize(("news", "at_once"), WRITTEN_AT_ONCE.values(), ids=WRITTEN_AT_ONCE.keys())
+def test_what_is_only_shown_is_written_every_half_minute(news: Manifest, at_once: bool) -> None:
+    cluster = carried_out(a_cluster(), worker_cluster_status.heartbeat(a_cluster(), BUSY, an_envelope(), now=NOW))
+    beat = msgspec.structs.replace(BUSY, **news)
+
+    def written(cluster: Manifest = cluster, *, now: str, **sender: Any) -> bool:
+        return bool(worker_cluster_status.heartbeat(cluster, beat, an_envelope(**sender), now=now))
+
+    assert written(now=SOON) == at_once
+    assert written(now=IN_HALF_A_MINUTE)
+    assert written(now=BEFORE), "a clock that was set back"
+    assert written(now=SOON, epoch=2)
+    assert written(now=SOON, uid=ClusterUid("u-2"))
+    silent = carried_out(cluster, worker_cluster_status.lost(cluster, silent_s=31, now=NOW))
+    assert written(silent, now=SOON)
+    envelope = an_envelope(uid=ClusterUid("u-2"))
+    assert written(carried_out(cluster, identity.conflict(cluster, envelope, now=NOW)), now=SOON)
 
 
 def test_silence_is_noticed_once() -> None:

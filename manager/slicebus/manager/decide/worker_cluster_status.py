@@ -1,6 +1,7 @@
 """The status of a WorkerCluster: its identity, whether it is connected, and what its agent last reported."""
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from msgspec import UNSET
 
@@ -20,6 +21,9 @@ from slicebus.slices.quota import FlavorResource
 DELETES_HELD = "DeletesHeld"
 _HELD, _HELD_BY_SHARDS = "heldDeletes", "heldDeletesByShard"
 """True while deletes of jobs of the cluster wait for somebody to release them."""
+_SHOWN_EVERY_S = 30.0
+"""A heartbeat with nothing new but what is only shown is written so often at most."""
+_ONLY_SHOWN = {"used", "ours", "room", "jobs"}
 
 
 def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) -> list[Command]:
@@ -30,7 +34,7 @@ def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) ->
         "kubernetesVersion": message.kubernetes_version,
         "schemaVersion": message.schema_version,
         "schedulerBackends": message.scheduler_backends or None,
-    }
+    } | identity.reported(envelope)
     return _report(cluster, reported, envelope, now=now)
 
 
@@ -44,6 +48,7 @@ def heartbeat(
     granted: Mapping[FlavorResource, int] = {},
 ) -> list[Command]:
     """Write what the agent reports on its cluster, and its epoch: the hello may have come before the acceptance.
+    Nothing, where no decision depends on what is new in it and the last write was a moment ago.
 
     `fence_s` is the fence in the answer to it, in seconds. Where the agent keeps a fence already, the longer one is
     written, because it may go by either. `granted` is what our jobs were granted there. Raises ProtocolError for
@@ -60,8 +65,11 @@ def heartbeat(
         "lagSeconds": round(message.lag_s),
         "outOfSync": message.out_of_sync,
         "fenceSeconds": _fence_of(message, fence_s),
-    }
-    reported["room"] = _room(cluster, reported, granted)
+    } | identity.reported(envelope)
+    after = _read(cluster, reported)
+    reported["room"] = describe_room(after.place, granted)
+    if _was_shown(cluster, now=now) and _is_only_shown(cluster, reported, after):
+        return []
     return _report(cluster, reported, envelope, now=now)
 
 
@@ -127,11 +135,12 @@ def _scheduler_backends(message: Heartbeat) -> list[str] | None:
     return message.scheduler_backends if isinstance(message.scheduler_backends, list) else None
 
 
-def _room(cluster: Manifest, reported: Manifest, granted: Mapping[FlavorResource, int]) -> str:
-    """The room for another job, by what the agent has just reported."""
-    status = {name: value for name, value in reported.items() if value is not None}
+def _read(cluster: Manifest, reported: Manifest) -> WorkerCluster:
+    """The cluster by what its agent has just reported."""
+    status = cluster.get("status", {}) | reported
+    known = {name: value for name, value in status.items() if value is not None}
     try:
-        return describe_room(WorkerCluster.from_manifest(cluster | {"status": status}).place, granted)
+        return WorkerCluster.from_manifest(cluster | {"status": known})
     except ValueError as error:
         raise ProtocolError(DeadReason.REFUSED, str(error)) from error
 
@@ -140,9 +149,24 @@ def _fence_of(message: Heartbeat, sent_s: float | None) -> float | None:
     return max(message.fence_s, sent_s or 0) if isinstance(message.fence_s, float) and message.fence_s else None
 
 
+def _was_shown(cluster: Manifest, *, now: str) -> bool:
+    """Whether the cluster shows a heartbeat of late, and nothing that the next one ends."""
+    written = cluster.get("status", {}).get("lastHeartbeatTime")
+    if written is None or not is_true(cluster, CONNECTED) or identity.other(cluster) is not None:
+        return False
+    since = datetime.fromisoformat(now) - datetime.fromisoformat(written)
+    return 0 <= since.total_seconds() < _SHOWN_EVERY_S
+
+
+def _is_only_shown(cluster: Manifest, reported: Manifest, after: WorkerCluster) -> bool:
+    """Whether no decision depends on what is new in a report, `after` which the cluster is so."""
+    status = cluster.get("status", {})
+    changed = {name for name, value in reported.items() if value != status.get(name)}
+    return changed <= _ONLY_SHOWN and after == WorkerCluster.from_manifest(cluster)
+
+
 def _report(cluster: Manifest, reported: Manifest, envelope: Envelope, *, now: str) -> list[Command]:
     connected = Finding(CONNECTED, True, "Connected", "The agent speaks")
-    reported = reported | identity.reported(envelope)
     findings, cleared = identity.settle_conflict(cluster, envelope, now=now)
     known = {name: value for name, value in cluster.get("status", {}).items() if name in reported}
     # The difference, because a merge patch of the report would keep a resource that is no longer there.
