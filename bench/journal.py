@@ -24,9 +24,9 @@ import gzip
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 
 import figures
 import orjson
+from broker import rabbitmq
 from figures import Figure, Target
 from prometheus_client import CollectorRegistry
 from recorders import MeasuredAgent, MeasuredManager, MeasuredRecorder
@@ -64,6 +65,7 @@ from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL
 from slicebus.runtime.logs import configure_logging
 from slicebus.sandbox.bus import MemoryBroker
+from support.rabbitmq import SERVER
 
 EAST = ClusterName("east")
 LEAST_SHARE = Target(0.5, is_least=True, of_ratio=True)
@@ -358,20 +360,13 @@ async def _resizes(progress: Progress, least: int) -> int:
     return count.value - before
 
 
-@contextmanager
-def rabbitmq() -> Iterator[Callable[[str], str]]:
-    """A broker of Debian's package; gives the address of a role."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from support.rabbitmq import RabbitBroker
-
-    with TemporaryDirectory() as folder:
-        broker = RabbitBroker(Path(folder))
-        try:
-            broker.start()
-            broker.add_vhost("bench", EAST)
-            yield lambda role: broker.url("bench", role)
-        finally:
-            broker.stop()
+async def measure(given: argparse.Namespace) -> list[Figure]:
+    found = await measure_replay(given.jobs, given.rounds)
+    found += await measure_recording("the bus in this process", lambda role: f"memory://{role}@bench", given)
+    if not given.no_rabbitmq and SERVER.exists():
+        with rabbitmq(EAST) as url:
+            found += await measure_recording("RabbitMQ", url, given)
+    return found
 
 
 def main() -> int:
@@ -381,15 +376,7 @@ def main() -> int:
     parser.add_argument("--blocks", type=int, default=24, help="a multiple of 4")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--no-rabbitmq", action="store_true")
-    figures.add_argument(parser)
-    given = parser.parse_args()
-    configure_logging(format="console", level="ERROR")
-    found = asyncio.run(measure_replay(given.jobs, given.rounds))
-    found += asyncio.run(measure_recording("the bus in this process", lambda role: f"memory://{role}@bench", given))
-    if not given.no_rabbitmq and Path("/usr/lib/rabbitmq").exists():
-        with rabbitmq() as url:
-            found += asyncio.run(measure_recording("RabbitMQ", url, given))
-    return figures.report(found, json=given.json)
+    return figures.run(parser, measure)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ from slicebus.slices.fleet import describe_room
 from slicebus.slices.quota import FlavorResource
 
 DELETES_HELD = "DeletesHeld"
-_HELD, _HELD_BY_SHARDS = "heldDeletes", "heldDeletesByShard"
 """True while deletes of jobs of the cluster wait for somebody to release them."""
+_HELD, _HELD_BY_SHARDS = "heldDeletes", "heldDeletesByShard"
 _SHOWN_EVERY_S = 30.0
 """A heartbeat with nothing new but what is only shown is written so often at most."""
 _ONLY_SHOWN = {"used", "ours", "room", "jobs"}
