@@ -3,13 +3,15 @@
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.manager.decide import admitting, builtin, verdicts
+from slicebus.manager.decide.modes import Builtin
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import own_api
+from slicebus.slices import kueue, own_api
 from slicebus.slices.admission import Admit, Decision, Evict, Wait
 from slicebus.slices.kueue import EvictionReason
 from slicebus.slices.workload import Admission, FlavorName, PodSetAssignment, SliceKey
@@ -113,6 +115,56 @@ WITHOUT = {
 def test_otherwise_it_is_admitted_without_one(view: JobView) -> None:
     decision = admits("w1", 1)
     assert written(view, decision) == verdicts.commands(view, view.slices[0], decision, now=NOW)
+
+
+def edited(job: Manifest) -> JobView:
+    """A job that waits since before it was edited, where jobs of a fixed size are run."""
+    return structs.replace(a_view(job, a_workload()), fixed_jobs=True)
+
+
+def larger() -> Manifest:
+    job = a_job()
+    job["spec"]["template"] = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}}
+    return job
+
+
+EDITS = {
+    "queue": edited(a_job(labels={kueue.QUEUE_NAME_LABEL: "other"})),
+    "place": edited(a_job(annotations={own_api.CLUSTER_SELECTOR_ANNOTATION: "region=eu"})),
+    "elastic or not": edited(a_job(annotations={kueue.ELASTIC_ANNOTATION: "false"})),
+    "what its pods request": edited(larger()),
+}
+
+
+@pytest.mark.parametrize("view", EDITS.values(), ids=EDITS.keys())
+def test_what_somebody_has_edited_comes_before_the_admission(view: JobView) -> None:
+    """It would not count before the next start."""
+    [copy] = builtin.decide(view, NOW)
+    assert isinstance(copy, Patch)
+    assert isinstance(copy.body, dict)
+    [slice], decision = view.slices, admits("w1", 1)
+    for in_turn in (True, False):
+        assert Builtin().apply(view, slice, decision, in_turn=in_turn, now=NOW) == []
+    waits = Wait(key=slice.key, reason="Pending", message="4 cpu short", would_admit="4 cpu")
+    assert Builtin().apply(view, slice, waits, in_turn=True, now=NOW) != []
+    after = view.with_workload(merge_patch(copy.target, copy.body))
+    assert Builtin().apply(after, after.slices[0], decision, in_turn=True, now=NOW) != []
+
+
+@pytest.mark.parametrize("elastic", ["true", "false"])
+def test_another_size_comes_before_it_where_the_job_keeps_its_size(elastic: str) -> None:
+    annotations, workload = {kueue.ELASTIC_ANNOTATION: elastic}, a_workload()
+    workload["metadata"]["annotations"] |= annotations
+    view = structs.replace(a_view(a_job(3, annotations=annotations), workload), fixed_jobs=True)
+    written = Builtin().apply(view, view.slices[0], admits("w1", 1), in_turn=True, now=NOW)
+    assert bool(written) is (elastic == "true")
+
+
+def test_edits_hold_up_nothing_where_nobody_copies_them() -> None:
+    view = vanished()
+    assert view.job is not None
+    view.job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL] = "other"
+    assert Builtin().apply(view, view.slices[0], admits("w1", 1), in_turn=True, now=NOW) != []
 
 
 def test_a_suspended_copy_is_resumed_where_it_is() -> None:

@@ -7,7 +7,7 @@ whose order is written and not published, which is what a crash after the second
 import msgspec
 
 from slicebus.decisions.commands import Command, Patch
-from slicebus.manager.decide import dispatch, endings, pod_templates, verdicts
+from slicebus.manager.decide import dispatch, edits, endings, pod_templates, verdicts
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
 from slicebus.slices.admission import Admit, Decision
@@ -36,12 +36,22 @@ def _with_order(view: JobView, slice: Slice, patch: Patch, status: Manifest, *, 
     return msgspec.structs.replace(patch, body={"status": status | {"conditions": conditions}})
 
 
+def comes_too_early(view: JobView) -> bool:
+    """Whether edits of the job come first: the reconcile that copies them is due, and changes what is decided."""
+    return _is_followed(view) and view.job is not None and edits.are_due(view, view.job)
+
+
 def _goes_on(view: JobView) -> bool:
     """Whether a job with quota is ordered next, and nothing else comes first: see `builtin.decide`."""
-    job, holder = view.job, view.holder
-    if job is None or holder is None or not view.is_managed or endings.is_deleted(view):
+    if not _is_followed(view) or view.holder is None:
+        return False
+    return dispatch.has_copy(view) or not pod_templates.refused(view.holder, view)
+
+
+def _is_followed(view: JobView) -> bool:
+    """Whether the chain follows the job: see `builtin.decide`."""
+    if view.job is None or not view.is_managed or endings.is_deleted(view):
         return False
     if view.vanished or dispatch.has_unknown_end(view):
         return False
-    is_running = KINDS[view.ref.kind].outcome(job).phase is JobPhase.RUNNING
-    return is_running and (dispatch.has_copy(view) or not pod_templates.refused(holder, view))
+    return KINDS[view.ref.kind].outcome(view.job).phase is JobPhase.RUNNING

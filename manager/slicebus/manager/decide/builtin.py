@@ -10,18 +10,17 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide import dispatch, endings, evictions, holding, pod_templates, readiness, unknown_ends
+from slicebus.manager.decide import dispatch, edits, endings, evictions, holding, pod_templates, readiness, unknown_ends
 from slicebus.manager.decide.manifests import (
     finalizer_patch,
     findings_patch,
     free_name,
     has_finalizer,
     priority_class,
-    priority_spec,
     workload_manifest,
 )
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
-from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_elastic, queue_of
+from slicebus.manager.state.requirements import ACCEPTED_CONDITION
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest
 from slicebus.slices import kueue, own_api
@@ -39,7 +38,6 @@ from slicebus.slices.conditions import Finding, has_finding
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.kueue import Condition, FinishedReason
 from slicebus.slices.names import group_of, slice_name
-from slicebus.slices.schedulers import chosen_by
 from slicebus.slices.selectors import parse_selector
 from slicebus.slices.workload import Slice
 
@@ -85,10 +83,8 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
         return _stop(view, job, now)
     if restarted := unknown_ends.restarted(view, now=now):
         return restarted
-    if changed := _copy_to_slices(view, job):
-        return changed
-    if taken_over := pod_templates.take_over(view, job):
-        return taken_over
+    if copied := edits.copied(view, job):
+        return copied
     if stuck := readiness.act(view, job, now=now):
         return stuck
     desired = _with_kept_quota(view.desired, view)
@@ -189,7 +185,7 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     annotations = elastic | {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
     if command.replaces:
         annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
-    annotations |= {name: wanted for name, wanted in _placement_choices(job).items() if wanted}
+    annotations |= {name: wanted for name, wanted in edits.placement_choices(job).items() if wanted}
     if annotation(job, own_api.PARTIAL_SCALE_UP_ANNOTATION) == "true":
         annotations[own_api.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     before = view.workload(view.unfinished[-1]) if view.unfinished else None
@@ -198,7 +194,8 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     pod_sets = pod_templates.pod_sets(job, view, counts=command.counts)
     if sizes := _replica_sizes(job, pod_sets):
         annotations[own_api.REPLICA_SIZES_ANNOTATION] = msgspec.json.encode(sizes, order="sorted").decode()
-    priority = _priority(job, view) or next((_priority_now(view.workload(slice)) for slice in view.slices), {})
+    known = map(edits.priority_now, map(view.workload, view.slices))
+    priority = edits.priority(job, view) or next(known, {})
     manifest = workload_manifest(
         job,
         pod_sets,
@@ -222,21 +219,13 @@ def _replica_sizes(job: Manifest, pod_sets: list[Manifest]) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if size > 1}
 
 
-def _priority(job: Manifest, view: JobView) -> Manifest:
-    """The priority fields of the job's Workloads; empty when its class does not exist."""
-    try:
-        return priority_spec(job, view.priority_classes)
-    except LookupError:
-        return {}
-
-
 def _other_problems(job: Manifest, view: JobView) -> list[Problem]:
     """The problems of the job's priority class, cluster selector and fixed size."""
     problems = []
     if view.is_fixed and KINDS[view.ref.kind].is_autoscaled(as_copied(job)):
         message = f'with the autoscaler on a job needs the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
         problems.append(Problem("AutoscalingOfFixedSize", message))
-    if not _priority(job, view):
+    if not edits.priority(job, view):
         problems.append(Problem("PriorityClassNotFound", f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
     try:
         parse_selector(annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION) or "")
@@ -244,72 +233,6 @@ def _other_problems(job: Manifest, view: JobView) -> list[Problem]:
         message = f"the annotation {own_api.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
         problems.append(Problem("InvalidClusterSelector", message))
     return problems
-
-
-def _copy_to_slices(view: JobView, job: Manifest) -> list[Command]:
-    """Copy what somebody has edited on the job, and what its slices are admitted by."""
-    edits = (_set_priority(view, job), _set_placement(view, job), _set_queue(view, job), _set_elastic(view, job))
-    return next(filter(None, edits), [])
-
-
-def _placement_choices(job: Manifest) -> dict[str, str | None]:
-    """What a job says of where it runs, as annotations of its slices; None for what it does not say."""
-    return {
-        own_api.CLUSTER_SELECTOR_ANNOTATION: annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION) or None,
-        own_api.SCHEDULER_LABEL: chosen_by(job) or None,
-    }
-
-
-def _set_placement(view: JobView, job: Manifest) -> list[Command]:
-    """Copy an edited cluster selector or scheduler onto the slices: it counts for those that wait or are requeued."""
-    wanted = _placement_choices(job)
-    body = {"metadata": {"annotations": wanted}}
-    return [
-        Patch(resource=WORKLOADS, target=workload, body=body)
-        for workload in map(view.workload, view.unfinished)
-        if any(annotation(workload, name) != value for name, value in wanted.items())
-    ]
-
-
-def _set_queue(view: JobView, job: Manifest) -> list[Command]:
-    """Move slices that wait into the queue that the job names. With quota, a chain stays where it is charged."""
-    wanted = queue_of(job)
-    if not wanted or any(slice.admission is not None for slice in view.unfinished):
-        return []
-    return [
-        Patch(resource=WORKLOADS, target=view.workload(slice), body={"spec": {"queueName": wanted}})
-        for slice in view.unfinished
-        if slice.queue != wanted
-    ]
-
-
-def _set_elastic(view: JobView, job: Manifest) -> list[Command]:
-    """Let a chain that waits be elastic, or of a fixed size, as its job says by now."""
-    if not view.fixed_jobs or any(slice.admission is not None for slice in view.unfinished):
-        return []
-    wanted = "true" if is_elastic(job) else None
-    body = {"metadata": {"annotations": {kueue.ELASTIC_ANNOTATION: wanted}}}
-    return [
-        Patch(resource=WORKLOADS, target=view.workload(slice), body=body)
-        for slice in view.unfinished
-        if slice.elastic is not is_elastic(job)
-    ]
-
-
-def _priority_now(workload: Manifest) -> Manifest:
-    spec = workload["spec"]
-    ref = {"priorityClassRef": spec["priorityClassRef"]} if "priorityClassRef" in spec else {}
-    return {"priority": spec.get("priority", 0)} | ref
-
-
-def _set_priority(view: JobView, job: Manifest) -> list[Command]:
-    """Copy another class, or another value of it, onto the slices that run or wait."""
-    wanted = _priority(job, view)
-    return [
-        Patch(resource=WORKLOADS, target=workload, body={"spec": {"priorityClassRef": None} | wanted})
-        for workload in map(view.workload, view.unfinished)
-        if wanted and _priority_now(workload) != wanted
-    ]
 
 
 def _reclaim(view: JobView, slice: Slice, counts: Counts) -> Command:

@@ -23,7 +23,7 @@ from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import Applied, Manifest, ScaleRequest, Status
-from slicebus.slices.admission import Decision, Evict
+from slicebus.slices.admission import Admit, Decision, Evict
 from slicebus.slices.fleet import Fleet, Strategy
 from slicebus.slices.workload import Slice
 
@@ -86,7 +86,10 @@ class Builtin:
         return _go_on_ending(view, builtin.end)
 
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, in_turn: bool, now: str) -> list[Command]:
-        """Write quota and admission, in turn also the order, the reason to wait, or the eviction."""
+        """Write quota and admission, in turn also the order, the reason to wait, or the eviction. No admission while
+        edits of the job are due on its slices."""
+        if isinstance(decision, Admit) and admitting.comes_too_early(view):
+            return []
         commands = admitting.commands if in_turn else verdicts.commands
         return commands(view, slice, decision, now=now)
 

@@ -1,0 +1,106 @@
+"""What somebody edits on a job that its slices are admitted by: priority, place, queue, size, and its pods.
+
+Slices say all that themselves. One that does not say yet what its job says is not admitted: it would keep some of that
+for as long as it has quota.
+"""
+
+from slicebus.decisions.commands import Command, Patch
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.decide import pod_templates
+from slicebus.manager.decide.manifests import priority_spec
+from slicebus.manager.state.annotations import annotation
+from slicebus.manager.state.requirements import is_elastic, queue_of
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Manifest
+from slicebus.slices import kueue, own_api
+from slicebus.slices.chain import SetCounts, plan
+from slicebus.slices.schedulers import chosen_by
+
+
+def copied(view: JobView, job: Manifest) -> list[Command]:
+    """The next commands that copy the edits to the slices; empty where each says what the job says."""
+    edits = (
+        _set_priority(view, job),
+        _set_placement(view, job),
+        _set_queue(view, job),
+        _set_elastic(view, job),
+        pod_templates.take_over(view, job),
+    )
+    return next(filter(None, edits), [])
+
+
+def are_due(view: JobView, job: Manifest) -> bool:
+    """Whether a slice that waits does not say yet what the job says. Another size alone is no reason to wait, but for a
+    job that keeps the one that it starts with."""
+    if copied(view, job):
+        return True
+    return view.is_fixed and any(isinstance(each, SetCounts) for each in plan(view.slices, view.desired.counts))
+
+
+def priority(job: Manifest, view: JobView) -> Manifest:
+    """The priority fields of the job's Workloads; empty when its class does not exist."""
+    try:
+        return priority_spec(job, view.priority_classes)
+    except LookupError:
+        return {}
+
+
+def priority_now(workload: Manifest) -> Manifest:
+    """The priority fields that a Workload has."""
+    spec = workload["spec"]
+    ref = {"priorityClassRef": spec["priorityClassRef"]} if "priorityClassRef" in spec else {}
+    return {"priority": spec.get("priority", 0)} | ref
+
+
+def placement_choices(job: Manifest) -> dict[str, str | None]:
+    """What a job says of where it runs, as annotations of its slices; None for what it does not say."""
+    return {
+        own_api.CLUSTER_SELECTOR_ANNOTATION: annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION) or None,
+        own_api.SCHEDULER_LABEL: chosen_by(job) or None,
+    }
+
+
+def _set_priority(view: JobView, job: Manifest) -> list[Command]:
+    """Copy another class, or another value of it, onto the slices that run or wait."""
+    wanted = priority(job, view)
+    return [
+        Patch(resource=WORKLOADS, target=workload, body={"spec": {"priorityClassRef": None} | wanted})
+        for workload in map(view.workload, view.unfinished)
+        if wanted and priority_now(workload) != wanted
+    ]
+
+
+def _set_placement(view: JobView, job: Manifest) -> list[Command]:
+    """Copy an edited cluster selector or scheduler onto the slices: it counts for those that wait or are requeued."""
+    wanted = placement_choices(job)
+    body = {"metadata": {"annotations": wanted}}
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=body)
+        for workload in map(view.workload, view.unfinished)
+        if any(annotation(workload, name) != value for name, value in wanted.items())
+    ]
+
+
+def _set_queue(view: JobView, job: Manifest) -> list[Command]:
+    """Move slices that wait into the queue that the job names. With quota, a chain stays where it is charged."""
+    wanted = queue_of(job)
+    if not wanted or any(slice.admission is not None for slice in view.unfinished):
+        return []
+    return [
+        Patch(resource=WORKLOADS, target=view.workload(slice), body={"spec": {"queueName": wanted}})
+        for slice in view.unfinished
+        if slice.queue != wanted
+    ]
+
+
+def _set_elastic(view: JobView, job: Manifest) -> list[Command]:
+    """Let a chain that waits be elastic, or of a fixed size, as its job says by now."""
+    if not view.fixed_jobs or any(slice.admission is not None for slice in view.unfinished):
+        return []
+    wanted = "true" if is_elastic(job) else None
+    body = {"metadata": {"annotations": {kueue.ELASTIC_ANNOTATION: wanted}}}
+    return [
+        Patch(resource=WORKLOADS, target=view.workload(slice), body=body)
+        for slice in view.unfinished
+        if slice.elastic is not is_elastic(job)
+    ]
