@@ -123,6 +123,8 @@ class ShardKeeper:
             await repeated(self._read_workloads, on=TransientError, wait=_BACKOFF)
             still = set(self._given_to_us()) - self._moved
             held = [name for name in queues if name in still]
+            if not held:
+                continue
             _log.info("shard.took", queues=held)
             await self._executor.run(self._decide(sharding.hold, queues=held))
             for cluster in self._store.quotas.worker_clusters:
