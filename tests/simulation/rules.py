@@ -230,7 +230,7 @@ class Rules:
         self.activations.see_slice(slice, old)
         self.quota.see_slice(slice, old)
         self._room.see_slice(slice, old)
-        check_shard(self._apis["manager"], slice, old, by=self._by)
+        check_shard(self._apis["manager"], slice, old, by=self._by, is_late=self._was_held)
         if old is not None and old.evicted and old.admission is None and slice.admission is not None:
             self._check_return(slice)
         if old is not None and old.admission is not None and slice.admission is None:

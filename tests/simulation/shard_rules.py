@@ -12,9 +12,13 @@ from slicebus.slices.workload import Slice
 Manifest = dict[str, Any]
 
 
-def check_shard(api: Api, slice: Slice, old: Slice | None, *, by: str) -> None:
-    """Whoever gives a slice its quota holds the Lease of the shard that its ClusterQueue names. `by` has written it."""
-    if not by or slice.admission is None or (old is not None and old.admission is not None):
+def check_shard(api: Api, slice: Slice, old: Slice | None, *, by: str, is_late: bool) -> None:
+    """Whoever gives a slice its quota holds the Lease of the shard that its ClusterQueue names. `by` has written it.
+
+    `is_late`: it was stopped between its last look at the Lease and the request, which no API server refuses. That
+    quota stays within its limits is rule 1, and holds for such an admission too.
+    """
+    if not by or is_late or slice.admission is None or (old is not None and old.admission is not None):
         return
     name = slice.admission.cluster_queue
     queue = next((each for each in _all(api, CLUSTERQUEUES) if each["metadata"]["name"] == name), None)
