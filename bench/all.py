@@ -49,7 +49,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "dispatch.py": ("--rounds", "1", "--jobs", "4", "--resizes", "2", "--pods", "10"),
     "fleet.py": (
         *("--clusters", "1", "2", "--workloads", "10", "--rate", "2", "--seconds", "2"),
-        *("--idle", "1", "--idle-jobs", "3"),
+        *("--settle", "3", "--idle", "1", "--idle-jobs", "3"),
     ),
     "journal.py": ("--jobs", "1", "--resizes", "2", "--blocks", "4", "--rounds", "1", "--no-rabbitmq"),
     "restart.py": ("--workloads", "20", "--agent-jobs", "5", "--messages", "50", "--rounds", "1"),
