@@ -19,14 +19,8 @@ from slicebus.slices.schedulers import chosen_by
 
 def copied(view: JobView, job: Manifest) -> list[Command]:
     """The next commands that copy the edits to the slices; empty where each says what the job says."""
-    edits = (
-        _set_priority(view, job),
-        _set_placement(view, job),
-        _set_queue(view, job),
-        _set_elastic(view, job),
-        pod_templates.take_over(view, job),
-    )
-    return next(filter(None, edits), [])
+    edits = (_set_priority, _set_placement, _set_queue, _set_elastic, pod_templates.take_over)
+    return next(filter(None, (edit(view, job) for edit in edits)), [])
 
 
 def are_due(view: JobView, job: Manifest) -> bool:
