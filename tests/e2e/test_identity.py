@@ -94,8 +94,12 @@ async def test_orders_go_to_the_cluster_that_has_the_name(world: World, urls: di
             assert await nothing_on(other)
             assert (await impostor.bus.depth(DEAD)).ready == 0
         assert (await east(world))["clusterUID"] == uids[one.host]
-        events = (await world.manager.list(EVENTS)).items
-        assert [event["type"] for event in events if event["reason"] == NAME_CONFLICT] == ["Warning"]
+
+        async def conflicts() -> list[str]:
+            events = (await world.manager.list(EVENTS)).items
+            return [event["type"] for event in events if event["reason"] == NAME_CONFLICT]
+
+        assert await eventually(conflicts, "an Event says that the name is taken") == ["Warning"]
         assert manager.metric("slicebus_manager_of_other_clusters_total", cluster=EAST, type="hello") == 1
 
         # It was no mistake: the first cluster is gone, and this one takes its place.

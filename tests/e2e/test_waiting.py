@@ -49,8 +49,19 @@ async def expect_nothing_shown(objects: list[Object]) -> None:
     await eventually(look, "no object shows anything any more")
 
 
-async def told(scenario: Scenario, reason: str) -> list[str]:
-    """The Events with a reason on the scenario's objects, on both sides, those that count several once for each."""
+async def told(scenario: Scenario, reason: str, on: list[Object]) -> list[str]:
+    """The Events with a reason about the scenario, those that count several once for each. Waits for one on each of
+    these objects: they are written after what the objects show."""
+
+    async def look() -> list[str]:
+        found = await events_of(scenario, reason)
+        return found if len(set(found)) >= len(on) else []
+
+    return await eventually(look, f"an Event {reason} on each object")
+
+
+async def events_of(scenario: Scenario, reason: str) -> list[str]:
+    """On both sides."""
     found = []
     for client in (scenario.world.manager, await scenario.worker()):
         for event in (await client.list(EVENTS, namespace=NAMESPACE)).items:
@@ -76,7 +87,7 @@ async def test_a_lack_of_quota_is_shown_until_it_is_over(bare: World, urls: dict
         assert {(each.reason, each.since) for each in waits} == {("Pending", waits[0].since)}
         assert all("insufficient" in each.message or "maximum capacity" in each.message for each in waits)
         assert all("cpu in flavor default" in each.would_admit for each in waits)
-        events = await told(scenario, "Pending")
+        events = await told(scenario, "Pending", objects)
         assert len(events) == len(set(events))
 
     # Both sides start again, and do something else.
@@ -87,7 +98,7 @@ async def test_a_lack_of_quota_is_shown_until_it_is_over(bare: World, urls: dict
         await other.scale(2)
         await other.expect_pods(running=1, gated=1)
         assert await shown(objects) == waits
-        assert await told(scenario, "Pending") == events
+        assert await events_of(scenario, "Pending") == events
         assert [manifest["metadata"]["generation"] for manifest in await manifests(objects)] == generations
 
         await set_quota(bare, QUOTA_CPU + 6)
@@ -127,7 +138,7 @@ async def test_a_smaller_size_that_nobody_carries_out_is_told(world: World, monk
     text = "2 pods run that are no longer wanted; with the autoscaler on only it deletes them"
     assert {(each.reason, each.message) for each in waits} == {(SURPLUS, text)}
     assert {each.wanted["small-group"] for each in waits} == {1}
-    events = await told(scenario, SURPLUS)
+    events = await told(scenario, SURPLUS, objects)
     assert len(events) == len(set(events)) == len(objects)
 
     await RayAutoscaler(client, child, NAMESPACE).settle()
