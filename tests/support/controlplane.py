@@ -22,6 +22,7 @@ import yaml
 from support.processes import Server, free_port
 
 _READY_S = 120.0
+_COMMAND_S = 180.0
 _CONTROLLERS = (
     "job-controller",
     "garbage-collector-controller",
@@ -106,7 +107,7 @@ class Cluster:
     def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
         """Run kubectl as a user would, by default as the administrator; its standard output."""
         command = ["kubectl", f"--kubeconfig={kubeconfig or self.kubeconfig}", *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=_COMMAND_S)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
         return done.stdout
@@ -115,7 +116,7 @@ class Cluster:
         """Create the definitions that these files have. They are served when it returns."""
         named = [f"--filename={file}" for file in files]
         self.kubectl("create", "--validate=false", *named)
-        self.kubectl("wait", "--for=condition=Established", "--timeout=60s", *named)
+        self.kubectl("wait", "--for=condition=Established", "--timeout=120s", *named)
 
     def add_nodes(self) -> None:
         """Nodes for kwok to play."""

@@ -24,6 +24,7 @@ CTL = _HOME / "bin" / "rabbitmqctl"
 _READY_S = 90.0
 _API_S = 60.0
 """A busy machine takes seconds to make or remove a vhost."""
+_COMMAND_S = 180.0
 _PLUGINS = "[rabbitmq_management,rabbitmq_auth_mechanism_ssl].\n"
 TLS_HOST = "localhost"
 """The one name that the broker's certificate is valid for."""
@@ -160,7 +161,12 @@ class RabbitBroker:
         """Call rabbitmqctl on this node: about a second each."""
         command = [str(CTL), "-n", self._node, "--longnames" if "." in self._node.split("@")[1] else "-q", *arguments]
         done = subprocess.run(
-            command, env={**os.environ, **self.environment()}, capture_output=True, text=True, timeout=60, check=True
+            command,
+            env={**os.environ, **self.environment()},
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_S,
+            check=True,
         )
         return done.stdout
 
