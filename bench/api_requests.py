@@ -31,6 +31,7 @@ from typing import NamedTuple
 import figures
 from broker import MANAGER, rabbitmq
 from figures import Figure, Target
+from installation import need_servers
 from prometheus_client import CollectorRegistry
 
 from slicebus.cli.demo import objects
@@ -280,8 +281,7 @@ def details(asked: dict[str, Asked]) -> list[str]:
 
 
 async def measure(given: argparse.Namespace) -> list[Figure]:
-    if not (tools() / "kube-apiserver").exists():
-        sys.exit("there is no API server: `make servers` builds it")
+    need_servers()
     async with measured() as (world, meter):
         rounds = [await one_round(world, meter, number) for number in range(given.rounds)]
     if given.details:

@@ -52,7 +52,7 @@ HEARTBEAT_S = 10.0
 _CPU = 1_000_000
 _SETTLE_S = 3.0
 """The manager looks at every job once after its start, and the first heartbeats come."""
-_SHOWN_S = 45.0
+SHOWN_S = 45.0
 """By then every WorkerCluster shows what its first heartbeats said of its use, which waits for half a minute."""
 _PATIENCE_S = 900.0
 _MOST_LATENCY = {100: (1, Target(2.0, of_ratio=True))}
@@ -209,19 +209,28 @@ async def measure_fleet(of: Template, clusters: int, given: argparse.Namespace) 
             api_server(Filled(of, given.workloads, names)) as server,
             role(Place(MANAGER, server, url(MANAGER))) as manager,
             light_agents(url, jobs, heartbeat_s=HEARTBEAT_S) as agents,
+            at_rest(given.settle),
         ):
-            await asyncio.sleep(given.settle)
-            # The agents of 1,000 clusters are so many objects that a collection stops all of them for 1.7 s.
-            gc.collect()
-            gc.freeze()
             resident_mb, idle_share = manager.resident_mb, await share_of(manager, given.idle)
             await resize(agents, rate=given.rate, seconds=given.seconds / 10)
             began, began_cpu = time.perf_counter(), manager.cpu_s
             latencies = await resize(agents, rate=given.rate, seconds=given.seconds)
             took = time.perf_counter() - began
             cpu_s = (manager.cpu_s - began_cpu - idle_share * took) / len(latencies)
-            gc.unfreeze()
             return Fleet(clusters, resident_mb, idle_share, latencies, cpu_s, len(latencies) / took)
+
+
+@asynccontextmanager
+async def at_rest(settle_s: float) -> AsyncIterator[None]:
+    """Wait until a fleet does nothing by itself, and leave what its agents keep to no garbage collection: the agents of
+    1,000 clusters are so many objects that one stops all of them for 1.7 s."""
+    await asyncio.sleep(settle_s)
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 async def share_of(process: RoleProcess, seconds: float) -> float:
@@ -319,7 +328,7 @@ def main() -> int:
     parser.add_argument("--workloads", type=int, default=10_000, help="of each fleet, on all its clusters")
     parser.add_argument("--rate", type=float, default=8.0, help="resizes a second")
     parser.add_argument("--seconds", type=float, default=20.0, help="of resizes; a tenth before is not counted")
-    parser.add_argument("--settle", type=float, default=_SHOWN_S, help="seconds before anything is measured")
+    parser.add_argument("--settle", type=float, default=SHOWN_S, help="seconds before anything is measured")
     parser.add_argument("--idle", type=float, default=20.0, help="seconds without resizes")
     parser.add_argument("--idle-jobs", type=int, default=100, help="of the idle agent")
     return figures.run(parser, measure)

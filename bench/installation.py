@@ -86,6 +86,12 @@ class Installation(NamedTuple):
                 await _until(is_empty, f"no {resource.plural} on {client.host}")
 
 
+def need_servers(*others: Path) -> None:
+    """End the process where there is no API server, or one of these other programs is missing."""
+    if not all(program.exists() for program in (tools() / "kube-apiserver", *others)):
+        sys.exit("the servers are not there: `make servers` installs and builds them")
+
+
 @asynccontextmanager
 async def installation(kueues: Mapping[str, Manifest] = {}) -> AsyncIterator[Installation]:
     """Servers of a bench's own, for a manager and the `WORKERS`, with quota on the manager's. Ends the process where
@@ -94,8 +100,7 @@ async def installation(kueues: Mapping[str, Manifest] = {}) -> AsyncIterator[Ins
     `kueues`: the clusters with a Kueue, each with its settings. Raises RuntimeError where one does not start, with what
     it said.
     """
-    if not SERVER.exists() or not (tools() / "kube-apiserver").exists():
-        sys.exit("the servers are not there: `make servers` installs and builds them")
+    need_servers(SERVER)
     with TemporaryDirectory() as of_plane, TemporaryDirectory() as of_broker:
         plane, broker = ControlPlane(Path(of_plane), tools(), (MANAGER, *WORKERS)), RabbitBroker(Path(of_broker))
         controllers = [

@@ -30,6 +30,7 @@ from aio_pika.abc import AbstractIncomingMessage
 from broker import MANAGER, issuer_of, rabbitmq
 from copies import Copies, template, write_to_etcd
 from figures import Figure, Target
+from installation import need_servers
 from roles import Place, RoleProcess
 
 from slicebus.agent.state.store import SELECTORS
@@ -244,8 +245,7 @@ async def drain(place: Place, url: Callable[[str], str], copies: Copies, given: 
 
 
 async def measure(given: argparse.Namespace) -> list[Figure]:
-    if not (tools() / "kube-apiserver").exists():
-        sys.exit("there is no API server: `make servers` builds it")
+    need_servers()
     with rabbitmq(EAST, *CLUSTERS) as url:
         return await measure_at(url, given)
 

@@ -22,7 +22,7 @@ import figures
 from broker import MANAGER, rabbitmq
 from copies import Copies, Template
 from figures import Figure, Target
-from fleet import HEARTBEAT_S, Filled, api_server, jobs_of, one_job, resize, role, share_of
+from fleet import HEARTBEAT_S, SHOWN_S, Filled, api_server, at_rest, jobs_of, one_job, resize, role, share_of
 from light_agents import light_agents
 from roles import Place, RoleProcess
 
@@ -33,7 +33,6 @@ from slicebus.proto.messages import ClusterName
 
 COHORTS = {"all": 0, "team": 1}
 """With the shard of two that each belongs to."""
-_SETTLE_S = 3.0
 _LOOKS_S = 0.2
 _PATIENCE_S = 600.0
 _MOST_CPU = Target(1 / 1.7, of_ratio=True)
@@ -61,15 +60,15 @@ async def measure_shards(of: Template, shards: int, given: argparse.Namespace) -
             managers = [await stack.enter_async_context(role(place)) for _ in range(shards)]
             agents = await stack.enter_async_context(light_agents(url, jobs, heartbeat_s=HEARTBEAT_S))
             await _divided(server, shards)
-            await asyncio.sleep(_SETTLE_S)
-            idle = await asyncio.gather(*(share_of(manager, given.idle) for manager in managers))
-            await resize(agents, rate=given.rate, seconds=given.seconds / 10)
-            began, before = time.perf_counter(), _cpu_s(managers)
-            latencies = await resize(agents, rate=given.rate, seconds=given.seconds)
-            took = time.perf_counter() - began
-            spent = zip(_cpu_s(managers), before, idle, strict=True)
-            cpu_s = [(now - then - share * took) / len(latencies) for now, then, share in spent]
-            return Run(latencies, cpu_s, sum(idle))
+            async with at_rest(given.settle):
+                idle = await asyncio.gather(*(share_of(manager, given.idle) for manager in managers))
+                await resize(agents, rate=given.rate, seconds=given.seconds / 10)
+                began, before = time.perf_counter(), _cpu_s(managers)
+                latencies = await resize(agents, rate=given.rate, seconds=given.seconds)
+                took = time.perf_counter() - began
+                spent = zip(_cpu_s(managers), before, idle, strict=True)
+                cpu_s = [(now - then - share * took) / len(latencies) for now, then, share in spent]
+                return Run(latencies, cpu_s, sum(idle))
 
 
 async def _divided(server: str, shards: int) -> None:
@@ -131,6 +130,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=3.0, help="resizes a second")
     parser.add_argument("--seconds", type=float, default=40.0, help="of resizes; a tenth before is not counted")
     parser.add_argument("--rounds", type=int, default=3, help="of one manager and two shards in turn")
+    parser.add_argument("--settle", type=float, default=SHOWN_S, help="seconds before anything is measured")
     parser.add_argument("--idle", type=float, default=20.0, help="seconds without resizes")
     return figures.run(parser, measure)
 
