@@ -129,6 +129,8 @@ def _serve(filled: Filled, pipe: Connection) -> None:
                     resource, metadata = resource_of(manifest), manifest["metadata"]
                     served = store.served(resource.group, resource.version, resource.plural)
                     store.put(key_of(served, metadata["namespace"], metadata["name"]), manifest)
+            # A collection of all copies takes more than a second, in which nobody is answered.
+            gc.freeze()
             pipe.send(server.url)
             await asyncio.to_thread(pipe.recv)
 
