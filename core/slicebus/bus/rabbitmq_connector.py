@@ -5,6 +5,7 @@ from collections import deque
 from urllib.parse import quote, urlunsplit
 
 import aio_pika
+import aiormq.connection
 from aio_pika.abc import AbstractConnection
 
 from slicebus.ambient.clock import randomness
@@ -16,6 +17,12 @@ from slicebus.proto.errors import ConfigurationError
 
 _ATTEMPT_S = 10.0
 """One attempt to connect: TCP, TLS and login."""
+_NEARLY_S = 1.0
+"""How long one that nobody wants any more may go on."""
+aiormq.connection.Connection.FRAME_BUFFER_SIZE = 0
+"""No limit to the frames that wait to be sent: `BusSettings.in_flight` is one. Where there is one, aiormq does not
+confirm that the broker has closed a channel while so many wait; it then uses the channel's number again, and the broker
+closes the connection."""
 
 
 class Connection(aio_pika.Connection):
@@ -77,26 +84,37 @@ class Connector:
         login = await asyncio.to_thread(read_login, self._address, self._access)
         if self._login is not None and login.user != self.user:
             raise ConfigurationError(f"the certificate is of {login.user}, and this process began as {self.user}")
-        connection: AbstractConnection | None = None
+        opening = asyncio.create_task(self._connected(host, login), name=f"connect:{self._name}")
         try:
             with translated(f"connect to {host}"):
-                connection = await aio_pika.connect(
-                    self._url(host, login),
-                    ssl_context=login.context,
-                    timeout=min(self._settings.connect_s / self.nodes, _ATTEMPT_S),
-                    client_properties={"connection_name": self._name},
-                    heartbeat=None if self._address.option("heartbeat") else self._settings.heartbeat_s,
-                    auth="external" if login.password is None else "plain",
-                    connection_class=Connection,
-                )
+                connection = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            # It came together with the connection, which nobody would close.
-            if connection is not None:
-                await connection.close()
+            await _undone(opening)
             raise
         self._login = login
         return connection
 
+    async def _connected(self, host: Host, login: Login) -> AbstractConnection:
+        return await aio_pika.connect(
+            self._url(host, login),
+            ssl_context=login.context,
+            timeout=min(self._settings.connect_s / self.nodes, _ATTEMPT_S),
+            client_properties={"connection_name": self._name},
+            heartbeat=None if self._address.option("heartbeat") else self._settings.heartbeat_s,
+            auth="external" if login.password is None else "plain",
+            connection_class=Connection,
+        )
+
     def _url(self, host: Host, login: Login) -> str:
         credentials = "" if login.password is None else f"{quote(login.user, '')}:{quote(login.password, '')}@"
         return urlunsplit(self._address.parts._replace(netloc=f"{credentials}{host}"))
+
+
+async def _undone(opening: asyncio.Task[AbstractConnection]) -> None:
+    """Close what is being opened. The libraries forget a connection whose opening is cancelled when it is nearly up,
+    and leave its tasks: so let it come up first, unless the broker takes long to answer."""
+    await asyncio.wait([opening], timeout=_NEARLY_S)
+    opening.cancel()
+    (found,) = await asyncio.gather(opening, return_exceptions=True)
+    if isinstance(found, AbstractConnection):
+        await found.close()

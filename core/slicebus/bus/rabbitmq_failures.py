@@ -31,7 +31,6 @@ _TABLE: tuple[tuple[type[BaseException], type[SlicebusError]], ...] = (
 )
 """The first matching row counts. PublishError: no queue took a mandatory message. DeliveryError: the broker refused, a
 queue is full. RuntimeError: aiormq writes to a connection that is closing."""
-_ERRORS: tuple[type[BaseException], ...] = (SlicebusError, *(theirs for theirs, _ in _TABLE))
 _REFUSALS = ("ACCESS_REFUSED", "user_id property")
 """Texts of the broker: the user lacks a permission, or the message has another user's id."""
 
@@ -52,12 +51,15 @@ def translated(what: str) -> Iterator[None]:
         if task is None or is_cancelled():
             raise
         raise UnavailableError(f"{what}: the connection has fallen silent") from error
-    except _ERRORS as error:
+    except Exception as error:
+        ours = _error_of(error)
+        if ours is None:
+            raise
         if is_cancelled():
             raise asyncio.CancelledError from error
         if isinstance(error, SlicebusError):
             raise
-        raise _error_of(error)(f"{what}: {_text_of(error)}") from error
+        raise ours(f"{what}: {_text_of(error)}") from error
     if is_cancelled():
         raise asyncio.CancelledError
 
@@ -68,13 +70,18 @@ async def close_quietly(channel: AbstractChannel) -> None:
         await channel.close()
 
 
-def _error_of(error: BaseException) -> type[SlicebusError]:
-    if any(word in str(error) for word in _REFUSALS):
-        return ForbiddenError
-    return next(ours for theirs, ours in _TABLE if isinstance(error, theirs))
+def _error_of(error: Exception) -> type[SlicebusError] | None:
+    """The slicebus error for an error; None for one of programming. A connection that ends without a reason gives its
+    waiters a bare Exception."""
+    if isinstance(error, SlicebusError):
+        return type(error)
+    ours = next((ours for theirs, ours in _TABLE if isinstance(error, theirs)), None)
+    if ours is None:
+        return UnavailableError if type(error) is Exception else None
+    return ForbiddenError if any(word in str(error) for word in _REFUSALS) else ours
 
 
-def _text_of(error: BaseException) -> str:
+def _text_of(error: Exception) -> str:
     """The error for people. aiormq wraps those of TLS, whose text is a tuple with a line number of OpenSSL."""
     cause = error if isinstance(error, ssl.SSLError) else error.__cause__
     match cause:
@@ -82,4 +89,6 @@ def _text_of(error: BaseException) -> str:
             return f"the broker's certificate is refused: {cause.verify_message}"
         case ssl.SSLError():
             return f"TLS failed: {cause.reason or cause}"
+    if type(error) is Exception:
+        return "the connection was lost"
     return str(error) or type(error).__name__

@@ -1,6 +1,7 @@
 """What only a real broker can do: die, cut connections, run short of memory."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 
 import pytest
@@ -148,6 +149,28 @@ async def test_a_queue_that_has_gone_ends_its_subscription(rabbitmq: RabbitBroke
     with pytest.raises(NotFoundError, match=CONTROL):
         async with asyncio.timeout(60):
             await consuming
+
+
+async def test_looks_for_a_missing_queue_cost_no_connection_while_much_is_published(bus: RabbitBus) -> None:
+    """The broker closes the channel of each look, and wants to have that confirmed."""
+    reconnects: list[bool] = []
+    bus.on_reconnect(lambda: reconnects.append(True))
+
+    async def publish() -> None:
+        for number in itertools.count():
+            await bus.publish(UP, message(number))
+
+    async def look() -> None:
+        for _ in range(40):
+            with pytest.raises(NotFoundError):
+                await bus.depth("slicebus.agent.nowhere.control")
+
+    async with asyncio.TaskGroup() as group:
+        publishing = [group.create_task(publish()) for _ in range(300)]
+        await asyncio.gather(*(look() for _ in range(30)))
+        for task in publishing:
+            task.cancel()
+    assert not reconnects
 
 
 async def test_a_blocked_connection_is_throttled_and_recovers(

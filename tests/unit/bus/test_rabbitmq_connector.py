@@ -2,13 +2,13 @@
 
 import asyncio
 import gc
-from contextlib import suppress
 from unittest.mock import AsyncMock
 
 import aio_pika
 import pytest
 from aio_pika.connection import make_url
 
+from slicebus.bus import rabbitmq_connector
 from slicebus.bus.access import Access, address_of
 from slicebus.bus.rabbitmq_connector import Connection, Connector
 from slicebus.bus.settings import BusSettings
@@ -25,22 +25,51 @@ async def test_a_connection_that_never_came_up_is_collected_anywhere() -> None:
     await asyncio.to_thread(collect)
 
 
-async def test_a_connection_that_comes_together_with_a_cancellation_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    connection = AsyncMock(spec=Connection)
-    connecting = asyncio.Event()
+class Opening:
+    """An attempt to open a connection, which is cancelled while the broker still answers."""
 
-    async def connect(*_arguments: object, **_options: object) -> Connection:
-        # As asyncio.wait_for does it: the result is there, and the cancellation is lost.
-        connecting.set()
-        with suppress(asyncio.CancelledError):
-            await asyncio.sleep(60)
-        return connection
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_nearly_up: bool) -> None:
+        self.connection = AsyncMock(spec=Connection)
+        self.was_cancelled = False
+        self._is_nearly_up = is_nearly_up
+        self._goes_on = asyncio.Event()
+        self._began = asyncio.Event()
+        monkeypatch.setattr(aio_pika, "connect", self._connect)
 
-    monkeypatch.setattr(aio_pika, "connect", connect)
-    address = address_of("amqp://user:secret@127.0.0.1/", Access())
-    opening = asyncio.create_task(Connector(address, Access(), name="test", settings=BusSettings()).open())
-    await connecting.wait()
-    opening.cancel()
-    with pytest.raises(asyncio.CancelledError):
+    async def cancelled(self) -> None:
+        """Raises CancelledError when nothing of the attempt is left."""
+        address = address_of("amqp://user:secret@127.0.0.1/", Access())
+        opening = asyncio.create_task(Connector(address, Access(), name="test", settings=BusSettings()).open())
+        await self._began.wait()
+        opening.cancel()
+        if self._is_nearly_up:
+            asyncio.get_running_loop().call_soon(self._goes_on.set)
         await opening
-    connection.close.assert_awaited_once()
+
+    async def _connect(self, *_arguments: object, **_options: object) -> Connection:
+        self._began.set()
+        try:
+            await self._goes_on.wait()
+        except asyncio.CancelledError:
+            self.was_cancelled = True
+            raise
+        return self.connection
+
+
+async def test_a_connection_that_is_nearly_up_when_it_is_cancelled_comes_up_and_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opening = Opening(monkeypatch, is_nearly_up=True)
+    with pytest.raises(asyncio.CancelledError):
+        await opening.cancelled()
+    assert not opening.was_cancelled
+    opening.connection.close.assert_awaited_once()
+
+
+async def test_a_broker_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rabbitmq_connector, "_NEARLY_S", 0.01)
+    opening = Opening(monkeypatch, is_nearly_up=False)
+    with pytest.raises(asyncio.CancelledError):
+        await opening.cancelled()
+    assert opening.was_cancelled
+    opening.connection.close.assert_not_awaited()

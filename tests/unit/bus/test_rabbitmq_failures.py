@@ -14,6 +14,17 @@ async def test_a_cancellation_by_the_library_is_a_lost_connection() -> None:
         raise asyncio.CancelledError
 
 
+async def test_an_error_without_a_type_and_a_text_is_a_lost_connection() -> None:
+    """aiormq ends what waits for a connection that has gone without a reason."""
+    with pytest.raises(UnavailableError, match="ack: the connection was lost"), translated("ack"):
+        raise Exception
+
+
+async def test_an_error_of_programming_stays_one() -> None:
+    with pytest.raises(KeyError), translated("ack"):
+        raise KeyError("tag")
+
+
 async def test_a_cancellation_of_the_task_stays_one() -> None:
     async def wait() -> None:
         with translated("publish"):
