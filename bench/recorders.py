@@ -56,7 +56,7 @@ def _counted_steps(steps: Coroutine[Any, Any, None]) -> Generator[Any, Any, None
 
 class Measured(Role[Any]):
     def recorder(self, source: Source) -> Recorder:
-        return MeasuredRecorder(self._bus, source, registry=self._registry)
+        return MeasuredRecorder(self._bus, source, registry=self._registry, wait_s=self.record_wait_s)
 
 
 class MeasuredManager(Measured, Manager): ...

@@ -54,8 +54,21 @@ _END_S = (0.1, 30.0)
 """How long a pod of a cluster takes to end when it is deleted."""
 _ROLL_S = 8.0
 """Between two processes of a deployment that ends and begins them one after the other."""
+_RECORD_WAIT_S = 0.05
 _UNHEARD_S = 10.0
 """A broker closes the connection of a client that it has not heard of for two heartbeats."""
+
+
+class SimulatedManager(Manager):
+    """One with shorter batches of records: more crashes fall between two."""
+
+    record_wait_s = _RECORD_WAIT_S
+
+
+class SimulatedAgent(Agent):
+    """The same of an agent."""
+
+    record_wait_s = _RECORD_WAIT_S
 
 
 class Server:
@@ -400,7 +413,7 @@ class Fleet:
                 scale_up_ready_s=self.schedule.patience.scale_up_s,
             )
             client, bus = self._connections(MANAGER, link, identity)
-            await Manager(settings, client, bus, CollectorRegistry()).run()
+            await SimulatedManager(settings, client, bus, CollectorRegistry()).run()
 
         return start
 
@@ -418,7 +431,7 @@ class Fleet:
                 schedulers=PROFILES if self.schedule.gangs else "",
             )
             client, bus = self._connections(cluster, link, identity, api=on)
-            await Agent(settings, client, bus, CollectorRegistry()).run()
+            await SimulatedAgent(settings, client, bus, CollectorRegistry()).run()
 
         return start
 

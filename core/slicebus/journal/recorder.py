@@ -1,7 +1,7 @@
 """Records a role's inputs and decisions, without ever delaying or failing the role.
 
-Resource handling: records are encoded at once and wait in a bounded buffer. One task publishes them in batches, every
-`_PERIOD_S` or when a batch is full. When the recording ends, the rest has `_FINAL_S` to be published.
+Resource handling: records are encoded at once and wait in a bounded buffer. One task publishes them in batches, when
+the first has waited long enough or a batch is full. When the recording ends, the rest has `_FINAL_S` to be published.
 
 Error handling: a batch that cannot be published is retried with backoff, under the same number. If the buffer fills
 meanwhile, all of it is dropped and counted, and so is every record until a publish succeeds: records after a gap are
@@ -42,7 +42,9 @@ from slicebus.proto.topology import DECISIONS
 
 _log = structlog.get_logger()
 _KEY_BYTES = 32
-_PERIOD_S = 0.05
+WAIT_S = 0.25
+_BETWEEN_PARTS_S = 0.05
+"""A snapshot goes on after each batch."""
 _BATCH_BYTES = 64 * 1024
 _MOST_BYTES = 8 * 1024 * 1024
 """About as much as a busy manager records in a minute: a broker that restarts leaves no gap."""
@@ -61,11 +63,13 @@ Content = Callable[[], Iterator[Put | Noted]]
 class Recorder:
     """Publishes the records of one source to the stream."""
 
-    def __init__(self, bus: Bus, source: Source, *, registry: CollectorRegistry) -> None:
+    def __init__(self, bus: Bus, source: Source, *, registry: CollectorRegistry, wait_s: float = WAIT_S) -> None:
+        """`wait_s` is how long a record waits for others, in seconds; a crash loses what waits."""
         self.redactor = Redactor.keyed(secrets.token_bytes(_KEY_BYTES))
         """Takes secrets out of what is recorded. The key goes with the process."""
         self._bus = bus
         self._source = source
+        self._wait_s = wait_s
         self._waiting: list[bytes] = []
         self._bytes = 0
         self._unconfirmed: list[bytes] | None = None
@@ -130,7 +134,7 @@ class Recorder:
         while True:
             await self._some.wait()
             with suppress(TimeoutError):
-                async with asyncio.timeout(_PERIOD_S):
+                async with asyncio.timeout(self._wait_s if self._snapshot is None else _BETWEEN_PARTS_S):
                     await self._full.wait()
             self._continue_snapshot()
             await self._publish_batch()

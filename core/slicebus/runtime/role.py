@@ -13,7 +13,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 from slicebus.ambient.backoff import Backoff
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
-from slicebus.journal.recorder import Recorder
+from slicebus.journal.recorder import WAIT_S, Recorder
 from slicebus.journal.recording import Source
 from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers
@@ -43,6 +43,8 @@ class Role(ABC, Generic[Settings]):
 
     component: ClassVar[str]
     """The name of the Lease, the field manager and the reporter of Events."""
+    record_wait_s: ClassVar[float] = WAIT_S
+    """How long a record of a decision waits for others of its batch, in seconds."""
 
     def __init__(self, settings: Settings, client: KubeClient, bus: Bus, registry: CollectorRegistry) -> None:
         self._settings = settings
@@ -88,7 +90,7 @@ class Role(ABC, Generic[Settings]):
         """The recorder of this role's decisions; None where the settings record none."""
         if not self._settings.record_decisions:
             return None
-        return Recorder(self._bus, source, registry=self._registry)
+        return Recorder(self._bus, source, registry=self._registry, wait_s=self.record_wait_s)
 
     def informers(
         self,
