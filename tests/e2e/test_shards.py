@@ -131,15 +131,12 @@ async def test_the_doctor_says_who_leads_each(
     }
 
     async def found() -> list[list[str]]:
+        """What the doctor says once both work: a leader's Lease says so with its next renewal only."""
         done = await asyncio.to_thread(run_cli, "doctor", "--role", "manager", env=environment)
-        return [line.split() for line in done.stdout.splitlines()]
+        lines = [line.split() for line in done.stdout.splitlines()]
+        leaders = [line[:3] for line in lines if "leader" in line]
+        return lines if leaders == [["✓", "leader", "0"], ["✓", "leader", "1"]] else []
 
-    async def both_work() -> bool:
-        """A leader's Lease says so with its next renewal only."""
-        leaders = [line[:3] for line in await found() if "leader" in line]
-        return leaders == [["✓", "leader", "0"], ["✓", "leader", "1"]]
-
-    await eventually(both_work, "the doctor names two leaders that work")
-    subjects = [line[:2] for line in await found()]
+    subjects = [line[:2] for line in await eventually(found, "the doctor names two leaders that work")]
     assert ["✓", "topology"] in subjects
     assert ["✓", "rights"] in subjects

@@ -50,8 +50,7 @@ async def expect_nothing_shown(objects: list[Object]) -> None:
 
 
 async def told(scenario: Scenario, reason: str, on: list[Object]) -> list[str]:
-    """The Events with a reason about the scenario, those that count several once for each. Waits for one on each of
-    these objects: they are written after what the objects show."""
+    """As `events_of`, once there is one on each of these objects: they are written after what the objects show."""
 
     async def look() -> list[str]:
         found = await events_of(scenario, reason)
@@ -61,7 +60,7 @@ async def told(scenario: Scenario, reason: str, on: list[Object]) -> list[str]:
 
 
 async def events_of(scenario: Scenario, reason: str) -> list[str]:
-    """On both sides."""
+    """The Events with a reason on the scenario's objects, on both sides, those that count several once for each."""
     found = []
     for client in (scenario.world.manager, await scenario.worker()):
         for event in (await client.list(EVENTS, namespace=NAMESPACE)).items:

@@ -28,10 +28,13 @@ async def test_a_connection_that_never_came_up_is_collected_anywhere() -> None:
 class Opening:
     """An attempt to open a connection, which is cancelled while the broker still answers."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_nearly_up: bool) -> None:
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, *, is_nearly_up: bool = False, loses_cancellation: bool = False
+    ) -> None:
         self.connection = AsyncMock(spec=Connection)
         self.was_cancelled = False
         self._is_nearly_up = is_nearly_up
+        self._loses_cancellation = loses_cancellation
         self._goes_on = asyncio.Event()
         self._began = asyncio.Event()
         monkeypatch.setattr(aio_pika, "connect", self._connect)
@@ -52,7 +55,8 @@ class Opening:
             await self._goes_on.wait()
         except asyncio.CancelledError:
             self.was_cancelled = True
-            raise
+            if not self._loses_cancellation:
+                raise
         return self.connection
 
 
@@ -66,9 +70,19 @@ async def test_a_connection_that_is_nearly_up_when_it_is_cancelled_comes_up_and_
     opening.connection.close.assert_awaited_once()
 
 
+async def test_a_connection_that_comes_together_with_a_cancellation_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As asyncio.wait_for does it: the result is there, and the cancellation is lost."""
+    monkeypatch.setattr(rabbitmq_connector, "_NEARLY_S", 0.01)
+    opening = Opening(monkeypatch, loses_cancellation=True)
+    with pytest.raises(asyncio.CancelledError):
+        await opening.cancelled()
+    assert opening.was_cancelled
+    opening.connection.close.assert_awaited_once()
+
+
 async def test_a_broker_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rabbitmq_connector, "_NEARLY_S", 0.01)
-    opening = Opening(monkeypatch, is_nearly_up=False)
+    opening = Opening(monkeypatch)
     with pytest.raises(asyncio.CancelledError):
         await opening.cancelled()
     assert opening.was_cancelled
