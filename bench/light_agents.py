@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from broker import issuer_of, subject_of
 from msgspec import UNSET, UnsetType
 
+from slicebus.agent.act.addressees import Addressees
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.factory import connect
 from slicebus.bus.lanes import dispatch
@@ -28,6 +29,7 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Terms,
     WorkloadSpec,
+    job_of,
 )
 from slicebus.proto.topology import UP, agent_queue
 
@@ -82,6 +84,7 @@ class LightAgent:
         self._bus = bus
         self._heartbeat_s = heartbeat_s
         self.jobs = {job.ref: job for job in jobs}
+        self._addressees = Addressees()
         self._issuer = issuer_of(cluster, epoch=epoch_at(datetime.now(UTC)))
         self._terms: str | UnsetType = UNSET
         self._asked: dict[MessageId, _Asked] = {}
@@ -92,7 +95,7 @@ class LightAgent:
         """Ask for another size of a job, and return when its order is carried out: the seconds from the publish of the
         request until the spec was received."""
         message, asked = job.request(), _Asked()
-        envelope = self._issuer.envelope(message, self._cluster)
+        envelope = self._envelope(message)
         self._asked[envelope.correlation_id] = asked
         await self._bus.publish(UP, encode(envelope, message))
         await asked.done.wait()
@@ -126,6 +129,8 @@ class LightAgent:
 
     async def _handle(self, delivery: Delivery) -> None:
         received, found = time.perf_counter(), decode(delivery.message)
+        if (about := job_of(found.message)) is not None:
+            self._addressees.note(about, found.envelope.shard)
         match found.message:
             case Terms(version=version):
                 self._terms = version
@@ -148,8 +153,11 @@ class LightAgent:
             asked.done.set()
 
     async def _publish(self, message: Message, *, caused_by: Envelope | None = None) -> None:
-        envelope = self._issuer.envelope(message, self._cluster, caused_by=caused_by)
-        await self._bus.publish(UP, encode(envelope, message))
+        await self._bus.publish(UP, encode(self._envelope(message, caused_by=caused_by), message))
+
+    def _envelope(self, message: Message, *, caused_by: Envelope | None = None) -> Envelope:
+        to_shard = self._addressees.of(message)
+        return self._issuer.envelope(message, self._cluster, caused_by=caused_by, to_shard=to_shard)
 
 
 @asynccontextmanager

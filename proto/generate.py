@@ -223,7 +223,8 @@ def _of(direction: Direction, lane: Lane | None = None) -> list[type[Message]]:
 def _exchange_channel(direction: Direction) -> Json:
     messages = _of(direction)
     ends = {
-        Direction.UP: "Agent to manager. The address is the routing key.",
+        Direction.UP: "Agent to manager. The address is the routing key, with `.{shard}` where the last order for the "
+        "job came from another shard of the manager than the first.",
         Direction.DOWN: "Manager to agent. The address is the routing key, with `.{uid}` where the agent says its UID.",
     }
     return {

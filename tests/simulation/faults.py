@@ -18,7 +18,7 @@ from slicebus.kube.transport import Answer, Request, Transport
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, ExpiredError, UnavailableError
 from slicebus.proto.rights import Use
-from slicebus.proto.topology import Topology
+from slicebus.proto.topology import Binding, Topology
 from slicebus.sandbox.bus import MemoryBus, MemoryDelivery, MemorySubscription
 
 Result = TypeVar("Result")
@@ -242,6 +242,10 @@ class FaultyBus:
     async def declare(self, topology: Topology) -> None:
         await self._reach()
         await self._inner.declare(topology)
+
+    async def unbind(self, bindings: Iterable[Binding]) -> None:
+        await self._reach()
+        await self._inner.unbind(bindings)
 
     async def check(self, topology: Topology) -> Sequence[str]:
         await self._reach()

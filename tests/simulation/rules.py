@@ -18,6 +18,7 @@ from simulation.room_rules import RoomRules
 from simulation.shard_rules import check_shard
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
+from slicebus.bus.dead_letter_headers import sender
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
     COHORTS,
@@ -31,7 +32,7 @@ from slicebus.kube.resources import (
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import Delete, Lane, Status, Suspend
-from slicebus.proto.topology import manager_queue
+from slicebus.proto.topology import MOST_SHARDS, manager_queue
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.store import Change
 from slicebus.slices import kueue, own_api
@@ -42,8 +43,8 @@ from slicebus.slices.workload import Slice, SliceKey
 
 Manifest = dict[str, Any]
 _OVER = ("Succeeded", "Failed")
-_MANAGER_QUEUES = {manager_queue(lane) for lane in Lane}
-"""Where the first shard of the manager looks at the sender of every message."""
+_MANAGER_QUEUES = {manager_queue(lane, shard) for lane in Lane for shard in range(MOST_SHARDS)}
+"""Where the manager looks at the sender of every message."""
 _ORIGIN = own_api.MANAGER_UID_ANNOTATION
 OWNED_BY_USER = "simulation/owned-by-user"
 """The label of what a user has made on a worker."""
@@ -145,8 +146,8 @@ class Rules:
         with self._noting():
             # Of two forged statuses the older is coalesced with the newer, and only that one is handled.
             looked_at = queue in _MANAGER_QUEUES and message.type != Status.type
-            if looked_at and message.user_id != cluster:
-                raise Violation(f"rule 10: the manager took a {message.type} of {cluster} from {message.user_id}")
+            if looked_at and (by := sender(message, trusted="manager")) != cluster:
+                raise Violation(f"rule 10: the manager took a {message.type} of {cluster} from {by}")
         if message.type == Delete.type:
             body = orjson.loads(message.body)
             key = cluster, body["job"]["uid"]

@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 import structlog
 
+from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.act.heartbeat import Heartbeats
 from slicebus.agent.act.identity import cluster_uid
@@ -95,7 +96,8 @@ class Agent(Role[AgentSettings]):
         locks = Locks[JobKey]()
         backlog = Backlog()
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
-        publisher = Publisher(self._bus, issuer, cluster_uid=uid)
+        addressees = Addressees()
+        publisher = Publisher(self._bus, issuer, cluster_uid=uid, addressees=addressees)
         JobMetrics(self._registry).follow(store)
         events = EventRecorder(self._client, component=self.component)
         executor = Executor(
@@ -165,6 +167,7 @@ class Agent(Role[AgentSettings]):
             requeue=queue.add,
             ask_inventory=inventories.ask,
             terms=accept,
+            addressees=addressees,
             backlog=backlog,
         )
         await retry_until_available("tombstones", tombstones.load)

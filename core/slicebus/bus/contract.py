@@ -15,7 +15,7 @@ from slicebus.bus.sizes import Keep
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.rights import Use
-from slicebus.proto.topology import Topology
+from slicebus.proto.topology import Binding, Topology
 
 StreamOffset = int | datetime | Literal["first", "last", "next"]
 """The start of a read of a stream: a record's offset, a time, or one of RabbitMQ's words."""
@@ -96,6 +96,9 @@ class Bus(Protocol):
 
         Idempotent. Raises InvalidError where one exists with other properties.
         """
+
+    async def unbind(self, bindings: Iterable[Binding]) -> None:
+        """Remove bindings. One that is not there is no error, nor is one of a queue that is not."""
 
     async def check(self, topology: Topology) -> Sequence[str]:
         """The missing or different parts of the topology, for people; empty where it is right. Changes nothing."""

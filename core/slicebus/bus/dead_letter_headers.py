@@ -19,6 +19,8 @@ QUEUE_HEADER = "slicebus-dead-queue"
 TIME_HEADER = "slicebus-dead-time"
 USER_HEADER = "slicebus-user-id"
 """The user who first sent the message; empty where the broker verified none."""
+SHARD_HEADER = "slicebus-passed-on-by"
+"""The shard of the manager that has passed the message on to this one. It counts only from the trusted user, too."""
 DETAIL_LENGTH = 2000
 _OF_DEAD_LETTERS = ("slicebus-dead-", "x-death", "x-first-death-", "x-last-death-")
 """Prefixes of the headers that dead-lettering adds: ours, and the broker's."""
@@ -28,15 +30,25 @@ def dead_copy(
     message: WireMessage, *, queue: str, reason: DeadReason, detail: str, at: datetime, by: str
 ) -> WireMessage:
     """The copy that the user `by` publishes to the dead-letter queue, without headers that a broker would not take."""
-    copy = passed_on(message, by=by)
+    copy = _copy(message, by=by)
     headers = copy.headers | _why(queue, reason, detail, at)
     if SIZE_HEADER in message.headers:
         headers[SIZE_HEADER] = message.headers[SIZE_HEADER]
     return msgspec.structs.replace(copy, headers=headers)
 
 
-def passed_on(message: WireMessage, *, by: str) -> WireMessage:
-    """The copy that the user `by` publishes to another queue, as it came."""
+def passed_on(message: WireMessage, *, by: str, shard: int) -> WireMessage:
+    """The copy that one shard of the manager, whose user is `by`, publishes for another one, as it came."""
+    copy = _copy(message, by=by)
+    return msgspec.structs.replace(copy, headers=copy.headers | {SHARD_HEADER: str(shard)})
+
+
+def was_passed_on(message: WireMessage, *, trusted: str) -> bool:
+    """Whether another shard of the manager has passed a message on."""
+    return message.user_id == trusted and SHARD_HEADER in message.headers
+
+
+def _copy(message: WireMessage, *, by: str) -> WireMessage:
     headers = bounded_headers(without_death(message).headers) | {USER_HEADER: sender(message, trusted=by) or ""}
     return msgspec.structs.replace(message, headers=headers, user_id=by)
 

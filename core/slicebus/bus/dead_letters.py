@@ -12,6 +12,7 @@ from slicebus.bus.dead_letter_headers import (
     DETAIL_LENGTH,
     QUEUE_HEADER,
     REASON_HEADER,
+    SHARD_HEADER,
     TIME_HEADER,
     USER_HEADER,
     sender,
@@ -21,7 +22,7 @@ from slicebus.bus.sizes import LEFT_OUT_HEADER, SIZE_HEADER, bounded_headers
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
 from slicebus.proto.headers import SUBJECT
-from slicebus.proto.messages import MESSAGES, ClusterName, Direction
+from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction
 from slicebus.proto.topology import agent_queue, exchange_of, manager_queue, of_first_shard, words
 
 SHORT = 12
@@ -144,7 +145,7 @@ class Requeue(msgspec.Struct, frozen=True):
 
     exchange: str
     queue: str
-    """The one queue that gets it, beside the journal."""
+    """The one queue that gets it, beside the journal: that of the manager's first shard also where another has it."""
     message: WireMessage
 
 
@@ -152,8 +153,8 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
     """The message that requeues a dead letter, published as the manager's user: the original, with its first sender in
     a header that counts only from that user.
 
-    It goes through its own exchange under its own key, and so reaches its former queue and the journal, or the shard of
-    the manager that passes it on to that queue; a receiver refuses a message whose key is the queue's name. `agents`
+    It goes through its own exchange under its own key, and so reaches its former queue and the journal, or a shard of
+    the manager that passes it on; a receiver refuses a message whose key is the queue's name. `agents`
     has the users whose name differs from their cluster's. Raises InvalidError, with the reason, where the message would
     not reach that queue or has no verified sender.
     """
@@ -188,7 +189,7 @@ def _from(first: str | None, back: Requeue, *, manager: str) -> Requeue:
     if not first:
         raise InvalidError("the broker has verified no sender")
     plain = without_death(back.message)
-    headers = {name: value for name, value in plain.headers.items() if name != USER_HEADER}
+    headers = {name: value for name, value in plain.headers.items() if name not in (USER_HEADER, SHARD_HEADER)}
     if first != manager:
         headers[USER_HEADER] = first
     return msgspec.structs.replace(back, message=msgspec.structs.replace(plain, headers=headers, user_id=manager))
@@ -203,13 +204,13 @@ def _check_complete(message: WireMessage) -> None:
 
 
 def _destination(key: str) -> tuple[Direction, str]:
-    cluster, type, uid = words(key)
+    cluster, type, addressee = words(key)
     known = MESSAGES.get(type)
-    if known is None or (uid and known.direction is Direction.UP):
+    if known is None or (addressee and known.direction is Direction.UP and not addressee.isdecimal()):
         raise InvalidError(f"no queue takes the type {key.partition('.')[2]!r}")
     if known.direction is Direction.UP:
         return known.direction, manager_queue(known.lane)
-    return known.direction, agent_queue(cluster, known.lane, uid)
+    return known.direction, agent_queue(cluster, known.lane, ClusterUid(addressee) if addressee else None)
 
 
 def _sender_of_order(message: WireMessage, letter: DeadLetter, *, manager: str, agent: str) -> str:

@@ -35,7 +35,7 @@ from slicebus.bus.sizes import RECORDING_BYTES, Keep, check_publishable, cut, li
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, NotFoundError, ThrottledError, UnavailableError
 from slicebus.proto.rights import Use
-from slicebus.proto.topology import Queue, Topology
+from slicebus.proto.topology import Binding, Queue, Topology
 
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.05, most_s=1.0)
@@ -98,6 +98,13 @@ class RabbitBus:
             for binding in topology.bindings:
                 found = await channel.get_queue(binding.queue, ensure=False)
                 await found.bind(binding.exchange, binding.routing_key)
+
+    async def unbind(self, bindings: Iterable[Binding]) -> None:
+        """Remove bindings."""
+        async with self._declaring, self._channel("unbind") as channel:
+            for binding in bindings:
+                found = await channel.get_queue(binding.queue, ensure=False)
+                await found.unbind(binding.exchange, binding.routing_key)
 
     async def check(self, topology: Topology) -> Sequence[str]:
         """The missing or different parts. Declaring a queue as it should be compares it and changes nothing."""

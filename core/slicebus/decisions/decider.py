@@ -130,12 +130,12 @@ class Decider(Generic[S]):
         self._begun = True
         self._recorder.begin(Began(version=version("slicebus")), self._content)
 
-    def receive(self, wire: WireMessage) -> Incoming:
-        """The decoded message. Raises ProtocolError."""
+    def receive(self, wire: WireMessage, received: codec.Received | None = None) -> Incoming:
+        """The decoded message; `received` where somebody has decoded it already. Raises ProtocolError."""
         self._received += 1
         number, problem = self._received, ""
         try:
-            return Incoming(number, codec.decode(wire))
+            return Incoming(number, received or codec.decode(wire))
         except ProtocolError as error:
             problem = problem_of(error)
             raise

@@ -27,7 +27,7 @@ from slicebus.manager.act.inbox import Inbox
 from slicebus.manager.act.publisher import Publisher
 from slicebus.manager.act.reconciler import Reconciler
 from slicebus.manager.act.resyncer import Resyncer
-from slicebus.manager.act.router import Router
+from slicebus.manager.act.router import Router, take_addressed
 from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.act.status_writer import StatusWriter
 from slicebus.manager.decide import catalog, relocation
@@ -92,6 +92,8 @@ class Manager(Role[ManagerSettings]):
         journal = Topology((), (journal_queue(max_age=age, max_bytes=size),), ())
         await self._bus.declare(manager_topology(self._settings.shards) + journal)
         await require(self._bus, manager_uses(self._settings.shards))
+        if shard := self._shard.index:
+            await take_addressed(self._bus, shard, by=shard)
 
     async def lead(self, epoch: int) -> None:
         """Manage until cancelled."""
@@ -167,7 +169,7 @@ class Manager(Role[ManagerSettings]):
             resyncer=resyncer,
             registry=self._registry,
             on_dead=dead.count,
-            router=Router(self._bus, store) if shard.count > 1 and shard.index == 0 else None,
+            router=Router(self._bus, store) if shard.count > 1 else None,
             fence_s=relocation.fence_s(self._settings.cluster_lost_requeue_s),
             epoch_skew_s=self._settings.epoch_skew_s,
         )

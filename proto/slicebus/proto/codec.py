@@ -89,9 +89,9 @@ def _headers(envelope: Envelope, direction: Direction) -> Headers:
 
 
 def _key(envelope: Envelope, direction: Direction) -> str:
-    """The routing key. The manager's messages name the cluster's UID too, which has queues of its own."""
-    uid = envelope.cluster_uid if direction is Direction.DOWN else None
-    return routing_key(envelope.cluster, envelope.type, uid)
+    """The routing key. It names the addressee where that has queues of its own: the cluster's UID, or the shard."""
+    addressee = envelope.cluster_uid if direction is Direction.DOWN else envelope.shard
+    return routing_key(envelope.cluster, envelope.type, addressee)
 
 
 def _attributes(headers: Mapping[str, object]) -> dict[str, str]:

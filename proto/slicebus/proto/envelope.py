@@ -30,7 +30,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     """Counts the publisher's messages within its epoch."""
     shard: int = 0
-    """The shard of the manager that published it. Each has epochs of its own."""
+    """The shard of the manager that published it, each of which has epochs of its own; or that an agent addresses."""
     cluster_uid: ClusterUid | None = None
     """The UID of the cluster's namespace kube-system, as names may be used twice. None where the agent sends none."""
     correlation_id: MessageId

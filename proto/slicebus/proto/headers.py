@@ -62,7 +62,8 @@ class Headers(VersionHeaders, frozen=True, kw_only=True, rename=_header):
     sequence: Decimal
     """Counts the publisher's messages within its epoch, in decimal."""
     shard: Decimal | UnsetType = UNSET
-    """The shard of the manager that published it; absent for the first. Each has epochs of its own."""
+    """The shard of the manager that published it, each of which has epochs of its own; or that an agent addresses:
+    it is the last word of the routing key then. Absent for the first."""
     subject: str | UnsetType = UNSET
     """The job's key, `Kind/namespace/name`; absent from a message about the cluster. Messages of one subject keep
     their order."""

@@ -43,10 +43,12 @@ class Issuer:
         caused_by: Envelope | None = None,
         correlation: MessageId | None = None,
         cluster_uid: ClusterUid | None = None,
+        to_shard: int | None = None,
     ) -> Envelope:
         """The envelope of a new message.
 
-        It belongs to `correlation`, else to the chain of the message that caused it, else it begins one.
+        It belongs to `correlation`, else to the chain of the message that caused it, else it begins one. `to_shard` is
+        the shard of the manager that an agent addresses.
         """
         now = self._now()
         identifier = new_id(now, self._random(10))
@@ -60,7 +62,7 @@ class Issuer:
             subject=job.key if job is not None else "",
             time=now.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             epoch=self.epoch,
-            shard=self._shard,
+            shard=self._shard if to_shard is None else to_shard,
             sequence=self._sequence,
             correlation_id=correlation or (caused_by.correlation_id if caused_by else identifier),
             causation_id=caused_by.id if caused_by else None,

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction, Lane
+from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction, JobMessage, Lane
 
 UP = "slicebus.up"
 DOWN = "slicebus.down"
@@ -33,6 +33,8 @@ _SEGMENT_MOST_BYTES = 500_000_000
 keeps to age and size."""
 
 _EVERY = ClusterName("*")
+_ANY = "#"
+"""No word, or whichever."""
 
 QueueArgument = str | int | bool
 
@@ -80,16 +82,17 @@ def exchange_of(direction: Direction) -> str:
     return {Direction.UP: UP, Direction.DOWN: DOWN}[direction]
 
 
-def routing_key(cluster: ClusterName, message_type: str, uid: ClusterUid | None = None) -> str:
-    """`<cluster>.<type>`, or `<cluster>.<type>.<uid>`. Cluster names are DNS labels, so the dot separates."""
-    return f"{cluster}.{message_type}.{uid}" if uid else f"{cluster}.{message_type}"
+def routing_key(cluster: ClusterName, message_type: str, addressee: str | int | None = None) -> str:
+    """`<cluster>.<type>`, or `<cluster>.<type>.<addressee>`: of an order the cluster's UID, of what an agent publishes
+    the shard of the manager, from 1 on. Cluster names are DNS labels, so the dot separates."""
+    return f"{cluster}.{message_type}.{addressee}" if addressee else f"{cluster}.{message_type}"
 
 
-def words(key: str) -> tuple[ClusterName, str, ClusterUid | None]:
+def words(key: str) -> tuple[ClusterName, str, str | None]:
     """The words of any routing key."""
     cluster, _, rest = key.partition(".")
-    message_type, _, uid = rest.partition(".")
-    return ClusterName(cluster), message_type, ClusterUid(uid) if uid else None
+    message_type, _, addressee = rest.partition(".")
+    return ClusterName(cluster), message_type, addressee or None
 
 
 def decisions_key(source: str) -> str:
@@ -98,7 +101,7 @@ def decisions_key(source: str) -> str:
 
 
 def manager_queue(lane: Lane, shard: int = 0) -> str:
-    """The queue of a lane of one shard of the manager. The first one has what the agents publish."""
+    """The queue of a lane of one shard of the manager. The first one has what the agents address to no other."""
     return f"slicebus.manager.{shard}.{lane}" if shard else f"slicebus.manager.{lane}"
 
 
@@ -108,7 +111,7 @@ def of_first_shard(queue: str) -> str:
 
 
 def shard_exchange(shard: int) -> str:
-    """Where the first shard publishes what it passes on to another, as it came."""
+    """Where the other shards publish what they pass on to this one, as it came. There is none where one is alone."""
     return f"slicebus.shard.{shard}"
 
 
@@ -156,12 +159,23 @@ def journal_queue(*, max_age: str = JOURNAL_MAX_AGE, max_bytes: int = JOURNAL_MA
 
 
 def manager_topology(shards: int = 1) -> Topology:
-    """The common topology, and the queues of so many shards of the manager."""
-    found = common_topology() + _lanes(exchange_of(Direction.UP), _manager_queues(0))
-    for shard in range(1, shards):
+    """The common topology, and the queues of so many shards of the manager. What agents address to one of them comes
+    there by `addressed`."""
+    found = common_topology() + _lanes(UP, _manager_queues(0))
+    for shard in range(shards if shards > 1 else 0):
         exchange = shard_exchange(shard)
-        found += Topology((Exchange(exchange),), (), ()) + _lanes(exchange, _manager_queues(shard))
+        found += Topology((Exchange(exchange),), (), ()) + _lanes(exchange, _manager_queues(shard), addressee=_ANY)
     return found
+
+
+def addressed(shard: int, *, taken_by: int) -> tuple[Binding, ...]:
+    """The bindings that bring what agents address to one shard of the manager to that one, or to another."""
+    queues = _manager_queues(taken_by)
+    return tuple(
+        Binding(UP, queues[message.lane], routing_key(_EVERY, message.type, shard))
+        for message in MESSAGES.values()
+        if message.direction is Direction.UP and issubclass(message, JobMessage)
+    )
 
 
 def _manager_queues(shard: int) -> dict[Lane, str]:
@@ -177,19 +191,19 @@ def agent_topology(cluster: ClusterName, uid: ClusterUid | None = None) -> Topol
     """
     found = common_topology()
     for of in dict.fromkeys((None, uid)):
-        found += _lanes(DOWN, {lane: agent_queue(cluster, lane, of) for lane in Lane}, cluster, of)
+        found += _lanes(DOWN, {lane: agent_queue(cluster, lane, of) for lane in Lane}, cluster, addressee=of)
     return found
 
 
 def _lanes(
-    exchange: str, queues: dict[Lane, str], cluster: ClusterName = _EVERY, uid: ClusterUid | None = None
+    exchange: str, queues: dict[Lane, str], cluster: ClusterName = _EVERY, *, addressee: str | None = None
 ) -> Topology:
     direction = Direction.DOWN if exchange == DOWN else Direction.UP
     return Topology(
         exchanges=(),
         queues=tuple(_quorum(name) for name in queues.values()),
         bindings=tuple(
-            Binding(exchange, queues[message.lane], routing_key(cluster, message.type, uid))
+            Binding(exchange, queues[message.lane], routing_key(cluster, message.type, addressee))
             for message in MESSAGES.values()
             if message.direction is direction
         ),

@@ -294,6 +294,12 @@ class MemoryBus:
         self._check_open()
         self._broker.declare(topology)
 
+    async def unbind(self, bindings: Iterable[Binding]) -> None:
+        """Remove bindings."""
+        self._check_open()
+        for binding in bindings:
+            self._broker.bindings.pop(binding, None)
+
     async def check(self, topology: Topology) -> Sequence[str]:
         """The missing or different parts."""
         self._check_open()

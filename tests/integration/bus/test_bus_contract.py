@@ -293,6 +293,20 @@ async def test_declaring_again_changes_nothing(connect_as: Connect, bus: Bus) ->
     assert await bus.check(manager_topology() + agent_topology(EAST)) == []
 
 
+async def test_a_binding_is_removed_and_one_that_is_not_there_is_no_error(connect_as: Connect) -> None:
+    bus = await connect_as(ADMIN)
+    queue = Queue("bound", {"x-queue-type": "quorum"})
+    kept, gone = (Binding("bound", "bound", key) for key in ("east.kept", "east.gone"))
+    await bus.declare(Topology((Exchange("bound"),), (queue,), (kept, gone)))
+    await bus.publish("bound", message("east.gone"))
+    for _ in range(2):
+        await bus.unbind([gone, Binding("bound", "no-such-queue", "#")])
+    with pytest.raises(NotFoundError):
+        await bus.publish("bound", message("east.gone"))
+    await bus.publish("bound", message("east.kept"))
+    assert (await bus.depth("bound")).ready == 2
+
+
 async def test_a_queue_with_other_arguments_is_named(bus: Bus) -> None:
     other = Topology(exchanges=(), queues=(Queue(CONTROL, {"x-queue-type": "classic"}),), bindings=())
     with pytest.raises(InvalidError, match=CONTROL):

@@ -23,12 +23,14 @@ from slicebus.proto.messages import (
     ClusterName,
     ClusterUid,
     Delete,
+    JobPhase,
     Lane,
     Message,
     Pending,
     Refused,
     Relabel,
     Resync,
+    Status,
     Suspend,
 )
 from slicebus.proto.topology import DEAD, DOWN, Binding, Topology, agent_queue, agent_topology, routing_key
@@ -318,6 +320,16 @@ async def test_a_notice_of_another_shard_is_no_older_one(worker: Worker, manager
     await manager.order(msgspec.structs.replace(NOTICE, message="late"), epoch=4, shard=1)
     notes = [event["note"] for _, event in worker.events]
     assert [note.rpartition(": ")[2] for note in notes] == ["4 cpu short", "held"]
+
+
+async def test_the_shard_of_the_last_order_is_told_of_its_job(worker: Worker, manager: Manager) -> None:
+    report = Status(job=REF, workload="w1", spec_version=1, phase=JobPhase.RUNNING)
+    told = []
+    for epoch, shard, order in ((5, 1, a_spec(1)), (5, 2, NOTICE), (9, 1, NOTICE), (8, 1, NOTICE), (2, 0, a_spec(2))):
+        await manager.order(order, epoch=epoch, shard=shard)
+        told.append(worker.addressees.of(report))
+    await manager.order(a_spec(3), user="mallory", shard=1)
+    assert [*told, worker.addressees.of(report)] == [1, 2, 1, 1, 0, 0]
 
 
 async def test_the_manager_may_ask_for_the_inventory_or_for_statuses(worker: Worker, manager: Manager) -> None:

@@ -1,15 +1,52 @@
-"""What the agent's publisher does while the broker is being rebuilt."""
+"""Where the agent's publisher sends what, and what it does while the broker is being rebuilt."""
 
+import msgspec
 import pytest
 
+from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.act.publisher import Publisher
 from slicebus.ambient.clock import now, random_bytes
+from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.decisions.commands import Publish
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, ClusterUid, Hello, Lane
-from slicebus.proto.topology import UP, Exchange, Topology, manager_queue, manager_topology
+from slicebus.proto.messages import ClusterUid, Heartbeat, Hello, JobPhase, Lane, Status
+from slicebus.proto.topology import JOURNAL, UP, Exchange, Topology, addressed, manager_queue, manager_topology
+from unit.agent.objects import EAST, REF
+
+STATUS = Status(job=REF, workload="w1", spec_version=1, phase=JobPhase.RUNNING)
+
+
+def publisher_of(bus: Bus, addressees: Addressees) -> Publisher:
+    issuer = Issuer(epoch=1, user="east", now=now, random=random_bytes)
+    return Publisher(bus, issuer, cluster_uid=ClusterUid("u"), addressees=addressees)
+
+
+async def test_what_is_about_a_job_goes_to_the_shard_of_its_last_order(broker_name: str) -> None:
+    bus, addressees = await connect(f"memory://east@{broker_name}", name="east"), Addressees()
+    publisher = publisher_of(bus, addressees)
+    await bus.declare(manager_topology(2) + Topology((), (), addressed(1, taken_by=1)))
+    addressees.note(REF, 1)
+    await publisher.publish(Publish(cluster=EAST, message=STATUS))
+    await publisher.publish(Publish(cluster=EAST, message=Heartbeat()))
+    addressees.note(REF, 0)
+    await publisher.publish(Publish(cluster=EAST, message=STATUS))
+    depths = [(await bus.depth(manager_queue(lane, shard))).ready for shard in range(2) for lane in Lane]
+    keys = [record.message.routing_key async for record in bus.read_stream(JOURNAL, "first", follow=False)]
+    await bus.aclose()
+    assert keys == ["east.status.1", "east.heartbeat", "east.status"]
+    assert depths == [1, 1, 0, 1]
+
+
+def test_the_jobs_with_the_newest_orders_are_remembered() -> None:
+    addressees = Addressees()
+    jobs = [msgspec.structs.replace(REF, uid=f"u-{number}") for number in range(10_001)]
+    addressees.note(jobs[0], 2)
+    for job in jobs:
+        addressees.note(job, 1)
+    shards = [addressees.of(msgspec.structs.replace(STATUS, job=job)) for job in jobs]
+    assert (shards[0], set(shards[1:])) == (0, {1})
 
 
 @pytest.mark.parametrize(
@@ -17,10 +54,8 @@ from slicebus.proto.topology import UP, Exchange, Topology, manager_queue, manag
 )
 async def test_what_no_queue_takes_is_published_again_later(left: Topology, broker_name: str) -> None:
     bus = await connect(f"memory://east@{broker_name}", name="east")
-    publisher = Publisher(bus, Issuer(epoch=1, user="east", now=now, random=random_bytes), cluster_uid=ClusterUid("u"))
-    hello = Publish(
-        cluster=ClusterName("east"), message=Hello(agent_version="1", kubernetes_version="v1", schema_version="1.1")
-    )
+    publisher = publisher_of(bus, Addressees())
+    hello = Publish(cluster=EAST, message=Hello(agent_version="1", kubernetes_version="v1", schema_version="1.1"))
     await bus.declare(left)
     with pytest.raises(UnavailableError):
         await publisher.publish(hello)

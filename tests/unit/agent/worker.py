@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.act.inbox import Inbox
 from slicebus.agent.act.policy import PolicySource
@@ -81,6 +82,7 @@ class Worker:
             fence=self.fence,
             ask_inventory=self._ask_inventory,
         )
+        self.addressees = Addressees()
         self.broker = MemoryBroker()
         self.requeued: list[JobKey] = []
         self.terms: list[Terms] = []
@@ -100,6 +102,7 @@ class Worker:
             requeue=self.requeued.append,
             ask_inventory=self._ask_inventory,
             terms=self._take,
+            addressees=self.addressees,
             backlog=Backlog(),
         )
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from slicebus.bus.dead_letter_headers import TIME_HEADER, USER_HEADER
+from slicebus.bus.dead_letter_headers import TIME_HEADER, USER_HEADER, passed_on, was_passed_on
 from slicebus.bus.dead_letters import DeadLetter, Wanted, again, choose, requeue
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, InvalidError
@@ -150,14 +150,17 @@ def test_another_account_of_the_manager_cannot_requeue_its_copies() -> None:
         requeue(dead(), manager="operator", agents={})
 
 
-def test_what_died_in_the_queue_of_another_shard_goes_to_the_first_which_passes_it_on() -> None:
-    passed_on = wire(user="manager", slicebus_user_id="east")
-    for message in (
-        dead(passed_on, queue="slicebus.manager.3.control"),
-        given_up(passed_on, queue="slicebus.manager.3.control"),
+@pytest.mark.parametrize("key", ["east.scale-request", "east.scale-request.3"], ids=["passed on", "addressed"])
+def test_what_died_in_the_queue_of_another_shard_goes_to_a_shard_that_passes_it_on(key: str) -> None:
+    message = passed_on(wire(key), by="manager", shard=0)
+    for died in (
+        dead(message, queue="slicebus.manager.3.control"),
+        given_up(message, queue="slicebus.manager.3.control"),
     ):
-        back = requeue(message, manager="manager", agents={})
+        back = requeue(died, manager="manager", agents={})
         assert (back.queue, back.exchange, back.message.headers[USER_HEADER]) == (UP_QUEUE, "slicebus.up", "east")
+        assert back.message.routing_key == key
+        assert not was_passed_on(back.message, trusted="manager")
 
 
 def test_queues_are_those_of_the_topology() -> None:

@@ -28,7 +28,7 @@ from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, ClusterUid, JobRef, Lane, Message, Terms
-from slicebus.proto.topology import DEAD, UP, Binding, Topology, manager_queue, manager_topology
+from slicebus.proto.topology import DEAD, UP, Binding, Topology, addressed, manager_queue, manager_topology
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
@@ -50,6 +50,8 @@ class Manager:
         # A message that is not for managers is bound here only by mistake.
         mistake = Topology((), (), (Binding(UP, manager_queue(Lane.STATUS), "*.resync"),))
         self.broker.declare(manager_topology(self.shard.count) + mistake)
+        for shard in range(1, self.shard.count):
+            self.broker.declare(Topology((), (), addressed(shard, taken_by=shard)))
         self.requeued: list[JobRef] = []
         executor = Executor(
             client=client,
@@ -90,7 +92,7 @@ class Manager:
         bus = MemoryBus(self.broker, user="manager")
         self.inbox = Inbox(
             bus=bus,
-            router=Router(bus, self.store) if self.shard.count > 1 and self.shard.index == 0 else None,
+            router=Router(bus, self.store) if self.shard.count > 1 else None,
             decide=decide,
             executor=executor,
             locks=locks,
@@ -113,6 +115,7 @@ class Manager:
         uid: ClusterUid | None = None,
         user: str | None = None,
         epoch: int = 3,
+        to_shard: int = 0,
     ) -> WireMessage:
         """A message as an agent publishes it."""
         issuer = self._issuers.setdefault(
@@ -121,7 +124,8 @@ class Manager:
                 epoch=epoch, user=user or cluster, now=lambda: datetime.now(UTC), random=lambda count: b"\0" * count
             ),
         )
-        wire = encode(issuer.envelope(message, ClusterName(cluster), cluster_uid=uid), message)
+        envelope = issuer.envelope(message, ClusterName(cluster), cluster_uid=uid, to_shard=to_shard)
+        wire = encode(envelope, message)
         return msgspec.structs.replace(wire, user_id=user or cluster)
 
     async def again(self, wire: Any, *, exchange: str = UP) -> Any:

@@ -20,6 +20,7 @@ from slicebus.manager.state.shards import Shard, belongs_to, claim_of
 from slicebus.manager.state.store import Store, Uncertain, owner_ref
 from slicebus.proto.errors import ForbiddenError
 from slicebus.proto.messages import JobRef
+from slicebus.proto.topology import Topology, addressed
 from slicebus.runtime.executor import Executor
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.slices import kueue, own_api
@@ -166,13 +167,14 @@ class TestGivingAway:
 class Keeper:
     """A keeper of one shard on an API server of this process."""
 
-    def __init__(self, client: KubeClient, shard: str, once: int = 1) -> None:
+    def __init__(self, client: KubeClient, shard: str, once: int = 1, bus: type[MemoryBus] = MemoryBus) -> None:
         self.client = client
         self.store = Store()
         self.store.settings["shard"] = shard
         self.took = asyncio.Event()
         self.waits: list[str] = []
         self.adopted: list[int] = []
+        self.broker = MemoryBroker()
         decide = Decider(self.store)
         executor = Executor(
             client=client,
@@ -190,7 +192,7 @@ class Keeper:
             decide=decide,
             executor=executor,
             resyncer=None,  # type: ignore[arg-type]
-            bus=MemoryBus(MemoryBroker(), user="manager"),
+            bus=bus(self.broker, user="manager"),
             once=once,
             adopted=self.adopted.append,
             waits=self.waits.append,
@@ -308,14 +310,43 @@ async def test_the_only_manager_waits_for_the_end_of_the_shards_of_before(queues
 
 async def test_the_first_shard_takes_the_place_of_one_that_left_nothing_but_messages(queues: KubeClient) -> None:
     alone = Keeper(queues, "", once=3)
+    alone.broker.declare(Topology((), (), addressed(2, taken_by=2)))
     async with asyncio.TaskGroup() as group:
         await alone.keeper.begin(group)
         assert alone.adopted == [1, 2]
         await asyncio.sleep(0)
         assert alone.keeper.left == set(), "their queues are not there"
+        assert set(alone.broker.bindings) == {*addressed(1, taken_by=0), *addressed(2, taken_by=0)}
         for task in asyncio.all_tasks():
             if task.get_name().startswith("lease:"):
                 task.cancel()
+
+
+class RefusingBus(MemoryBus):
+    """Of a user whose rights are those of one shard, until somebody gives it more."""
+
+    refusals = 2
+
+    async def declare(self, topology: Topology) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise ForbiddenError("no right to bind *.status.1")
+        await super().declare(topology)
+
+
+async def test_the_first_shard_says_what_it_may_not_take(queues: KubeClient) -> None:
+    alone = Keeper(queues, "", once=2, bus=RefusingBus)
+    async with asyncio.TaskGroup() as group:
+        await alone.keeper.begin(group)
+        assert alone.adopted == [1], "what is in the queues is taken all the same"
+        [settling] = (task for task in asyncio.all_tasks() if task.get_name() == "settle:1")
+        await settling
+        for task in asyncio.all_tasks():
+            if task.get_name().startswith("lease:"):
+                task.cancel()
+    said = "cannot get what agents address to slicebus-manager-1: no right to bind *.status.1"
+    assert (said in alone.waits, alone.waits[-1]) == (True, "")
+    assert set(alone.broker.bindings) == {*addressed(1, taken_by=0)}
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import fnmatch
 
 import pytest
 
-from slicebus.proto.messages import MESSAGES, Direction, Lane, Message
+from slicebus.proto.messages import MESSAGES, Direction, JobMessage, Lane, Message
 from slicebus.proto.topology import (
     DEAD,
     DOWN,
@@ -14,6 +14,7 @@ from slicebus.proto.topology import (
     Exchange,
     Queue,
     Topology,
+    addressed,
     agent_queue,
     agent_topology,
     common_topology,
@@ -134,11 +135,21 @@ def test_an_agent_with_a_cluster_uid_has_queues_beside_those_of_its_name() -> No
         assert queues_of(one + other, DOWN, routing_key("east", message.type)) == [JOURNAL, shared]
 
 
+@every_message
+def test_what_an_agent_addresses_to_a_shard_comes_there_and_to_the_journal(message: type[Message]) -> None:
+    of_shards = manager_topology(3) + Topology((), (), addressed(1, taken_by=1) + addressed(2, taken_by=0))
+    if message.direction is Direction.UP and issubclass(message, JobMessage):
+        for shard, taken_by in ((1, 1), (2, 0)):
+            found = queues_of(of_shards, UP, routing_key("east", message.type, shard))
+            assert sorted(found) == sorted([JOURNAL, manager_queue(message.lane, taken_by)])
+
+
 @pytest.mark.parametrize(
     ("key", "expected"),
     [
         ("east.workload-spec", ("east", "workload-spec", None)),
         ("east.workload-spec.uid-1", ("east", "workload-spec", "uid-1")),
+        ("east.status.2", ("east", "status", "2")),
         ("east", ("east", "", None)),
         ("", ("", "", None)),
     ],

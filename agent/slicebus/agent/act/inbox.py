@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import structlog
 
+from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.decide import catalog, orders
@@ -64,6 +65,7 @@ class Inbox:
         requeue: Callable[[JobKey], None],
         ask_inventory: Callable[[], None],
         terms: Callable[[Terms], Awaitable[None]],
+        addressees: Addressees,
         backlog: Backlog,
     ) -> None:
         """`reconcile` does what a job needs whose turn the caller has."""
@@ -80,6 +82,7 @@ class Inbox:
         self._requeue = requeue
         self._ask_inventory = ask_inventory
         self._terms = terms
+        self._addressees = addressees
         self._backlog = backlog
         self._uids = (cluster_uid, None)
         self._open: set[str] = set()
@@ -146,6 +149,7 @@ class Inbox:
             return
         if verdict is Verdict.OVERTAKEN:
             return
+        self._addressees.note(job, incoming.envelope.shard)
         if verdict is Verdict.DOUBTFUL:
             _log.info("order.doubtful", job=job.key, type=message.type)
             self._ask_inventory()

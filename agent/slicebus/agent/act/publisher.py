@@ -1,5 +1,6 @@
 """Publishes to the manager, one envelope a message."""
 
+from slicebus.agent.act.addressees import Addressees
 from slicebus.bus.contract import Bus
 from slicebus.decisions.commands import Publish
 from slicebus.proto.codec import encode
@@ -13,8 +14,9 @@ from slicebus.proto.topology import exchange_of
 class Publisher:
     """Publishes messages under the agent's identity."""
 
-    def __init__(self, bus: Bus, issuer: Issuer, *, cluster_uid: ClusterUid) -> None:
+    def __init__(self, bus: Bus, issuer: Issuer, *, cluster_uid: ClusterUid, addressees: Addressees) -> None:
         self._bus = bus
+        self._addressees = addressees
         self._cluster_uid = cluster_uid
         self._issuer = issuer
 
@@ -28,6 +30,7 @@ class Publisher:
             caused_by=caused_by,
             correlation=command.correlation,
             cluster_uid=self._cluster_uid,
+            to_shard=self._addressees.of(message),
         )
         try:
             await self._bus.publish(exchange_of(message.direction), encode(envelope, message))

@@ -8,12 +8,13 @@ is a message of another cluster with the same name: it is not in the fleet until
 import asyncio
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.bus.contract import Bus, Delivery
-from slicebus.bus.dead_letter_headers import as_sent
+from slicebus.bus.dead_letter_headers import as_sent, was_passed_on
 from slicebus.bus.lanes import OnDead, dispatch
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.cache import Change
@@ -24,12 +25,12 @@ from slicebus.manager.decide import intake, receiving
 from slicebus.manager.metrics.resizes import ResizeMetrics
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import Store
-from slicebus.proto.codec import decode
+from slicebus.proto.codec import Received, decode
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.errors import DeadReason, ForbiddenError, NotFoundError, ProtocolError
 from slicebus.proto.headers import PREFIX, SUBJECT
 from slicebus.proto.messages import ClusterName, Heartbeat, Hello, Inventory, JobRef, Lane, Status, job_of
-from slicebus.proto.topology import manager_queue
+from slicebus.proto.topology import manager_queue, words
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 
@@ -56,7 +57,7 @@ class Inbox:
         fence_s: float | None = None,
         epoch_skew_s: float = 300.0,
     ) -> None:
-        """`router` passes on what is other shards'; None where there are none, and in every shard but the first.
+        """`router` passes on what is other shards'; None where there are none.
         `fence_s` is the fence that the agents shall keep, in seconds; None for none. `epoch_skew_s` is how far an
         agent's epoch may be ahead of now."""
         self._bus = bus
@@ -104,36 +105,43 @@ class Inbox:
         try:
             async with self._bus.subscribe(manager_queue(lane, shard), prefetch=prefetch) as subscription:
                 await dispatch(
-                    subscription, self._handle, key=_order_key, on_dead=self._on_dead, superseded=_is_superseded
+                    subscription,
+                    partial(self._handle, of=shard),
+                    key=_order_key,
+                    on_dead=self._on_dead,
+                    superseded=_is_superseded,
                 )
         except (NotFoundError, ForbiddenError) as error:
             if shard == self._store.shards.own.index:
                 raise
             _log.warning("shard.queue.left", shard=shard, lane=lane, error=str(error))
 
-    async def _handle(self, delivery: Delivery) -> None:
+    async def _handle(self, delivery: Delivery, *, of: int) -> None:
+        """Handle a message to a shard: this one, or one whose place it has taken."""
         wire = as_sent(delivery.message, trusted=self._bus.user)
-        if self._router is not None and await self._pass_on(self._router, wire):
-            return
-        incoming = self._decide.receive(wire)
+        is_final = was_passed_on(delivery.message, trusted=self._bus.user) and of == self._store.shards.own.index
+        received = None
+        if self._router is not None and not is_final:
+            received = self._read(wire)
+            if received is not None and await self._router.pass_on(wire, received.message):
+                self._note_heard(received.envelope.cluster)
+                return
+        incoming = self._decide.receive(wire, received)
         job = job_of(incoming.message)
         async with self._locks.of(job) if job is not None else nullcontext():
-            await self._take(incoming)
+            await self._take(incoming, passed_on=is_final)
 
-    async def _pass_on(self, router: Router, wire: WireMessage) -> bool:
-        """Whether a message concerned other shards alone. What cannot be read, or whose sender may not speak for its
-        cluster, concerns this one."""
+    def _read(self, wire: WireMessage) -> Received | None:
+        """A message that may be passed on; None for one that cannot be read, or whose sender may not speak for its
+        cluster: it concerns this shard."""
         try:
             received = decode(wire)
             receiving.authorize(self._store, received.envelope, now=now_text(), epoch_skew_s=self._epoch_skew_s)
         except ProtocolError:
-            return False
-        if await router.pass_on(wire, received.message):
-            self._note_heard(received.envelope.cluster)
-            return True
-        return False
+            return None
+        return received
 
-    async def _take(self, incoming: Incoming) -> None:
+    async def _take(self, incoming: Incoming, *, passed_on: bool) -> None:
         """Decide what a message changes, and carry it out."""
         envelope, message = incoming.envelope, incoming.message
         try:
@@ -143,6 +151,7 @@ class Inbox:
                 now=now_text(),
                 fence_s=self._fence_s,
                 epoch_skew_s=self._epoch_skew_s,
+                passed_on=passed_on,
             )
         except ProtocolError as error:
             if error.reason in intake.UNAUTHORIZED:
@@ -210,7 +219,7 @@ def _order_key(delivery: Delivery) -> str:
 def _is_superseded(older: Delivery, newer: Delivery) -> bool:
     """Whether both are statuses of one job from one agent, and the second was published later."""
     first, second = older.message, newer.message
-    if first.routing_key != second.routing_key or not first.routing_key.endswith(f".{Status.type}"):
+    if first.routing_key != second.routing_key or words(first.routing_key)[1] != Status.type:
         return False
     if first.user_id != second.user_id or any(first.headers.get(name) != second.headers.get(name) for name in _SPEAKER):
         return False

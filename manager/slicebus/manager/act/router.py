@@ -1,8 +1,10 @@
-"""Passes messages on to the other shards of the manager. Only the first shard consumes what the agents publish.
+"""Passes messages on to the other shards of the manager.
 
-A message about a job goes to the shard that has it, and one about a cluster to every shard. It goes before anything is
-done with it here, and is acknowledged after: what comes twice has a version. A shard handles whatever it gets, also
-about a job that another one has by now: every write is fenced by the object's version.
+An agent addresses what is about a job to the shard of that job's last order, and everything else to the first one. So a
+message about a job that has moved since comes to a shard that does not have it, and goes on to the one that has; one
+about a cluster goes on to every shard. It goes before anything is done with it here, and is acknowledged after: what
+comes twice has a version. What was passed on stays where it came, also when another shard has the job by now: two that
+differ would send it to and fro, and every write is fenced by the object's version.
 """
 
 from slicebus.bus.contract import Bus
@@ -11,11 +13,11 @@ from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import NotFoundError, UnavailableError
 from slicebus.proto.messages import Message, job_of
-from slicebus.proto.topology import shard_exchange
+from slicebus.proto.topology import Topology, addressed, shard_exchange
 
 
 class Router:
-    """The first shard's."""
+    """Of one of several shards."""
 
     def __init__(self, bus: Bus, store: Store) -> None:
         self._bus = bus
@@ -30,7 +32,14 @@ class Router:
             if shard == own.index:
                 continue
             try:
-                await self._bus.publish(shard_exchange(shard), passed_on(wire, by=self._bus.user))
+                await self._bus.publish(shard_exchange(shard), passed_on(wire, by=self._bus.user, shard=own.index))
             except NotFoundError as error:
                 raise UnavailableError(str(error)) from error
         return own.index not in concerned
+
+
+async def take_addressed(bus: Bus, shard: int, *, by: int) -> None:
+    """Have what agents address to a shard come to it, or to the first shard once there is no such shard. While that
+    changes it comes to both, and never to none."""
+    await bus.declare(Topology((), (), addressed(shard, taken_by=by)))
+    await bus.unbind(addressed(shard, taken_by=0 if by else shard))

@@ -22,6 +22,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.lease import LeaderElection
 from slicebus.kube.resources import LEASES, WORKLOADS
 from slicebus.manager.act.resyncer import Resyncer
+from slicebus.manager.act.router import take_addressed
 from slicebus.manager.decide import sharding
 from slicebus.manager.permissions import lease_of
 from slicebus.manager.state.shards import claim_of
@@ -146,10 +147,21 @@ class ShardKeeper:
         self._store.settings["adopted_shards"] = ",".join(map(str, numbers))
         self._adopted(shard)
         self._changed.set()
-        group.create_task(self._note_empty(shard), name=f"empty:{shard}")
+        group.create_task(self._settle(shard), name=f"settle:{shard}")
 
-    async def _note_empty(self, shard: int) -> None:
-        """Return when nothing is left in the queues of a shard that there is no more, or they are not there."""
+    async def _take_addressed(self, shard: int) -> None:
+        """Have what agents address to a shard come here. Raises TransientError; ForbiddenError, which it says too."""
+        try:
+            await take_addressed(self._bus, shard, by=0)
+        except ForbiddenError as error:
+            self._waits(f"cannot get what agents address to {lease_of(shard)}: {error}")
+            raise
+        self._waits("")
+
+    async def _settle(self, shard: int) -> None:
+        """Return when nothing comes to the queues of a shard that there is no more, and nothing is left in them, or
+        they are not there."""
+        await repeated(partial(self._take_addressed, shard), on=(TransientError, ForbiddenError), wait=_BACKOFF)
         look = partial(self._has_messages, shard)
         while await repeated(look, on=TransientError, wait=_BACKOFF):  # noqa: ASYNC110 a broker tells nobody
             await asyncio.sleep(_LOOK_S)

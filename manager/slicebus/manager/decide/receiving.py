@@ -1,11 +1,13 @@
 """What messages from the agents change. `intake` has what becomes of each.
 
-The first shard of the manager looks at every sender. What it passes on to another one is not looked at again: what that
-one knows of the fleet may be older. It answers for the cluster, too.
+Whoever gets a message from an agent looks at the sender. What one shard of the manager passes on to another is not
+looked at again: what that one knows of the fleet may be older. The first one answers for the clusters.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
+
+import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Remember
 from slicebus.decisions.decider import Incoming
@@ -31,15 +33,32 @@ from slicebus.slices.jobs import KINDS
 
 
 def receive(
-    store: Store, *, incoming: Incoming, now: str, fence_s: float | None, epoch_skew_s: float | None = None
+    store: Store,
+    *,
+    incoming: Incoming,
+    now: str,
+    fence_s: float | None,
+    epoch_skew_s: float | None = None,
+    passed_on: bool = False,
 ) -> Sequence[Command]:
     """Authorize and handle a message from an agent. `fence_s` is the fence that agents shall keep, in seconds, and
-    `epoch_skew_s` how far an epoch may be ahead of now; older recordings do not limit that.
+    `epoch_skew_s` how far an epoch may be ahead of now; older recordings do not limit that. `passed_on`: another shard
+    has authorized it.
 
     Raises ProtocolError; its reason is one of `intake.UNAUTHORIZED` where the sender may not speak for its cluster."""
+    if not passed_on:
+        authorize(store, incoming.envelope, now=now, epoch_skew_s=epoch_skew_s)
+    return [*_note_epoch(store, incoming.envelope), *_receive(store, incoming, now=now, fence_s=fence_s)]
+
+
+def _note_epoch(store: Store, envelope: Envelope) -> Iterator[Command]:
+    """Remember the newest epoch of each agent: the WorkerCluster, which the first shard writes, may show it later."""
+    if store.shards.own.index > 0 and envelope.epoch > store.heard_epochs.get(envelope.speaker, 0):
+        yield Remember(table=TableName.HEARD_EPOCHS, key=envelope.speaker, value=envelope.epoch)
+
+
+def _receive(store: Store, incoming: Incoming, *, now: str, fence_s: float | None) -> Sequence[Command]:
     envelope, message = incoming.envelope, incoming.message
-    if store.shards.own.index == 0:
-        authorize(store, envelope, now=now, epoch_skew_s=epoch_skew_s)
     match message:
         case Hello() | Heartbeat() if store.shards.own.index > 0:
             return []
@@ -61,7 +80,10 @@ def receive(
 def authorize(store: Store, envelope: Envelope, *, now: str, epoch_skew_s: float | None) -> None:
     """Check that the sender may speak for its cluster. Raises ProtocolError, see `receive`."""
     newest_epoch = None if epoch_skew_s is None else epoch_at(datetime.fromisoformat(now)) + round(epoch_skew_s)
-    intake.authorize(envelope, store.sender(envelope.cluster), newest_epoch=newest_epoch)
+    sender = store.sender(envelope.cluster)
+    if sender is not None and (heard := store.heard_epochs.get(envelope.speaker, 0)) > sender.epoch:
+        sender = msgspec.structs.replace(sender, epoch=heard)
+    intake.authorize(envelope, sender, newest_epoch=newest_epoch)
 
 
 def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:

@@ -99,6 +99,8 @@ class Store:
         """The UID of the definition of each custom job kind; empty when it has gone."""
         self.held: Table[str, bool] = Table(str, bool)
         """The ClusterQueues that this shard of several decides about."""
+        self.heard_epochs: Table[str, int] = Table(str, int)
+        """The newest epoch in what a shard beside the first has heard, by the envelope's speaker."""
         self.quotas = Quotas(
             workloads=self.workloads,
             cluster_queues=self.cluster_queues,
@@ -172,6 +174,7 @@ class Store:
             TableName.UNSERVED: self.unserved,
             TableName.DEFINITIONS: self.definitions,
             TableName.HELD: self.held,
+            TableName.HEARD_EPOCHS: self.heard_epochs,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:

@@ -20,3 +20,4 @@ class TableName(StrEnum):
     UNSERVED = "unserved"
     DEFINITIONS = "definitions"
     HELD = "held"
+    HEARD_EPOCHS = "heard_epochs"
