@@ -84,7 +84,7 @@ class LightAgent:
         self._bus = bus
         self._heartbeat_s = heartbeat_s
         self.jobs = {job.ref: job for job in jobs}
-        self._addressees = Addressees()
+        self.addressees = Addressees()
         self._issuer = issuer_of(cluster, epoch=epoch_at(datetime.now(UTC)))
         self._terms: str | UnsetType = UNSET
         self._asked: dict[MessageId, _Asked] = {}
@@ -130,7 +130,7 @@ class LightAgent:
     async def _handle(self, delivery: Delivery) -> None:
         received, found = time.perf_counter(), decode(delivery.message)
         if (about := job_of(found.message)) is not None:
-            self._addressees.note(about, found.envelope.shard)
+            self.addressees.note(about, found.envelope.shard)
         match found.message:
             case Terms(version=version):
                 self._terms = version
@@ -156,7 +156,7 @@ class LightAgent:
         await self._bus.publish(UP, encode(self._envelope(message, caused_by=caused_by), message))
 
     def _envelope(self, message: Message, *, caused_by: Envelope | None = None) -> Envelope:
-        to_shard = self._addressees.of(message)
+        to_shard = self.addressees.of(message)
         return self._issuer.envelope(message, self._cluster, caused_by=caused_by, to_shard=to_shard)
 
 

@@ -2,11 +2,12 @@
 
     python bench/shards.py [--clusters 10] [--workloads 2000] [--rate 3] [--seconds 40] [--idle 20] [--rounds 3]
 
-As bench/fleet.py, with the workloads in two cohorts of which each shard has one. The same resizes go through one
-manager, and through two shards. What counts is the processor time of the shard that takes more: two shards on cores of
-their own can take as many times more work as it is less than that of the only manager. The rate is low, so that it can
-be measured on two cores: where API server, broker, agents and managers wait for each other's cores, every piece of work
-takes more processor time, and most where there are more processes.
+As bench/fleet.py, with the workloads in two cohorts of which each shard has one, and agents that have had an order for
+each job since they began. The same resizes go through one manager, and through two shards. What counts is the processor
+time of the shard that takes more: two shards on cores of their own can take as many times more work as it is less than
+that of the only manager. The rate is low, so that it can be measured on two cores: where API server, broker, agents and
+managers wait for each other's cores, every piece of work takes more processor time, and most where there are more
+processes.
 """
 
 import argparse
@@ -14,7 +15,7 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from typing import NamedTuple
 
@@ -23,13 +24,14 @@ from broker import MANAGER, rabbitmq
 from copies import Copies, Template
 from figures import Figure, Target
 from fleet import HEARTBEAT_S, SHOWN_S, Filled, api_server, at_rest, jobs_of, one_job, resize, role, share_of
-from light_agents import light_agents
+from light_agents import LightAgent, light_agents
 from roles import Place, RoleProcess
 
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import CLUSTERQUEUES
+from slicebus.kube.resources import CLUSTERQUEUES, JOBS
 from slicebus.manager.state.shards import claim_of
 from slicebus.proto.messages import ClusterName
+from slicebus.slices import kueue
 
 COHORTS = {"all": 0, "team": 1}
 """With the shard of two that each belongs to."""
@@ -60,6 +62,8 @@ async def measure_shards(of: Template, shards: int, given: argparse.Namespace) -
             managers = [await stack.enter_async_context(role(place)) for _ in range(shards)]
             agents = await stack.enter_async_context(light_agents(url, jobs, heartbeat_s=HEARTBEAT_S))
             await _divided(server, shards)
+            if shards > 1:
+                await _have_orders(server, agents)
             async with at_rest(given.settle):
                 idle = await asyncio.gather(*(share_of(manager, given.idle) for manager in managers))
                 await resize(agents, rate=given.rate, seconds=given.seconds / 10)
@@ -83,6 +87,16 @@ async def _divided(server: str, shards: int) -> None:
             if all(is_right(queue["metadata"]["name"], claim_of(queue)) for queue in queues):
                 return
             await asyncio.sleep(_LOOKS_S)
+
+
+async def _have_orders(server: str, agents: Iterable[LightAgent]) -> None:
+    """Let the agents know the shard of each job, as they do once they have had an order for it."""
+    async with KubeClient.from_url(server) as client:
+        jobs = (await client.list(JOBS)).items
+    cohorts = {job["metadata"]["uid"]: job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL] for job in jobs}
+    for agent in agents:
+        for ref in agent.jobs:
+            agent.addressees.note(ref, COHORTS[cohorts[ref.uid]])
 
 
 def _cpu_s(processes: Sequence[RoleProcess]) -> list[float]:

@@ -1,4 +1,4 @@
-"""Two shards of the manager, and a process that stands by: one shard dies, and a queue goes to the other."""
+"""Two shards of the manager, and a process that stands by: one shard dies, a queue goes to the other, and both end."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
@@ -14,7 +15,7 @@ from slicebus.kube.resources import CLUSTERQUEUES, JOBS, LOCALQUEUES
 from slicebus.manager.permissions import lease_of
 from slicebus.manager.state.shards import claim_of
 from slicebus.proto.messages import Lane
-from slicebus.proto.topology import manager_queue
+from slicebus.proto.topology import JOURNAL, manager_queue
 from slicebus.slices import kueue
 from support.controlplane import ControlPlane
 from support.fleet import Fleet, holder, nothing_is_left, queues_of
@@ -119,6 +120,36 @@ async def test_each_has_its_cohort_whoever_dies_and_whatever_moves(
 
     queues = [*await queues_of(clusters), *(manager_queue(lane, 1) for lane in Lane)]
     await nothing_is_left(rabbitmq.url(vhost, "manager"), queues)
+
+
+async def recorded_keys(url: str) -> set[str]:
+    """The routing keys in the journal."""
+    bus = await connect(url, name="test")
+    try:
+        return {record.message.routing_key async for record in bus.read_stream(JOURNAL, "first", follow=False)}
+    finally:
+        await bus.aclose()
+
+
+async def test_one_manager_takes_what_agents_address_to_the_shards_of_before(
+    fleet: Fleet, clusters: World, control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    await set_up(clusters)
+    await had_by(clusters, "research", 1)
+    research = await submitted(clusters, "research")
+
+    managers = [name for name in fleet.roles if name.startswith("manager")]
+    fleet.held.update(managers)
+    for name in managers:
+        fleet.crash(name)
+    await research.scale(3)
+    url = rabbitmq.url(vhost, "manager")
+    fleet.add("alone", "manager", url=url, kubeconfig=control_plane.clusters["manager"].kubeconfig)
+    await research.expect_pods(running=3)
+    assert any(key.endswith(".scale-request.1") for key in await recorded_keys(url))
+    await research.scale(5)
+    await research.expect_pods(running=5)
+    await nothing_is_left(url, [*await queues_of(clusters), *(manager_queue(lane, 1) for lane in Lane)])
 
 
 async def test_the_doctor_says_who_leads_each(
