@@ -1,6 +1,7 @@
 """Dead letters as values: their description, their selection, and the message that requeues one. Pure."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Self
@@ -21,9 +22,9 @@ from slicebus.bus.dead_letter_headers import (
 from slicebus.bus.sizes import LEFT_OUT_HEADER, SIZE_HEADER, bounded_headers
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
-from slicebus.proto.headers import SUBJECT
+from slicebus.proto.headers import ADDRESSEE, SUBJECT
 from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction
-from slicebus.proto.topology import agent_queue, exchange_of, manager_queue, of_first_shard, words
+from slicebus.proto.topology import agent_queue, exchange_of, manager_queue, of_first_shard, routing_key, words
 
 SHORT = 12
 """The length of an id shown to people: the end of a UUIDv7 is random, its start is the time."""
@@ -145,7 +146,7 @@ class Requeue(msgspec.Struct, frozen=True):
 
     exchange: str
     queue: str
-    """The one queue that gets it, beside the journal: that of the manager's first shard also where another has it."""
+    """The one queue that gets it, beside the journal."""
     message: WireMessage
 
 
@@ -153,8 +154,8 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
     """The message that requeues a dead letter, published as the manager's user: the original, with its first sender in
     a header that counts only from that user.
 
-    It goes through its own exchange under its own key, and so reaches its former queue and the journal, or a shard of
-    the manager that passes it on; a receiver refuses a message whose key is the queue's name. `agents`
+    It goes through its own exchange under its own key, and so reaches its former queue and the journal, or the shard of
+    the manager that passes it on to that queue; a receiver refuses a message whose key is the queue's name. `agents`
     has the users whose name differs from their cluster's. Raises InvalidError, with the reason, where the message would
     not reach that queue or has no verified sender.
     """
@@ -169,7 +170,7 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
     elif USER_HEADER in message.headers and letter.by != manager:
         # Another account of the manager's dead-lettered it, or somebody who pretends to be one.
         raise InvalidError(f"it was dead-lettered by {letter.by!r}, not by this user {manager!r}, the manager's")
-    return _from(first, Requeue(exchange_of(direction), queue, message), manager=manager)
+    return _from(first, direction, queue, message, manager=manager)
 
 
 def again(message: WireMessage, *, manager: str) -> Requeue:
@@ -181,18 +182,24 @@ def again(message: WireMessage, *, manager: str) -> Requeue:
         raise InvalidError(f"an order from {first!r}, not from the manager {manager!r}")
     if direction is Direction.UP and first == manager:
         raise InvalidError(f"the manager's user {manager!r} sent it, who speaks for no cluster")
-    return _from(first, Requeue(exchange_of(direction), queue, message), manager=manager)
+    return _from(first, direction, queue, message, manager=manager)
 
 
-def _from(first: str | None, back: Requeue, *, manager: str) -> Requeue:
-    """The message as the manager's user publishes it for its first sender."""
+def _from(first: str | None, direction: Direction, queue: str, message: WireMessage, *, manager: str) -> Requeue:
+    """The message as the manager's user publishes it for its first sender. What an agent has addressed to a shard of
+    the manager goes to the first one: there may be no such shard any more."""
     if not first:
         raise InvalidError("the broker has verified no sender")
-    plain = without_death(back.message)
-    headers = {name: value for name, value in plain.headers.items() if name not in (USER_HEADER, SHARD_HEADER)}
+    plain, dropped = without_death(message), {USER_HEADER, SHARD_HEADER}
+    key = plain.routing_key
+    if direction is Direction.UP:
+        key = routing_key(*words(key)[:2])
+        dropped.add(ADDRESSEE)
+    headers = {name: value for name, value in plain.headers.items() if name not in dropped}
     if first != manager:
         headers[USER_HEADER] = first
-    return msgspec.structs.replace(back, message=msgspec.structs.replace(plain, headers=headers, user_id=manager))
+    back = msgspec.structs.replace(plain, routing_key=key, headers=headers, user_id=manager)
+    return Requeue(exchange_of(direction), queue, back)
 
 
 def _check_complete(message: WireMessage) -> None:
@@ -206,7 +213,7 @@ def _check_complete(message: WireMessage) -> None:
 def _destination(key: str) -> tuple[Direction, str]:
     cluster, type, addressee = words(key)
     known = MESSAGES.get(type)
-    if known is None or (addressee and known.direction is Direction.UP and not addressee.isdecimal()):
+    if known is None or (addressee and known.direction is Direction.UP and not re.fullmatch("[0-9]+", addressee)):
         raise InvalidError(f"no queue takes the type {key.partition('.')[2]!r}")
     if known.direction is Direction.UP:
         return known.direction, manager_queue(known.lane)

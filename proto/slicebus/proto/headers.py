@@ -14,6 +14,8 @@ PREFIX = "cloudEvents_"
 """CloudEvents 1.0, AMQP binding, 3.1.3.1."""
 SUBJECT = f"{PREFIX}subject"
 """The header with the key of a message's job, for those who look at nothing else."""
+ADDRESSEE = f"{PREFIX}shard"
+"""The header with the shard of the manager that an agent addresses, or that has published an order."""
 TYPE_PATTERN = r"^dev\.slicebus\.([a-z-]+)\.v([0-9]{1,4})$"
 
 _UUID7 = r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"

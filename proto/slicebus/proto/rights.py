@@ -203,7 +203,7 @@ def manager_rights(user: str, *, shards: int = 1) -> Rights:
     A dead letter keeps its key, whatever that was. A queue with a dead-letter exchange needs read on the queue itself.
     """
     of_shards = _exchanges_of(shards)
-    shard, any_shard = (r"(\.[0-9]+)?", r"(\.([0-9]+|#))?") if of_shards else ("", "")
+    shard = r"(\.[0-9]+)?" if of_shards else ""
     manager = rf"manager\.([0-9]+\.)?({_LANES})" if of_shards else rf"manager\.({_LANES})"
     queues = "|".join((manager, rf"agent\.{_CLUSTER}\.({_UID}\.)?({_LANES})"))
     names = "|".join(_escaped(name.removeprefix("slicebus.")) for name in (*EXCHANGES, JOURNAL, *of_shards))
@@ -212,11 +212,10 @@ def manager_rights(user: str, *, shards: int = 1) -> Rights:
     return Rights(
         permissions=(Permission(user, configure=own, write=own, read=own),),
         topic_permissions=(
+            TopicPermission(user, UP, write=rf"^{_CLUSTER}\.{_TYPE}$", read=rf"^(#|\*\.{_TYPE}{shard})$"),
             *(
-                TopicPermission(
-                    user, exchange, write=rf"^{_CLUSTER}\.{_TYPE}{shard}$", read=rf"^(#|\*\.{_TYPE}{any_shard})$"
-                )
-                for exchange in (UP, *of_shards)
+                TopicPermission(user, exchange, write=rf"^{_CLUSTER}\.{_TYPE}{shard}$", read=rf"^\*\.{_TYPE}\.#$")
+                for exchange in of_shards
             ),
             TopicPermission(user, DOWN, write=rf"^{order}$", read=rf"^(#|{order})$"),
             TopicPermission(user, DEAD, write=".*", read="^#$"),
@@ -250,13 +249,12 @@ def agent_uses(cluster: ClusterName, uid: ClusterUid | None) -> tuple[Use, ...]:
 def manager_uses(shards: int = 1) -> tuple[Use, ...]:
     """What the manager does on the broker beside making the topology, which shows by itself whether it may."""
     example, queues = ClusterName("a"), [manager_queue(lane, shard) for shard in range(shards) for lane in Lane]
-    passing_on = (UP, *_exchanges_of(shards)) if shards > 1 else ()
     return (
         Use(Action.WRITE, DOWN, routing_key(example, "resync")),
         Use(Action.WRITE, UP, routing_key(example, "hello")),
         Use(Action.WRITE, DEAD, routing_key(example, "hello")),
         Use(Action.WRITE, DECISIONS, decisions_key(MANAGER_KEY)),
-        *(Use(Action.WRITE, exchange, routing_key(example, "status", 1)) for exchange in passing_on),
+        *(Use(Action.WRITE, exchange, routing_key(example, "status", 1)) for exchange in _exchanges_of(shards)),
         *(Use(Action.READ, name) for name in (DEAD, JOURNAL, *queues)),
     )
 

@@ -9,6 +9,7 @@ from slicebus.bus.dead_letter_headers import TIME_HEADER, USER_HEADER, passed_on
 from slicebus.bus.dead_letters import DeadLetter, Wanted, again, choose, requeue
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, InvalidError
+from slicebus.proto.headers import ADDRESSEE
 from unit.bus.letters import DOWN_QUEUE, NOON, UP_QUEUE, dead, given_up, letter, wire
 
 OLD = letter("east.scale-request", id="aaa-111", minutes_ago=90)
@@ -150,16 +151,21 @@ def test_another_account_of_the_manager_cannot_requeue_its_copies() -> None:
         requeue(dead(), manager="operator", agents={})
 
 
-@pytest.mark.parametrize("key", ["east.scale-request", "east.scale-request.3"], ids=["passed on", "addressed"])
-def test_what_died_in_the_queue_of_another_shard_goes_to_a_shard_that_passes_it_on(key: str) -> None:
-    message = passed_on(wire(key), by="manager", shard=0)
+@pytest.mark.parametrize(
+    "sent",
+    [wire(), msgspec.structs.replace(wire("east.scale-request.3"), headers=wire().headers | {ADDRESSEE: "3"})],
+    ids=["passed on", "addressed"],
+)
+def test_what_died_in_the_queue_of_another_shard_goes_to_the_first_which_passes_it_on(sent: WireMessage) -> None:
+    message = passed_on(sent, by="manager", shard=0)
     for died in (
         dead(message, queue="slicebus.manager.3.control"),
         given_up(message, queue="slicebus.manager.3.control"),
     ):
         back = requeue(died, manager="manager", agents={})
         assert (back.queue, back.exchange, back.message.headers[USER_HEADER]) == (UP_QUEUE, "slicebus.up", "east")
-        assert back.message.routing_key == key
+        assert back.message.routing_key == "east.scale-request"
+        assert ADDRESSEE not in back.message.headers
         assert not was_passed_on(back.message, trusted="manager")
 
 

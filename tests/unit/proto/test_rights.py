@@ -77,7 +77,6 @@ def test_with_shards_the_manager_makes_and_uses_the_queues_of_all() -> None:
     for binding in (*given.topology.bindings, *addressed(2, taken_by=2), *addressed(2, taken_by=0)):
         assert may("manager", Use(Action.READ, binding.exchange, binding.routing_key), given), binding
     assert all(may("manager", use, given) for use in manager_uses(3))
-    assert may("manager", Use(Action.WRITE, UP, "east.status.2"), given), "a dead letter, once more"
     assert {"slicebus.shard.2", "slicebus.manager.2.status"} <= {each.name for each in named}
     uses = [Use(Action.WRITE, shard_exchange(1), routing_key(EAST, "hello"))]
     uses += [Use(action, manager_queue(Lane.CONTROL, 1)) for action in Action]
