@@ -29,7 +29,7 @@ from slicebus.proto.topology import (
     manager_queue,
     manager_topology,
     routing_key,
-    shard_exchange,
+    shard_exchanges,
 )
 
 EXCHANGES = (UP, DOWN, DEAD, DECISIONS)
@@ -191,7 +191,7 @@ def agent_rights(member: Member, *, shards: int = 1) -> Rights:
             TopicPermission(user, DOWN, write=NOTHING, read=NOTHING),
             TopicPermission(user, DEAD, write=rf"^{name}\.", read=NOTHING),
             TopicPermission(user, DECISIONS, write=_exactly(decisions_key(name)), read=NOTHING),
-            *(TopicPermission(user, exchange, write=NOTHING, read=NOTHING) for exchange in _exchanges_of(shards)),
+            *(TopicPermission(user, exchange, write=NOTHING, read=NOTHING) for exchange in shard_exchanges(shards)),
         ),
         limits=(UserLimits(user, *_AGENT_LIMITS),),
     )
@@ -202,7 +202,7 @@ def manager_rights(user: str, *, shards: int = 1) -> Rights:
 
     A dead letter keeps its key, whatever that was. A queue with a dead-letter exchange needs read on the queue itself.
     """
-    of_shards = _exchanges_of(shards)
+    of_shards = shard_exchanges(shards)
     shard = r"(\.[0-9]+)?" if of_shards else ""
     manager = rf"manager\.([0-9]+\.)?({_LANES})" if of_shards else rf"manager\.({_LANES})"
     queues = "|".join((manager, rf"agent\.{_CLUSTER}\.({_UID}\.)?({_LANES})"))
@@ -254,7 +254,7 @@ def manager_uses(shards: int = 1) -> tuple[Use, ...]:
         Use(Action.WRITE, UP, routing_key(example, "hello")),
         Use(Action.WRITE, DEAD, routing_key(example, "hello")),
         Use(Action.WRITE, DECISIONS, decisions_key(MANAGER_KEY)),
-        *(Use(Action.WRITE, exchange, routing_key(example, "status", 1)) for exchange in _exchanges_of(shards)),
+        *(Use(Action.WRITE, exchange, routing_key(example, "status", 1)) for exchange in shard_exchanges(shards)),
         *(Use(Action.READ, name) for name in (DEAD, JOURNAL, *queues)),
     )
 
@@ -281,11 +281,6 @@ def too_much(user_of: ClusterName | None) -> tuple[Use, ...]:
             for key in _keys_of_others(stranger, longer)
         ),
     )
-
-
-def _exchanges_of(shards: int) -> tuple[str, ...]:
-    """The exchanges of the shards of the manager; none where there is one."""
-    return tuple(map(shard_exchange, range(shards if shards > 1 else 0)))
 
 
 def _keys_of_others(*others: ClusterName) -> tuple[str, ...]:

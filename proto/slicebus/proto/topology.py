@@ -115,6 +115,11 @@ def shard_exchange(shard: int) -> str:
     return f"slicebus.shard.{shard}"
 
 
+def shard_exchanges(shards: int) -> tuple[str, ...]:
+    """The exchanges of so many shards; none where there is one."""
+    return tuple(map(shard_exchange, range(shards if shards > 1 else 0)))
+
+
 def agent_queue(cluster: ClusterName, lane: Lane, uid: ClusterUid | None = None) -> str:
     """An agent's queue of a lane: that of one cluster UID, or that of the cluster name."""
     return f"slicebus.agent.{cluster}.{uid}.{lane}" if uid else f"slicebus.agent.{cluster}.{lane}"
@@ -162,8 +167,7 @@ def manager_topology(shards: int = 1) -> Topology:
     """The common topology, and the queues of so many shards of the manager. What agents address to one of them comes
     there by `addressed`."""
     found = common_topology() + _lanes(UP, _manager_queues(0))
-    for shard in range(shards if shards > 1 else 0):
-        exchange = shard_exchange(shard)
+    for shard, exchange in enumerate(shard_exchanges(shards)):
         found += Topology((Exchange(exchange),), (), ()) + _lanes(exchange, _manager_queues(shard), addressee=_ANY)
     return found
 
