@@ -322,6 +322,21 @@ async def test_the_first_shard_takes_the_place_of_one_that_left_nothing_but_mess
                 task.cancel()
 
 
+async def test_the_only_manager_says_for_whom_it_waits_after_another_has_ended(queues: KubeClient) -> None:
+    other = candidate(queues, lease_of(2), "other")
+    await other.acquire()
+    alone = Keeper(queues, "", once=3)
+    async with asyncio.TaskGroup() as group:
+        begun = group.create_task(alone.keeper.begin(group))
+        await asyncio.sleep(0.3)
+        assert alone.adopted == [1]
+        assert lease_of(2) in alone.waits[-1]
+        begun.cancel()
+        for task in asyncio.all_tasks():
+            if task.get_name().startswith("lease:"):
+                task.cancel()
+
+
 class RefusingBus(MemoryBus):
     """Of a user whose rights are those of one shard, until somebody gives it more."""
 

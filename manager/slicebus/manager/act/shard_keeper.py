@@ -84,6 +84,8 @@ class ShardKeeper:
         """The queues that have changed hands since Workloads were last read for some."""
         self._again_at = -math.inf
         """When to try to give something away again, in the loop's time, after the API server has refused it."""
+        self._refused: set[int] = set()
+        """The shards that there are no more, and whose messages the broker does not let this one have."""
         self._changed = asyncio.Event()
 
     def prepare(self) -> None:
@@ -154,9 +156,12 @@ class ShardKeeper:
         try:
             await take_addressed(self._bus, shard, by=0)
         except ForbiddenError as error:
+            self._refused.add(shard)
             self._waits(f"cannot get what agents address to {lease_of(shard)}: {error}")
             raise
-        self._waits("")
+        if shard in self._refused:
+            self._refused.remove(shard)
+            self._waits("")
 
     async def _settle(self, shard: int) -> None:
         """Return when nothing comes to the queues of a shard that there is no more, and nothing is left in them, or
