@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the servers and tools that the integration tests run, each from its own go.mod beside this file, and links them
 # into one folder, whose path is the last line printed. A tool is built again only when its go.mod or go.sum changes.
+# Of several at once, as from two checkouts, one builds and the others wait for it.
 #
 #   TOOLS_CACHE   where the binaries are kept; default: slicebus/tools under the user's cache folder
 set -euo pipefail
@@ -9,6 +10,12 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cache=${TOOLS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/slicebus/tools}
 bin=$cache/bin
 mkdir -p "$bin"
+
+exec 9>"$cache/lock"
+if ! flock --nonblock 9; then
+  echo "waiting for another build into $cache" >&2
+  flock 9
+fi
 
 build() { # build MODULE LDFLAGS PACKAGE...: one binary for each package, named as the package's command
   local module=$1 ldflags=$2 package name key store

@@ -9,8 +9,7 @@ if [ ! -x /usr/lib/rabbitmq/bin/rabbitmq-server ]; then
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     echo "installing rabbitmq-server" >&2
     # The package starts a broker of its own where services can start; the tests start theirs with private folders.
-    apt-get update -qq
-    RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends rabbitmq-server >/dev/null
+    RUNLEVEL=1 "$here/apt.sh" rabbitmq-server
   else
     echo "no RabbitMQ: install Debian's rabbitmq-server to run the tests that need a broker" >&2
   fi
