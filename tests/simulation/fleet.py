@@ -76,7 +76,7 @@ class Server:
 
     def __init__(self, seed: int, name: str, now: Callable[[], datetime]) -> None:
         with ambient(clock=lambda: BEGAN, random=Random(f"{seed}/{name}/made")):
-            self.api = Api(history=500, notes_owners=False)
+            self.api = Api(history=500)
         self.up = asyncio.Event()
         self.up.set()
         self._now = now

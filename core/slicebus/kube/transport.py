@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from kubernetes_asyncio.client.configuration import Configuration
 
 JSON = "application/json"
+_AGENT = "slicebus"
+"""The user agent: the field manager of a write that names none."""
 _LINE_BYTES = 2**21
 """The longest line of a watch. etcd keeps objects of up to 1.5 MiB."""
 _KEPT_S = 60.0
@@ -32,8 +34,6 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     content_type: str = JSON
     accept: str = JSON
-    agent: str = "slicebus"
-    """The user agent: the field manager of a write that names none."""
     headers: Mapping[str, str] = {}
     """More than those of the fields above."""
     connect_s: float = 5.0
@@ -110,7 +110,7 @@ class HttpTransport:
         await self._session.close()
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
-        headers = {**request.headers, "Accept": request.accept, "User-Agent": request.agent}
+        headers = {**request.headers, "Accept": request.accept, "User-Agent": _AGENT}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         token = await self._server.get_api_key_with_prefix("BearerToken", alias="authorization")

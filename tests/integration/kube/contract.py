@@ -44,13 +44,6 @@ class Api(msgspec.Struct, frozen=True):
         """A custom resource that was created."""
         return await self.client.create(WIDGETS, self.manifest(WIDGETS, name, **fields))
 
-    async def apply(self, manifest: Manifest, *, manager: str, force: bool = False, subresource: str = "") -> Manifest:
-        """The widget after a server-side apply, as kubectl apply --server-side sends one. Roles send none."""
-        path = WIDGETS.path(self.namespace, manifest["metadata"]["name"], subresource)
-        query, form = {"fieldManager": manager, "force": str(force).lower()}, "application/apply-patch+yaml"
-        request = self.client._request("PATCH", path, query=query, body=manifest, content_type=form)
-        return await self.client._answer(request)
-
     async def names(self, resource: Resource = CONFIGMAPS, **query: Any) -> list[str]:
         """What a list finds. The real server puts its own root certificates into every namespace."""
         page = await self.client.list(resource, namespace=self.namespace, **query)

@@ -115,21 +115,6 @@ async def test_apply_creates_leaves_and_configures(kubectl_api: Api) -> None:
     assert stored["spec"]["parallelism"] == 2
 
 
-async def test_server_side_apply_shows_conflicts(kubectl_api: Api) -> None:
-    widget = kubectl_api.manifest(WIDGETS, "a", spec={"size": 2})
-
-    async def apply(*options: str) -> str:
-        return await kubectl_api.kubectl("apply", "--server-side", *options, "-f", "-", stdin=json.dumps(widget))
-
-    assert await apply() == "widget.contract.slicebus.dev/a serverside-applied\n"
-    widget["spec"]["size"] = 3
-    assert 'conflict with "kubectl": .spec.size' in await apply("--field-manager=other")
-    assert (
-        await apply("--field-manager=other", "--force-conflicts")
-        == "widget.contract.slicebus.dev/a serverside-applied\n"
-    )
-
-
 async def test_apply_refuses_unknown_fields(kubectl_api: Api) -> None:
     widget = kubectl_api.manifest(WIDGETS, "a", spec={"size": 2, "sise": 3})
     refused = await kubectl_api.kubectl("apply", "-f", "-", stdin=json.dumps(widget))

@@ -5,22 +5,19 @@ from typing import Any
 
 import msgspec
 import orjson
-import yaml
 
 from slicebus.kube.resources import NAMESPACES, SELFSUBJECTACCESSREVIEWS
 from slicebus.kube.transport import Answer, Request
 from slicebus.sandbox.apiserver import discovery, listing, openapi, tables, watches
-from slicebus.sandbox.apiserver.apply import Writer, applied
 from slicebus.sandbox.apiserver.kinds import Served
 from slicebus.sandbox.apiserver.objects import Objects, Write
 from slicebus.sandbox.apiserver.patches import change_of
 from slicebus.sandbox.apiserver.status import Refusal, unserved
-from slicebus.sandbox.apiserver.store import Store, key_of
+from slicebus.sandbox.apiserver.store import Store
 
 Manifest = dict[str, Any]
 
 _DEFAULT_NAMESPACES = ("default", "kube-system")
-_APPLY = "application/apply-patch+yaml"
 _PROTOBUF = "application/vnd.kubernetes.protobuf"
 _YES = ("1", "true")
 _WATCH_S = 1800.0
@@ -38,13 +35,12 @@ class _Target(msgspec.Struct, frozen=True):
 class Api:
     """One API server: its state, and the handling of requests."""
 
-    def __init__(self, *, history: int = 10_000, notes_owners: bool = True) -> None:
-        """`notes_owners`: as in `Objects`."""
+    def __init__(self, *, history: int = 10_000) -> None:
         self.store = Store(history=history)
-        self.objects = Objects(self.store, notes_owners=notes_owners)
+        self.objects = Objects(self.store)
         for name in _DEFAULT_NAMESPACES:
             namespaces = self.store.served(NAMESPACES.group, NAMESPACES.version, NAMESPACES.plural)
-            self.objects.create(namespaces, "", {"metadata": {"name": name}}, Write(Writer("kube-apiserver")))
+            self.objects.create(namespaces, "", {"metadata": {"name": name}}, Write())
 
     def answer(self, request: Request) -> Answer:
         """The answer to anything but a watch."""
@@ -164,26 +160,10 @@ class Api:
             raise Refusal(405, "the server does not allow this method on the requested resource")
         if request.method == "DELETE":
             return _json(self.objects.delete(target.served, namespace, target.name, body or {}))
-        if request.content_type == _APPLY:
-            return self._apply(request, target, target.name, body)
         custom = target.served.schema is not None
         put = request.method == "PUT"
         change = (lambda old: dict(body)) if put else change_of(request.content_type, body, custom=custom)
         return _json(self.objects.update(target.served, namespace, target.name, change, _write_of(request, target)))
-
-    def _apply(self, request: Request, target: _Target, name: str, body: Manifest) -> Answer:
-        if not request.query.get("fieldManager"):
-            raise Refusal(400, "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value")
-        served, namespace, write = target.served, target.namespace or "", _write_of(request, target)
-        force = request.query.get("force") == "true"
-        if key_of(served, namespace, name) not in self.store.objects:
-            first = applied(served, None, body, write.writer, force=True)
-            return _json(self.objects.create(served, namespace, first, write), status=201)
-
-        def change(old: Manifest) -> Manifest:
-            return applied(served, old, body, write.writer, force=force)
-
-        return _json(self.objects.update(served, namespace, name, change, write))
 
     def _delete_collection(self, request: Request, target: _Target, options: Manifest) -> Manifest:
         found = listing.listed(self.store, target.served, target.namespace, request.query)
@@ -214,12 +194,10 @@ def _review(request: Request) -> Manifest:
 
 
 def _write_of(request: Request, target: _Target) -> Write:
-    """The kind of a write and its field manager: by default the client's name."""
-    query, apply = request.query, request.content_type == _APPLY
-    agent = request.agent.partition("/")[0]
-    operation = "Apply" if apply else "Update"
+    """The options of a write."""
+    query = request.query
     return Write(
-        Writer(query.get("fieldManager") or agent, operation, target.subresource),
+        target.subresource,
         is_patch=request.method == "PATCH",
         dry_run=query.get("dryRun") == "All",
         strict=query.get("fieldValidation") == "Strict",
@@ -227,18 +205,15 @@ def _write_of(request: Request, target: _Target) -> Write:
 
 
 def _parsed(request: Request) -> Any:
-    """The body, from JSON or from the YAML of an apply."""
+    """The body."""
     if request.content_type == _PROTOBUF:
-        raise Refusal(415, "this server speaks JSON and YAML only")
+        raise Refusal(415, "this server speaks JSON only")
     if not request.body:
         return None
     try:
         return orjson.loads(request.body)
-    except orjson.JSONDecodeError:
-        try:
-            return yaml.safe_load(request.body)
-        except yaml.YAMLError as error:
-            raise Refusal(400, f"the object provided is unrecognized: {error}") from error
+    except orjson.JSONDecodeError as error:
+        raise Refusal(400, f"the object provided is unrecognized: {error}") from error
 
 
 def _json(body: Manifest, *, status: int = 200) -> Answer:

@@ -7,8 +7,6 @@ import msgspec
 
 from slicebus.kube.resources import Resource
 from slicebus.sandbox.apiserver import metadata, schema
-from slicebus.sandbox.apiserver.fields import Path, names
-from slicebus.sandbox.apiserver.patches import MERGE_KEYS, MERGED_SETS
 
 Manifest = dict[str, Any]
 Rule = Callable[[Manifest | None, Manifest], Iterator[str]]
@@ -56,21 +54,6 @@ def problems_of(served: Served, old: Manifest | None, new: Manifest) -> list[str
     if served.schema is not None:
         found += schema.problems(new, served.schema, old=old)
     return found or list(served.rule(old, new))
-
-
-def list_keys(served: Served) -> Callable[[Path], tuple[str, ...] | None]:
-    """The keys by which a resource's lists are merged."""
-
-    def keys(path: Path) -> tuple[str, ...] | None:
-        along = names(path)
-        if served.schema is not None and along[:1] != ("metadata",):
-            return schema.list_keys(served.schema, path)
-        if along[-1:] in [(name,) for name in MERGED_SETS]:
-            return ()
-        key = MERGE_KEYS.get(along[-1]) if along else None
-        return (key,) if key else None
-
-    return keys
 
 
 def served_by(crd: Manifest) -> list[Served]:

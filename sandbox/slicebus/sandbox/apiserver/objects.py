@@ -11,7 +11,6 @@ from slicebus.kube.resources import CRDS, NAMESPACES
 from slicebus.kube.times import now_text
 from slicebus.sandbox.apiserver import metadata as metadata_rules
 from slicebus.sandbox.apiserver import schema
-from slicebus.sandbox.apiserver.apply import Writer, recorded
 from slicebus.sandbox.apiserver.garbage import Garbage, has_grace
 from slicebus.sandbox.apiserver.kinds import Served, problems_of, with_defaults
 from slicebus.sandbox.apiserver.status import Refusal, already_exists, conflict, invalid, not_found
@@ -33,7 +32,7 @@ _SERVER_METADATA = (
 class Write(msgspec.Struct, frozen=True):
     """The options of a write."""
 
-    writer: Writer
+    subresource: str = ""
     is_patch: bool = False
     dry_run: bool = False
     strict: bool = False
@@ -43,11 +42,9 @@ class Write(msgspec.Struct, frozen=True):
 class Objects:
     """Carries out writes on the store."""
 
-    def __init__(self, store: Store, *, notes_owners: bool = True) -> None:
-        """`notes_owners`: keep the owners of fields in `managedFields`; only an apply needs them."""
+    def __init__(self, store: Store) -> None:
         self._store = store
         self._garbage = Garbage(store)
-        self._notes_owners = notes_owners
 
     def create(self, served: Served, namespace: str, manifest: Manifest, write: Write) -> Manifest:
         """Create an object. Its status is dropped where that is a subresource."""
@@ -61,15 +58,10 @@ class Objects:
         made |= {"generation": 1} if served.has_generation else {}
         made |= {"namespace": namespace} if served.resource.namespaced else {}
         kept = {name: value for name, value in given.items() if name not in (*_SERVER_METADATA, "resourceVersion")}
-        owners = given.get("managedFields") if write.writer.operation == "Apply" else None
         keeps_status = served.keeps_status or not served.has_status
         body = {name: value for name, value in manifest.items() if name != "status" or keeps_status}
         body["metadata"] = {"name": ""} | kept | made
         new = self._completed(served, None, body, write)
-        if owners:
-            new["metadata"]["managedFields"] = owners
-        elif self._notes_owners:
-            new["metadata"]["managedFields"] = recorded(served, None, new, write.writer)
         key = key_of(served, namespace, new["metadata"]["name"])
         if key in self._store.objects:
             raise already_exists(served.resource, new["metadata"]["name"])
@@ -91,14 +83,10 @@ class Objects:
         key, old = key_of(served, namespace, name), self._store.get(served, namespace, name)
         changed = change(old)
         self._check_identity(served, old, changed, write)
-        merged = _merged(served, old, changed, subresource=write.writer.subresource)
+        merged = _merged(served, old, changed, subresource=write.subresource)
         new = self._completed(served, old, merged, write)
         if served.has_generation:
             new["metadata"]["generation"] = old["metadata"]["generation"] + _is_other(served, old, new)
-        if write.writer.operation == "Apply":
-            new["metadata"]["managedFields"] = changed["metadata"]["managedFields"]
-        elif self._notes_owners:
-            new["metadata"]["managedFields"] = recorded(served, old, new, write.writer)
         new["metadata"] = metadata_rules.tidied(new["metadata"])
         if old == new or write.dry_run:
             return new

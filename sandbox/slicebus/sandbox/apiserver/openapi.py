@@ -31,7 +31,7 @@ def document(store: Store, root: str) -> Manifest:
 
 def _patch(served: Served) -> Manifest:
     resource = served.resource
-    names = ("dryRun", "fieldManager", "fieldValidation", "force")
+    names = ("dryRun", "fieldManager", "fieldValidation")
     return {
         "operationId": f"patch{resource.kind}",
         "parameters": [{"name": name, "in": "query", "schema": {"type": "string"}} for name in names],

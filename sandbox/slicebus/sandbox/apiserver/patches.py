@@ -9,7 +9,7 @@ from slicebus.sandbox.apiserver.status import Refusal
 
 Manifest = dict[str, Any]
 
-MERGE_KEYS = {
+_MERGE_KEYS = {
     "conditions": "type",
     "containers": "name",
     "initContainers": "name",
@@ -22,7 +22,7 @@ MERGE_KEYS = {
     "imagePullSecrets": "name",
 }
 """Lists of built-in kinds that a strategic merge patch merges, with the field that identifies their entries."""
-MERGED_SETS = ("finalizers",)
+_MERGED_SETS = ("finalizers",)
 """Lists of built-in kinds that are sets."""
 _DIRECTIVE = "$patch"
 _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
@@ -74,13 +74,13 @@ def _as_kubernetes(operation: Manifest) -> Manifest:
 
 
 def strategic_patch(target: Any, patch: Any, *, field: str = "") -> Any:
-    """Kubernetes' strategic merge patch, for the lists that `MERGE_KEYS` names; other lists are replaced."""
+    """Kubernetes' strategic merge patch, for the lists that `_MERGE_KEYS` names; other lists are replaced."""
     if isinstance(patch, dict):
         return _strategic_object(target if isinstance(target, dict) else {}, patch)
     if isinstance(patch, list) and isinstance(target, list):
-        if field in MERGE_KEYS:
-            return _strategic_list(target, patch, key=MERGE_KEYS[field])
-        if field in MERGED_SETS:
+        if field in _MERGE_KEYS:
+            return _strategic_list(target, patch, key=_MERGE_KEYS[field])
+        if field in _MERGED_SETS:
             return target + [value for value in patch if value not in target]
     return patch
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from slicebus.sandbox.apiserver.fields import Path
-
 Schema = dict[str, Any]
 
 _TYPES: dict[str, tuple[type, ...]] = {
@@ -55,23 +53,6 @@ def _completed_object(value: Schema, schema: Schema, old: Schema, *, root: bool)
         if name not in done and "default" in entry:
             done[name] = completed(copy.deepcopy(entry["default"]), entry, root=False)
     return done
-
-
-def list_keys(schema: Schema, path: Path) -> tuple[str, ...] | None:
-    """The keys of the list at a path: none for a set, None for a list that is replaced whole."""
-    for step in path:
-        if step.startswith("f:"):
-            schema = schema.get("properties", {}).get(step[2:]) or schema.get("additionalProperties") or {}
-        else:
-            schema = schema.get("items", {})
-        if not isinstance(schema, dict):
-            return None
-    match schema.get("x-kubernetes-list-type"):
-        case "map":
-            return tuple(schema.get("x-kubernetes-list-map-keys", ()))
-        case "set":
-            return ()
-    return None
 
 
 def unknown(value: Any, schema: Schema, path: str = "") -> Iterator[str]:

@@ -46,7 +46,6 @@ class EmbeddedApiServer:
             body=await received.read(),
             content_type=received.content_type,
             accept=received.headers.get("Accept", ""),
-            agent=received.headers.get("User-Agent", "unknown"),
         )
         if is_watch(request):
             try:
