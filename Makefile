@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # So many processes run the tests. Each has servers of its own, and takes 2 GB.
 TESTERS ?= 2
+# So long `make soak` plays.
+MINUTES ?= 60
 TOOLS_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/slicebus/tools
 export TOOLS_CACHE
 READY := $(VENV)/.ready
@@ -12,7 +14,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
   --custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo sim recordings test lint unit bench proto servers lock clean
+.PHONY: help demo sim soak recordings test lint unit bench proto servers lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -22,6 +24,9 @@ demo: $(READY) ## run a manager and two agents for half a minute and watch resiz
 
 sim: $(READY) ## simulate fleets from seeds until it is stopped; SEED=7 repeats one (SIM=--help: what else it can)
 	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation $(if $(SEED),--seed $(SEED)) $(SIM)
+
+soak: $(READY) servers ## run the tests that take long, then simulate fresh seeds until MINUTES=60 are over
+	cd tests && ../$(BIN)/python -m simulation.soak --minutes $(MINUTES) --testers $(TESTERS) $(SOAK)
 
 recordings: $(READY) ## record anew what tests/replays makes again; ONLY=eviction records one
 	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation.record $(ONLY)

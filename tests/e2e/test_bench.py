@@ -12,7 +12,7 @@ from support.missing import skip_or_fail
 from support.rabbitmq import SERVER
 from support.servers import tools
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane]
+pytestmark = [pytest.mark.soak, pytest.mark.rabbitmq, pytest.mark.controlplane]
 _OPTIONS = {"api_requests.py": ("--details",)}
 REQUESTS = {
     "dispatch": {

@@ -168,6 +168,7 @@ async def drained(bus: Bus, queue: str) -> None:
     await eventually(empty, f"{queue} is empty")
 
 
+@pytest.mark.soak
 async def test_a_manager_outlasts_a_storm_of_statuses_and_requests(
     fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, vhost: str, proxies: dict[str, Proxy]
 ) -> None:
@@ -224,6 +225,7 @@ async def test_a_manager_outlasts_a_storm_of_statuses_and_requests(
     fleet.expect_no_tracebacks()
 
 
+@pytest.mark.soak
 async def test_an_agent_outlasts_a_storm_of_notices(
     fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, vhost: str, proxies: dict[str, Proxy]
 ) -> None:

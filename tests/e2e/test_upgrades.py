@@ -18,7 +18,13 @@ from support.release import Deployed, Release, add_secret
 from support.waiting import eventually
 from support.wiping import wipe
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.helm, pytest.mark.timeout(420)]
+pytestmark = [
+    pytest.mark.soak,
+    pytest.mark.rabbitmq,
+    pytest.mark.controlplane,
+    pytest.mark.helm,
+    pytest.mark.timeout(420),
+]
 
 NAMESPACE = objects.NAMESPACE
 VALUES: dict[str, dict[str, Any]] = {

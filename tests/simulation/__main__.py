@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from random import Random
 from time import perf_counter
 from typing import TypeVar
 
@@ -23,10 +24,12 @@ from simulation.random_choices import schedule_of
 from simulation.schedule import SHORT, TROUBLES, Crash, Schedule
 from simulation.shard_moves import day_of
 from simulation.shrink import shrunk
+from simulation.soak import AGAIN
 from slicebus.manager.settings import Admission
 
 Run = TypeVar("Run", int, Schedule)
 """A seed, or what is made of one."""
+EVERY = "every"
 _SEEDS_A_PROCESS = 8
 """Of which it never collects the garbage: to end it and begin another is faster."""
 _SHOWN = 40
@@ -54,7 +57,7 @@ def main() -> int:
         return _everywhere(_short(options) if options.seed is None else calm(schedule_of(options.seed)), options)
     if options.seed is not None:
         outcome = play_seed(options.seed, options.mutation, **_fields(options))
-        report(outcome, outcome.trace, shrink=options.shrink, mutation=options.mutation)
+        report(outcome, outcome.trace, options)
         return bool(outcome.problem)
     return _all(partial(play_seed, mutation=options.mutation, **_fields(options)), _chosen(options), options)
 
@@ -84,7 +87,12 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Play a fleet's days from seeds.")
     parser.add_argument("--seed", type=int, help="play this one, and show what happened")
     parser.add_argument(
-        "--crashes", action="store_true", help="play the seed, or a short day, with a crash before each effect"
+        "--crashes",
+        nargs="?",
+        const=EVERY,
+        metavar="ROLE:EFFECT",
+        help="play the seed, or a short day, with a crash before each effect; before that one only; with --count before"
+        " so many of them",
     )
     parser.add_argument("--beside-kueue", action="store_true", help="with --crashes: a short day beside a Kueue")
     parser.add_argument("--count", type=int, help="play so many; without it, on and on")
@@ -113,7 +121,7 @@ def _all(play_one: Callable[[Run], Outcome], runs: Iterable[Run], options: argpa
         checked += outcome.checked
         if outcome.problem:
             failed += 1
-            report(outcome, outcome.trace[-_SHOWN:], shrink=options.shrink, mutation=options.mutation)
+            report(outcome, outcome.trace[-_SHOWN:], options)
             if options.until_failure:
                 break
         if number % _TOLD == 0:
@@ -127,10 +135,22 @@ def _progress(played: int, failed: int, checked: int, elapsed_s: float) -> str:
 
 
 def _everywhere(schedule: Schedule, options: argparse.Namespace) -> int:
-    """A run in which nothing else goes wrong, with a crash before each effect that it has without one."""
+    """A run in which nothing else goes wrong, with a crash before each effect that it has without one, or before some
+    of them."""
+    play_one = _player(options)
+    if options.crashes != EVERY:
+        role, _, effect = options.crashes.partition(":")
+        runs = [with_crash(schedule, role, int(effect))]
+    else:
+        runs = list(every_crash(schedule, play_one(schedule)))
+        if options.count is not None:
+            runs = Random(schedule.seed).sample(runs, min(options.count, len(runs)))
+    return _all(play_one, runs, options)
+
+
+def _player(options: argparse.Namespace) -> Callable[[Schedule], Outcome]:
     admission = Admission.KUEUE if options.beside_kueue else Admission.BUILTIN
-    play_one = partial(play, mutation=options.mutation, admission=admission)
-    return _all(play_one, every_crash(schedule, play_one(schedule)), options)
+    return partial(play, mutation=options.mutation, admission=admission)
 
 
 def calm(schedule: Schedule) -> Schedule:
@@ -143,34 +163,41 @@ def every_crash(schedule: Schedule, outcome: Outcome) -> Iterator[Schedule]:
     """The run with a crash before each effect that it had, one at a time."""
     for role, count in outcome.effects.items():
         for effect in range(1, count + 1):
-            yield schedule.with_items((Crash(role=role, effect=effect), *schedule.items))
+            yield with_crash(schedule, role, effect)
 
 
-def report(outcome: Outcome, shown: list[str], *, shrink: bool, mutation: str | None) -> None:
+def with_crash(schedule: Schedule, role: str, effect: int) -> Schedule:
+    """The run with a crash of a role before that effect."""
+    return schedule.with_items((Crash(role=role, effect=effect), *schedule.items))
+
+
+def report(outcome: Outcome, shown: list[str], options: argparse.Namespace) -> None:
     """What happened in a seed, and of a failure what it needs."""
     print("\n".join(shown))
     print(f"seed {outcome.seed}: {outcome.problem or 'fine'} ({outcome.digest})")
     if not outcome.problem:
         return
-    original = schedule_of(outcome.seed)
-    if outcome.schedule != original:
+    if outcome.schedule != schedule_of(outcome.seed):
         print(outcome.schedule)
-    if shrink:
-        left = shrunk(
-            outcome.schedule, lambda thinner: play(thinner, mutation).kind == outcome.kind, most=_SHRINK_TRIES
-        )
+    if options.shrink:
+        play_one = _player(options)
+        left = shrunk(outcome.schedule, lambda thinner: play_one(thinner).kind == outcome.kind, most=_SHRINK_TRIES)
         print(f"of {len(outcome.schedule.items)} items {len(left.items)} are needed:\n{left}")
-        last = play(left, mutation)
+        last = play_one(left)
         print("\n".join(last.trace[-_SHOWN:]))
         print(last.problem)
-    fields = {"writers": "admission_writers", "shards": "shards"}
-    others = [
-        f"--{name} {now}"
-        for name, field in fields.items()
-        if (now := getattr(outcome.schedule, field)) != getattr(original, field)
-    ]
-    more = f" SIM='{' '.join(others)}'" if others else ""
-    print(f"again: make sim SEED={outcome.seed}{more}")
+    print(f"{AGAIN}{repeats(outcome, options)}")
+
+
+def repeats(outcome: Outcome, options: argparse.Namespace) -> str:
+    """The command that plays a run once more."""
+    how = [f"--{name} {value}" for name in ("writers", "shards") if (value := getattr(options, name))]
+    how += [f'--mutation "{options.mutation}"'] if options.mutation else []
+    if options.crashes:
+        crash = next(item for item in outcome.schedule.items if isinstance(item, Crash))
+        how += [f"--crashes {crash.role}:{crash.effect}", *(["--beside-kueue"] if options.beside_kueue else [])]
+    seed = [] if options.crashes and options.seed is None else [f"SEED={outcome.seed}"]
+    return " ".join(["make sim", *seed, *([f"SIM='{' '.join(how)}'"] if how else [])])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,105 @@
+"""Runs the tests of the mark `soak`, then plays fresh seeds in every way until a given time is over.
+
+make soak MINUTES=60             names what it played, and of each failure the command that repeats it
+make soak SOAK='--first 5000'    the seeds from there on
+"""
+
+import argparse
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+TESTS = Path(__file__).parents[1]
+AGAIN = "again: "
+"""A play names the command that repeats a failure on a line that begins so."""
+
+
+class Play(msgspec.Struct, frozen=True):
+    """A command that takes minutes, and its name in the summary."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+    @property
+    def command(self) -> list[str]:
+        """The whole of it."""
+        return [sys.executable, "-m", *self.arguments]
+
+
+Run = Callable[[Play], tuple[int, list[str]]]
+"""Runs one; its status, and the commands that repeat what failed in it."""
+
+
+def tests(processes: int) -> Play:
+    """The tests of the mark."""
+    how = ("--numprocesses", str(processes), "--dist", "loadfile")
+    return Play("tests of the mark soak", ("pytest", str(TESTS), "-m", "soak", *how))
+
+
+def plays(first: int) -> Iterator[Play]:
+    """Fresh seeds from that one on, without end: each way to play takes its turn."""
+    while True:
+        for name, count, options in (
+            ("seeds", 100, ()),
+            ("seeds with one writer", 20, ("--writers", "1")),
+            ("seeds with two shards", 20, ("--shards", "2")),
+        ):
+            chosen = ("--first", str(first), "--count", str(count))
+            yield Play(f"{name} {first} to {first + count - 1}", ("simulation", *chosen, *options))
+            first += count
+        sweep = ("--seed", str(first), "--crashes", "--count", "50")
+        yield Play(f"50 crashes in the run of seed {first}", ("simulation", *sweep))
+        first += 1
+
+
+def soak(todo: Iterator[Play], run: Run, *, seconds_left: Callable[[], float]) -> int:
+    """Run one after the other, at least the first two, and begin none when the time is over; 1 if any has failed."""
+    played, failed = [], []
+    for number, play in enumerate(todo):
+        if number >= 2 and seconds_left() <= 0:
+            break
+        print(f"== {play.name}", flush=True)
+        status, again = run(play)
+        played.append(f"{play.name}: {'failed' if status else 'fine'}")
+        if status:
+            failed += again or [" ".join(play.command)]
+    print("== played", *played, sep="\n")
+    if failed:
+        print("== failed; to repeat it:", *failed, sep="\n")
+    return bool(failed)
+
+
+def _run(play: Play) -> tuple[int, list[str]]:
+    """As a process whose output is shown while it comes."""
+    # The order of sets has to be the same in every process that plays a seed.
+    environment = os.environ | ({"PYTHONHASHSEED": "0"} if play.arguments[0] == "simulation" else {})
+    again = []
+    with subprocess.Popen(play.command, cwd=TESTS, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            if line.startswith(AGAIN):
+                again.append(line.removeprefix(AGAIN).strip())
+    return process.returncode, again
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Soak for so many minutes."""
+    parser = argparse.ArgumentParser(description="Play until the time is over.")
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--first", type=int, default=int(time.time()), help="the first of the fresh seeds")
+    parser.add_argument("--testers", type=int, default=2, help="how many processes run the tests")
+    options = parser.parse_args(arguments)
+    ends_at = time.monotonic() + options.minutes * 60
+    todo = itertools.chain([tests(options.testers)], plays(options.first))
+    return soak(todo, _run, seconds_left=lambda: ends_at - time.monotonic())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
