@@ -13,6 +13,11 @@ from slicebus.sandbox.bus import MemoryBroker
 pytest_plugins = ["support.servers"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Which parts the fleets of tests/e2e run on."""
+    parser.addoption("--real", action="store_true", help="run every test of tests/e2e on real servers, none embedded")
+
+
 @pytest.fixture(autouse=True)
 async def no_leaked_tasks() -> AsyncIterator[None]:
     """Fail a test that leaves tasks behind."""

@@ -1,4 +1,9 @@
-"""A fleet for each test: once all in this process, once on real servers."""
+"""A fleet for each test: all in this process, and on real servers as well where these are the test's point.
+
+A test that is marked `real` runs on both. Embedded it says on any machine whether the roles are right, and beside a
+failure on real servers, whether a stand-in differs from what it stands for. With `only=True` it needs what no stand-in
+has. `pytest --real` runs every test on real servers, and nothing embedded.
+"""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -17,6 +22,23 @@ from support.rabbitmq import RabbitBroker
 from support.wiping import wipe
 
 REAL = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(240)]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the parts that a test is not for."""
+    everything = bool(config.getoption("--real"))
+    items[:] = [item for item in items if is_for(item, everything_real=everything)]
+
+
+def is_for(item: pytest.Item, *, everything_real: bool) -> bool:
+    """Whether a test is for the parts that this item has; True where it has none."""
+    callspec, mark = getattr(item, "callspec", None), item.get_closest_marker("real")
+    parts = callspec.params.get("parts") if callspec else None
+    if parts == "real":
+        return everything_real or mark is not None
+    if parts == "embedded":
+        return not everything_real and (mark is None or not mark.kwargs.get("only"))
+    return True
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=REAL)])

@@ -1,7 +1,4 @@
-"""Kueue's conformance list: where each of its points is held, and those that no other test holds."""
-
-import ast
-from pathlib import Path
+"""The points of Kueue's conformance list that no other test holds (docs/conformance.md)."""
 
 import pytest
 
@@ -14,27 +11,7 @@ from slicebus.slices.ungate import is_gated
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
-FOLDER = Path(__file__).parent
-PAGE = FOLDER.parents[1] / "docs" / "conformance.md"
 SPOT = {"apiVersion": RESOURCEFLAVORS.api_version, "kind": RESOURCEFLAVORS.kind, "metadata": {"name": "spot"}}
-
-
-def points() -> list[tuple[str, str, str]]:
-    """Number, file and test of every row of the page's table."""
-    rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    tests = [(number, held.strip("`").partition("::")) for number, _, held in rows if number.isdigit()]
-    return [(number, file, test) for number, (file, _, test) in tests]
-
-
-@pytest.mark.parametrize(("number", "file", "test"), points())
-def test_a_point_is_held_by_a_test_that_is_there(number: str, file: str, test: str) -> None:
-    tree = ast.parse((FOLDER / file).read_text())
-    named = (ast.FunctionDef, ast.AsyncFunctionDef)
-    assert test in {node.name for node in tree.body if isinstance(node, named)}, f"point {number} is held by nothing"
-
-
-def test_the_list_is_whole() -> None:
-    assert {int(number) for number, _, _ in points()} == set(range(1, 18))
 
 
 async def uses(world: World, cpu: int) -> None:
@@ -48,6 +25,7 @@ async def uses(world: World, cpu: int) -> None:
     await eventually(look, f"{cpu} cores are used")
 
 
+@pytest.mark.real
 async def test_quota_is_counted_once_and_rapid_cycles_leak_none(world: World) -> None:
     """Points 12 and 14."""
     await set_quota(world, 8)
@@ -75,6 +53,7 @@ async def test_quota_is_counted_once_and_rapid_cycles_leak_none(world: World) ->
     await uses(world, 8)
 
 
+@pytest.mark.real
 async def test_a_pod_that_is_made_again_starts_within_what_is_granted(world: World) -> None:
     """Point 11."""
     await set_quota(world, 3)
@@ -95,6 +74,7 @@ async def test_a_pod_that_is_made_again_starts_within_what_is_granted(world: Wor
     await scenario.expect_pods(running=3, gated=3)
 
 
+@pytest.mark.real
 async def test_a_resize_stays_on_its_flavor(world: World) -> None:
     """Point 16."""
     await set_quota(world, 2)

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import aclosing
 from datetime import UTC, datetime
 
+import pytest
 from msgspec import structs
 
 from slicebus.bus.browse import browse
@@ -154,6 +155,7 @@ async def accept(world: World, cluster: str, accepted: bool) -> None:
     await world.manager.patch(WORKERCLUSTERS, cluster, None, MergePatch({"spec": {"accepted": accepted}}))
 
 
+@pytest.mark.real
 async def test_an_agent_cannot_pass_for_another_by_way_of_dead_letters(
     world: World, broad_urls: dict[str, str]
 ) -> None:

@@ -86,6 +86,7 @@ async def held_for(world: World) -> str:
     return found[0]["message"] if found else ""
 
 
+@pytest.mark.real
 async def test_the_manager_takes_a_kind_when_its_definition_comes_and_deletes_nothing_when_it_goes(
     bare: World, urls: dict[str, str]
 ) -> None:
@@ -119,6 +120,7 @@ async def test_the_manager_takes_a_kind_when_its_definition_comes_and_deletes_no
         await running(bare, "RayCluster", "another", 2)
 
 
+@pytest.mark.real
 async def test_a_worker_without_the_definition_refuses_and_one_that_loses_it_gets_its_jobs_anew(
     bare: World, urls: dict[str, str]
 ) -> None:

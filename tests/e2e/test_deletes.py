@@ -90,6 +90,7 @@ async def release(kubeconfig: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["Background", "Foreground", "Orphan"])
+@pytest.mark.real
 async def test_what_somebody_deletes_goes_at_once(world: World, urls: dict[str, str], how: Any) -> None:
     async with roles.manager(world, urls, **BREAKER), roles.agent(world, urls, "east"):
         for name in await submitted(world, 8):
@@ -98,10 +99,7 @@ async def test_what_somebody_deletes_goes_at_once(world: World, urls: dict[str, 
         assert (await world.manager.get(WORKERCLUSTERS, "east"))["status"].get("heldDeletes") is None
 
 
-@pytest.mark.rabbitmq
-@pytest.mark.controlplane
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("parts", ["real"], indirect=True)
+@pytest.mark.real(only=True)
 @pytest.mark.parametrize(("how", "count"), [("kubectl", 100), ("collection", 30)])
 async def test_more_jobs_than_the_breaker_allows_go_at_once(
     world: World, urls: dict[str, str], control_plane: ControlPlane, how: str, count: int
@@ -118,6 +116,7 @@ async def test_more_jobs_than_the_breaker_allows_go_at_once(
         assert (await world.manager.get(WORKERCLUSTERS, "east"))["status"].get("heldDeletes") is None
 
 
+@pytest.mark.real
 async def test_a_namespace_that_goes_is_held(world: World, urls: dict[str, str], kubeconfig: Path) -> None:
     async with roles.manager(world, urls, **BREAKER), roles.agent(world, urls, "east"):
         await submitted(world, 8)

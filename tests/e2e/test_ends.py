@@ -62,6 +62,7 @@ async def end_pods(client: KubeClient, name: str) -> None:
             await client.patch(PODS, pod["metadata"]["name"], NAMESPACE, status, subresource="status")
 
 
+@pytest.mark.real
 async def test_a_job_that_ended_while_its_agent_was_away_is_complete_and_then_goes_by_its_time_to_live(
     world: World, urls: dict[str, str]
 ) -> None:

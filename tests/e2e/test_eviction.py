@@ -73,7 +73,7 @@ async def expect_no_pods(scenario: Scenario) -> None:
     await eventually(look, f"{scenario.name} has no pods")
 
 
-@pytest.mark.parametrize("kind", ["Job", "RayCluster", "RayJob"])
+@pytest.mark.parametrize("kind", [pytest.param("Job", marks=pytest.mark.real), "RayCluster", "RayJob"])
 async def test_a_drained_job_comes_back_at_its_specs_size_in_the_same_chain(
     world: World, urls: dict[str, str], kind: str
 ) -> None:

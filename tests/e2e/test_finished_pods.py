@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS
@@ -36,6 +38,7 @@ async def reclaimed(scenario: Scenario, count: int) -> Slice:
     return await eventually(look, f"{count} pods of {scenario.name} are reclaimable")
 
 
+@pytest.mark.real
 async def test_finished_pods_give_their_quota_back(world: World) -> None:
     await set_quota(world, 5)
     first = await submitted(world, "first", 5)

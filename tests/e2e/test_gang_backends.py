@@ -108,6 +108,7 @@ def _policies(spec: Manifest) -> list[int]:
 
 
 @each_backend
+@pytest.mark.real
 async def test_a_pod_group_over_the_life_of_a_job(world: World, urls: dict[str, str], backend: Backend) -> None:
     east = world.workers[EAST]
     await install(east, backend)

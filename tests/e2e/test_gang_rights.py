@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from e2e.conftest import REAL
 from e2e.test_gang_backends import expect_no_place, submitted, usable, waiting_of
 from slicebus.agent.act import schedulers
 from slicebus.agent.decide import gangs
@@ -25,7 +24,8 @@ from support.scenario import Scenario, set_quota
 from support.schedulers import BACKENDS, GROVE, KAI, VOLCANO, Backend, install, made_for, open_queue, profiles, remove
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.helm, *REAL]
+pytestmark = [pytest.mark.helm, pytest.mark.real(only=True)]
+"""An embedded API server has no RBAC."""
 
 Manifest = dict[str, Any]
 EAST = ClusterName("east")
@@ -37,12 +37,6 @@ WEBHOOKS = Resource(
     "ValidatingWebhookConfiguration",
     namespaced=False,
 )
-
-
-@pytest.fixture
-def parts() -> str:
-    """An embedded API server has no RBAC."""
-    return "real"
 
 
 @pytest.fixture(autouse=True)

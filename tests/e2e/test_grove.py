@@ -129,6 +129,7 @@ async def expect_named(client: KubeClient, seen: Recording, name: str, workers: 
     return state
 
 
+@pytest.mark.real
 async def test_a_pod_gang_from_one_worker_to_five_to_three(
     world: World, urls: dict[str, str], definition: list[Manifest]
 ) -> None:

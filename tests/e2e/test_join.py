@@ -103,6 +103,7 @@ async def test_an_administrator_without_rights_in_the_vhost_is_told_what_it_lack
         rabbitmq.api("DELETE", "users/boss")
 
 
+@pytest.mark.real
 async def test_a_cluster_joins_works_is_revoked_and_joins_again(
     world: World, operator: Operator, urls: dict[str, str], rabbitmq: RabbitBroker, vhost: str
 ) -> None:

@@ -116,6 +116,7 @@ async def expect_no_copy(scenario: Scenario, cluster: ClusterName) -> None:
     await eventually(look, f"{cluster} has no copy of {scenario.name}")
 
 
+@pytest.mark.real
 async def test_a_job_goes_where_its_flavor_has_room_and_grows_no_further(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST), roles.agent(world, urls, WEST):
         await set_quota(world, 200)
@@ -150,6 +151,7 @@ async def test_a_drained_clusters_job_goes_elsewhere(world: World, urls: dict[st
         await scenario.expect_pods(running=1)
 
 
+@pytest.mark.real
 async def test_a_lost_clusters_job_goes_elsewhere_and_its_copy_is_removed_when_it_is_back(
     world: World, urls: dict[str, str]
 ) -> None:

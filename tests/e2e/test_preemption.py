@@ -35,7 +35,7 @@ async def allow_preemption(world: World) -> None:
     await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": spec}))
 
 
-@pytest.mark.parametrize("kind", ["Job", "RayCluster"])
+@pytest.mark.parametrize("kind", [pytest.param("Job", marks=pytest.mark.real), "RayCluster"])
 async def test_a_resize_preempts_a_job_of_lower_priority_which_comes_back(
     world: World, urls: dict[str, str], kind: str
 ) -> None:

@@ -1,5 +1,7 @@
 """Ray's own Kubernetes provider resizes a RayCluster: slicebus opens gates for it, and takes no pod that stays."""
 
+import pytest
+
 from slicebus.cli.demo.world import World
 from support.ray_provider import RayProvider
 from support.scenario import NAMESPACE, Scenario, set_quota
@@ -13,6 +15,7 @@ def patch(replicas: int, names: list[str] | None = None) -> list[dict[str, objec
     return [size] if names is None else [size, {"op": "replace", "path": NAMES, "value": {"workersToDelete": names}}]
 
 
+@pytest.mark.real
 async def test_growth_and_shrink_leave_the_others_alone(world: World) -> None:
     await set_quota(world, 8)
     tune = Scenario(world, "RayCluster", "tune")

@@ -76,7 +76,7 @@ async def test_its_autoscaler_grows_and_shrinks_the_cluster_that_serves(world: W
     await expect_used(world, "3")
 
 
-@pytest.mark.parametrize("at", ["worker", "manager"])
+@pytest.mark.parametrize("at", [pytest.param("worker", marks=pytest.mark.real), "manager"])
 async def test_an_upgrade_waits_for_quota_while_the_old_cluster_serves(world: World, at: str) -> None:
     scenario = await serving(world, 3)
     [before, _] = await expect_clusters(scenario, active=True, pending=False)
@@ -130,6 +130,7 @@ async def test_what_it_cannot_have_is_told_and_the_rest_waits_with_it(world: Wor
     assert (before["serveConfigV2"], before["rayClusterConfig"]) == ("applications: []", after["rayClusterConfig"])
 
 
+@pytest.mark.real
 async def test_it_loses_its_quota_comes_back_and_goes(world: World) -> None:
     scenario = await serving(world, 8)
     await scenario.scale(3)

@@ -52,6 +52,7 @@ async def expect_no_cluster(scenario: Scenario) -> None:
     await eventually(look, "the RayCluster and its pods have gone")
 
 
+@pytest.mark.real
 async def test_each_retry_begins_at_the_specs_size_and_the_last_failure_frees_the_quota(world: World) -> None:
     scenario = await submitted(world, backoffLimit=1)
     await scenario.scale(4)

@@ -51,7 +51,7 @@ async def expect_cleaned_up(worker: KubeClient) -> None:
     await eventually(look, "the RayCluster has gone")
 
 
-@pytest.mark.parametrize("turn_on", [by_options, by_annotation])
+@pytest.mark.parametrize("turn_on", [pytest.param(by_options, marks=pytest.mark.real), by_annotation])
 async def test_a_raycluster_that_is_deleted_goes_within_seconds(world: World, turn_on: Any) -> None:
     scenario = await submitted(world, "RayCluster", "tolerant", turn_on)
     worker = await scenario.worker()

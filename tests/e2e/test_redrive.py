@@ -82,6 +82,7 @@ async def life(world: World, name: str) -> Scenario:
     return scenario
 
 
+@pytest.mark.real
 async def test_a_life_that_is_redriven_changes_nothing(
     world: World, urls: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

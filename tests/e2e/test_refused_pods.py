@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from e2e.conftest import REAL
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.slices.resource import Resource
@@ -12,14 +11,10 @@ from slicebus.slices.waiting import PODS_REFUSED, Waiting
 from support.scenario import FIXED_PODS, NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
+pytestmark = pytest.mark.real(only=True)
+"""Only a real API server has the admission of ResourceQuotas."""
+
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
-
-
-@pytest.fixture(params=[pytest.param("real", marks=REAL)])
-def parts(request: pytest.FixtureRequest) -> str:
-    """Only a real API server has the admission of ResourceQuotas."""
-    name: str = request.param
-    return name
 
 
 @pytest.fixture

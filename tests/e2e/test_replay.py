@@ -40,6 +40,7 @@ async def live(world: World, kind: str) -> Scenario:
     return scenario
 
 
+@pytest.mark.real
 async def test_a_fleets_life_is_decided_the_same(
     world: World, urls: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,7 @@ async def forget_job(world: World, name: str) -> None:
 # --- differences ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.real
 async def test_a_job_that_was_deleted_while_its_agent_was_away_is_cleaned(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls):
         async with roles.agent(world, urls, "east"):
@@ -115,6 +116,7 @@ async def test_a_job_that_the_manager_knows_nothing_of_is_cleaned(
         assert await names_on(world.workers[EAST]) == {"stays"}
 
 
+@pytest.mark.real
 async def test_what_vanished_from_the_worker_comes_back(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls):
         async with roles.agent(world, urls, "east"):

@@ -10,9 +10,11 @@ from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
 
 KINDS = ("Job", "RayCluster", "RayJob")
+REAL_FOR_JOBS = [pytest.param("Job", marks=pytest.mark.real), "RayCluster", "RayJob"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.real
 async def test_grow_shrink_and_delete(world: World, kind: str) -> None:
     await set_quota(world, 20)
     scenario = Scenario(world, kind, "grow")
@@ -48,7 +50,7 @@ async def test_grow_shrink_and_delete(world: World, kind: str) -> None:
     await scenario.expect_nothing_left()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REAL_FOR_JOBS)
 async def test_a_request_past_the_quota_waits_and_says_why(world: World, kind: str) -> None:
     await set_quota(world, 5)
     scenario = Scenario(world, kind, "wait")
@@ -90,7 +92,7 @@ async def test_a_resize_at_the_manager_reaches_the_worker(world: World) -> None:
     await scenario.expect_unfinished(2)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REAL_FOR_JOBS)
 async def test_a_job_deleted_on_the_worker_goes_on_the_manager(world: World, kind: str) -> None:
     await set_quota(world, 20)
     scenario = Scenario(world, kind, "gone")
@@ -100,6 +102,7 @@ async def test_a_job_deleted_on_the_worker_goes_on_the_manager(world: World, kin
     await scenario.expect_nothing_left()
 
 
+@pytest.mark.real
 async def test_a_job_that_ends_is_mirrored_and_cleaned_up(world: World) -> None:
     await set_quota(world, 20)
     scenario = Scenario(world, "Job", "end")
@@ -124,6 +127,7 @@ async def test_a_job_that_ends_is_mirrored_and_cleaned_up(world: World) -> None:
     assert slice.conditions["Finished"]["reason"] == "Succeeded"
 
 
+@pytest.mark.real
 async def test_a_job_that_was_there_before_is_left_alone(world: World) -> None:
     await set_quota(world, 20)
     own = elastic("Job", "mine")

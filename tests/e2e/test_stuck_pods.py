@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from e2e.conftest import REAL, clusters_of
+from e2e.conftest import clusters_of
 from slicebus.cli.demo.world import World, fleet
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
@@ -18,8 +18,6 @@ from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quot
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
-ONLY_REAL = pytest.mark.parametrize("parts", [pytest.param("real", marks=REAL)], indirect=True)
-"""The scheduler is to hold pods back by what it knows of others."""
 _HOSTNAME = "kubernetes.io/hostname"
 
 
@@ -80,9 +78,9 @@ async def test_a_job_whose_pods_do_not_start_goes_to_another_cluster(impatient: 
     await expect_used(impatient, "1")
 
 
-@ONLY_REAL
+@pytest.mark.real(only=True)
 async def test_a_scale_up_whose_pods_do_not_start_is_taken_back(impatient: World) -> None:
-    """No two of its pods may be on one of the three nodes."""
+    """No two of its pods may be on one of the three nodes: only a real scheduler knows where the others are."""
     apart = {"topologyKey": _HOSTNAME, "labelSelector": {"matchLabels": {JOB_NAME_LABEL: "apart"}}}
     affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}}
     scenario = await submitted(impatient, "apart", affinity=affinity)

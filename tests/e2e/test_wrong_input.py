@@ -102,6 +102,7 @@ async def test_a_job_that_is_left_alone_says_what_it_lacks_until_it_is_taken(wor
     assert [each["count"] for each in mine if each["reason"] == NOT_MANAGED] == [1]
 
 
+@pytest.mark.real
 async def test_an_unknown_queue_is_said_on_the_slice_and_mended_by_making_it(world: World) -> None:
     scenario = Scenario(world, "Job", "sweep")
     await scenario.submit()

@@ -56,6 +56,7 @@ async def flavors_of(scenario: Scenario, pod_set: str) -> dict[str, str]:
     return dict(slice.admission.flavors_of(pod_set))
 
 
+@pytest.mark.real
 async def test_the_first_workers_land_where_there_is_room(two_flavors: World) -> None:
     scenario, manifest = Scenario(two_flavors, "RayCluster", "zero"), elastic("RayCluster", "zero")
     manifest["spec"]["workerGroupSpecs"][0]["replicas"] = 0
