@@ -81,13 +81,11 @@ class Shell:
         return made
 
     async def there(self, name: str = "one") -> Manifest | None:
-        """What the server has, as far as a cache keeps it."""
+        """What the server has."""
         try:
-            found = await self.client.get(CONFIGMAPS, name, NAMESPACE)
+            return await self.client.get(CONFIGMAPS, name, NAMESPACE)
         except NotFoundError:
             return None
-        del found["metadata"]["managedFields"]
-        return found
 
     def cached(self, name: str = "one") -> Manifest | None:
         return self.cache.get(NAMESPACE, name)
