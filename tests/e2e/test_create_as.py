@@ -11,8 +11,8 @@ import yaml
 
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
-from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.slices import own_api
+from slicebus.slices.own_api import DISPATCHED_CONDITION
 from support.controlplane import Cluster, ControlPlane
 from support.installation import apply
 from support.previous import checkout_version

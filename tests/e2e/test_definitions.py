@@ -9,8 +9,8 @@ from slicebus.cli.demo.world import World, fleet
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.decide.endings import HELD_CONDITION
 from slicebus.sandbox.controllers import crds as ray_crds
+from slicebus.slices.own_api import HELD_CONDITION
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 

@@ -10,8 +10,8 @@ import pytest
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOBS, NAMESPACES, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.decide.endings import HELD_CONDITION
 from slicebus.proto.messages import ClusterName
+from slicebus.slices.own_api import HELD_CONDITION
 from support import roles
 from support.controlplane import ControlPlane
 from support.installation import run_cli

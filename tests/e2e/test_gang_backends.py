@@ -16,11 +16,10 @@ from slicebus.cli.demo.world import World
 from slicebus.kube import informers
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, JOBS, PODS, WORKERCLUSTERS
-from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.proto.messages import ClusterName
 from slicebus.slices import kueue, own_api
-from slicebus.slices.fleet import NO_PLACE
 from slicebus.slices.kueue import Condition
+from slicebus.slices.own_api import DISPATCHED_CONDITION, NO_PLACE
 from slicebus.slices.waiting import Waiting
 from support import roles
 from support.installation import run_cli

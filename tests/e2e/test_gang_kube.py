@@ -20,8 +20,8 @@ from slicebus.proto.errors import ForbiddenError
 from slicebus.proto.messages import ClusterName
 from slicebus.slices import own_api
 from slicebus.slices.conditions import conditions_of
-from slicebus.slices.fleet import NO_PLACE
 from slicebus.slices.kueue import Condition
+from slicebus.slices.own_api import NO_PLACE
 from slicebus.slices.resource import Resource
 from slicebus.slices.schedulers.kube import pod_groups, workloads
 from slicebus.slices.ungate import is_gated

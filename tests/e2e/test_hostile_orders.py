@@ -16,13 +16,13 @@ from slicebus.cli.journal_source import STREAM, Span
 from slicebus.cli.redrive import select
 from slicebus.journal.entry import Entry, matching
 from slicebus.kube.resources import JOBS, RAYCLUSTERS, WORKLOADS
-from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.proto.codec import encode
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobRef, Refused, WorkloadSpec
 from slicebus.proto.topology import DEAD, DOWN
 from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.own_api import DISPATCHED_CONDITION
 from support import roles
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually

@@ -23,11 +23,12 @@ from slicebus.kube.resources import (
     WORKLOADS,
 )
 from slicebus.manager.settings import Admission
-from slicebus.manager.state.requirements import ACCEPTED_CONDITION, NOT_MANAGED
+from slicebus.manager.state.requirements import NOT_MANAGED
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
 from slicebus.slices import kueue, own_api
 from slicebus.slices.kueue import Condition, FinishedReason
+from slicebus.slices.own_api import ACCEPTED_CONDITION
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice
 from support import roles

@@ -14,8 +14,8 @@ from slicebus.manager.state.worker_clusters import GIVEN_UP
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
 from slicebus.slices import own_api
-from slicebus.slices.fleet import NO_PLACE
 from slicebus.slices.kueue import Condition
+from slicebus.slices.own_api import NO_PLACE
 from slicebus.slices.quantities import amount
 from support import roles
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota

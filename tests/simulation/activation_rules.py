@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from simulation.violations import Violation
-from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
+from slicebus.slices.own_api import END_KNOWN_CONDITION
 from slicebus.slices.workload import Slice
 
 

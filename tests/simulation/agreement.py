@@ -13,7 +13,6 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, PODS, RAYCLUSTERS, WORKLOADS
-from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
 from slicebus.manager.state.annotations import reported_status
 from slicebus.manager.state.requirements import is_managed
 from slicebus.proto.errors import SlicebusError
@@ -23,6 +22,7 @@ from slicebus.sandbox.bus import MemoryBroker
 from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.kueue import Condition
+from slicebus.slices.own_api import RESIZABLE_CONDITION
 from slicebus.slices.quota import ClusterQueue, Cohort
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.waiting import Waiting, lacks

@@ -9,12 +9,12 @@ from typing import Any
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
 from slicebus.kube.resources import JOB_RESOURCES, PODS, WORKLOADS
-from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
 from slicebus.proto.messages import JobPhase
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.store import Change
 from slicebus.slices import kueue, own_api
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.own_api import END_KNOWN_CONDITION
 from slicebus.slices.workload import Slice
 
 Manifest = dict[str, Any]

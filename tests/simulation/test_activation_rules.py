@@ -6,7 +6,7 @@ import pytest
 
 from simulation.activation_rules import ActivationRules
 from simulation.violations import Violation
-from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
+from slicebus.slices.own_api import END_KNOWN_CONDITION
 from slicebus.slices.workload import Slice
 
 

@@ -27,8 +27,8 @@ _CONDITION_WORDS = {
     (Condition.QUOTA_RESERVED, "False"): "waits",
     (Condition.EVICTED, "True"): "is evicted",
     (Condition.FINISHED, "True"): "finished",
-    ("slicebus.dev/Resizable", "False"): "cannot be resized",
-    ("slicebus.dev/Dispatched", "False"): "is refused by the worker",
+    (own_api.RESIZABLE_CONDITION, "False"): "cannot be resized",
+    (own_api.DISPATCHED_CONDITION, "False"): "is refused by the worker",
 }
 """The conditions of a slice that are steps, and the words for them."""
 _NONSENSE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError)

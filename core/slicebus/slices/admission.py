@@ -13,17 +13,9 @@ import msgspec
 from slicebus.slices.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
 from slicebus.slices.fleet import Cluster, Fleet, Strategy
 from slicebus.slices.holdings import Part
-from slicebus.slices.kueue import INADMISSIBLE, EvictionReason
+from slicebus.slices.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED, EvictionReason
 from slicebus.slices.placement import Placed, Placer, usage_of
-from slicebus.slices.preemption import (
-    WAITING_FOR_PREEMPTED,
-    Claim,
-    Preemptor,
-    Victim,
-    message_of,
-    preempted_for,
-    without,
-)
+from slicebus.slices.preemption import Claim, Preemptor, Victim, message_of, preempted_for, without
 from slicebus.slices.queue_order import Pending, by_distance, by_share, claim_of, preemptors_first, rank
 from slicebus.slices.quota import (
     ClusterQueue,

@@ -17,8 +17,6 @@ from slicebus.slices.selectors import selects
 from slicebus.slices.workload import FlavorName
 
 Manifest = dict[str, Any]
-NO_PLACE = "NoPlace"
-"""The reason of a slice that fits the quota and no cluster."""
 EVERYWHERE: Manifest = {}
 """A label selector that everything matches."""
 _WHOLE = FlavorName("")

@@ -33,6 +33,8 @@ WAIT_FOR_RECOVERY: Final = "WaitForRecovery"
 """The reason of pods that were."""
 PENDING: Final = "Pending"
 """The reason of a slice that has no quota yet."""
+WAITING_FOR_PREEMPTED: Final = "WaitingForPreemptedWorkloads"
+"""The reason of a slice that waits for the workloads that were preempted for it."""
 INADMISSIBLE: Final = "Inadmissible"
 """The reason of a slice that gets no quota before a user corrects something."""
 

@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping
 from typing import Generic, TypeVar
 
+from slicebus.slices import own_api
 from slicebus.slices.census import Census
-from slicebus.slices.fleet import NO_PLACE
 from slicebus.slices.holdings import Holdings, Part, Sums
-from slicebus.slices.kueue import Condition
-from slicebus.slices.preemption import WAITING_FOR_PREEMPTED
+from slicebus.slices.kueue import WAITING_FOR_PREEMPTED, Condition
 from slicebus.slices.quantities import add
 from slicebus.slices.quota import FlavorResource, Usage, usage_by_chain
 from slicebus.slices.workload import LocalQueueKey, Slice, SliceKey, oldest_first, place_of
@@ -248,7 +247,7 @@ def _filed(slice: Slice) -> tuple[object, ...]:
 def _waits_for_a_place(slice: Slice) -> bool:
     # A slice whose victims have left may still wait for room that others leave.
     reason = slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason")
-    return reason in (NO_PLACE, WAITING_FOR_PREEMPTED)
+    return reason in (own_api.NO_PLACE, WAITING_FOR_PREEMPTED)
 
 
 def _used_in(chain: Iterable[Slice]) -> dict[tuple[LocalQueueKey, str], Usage]:

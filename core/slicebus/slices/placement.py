@@ -8,7 +8,7 @@ import msgspec
 
 from slicebus.slices import own_api
 from slicebus.slices.flavors import Misfit, Room, assign, assign_part
-from slicebus.slices.fleet import NO_PLACE, Fleet, Strategy, Tenant, describe
+from slicebus.slices.fleet import Fleet, Strategy, Tenant, describe
 from slicebus.slices.kueue import INADMISSIBLE
 from slicebus.slices.quantities import add
 from slicebus.slices.quota import ClusterQueue, FlavorResource, Usage
@@ -87,7 +87,7 @@ class Placer:
             return Placed(fitting, cluster)
         lacking = describe(short)
         message = f"cluster {cluster}, where the job runs, has no room for it: {lacking} needed"
-        return Misfit(message, f"{lacking} on cluster {cluster}", NO_PLACE)
+        return Misfit(message, f"{lacking} on cluster {cluster}", own_api.NO_PLACE)
 
     @staticmethod
     def _more(slice: Slice, found: Admission, own: Usage) -> Usage:
@@ -132,7 +132,7 @@ class Placer:
         obstacles = [self._fleet.why_not(tried, tenant=tenant)]
         obstacles += [f"the quota lacks {describe(over)}" for over in over_quota]
         message = f"no worker cluster can take it: {'; '.join(obstacles)}"
-        return Misfit(message, "a worker cluster with room for it", NO_PLACE)
+        return Misfit(message, "a worker cluster with room for it", own_api.NO_PLACE)
 
 
 def usage_of(slice: Slice, admission: Admission) -> Usage:

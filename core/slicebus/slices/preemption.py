@@ -19,8 +19,6 @@ from slicebus.slices.policies import Whom
 from slicebus.slices.quota import ClusterQueue, FlavorResource, Usage
 from slicebus.slices.workload import Slice
 
-WAITING_FOR_PREEMPTED = "WaitingForPreemptedWorkloads"
-"""The reason of a slice that waits for the workloads that were preempted for it."""
 _DUE_TO = {
     PreemptionReason.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
     PreemptionReason.IN_COHORT_RECLAMATION: "reclamation within the cohort",

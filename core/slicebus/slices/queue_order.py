@@ -9,8 +9,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import accumulate
 
 from slicebus.slices.flavors import Misfit, Mode, Nomination
-from slicebus.slices.kueue import Condition
-from slicebus.slices.preemption import WAITING_FOR_PREEMPTED, Claim
+from slicebus.slices.kueue import WAITING_FOR_PREEMPTED, Condition
+from slicebus.slices.preemption import Claim
 from slicebus.slices.sharing import Head, fairest
 from slicebus.slices.workload import Slice
 

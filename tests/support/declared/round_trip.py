@@ -18,12 +18,12 @@ from slicebus.cli.demo.world import World, embedded_world, fleet, real_world, ru
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, CRDS, LEASES, PODS, WORKLOADS
 from slicebus.manager.state.annotations import reported_status
-from slicebus.manager.state.requirements import ACCEPTED_CONDITION
 from slicebus.proto.messages import ClusterName
 from slicebus.runtime.leadership import LEFT_OUT_ANNOTATION
 from slicebus.slices import kueue, own_api
 from slicebus.slices.conditions import conditions_of
 from slicebus.slices.jobs.suspension import can_suspend
+from slicebus.slices.own_api import ACCEPTED_CONDITION
 from slicebus.slices.ungate import is_gated
 from slicebus.slices.workload import Slice
 from support.declared.cluster import GROUPS, JOBSETS, GroupController, JobSetController, definitions, undefine

@@ -5,13 +5,14 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
-from slicebus.manager.decide.builtin import RESIZABLE_CONDITION, decide
+from slicebus.manager.decide.builtin import decide
 from slicebus.manager.decide.modes import Builtin
 from slicebus.manager.state.outbox import LOST
-from slicebus.manager.state.requirements import ACCEPTED_CONDITION, is_managed
+from slicebus.manager.state.requirements import is_managed
 from slicebus.proto.messages import ClusterName, Relabel, WorkloadSpec
 from slicebus.slices import kueue, own_api
 from slicebus.slices.fingerprints import spec_hash
+from slicebus.slices.own_api import ACCEPTED_CONDITION, RESIZABLE_CONDITION
 from unit.manager.objects import (
     NOW,
     a_job,

@@ -9,8 +9,8 @@ from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import Store
 from slicebus.slices import kueue, own_api
-from slicebus.slices.fleet import NO_PLACE
-from slicebus.slices.preemption import WAITING_FOR_PREEMPTED
+from slicebus.slices.kueue import WAITING_FOR_PREEMPTED
+from slicebus.slices.own_api import NO_PLACE
 from unit.manager.objects import a_workload, condition
 
 Manifest = dict[str, Any]

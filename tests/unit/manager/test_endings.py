@@ -9,7 +9,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, NAMESPACES, WORKLOADS
 from slicebus.manager.decide import beside_kueue, endings
 from slicebus.manager.decide.builtin import decide
-from slicebus.manager.decide.endings import HELD_CONDITION, Ending, ending_of
+from slicebus.manager.decide.endings import Ending, ending_of
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.store import owner_ref
@@ -17,6 +17,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, JobRef
 from slicebus.slices import kueue, own_api
 from slicebus.slices.fleet import Fleet, Strategy
+from slicebus.slices.own_api import HELD_CONDITION
 from unit.manager.objects import NOW, a_job, a_view, a_workload, condition, shorts, vanished, withdrawn
 from unit.manager.receiving import Manager
 from unit.manager.test_inbox import status

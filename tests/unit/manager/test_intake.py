@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slicebus.decisions.commands import Patch
 from slicebus.manager.decide import intake
-from slicebus.manager.decide.intake import DISPATCHED_CONDITION, authorize
+from slicebus.manager.decide.intake import authorize
 from slicebus.manager.decide.manifests import merge_difference
 from slicebus.manager.state.annotations import SizeRequest, reported_status
 from slicebus.manager.state.outbox import LOST as LOST_HASH
@@ -21,6 +21,7 @@ from slicebus.proto.messages import Applied, JobPhase, PodSetStatus, Refused, Sc
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import own_api
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.own_api import DISPATCHED_CONDITION
 from unit.manager.objects import (
     EAST,
     NOW,

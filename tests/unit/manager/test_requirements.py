@@ -9,7 +9,6 @@ from slicebus.manager.decide import catalog
 from slicebus.manager.decide.modes import AdmissionMode, BesideKueue, Builtin, mode_of
 from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.requirements import (
-    ACCEPTED_CONDITION,
     NOT_MANAGED,
     OPT_IN_REMOVED,
     QUEUE_CHANGED,
@@ -21,6 +20,7 @@ from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobRef
 from slicebus.slices import kueue, own_api
+from slicebus.slices.own_api import ACCEPTED_CONDITION
 from unit.manager.objects import NOW, a_job, a_view, a_workload, condition, shorts
 from unit.manager.test_beside_kueue import kueues_workload
 

@@ -8,12 +8,12 @@ from msgspec import structs
 
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Publish, Remember, Requeue
 from slicebus.manager.decide import waiting
-from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, JobPhase, Manifest, Pending, Status, Waits
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices import kueue, own_api
+from slicebus.slices.own_api import RESIZABLE_CONDITION
 from slicebus.slices.waiting import PODS_REFUSED, SURPLUS, Waiting
 from slicebus.slices.workload import SliceKey
 from unit.manager.objects import NOW, a_job, a_view, a_workload, asking, condition, requested

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from slicebus.slices.admission import Admit, Decision, Snapshot, Wait, cycle
-from slicebus.slices.fleet import NO_PLACE, Cluster, Strategy
+from slicebus.slices.fleet import Cluster, Strategy
+from slicebus.slices.own_api import NO_PLACE
 from slicebus.slices.quota import Cohort, LocalQueue
 from slicebus.slices.workload import Admission, FlavorName, Slice
 from unit.slices.builders import (

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from slicebus.slices.admission import Admit, Decision, Evict, Snapshot, Wait, cycle
-from slicebus.slices.fleet import NO_PLACE, Cluster
-from slicebus.slices.kueue import EvictionReason, PreemptionReason
-from slicebus.slices.preemption import WAITING_FOR_PREEMPTED, preempted_for
+from slicebus.slices.fleet import Cluster
+from slicebus.slices.kueue import WAITING_FOR_PREEMPTED, EvictionReason, PreemptionReason
+from slicebus.slices.own_api import NO_PLACE
+from slicebus.slices.preemption import preempted_for
 from slicebus.slices.quota import ClusterQueue, Cohort, FlavorQuota, Limits, LocalQueue, ResourceGroup
 from slicebus.slices.workload import Admission, FlavorName, Slice, SliceKey
 from unit.slices.builders import (

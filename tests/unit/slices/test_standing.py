@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from slicebus.slices.admission import cycle
-from slicebus.slices.preemption import WAITING_FOR_PREEMPTED
+from slicebus.slices.kueue import WAITING_FOR_PREEMPTED
 from slicebus.slices.sharing import FairSharing
 from slicebus.slices.workload import Slice
 from unit.slices.test_preemption import (

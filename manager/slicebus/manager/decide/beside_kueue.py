@@ -19,7 +19,6 @@ import msgspec
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch, endings, holding, kueue_checks, kueue_status, unknown_ends
-from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.manifests import (
     annotation_patch,
     finalizer_patch,
@@ -277,7 +276,7 @@ def answer(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> li
         return []
     if outbox.recorded_on is workload and view.state == HOLDING:
         return _ready(view, holder, entry, now)
-    refusal = holder.conditions.get(DISPATCHED_CONDITION, {})
+    refusal = holder.conditions.get(own_api.DISPATCHED_CONDITION, {})
     message = refusal.get("message", "") or f"Waits for worker cluster {view.cluster} to apply it"
     waits_s = (datetime.fromisoformat(now) - datetime.fromisoformat(entry["lastTransitionTime"])).total_seconds()
     if not refusal and not entry.get("message") and waits_s < _USUALLY_APPLIED_S:

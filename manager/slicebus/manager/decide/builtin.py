@@ -20,7 +20,6 @@ from slicebus.manager.decide.manifests import (
     workload_manifest,
 )
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
-from slicebus.manager.state.requirements import ACCEPTED_CONDITION
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest
 from slicebus.slices import kueue, own_api
@@ -41,10 +40,6 @@ from slicebus.slices.names import group_of, slice_name
 from slicebus.slices.selectors import parse_selector
 from slicebus.slices.workload import Slice
 
-RESIZABLE_CONDITION = "slicebus.dev/Resizable"
-"""On a Workload whose job wants a size that no slice can have: False, with the reason."""
-STRUCTURAL_CHANGE = "StructuralChange"
-"""The reason of a resize that would change more than counts."""
 _FINISHED = {JobPhase.SUCCEEDED: FinishedReason.SUCCEEDED, JobPhase.FAILED: FinishedReason.FAILED}
 
 
@@ -250,7 +245,7 @@ def _finish(view: JobView, slice: Slice, *, reason: FinishedReason, message: str
 
 def _refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str, now: str) -> list[Command]:
     workload = view.workload(slice)
-    finding = Finding(RESIZABLE_CONDITION, False, STRUCTURAL_CHANGE, message)
+    finding = Finding(own_api.RESIZABLE_CONDITION, False, own_api.STRUCTURAL_CHANGE, message)
     if has_finding(workload, finding):
         return []
     body = findings_patch(workload, finding, now=now)
@@ -261,7 +256,7 @@ def _refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str,
 
 
 def _clear_refusal(view: JobView, *, now: str) -> list[Command]:
-    cleared = Finding(RESIZABLE_CONDITION, True, "Resizable", "The job's pod sets are those of its workload")
+    cleared = Finding(own_api.RESIZABLE_CONDITION, True, "Resizable", "The job's pod sets are those of its workload")
     return [
         Patch(
             resource=WORKLOADS,
@@ -270,7 +265,7 @@ def _clear_refusal(view: JobView, *, now: str) -> list[Command]:
             subresource="status",
         )
         for slice in view.unfinished
-        if slice.conditions.get(RESIZABLE_CONDITION, {}).get("status") == "False"
+        if slice.conditions.get(own_api.RESIZABLE_CONDITION, {}).get("status") == "False"
     ]
 
 
@@ -304,7 +299,7 @@ def _release(ended: Sequence[Slice], view: JobView) -> list[Command]:
 
 def _refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command]:
     message = "; ".join(problem.message for problem in problems)
-    return _report(job, Finding(ACCEPTED_CONDITION, False, problems[0].reason, message), now=now)
+    return _report(job, Finding(own_api.ACCEPTED_CONDITION, False, problems[0].reason, message), now=now)
 
 
 def _report(job: Manifest, finding: Finding, *, now: str) -> list[Command]:

@@ -6,7 +6,6 @@ which changes it in any case.
 """
 
 from slicebus.kube.cache import Change
-from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
 from slicebus.manager.decide.manifests import has_finalizer
 from slicebus.manager.state.outbox import HOLDING, Outbox
 from slicebus.proto.messages import Manifest
@@ -42,7 +41,7 @@ def _holds_as_dispatched(manifest: Manifest) -> bool:
     if outbox is None or outbox.state() != HOLDING:
         return False
     statuses = {(condition["type"], condition["status"]) for condition in conditions_of(manifest)}
-    return statuses.isdisjoint(((RESIZABLE_CONDITION, "False"), (Condition.FINISHED, "True")))
+    return statuses.isdisjoint(((own_api.RESIZABLE_CONDITION, "False"), (Condition.FINISHED, "True")))
 
 
 def _relevant(manifest: Manifest, ignored: frozenset[str]) -> tuple[object, ...]:

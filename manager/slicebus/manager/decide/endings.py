@@ -20,9 +20,6 @@ from slicebus.slices import own_api
 from slicebus.slices.conditions import Finding, conditions_of, has_finding
 from slicebus.slices.jobs import KINDS
 
-HELD_CONDITION = "slicebus.dev/DeleteHeld"
-"""On a Workload whose job is to be deleted on its worker: True, with the reason, while that delete is held."""
-
 
 class Ending(StrEnum):
     """Why a job is to be deleted on its worker. The inferred ones are the reasons of `HELD_CONDITION`."""
@@ -84,7 +81,7 @@ def show_held(view: JobView, ending: Ending, *, unserved: str = "", now: str) ->
     job's kind is not served now."""
     if not view.deletes_held or not ending.is_inferred:
         return [_without_condition(workload) for workload in view.workloads.values() if _held_for(workload)]
-    finding = Finding(HELD_CONDITION, True, ending, _held_message(view, ending, unserved))
+    finding = Finding(own_api.HELD_CONDITION, True, ending, _held_message(view, ending, unserved))
     workloads = [view.workload(slice) for slice in view.unfinished or view.slices[-1:]]
     writes: list[Command] = [
         Patch(
@@ -171,9 +168,9 @@ def _held_message(view: JobView, ending: Ending, unserved: str) -> str:
 
 def _held_for(workload: Manifest) -> str:
     """Why the Workload shows its job's delete as held; empty where it does not."""
-    return next((entry["reason"] for entry in conditions_of(workload) if entry["type"] == HELD_CONDITION), "")
+    return next((entry["reason"] for entry in conditions_of(workload) if entry["type"] == own_api.HELD_CONDITION), "")
 
 
 def _without_condition(workload: Manifest) -> Command:
-    kept: Sequence[Manifest] = [entry for entry in conditions_of(workload) if entry["type"] != HELD_CONDITION]
+    kept: Sequence[Manifest] = [entry for entry in conditions_of(workload) if entry["type"] != own_api.HELD_CONDITION]
     return Patch(resource=WORKLOADS, target=workload, body={"status": {"conditions": kept}}, subresource="status")

@@ -8,7 +8,6 @@ job's spec.
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide import dispatch
-from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.manifests import NOT_YET_READY, annotation_patch, counts_patch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts
@@ -50,7 +49,7 @@ def resume(view: JobView, slice: Slice) -> list[Command]:
 def quota_held(slice: Slice) -> Finding:
     """The condition that shows why an evicted slice still has its quota."""
     message = f"Quota is held until cluster {slice.cluster} has no pod of the job left"
-    return Finding(DISPATCHED_CONDITION, False, own_api.SUSPENDING, message)
+    return Finding(own_api.DISPATCHED_CONDITION, False, own_api.SUSPENDING, message)
 
 
 def _set_suspended(view: JobView, suspended: bool) -> list[Command]:
@@ -77,7 +76,7 @@ def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
         Finding(Condition.QUOTA_RESERVED, False, "Pending", message),
         Finding(Condition.ADMITTED, False, "NoReservation", "The workload has no reservation"),
         Finding(Condition.REQUEUED, reason == EvictionReason.PREEMPTED, reason, message),
-        Finding(DISPATCHED_CONDITION, True, "Suspended", f"Cluster {view.cluster} has no pod of the job left"),
+        Finding(own_api.DISPATCHED_CONDITION, True, "Suspended", f"Cluster {view.cluster} has no pod of the job left"),
     ]
     if Condition.PODS_READY in slice.conditions:
         # Also where they were waited for: the next run begins with none of them.

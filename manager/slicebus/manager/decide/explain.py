@@ -5,14 +5,10 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from slicebus.manager.decide import waiting
-from slicebus.manager.decide.builtin import RESIZABLE_CONDITION
-from slicebus.manager.decide.endings import HELD_CONDITION
-from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.decide.queue_status import fair_sharing_of
-from slicebus.manager.decide.unknown_ends import END_KNOWN_CONDITION
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.outbox import Held, Progress
-from slicebus.manager.state.requirements import ACCEPTED_CONDITION, NOT_MANAGED, missing
+from slicebus.manager.state.requirements import NOT_MANAGED, missing
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest, counts_text
@@ -144,12 +140,14 @@ def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
         yield from filter(None, [annotation(job, own_api.UNHEEDED_ANNOTATION)])
     else:
         yield from (f"{lack}: slicebus leaves it alone" for lack in missing(job, fixed_jobs=view.fixed_jobs))
-    yield from (text for text in _conditions(job, ACCEPTED_CONDITION, "False") if not text.startswith(NOT_MANAGED))
+    yield from (
+        text for text in _conditions(job, own_api.ACCEPTED_CONDITION, "False") if not text.startswith(NOT_MANAGED)
+    )
     for slice in view.slices:
-        for type in (RESIZABLE_CONDITION, DISPATCHED_CONDITION, END_KNOWN_CONDITION):
+        for type in (own_api.RESIZABLE_CONDITION, own_api.DISPATCHED_CONDITION, own_api.END_KNOWN_CONDITION):
             if not slice.finished:
                 yield from _conditions(view.workload(slice), type, "False")
-        yield from _conditions(view.workload(slice), HELD_CONDITION, "True")
+        yield from _conditions(view.workload(slice), own_api.HELD_CONDITION, "True")
     wait = waiting.found(view)
     if wait is not None and wait.slice in (None, view.holder):
         yield f"{wait.shown.reason}: {wait.shown.message}"

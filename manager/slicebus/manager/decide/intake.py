@@ -37,8 +37,6 @@ from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.kueue import Condition
 
-DISPATCHED_CONDITION = "slicebus.dev/Dispatched"
-"""On a Workload: False while the worker refuses it."""
 _RETRY_REFUSED_S = 30.0
 _MAX_PODS = 100_000
 """A larger count is a mistake: Kubernetes clusters are tested up to 150,000 pods."""
@@ -185,7 +183,7 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
     if workload is None or applied_version(workload) >= refusal.spec_version or not _is_from_here(view, envelope):
         return []
     message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
-    finding = Finding(DISPATCHED_CONDITION, False, refusal.reason, message)
+    finding = Finding(own_api.DISPATCHED_CONDITION, False, refusal.reason, message)
     again: list[Command] = [
         Forget(table=TableName.PUBLISHED, key=view.ref),
         Requeue(job=view.ref, delay_s=_RETRY_REFUSED_S),

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Mapping
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.decide import too_large
-from slicebus.manager.decide.intake import DISPATCHED_CONDITION
 from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.manager.state.worker_clusters import GIVEN_UP, WorkerCluster
 from slicebus.proto.messages import Manifest
@@ -116,6 +115,6 @@ def leaves_for_want(slice: Slice, cluster: WorkerCluster) -> Evict | None:
 def is_refused(workload: Manifest) -> bool:
     """Whether its cluster has refused the newest version of a Workload: what was applied runs on."""
     record = Dispatch.from_manifest(workload)
-    shown = next((each for each in conditions_of(workload) if each["type"] == DISPATCHED_CONDITION), {})
+    shown = next((each for each in conditions_of(workload) if each["type"] == own_api.DISPATCHED_CONDITION), {})
     is_shown = shown.get("status") == "False" and shown.get("reason") not in (own_api.SUSPENDING, too_large.REASON)
     return is_shown and record is not None and record.version > applied_version(workload)

@@ -5,7 +5,6 @@ from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.requirements import (
-    ACCEPTED_CONDITION,
     FIXED_SIZE,
     NOT_MANAGED,
     OPT_IN_REMOVED,
@@ -72,7 +71,7 @@ def _write(job: Manifest, message: str, *, now: str) -> Command | None:
     if not KINDS[job["kind"]].refusal.conditions:
         is_shown = annotation(job, own_api.NOT_MANAGED_ANNOTATION) == message
         return None if is_shown else _annotate(job, own_api.NOT_MANAGED_ANNOTATION, message)
-    finding = Finding(ACCEPTED_CONDITION, False, NOT_MANAGED, message)
+    finding = Finding(own_api.ACCEPTED_CONDITION, False, NOT_MANAGED, message)
     return None if has_finding(job, finding) else _set_conditions(job, with_findings(job, finding, now=now))
 
 

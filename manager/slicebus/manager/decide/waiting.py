@@ -11,7 +11,6 @@ import msgspec
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Publish, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide import dispatch
-from slicebus.manager.decide.builtin import RESIZABLE_CONDITION, STRUCTURAL_CHANGE
 from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.state.requirements import FIXED_SIZE
 from slicebus.manager.state.tables import TableName
@@ -93,13 +92,15 @@ def _for_other_pods(view: JobView) -> Wait | None:
     if holder is None or not lacks(wanted, holder.granted):
         # Other pods of the same counts are no size: their condition says what becomes of them.
         return None
-    condition = holder.conditions.get(RESIZABLE_CONDITION, {})
+    condition = holder.conditions.get(own_api.RESIZABLE_CONDITION, {})
     if condition.get("status") == "False":
         return Wait(_of_condition(condition, wanted, holder.granted), holder)
     if wanted.keys() == own.keys():
         return None
     since, message = view.workload(holder)["metadata"]["creationTimestamp"], structural_message(own, wanted)
-    return Wait(Waiting.of(wanted, holder.granted, reason=STRUCTURAL_CHANGE, message=message, since=since), holder)
+    return Wait(
+        Waiting.of(wanted, holder.granted, reason=own_api.STRUCTURAL_CHANGE, message=message, since=since), holder
+    )
 
 
 def _for_fixed_size(view: JobView) -> Wait | None:

@@ -9,8 +9,6 @@ from slicebus.slices import kueue, own_api
 from slicebus.slices.conditions import conditions_of
 from slicebus.slices.jobs import KINDS
 
-ACCEPTED_CONDITION = "slicebus.dev/Accepted"
-"""On a job that is not taken: False, with the reason."""
 NOT_MANAGED = "NotManaged"
 """Why a job is left alone, as the reason of the condition and of the Event."""
 OPT_IN_REMOVED = "OptInRemoved"
@@ -62,7 +60,7 @@ def is_reported_unmanaged(job: Manifest) -> bool:
 
 def says_unmanaged(condition: Manifest) -> bool:
     """Whether a condition of a job shows that slicebus leaves it alone."""
-    return condition["type"] == ACCEPTED_CONDITION and condition.get("reason") == NOT_MANAGED
+    return condition["type"] == own_api.ACCEPTED_CONDITION and condition.get("reason") == NOT_MANAGED
 
 
 def is_our_check(check: Manifest) -> bool:
