@@ -21,10 +21,10 @@ from figures import Figure, Target
 
 from slicebus.manager.decide import catalog
 from slicebus.manager.state.store import Store
-from slicebus.slices import kueue
-from slicebus.slices.admission import Wait
-from slicebus.slices.fleet import Strategy
-from slicebus.slices.sharing import FairSharing
+from slicebus.slices.admission.cycle import Wait
+from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.api import kueue
+from slicebus.slices.placement.fleet import Strategy
 
 Manifest = dict[str, Any]
 COHORTS = 10

@@ -16,7 +16,7 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS
 from slicebus.proto.messages import ClusterName
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 
 Manifest = dict[str, Any]
@@ -69,8 +69,8 @@ class BareClient:
         given = models.named(models.copied_job, job)["metadata"]
         await worker.create(JOBS, copy | {"metadata": given})
         await worker.create(WORKLOADS, models.named(models.copied_workload, job))
-        value = models.workload["metadata"]["annotations"][own_api.APPLIED_ANNOTATION]
-        patch = MergePatch({"metadata": {"annotations": {own_api.APPLIED_ANNOTATION: value}}})
+        value = models.workload["metadata"]["annotations"][api_names.APPLIED_ANNOTATION]
+        patch = MergePatch({"metadata": {"annotations": {api_names.APPLIED_ANNOTATION: value}}})
         await self._world.manager.patch(WORKLOADS, workload, objects.NAMESPACE, patch)
         await self._ungate(worker, await self._pods.until_gated(job, 1))
 
@@ -79,10 +79,10 @@ class BareClient:
         new slice."""
         worker, models = self._world.workers[cluster], self._models
         await worker.patch(JOBS, job, objects.NAMESPACE, MergePatch({"spec": {"parallelism": count}}))
-        await self._annotate(self._world.manager, job, own_api.REQUESTED_ANNOTATION, number)
+        await self._annotate(self._world.manager, job, api_names.REQUESTED_ANNOTATION, number)
         await self._admit(job, count=count, number=number)
         await worker.create(WORKLOADS, models.named(models.copied_workload, job, number=number))
-        await self._annotate(worker, job, own_api.GRANTED_ANNOTATION, number)
+        await self._annotate(worker, job, api_names.GRANTED_ANNOTATION, number)
         await self._ungate(worker, await self._pods.until_gated(job, count - 1))
 
     async def _admit(self, job: str, *, count: int, number: int) -> str:
@@ -90,7 +90,7 @@ class BareClient:
         manifest = self._models.named(self._models.workload, job, number=number)
         manifest["spec"]["podSets"][0]["count"] = count
         status, name = manifest.pop("status"), manifest["metadata"]["name"]
-        del manifest["metadata"]["annotations"][own_api.APPLIED_ANNOTATION]
+        del manifest["metadata"]["annotations"][api_names.APPLIED_ANNOTATION]
         await self._world.manager.create(WORKLOADS, manifest)
         status["admission"]["podSetAssignments"][0]["count"] = count
         patch = MergePatch({"status": status})

@@ -37,7 +37,7 @@ from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import ADMISSIONCHECKS, CLUSTERQUEUES, SECRETS, Resource
 from slicebus.manager.settings import Admission
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from support.kueue import SYSTEM
 
 Manifest = dict[str, Any]
@@ -78,7 +78,7 @@ async def alone(made: Installation) -> AsyncIterator[None]:
 @asynccontextmanager
 async def admitted_by_kueue(made: Installation) -> AsyncIterator[None]:
     """A Kueue has the quota, and asks slicebus by its check."""
-    await use_check(made.world.manager, {"controllerName": own_api.CHECK_CONTROLLER})
+    await use_check(made.world.manager, {"controllerName": api_names.CHECK_CONTROLLER})
     async with made.fleet(SLICEBUS_ADMISSION=Admission.KUEUE.value):
         yield
 

@@ -22,8 +22,8 @@ from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.codec import decode
 from slicebus.proto.messages import ClusterName, Status
 from slicebus.proto.topology import JOURNAL
-from slicebus.slices import own_api
-from slicebus.slices.fingerprints import spec_hash
+from slicebus.slices.api import api_names
+from slicebus.slices.api.fingerprints import spec_hash
 
 Manifest = dict[str, Any]
 
@@ -68,7 +68,7 @@ async def _settled(world: World) -> tuple[Manifest, Manifest] | None:
     workloads = (await world.manager.list(WORKLOADS, namespace=objects.NAMESPACE)).items
     for workload in workloads:
         ready = {each["type"]: each["status"] for each in workload.get("status", {}).get("conditions", ())}
-        dispatched, applied = Dispatch.from_manifest(workload), annotation(workload, own_api.APPLIED_ANNOTATION)
+        dispatched, applied = Dispatch.from_manifest(workload), annotation(workload, api_names.APPLIED_ANNOTATION)
         is_applied = dispatched is not None and str(dispatched.version) == applied
         if is_applied and ready.get("PodsReady") == "True" and job.get("status", {}).get("ready") == 1:
             return job, workload
@@ -104,7 +104,7 @@ class Copies:
         assert dispatch is not None
         hash = spec_hash(cluster, workload["metadata"]["name"], _COUNTS, _COUNTS)
         moved = msgspec.structs.replace(dispatch, cluster=cluster, hash=hash)
-        workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = moved.to_annotation()
+        workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = moved.to_annotation()
         return [job, workload]
 
     def of_worker(self, number: int) -> list[Manifest]:

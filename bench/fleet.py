@@ -44,7 +44,7 @@ from slicebus.proto.messages import ClusterName
 from slicebus.runtime.logs import configure_logging
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.sandbox.apiserver.store import key_of
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 
 Manifest = dict[str, Any]
 EAST = ClusterName("east")

@@ -18,7 +18,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, PODS, WORKERCLUSTERS, WORKLOADS, Resource
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 from support.controlplane import ControlPlane
 from support.fleet import Fleet, connected
 from support.kueue import VARIABLES, Kueue

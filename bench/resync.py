@@ -44,8 +44,8 @@ from slicebus.proto.messages import ClusterName, Inventory, JobRef, Message
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.sandbox.apiserver import EmbeddedApiServer
-from slicebus.slices import kueue, own_api
-from slicebus.slices.fingerprints import spec_hash
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.fingerprints import spec_hash
 from slicebus.slices.jobs import KINDS
 
 EAST = ClusterName("east")
@@ -60,7 +60,7 @@ def worker_job(number: int) -> Manifest:
     ref = JobRef("batch/v1", "Job", objects.NAMESPACE, f"sweep-{number:05}", f"5f5ed85f-b2ea-4765-aa57-{number:012}")
     job = KINDS["Job"].worker_copy(objects.job(ref.name), {})
     at = annotations.job_metadata(ref, workload=slice_of(ref), version=1, grant={"main": 1})
-    at["annotations"][own_api.BASELINE_ANNOTATION] = annotations.encode_counts({"main": 1})
+    at["annotations"][api_names.BASELINE_ANNOTATION] = annotations.encode_counts({"main": 1})
     metadata = job["metadata"] | {name: job["metadata"].get(name, {}) | at[name] for name in at}
     status = {"active": 1, "ready": 1, "startTime": "2026-01-31T12:00:00Z", "uncountedTerminatedPods": {}}
     return job | {"metadata": metadata, "status": status}
@@ -76,8 +76,8 @@ def managers_side(job: Manifest, ref: JobRef, version: int) -> tuple[Manifest, M
     own["metadata"] |= {"uid": ref.uid, "resourceVersion": str(version), "generation": 1}
     hash = spec_hash(EAST, slice_of(ref), {"main": 1}, {"main": 1})
     annotations = {
-        own_api.DISPATCHED_ANNOTATION: Dispatch(version=1, hash=hash).to_annotation(),
-        own_api.APPLIED_ANNOTATION: "1",
+        api_names.DISPATCHED_ANNOTATION: Dispatch(version=1, hash=hash).to_annotation(),
+        api_names.APPLIED_ANNOTATION: "1",
     }
     workload = workload_manifest(
         own,
@@ -107,15 +107,15 @@ def managers_side(job: Manifest, ref: JobRef, version: int) -> tuple[Manifest, M
 def copy_of(job: Manifest, workload: Manifest, version: int) -> Manifest:
     """The job's Workload on its worker."""
     metadata, given = job["metadata"], job["metadata"]["annotations"]
-    own = {name: given[name] for name in (own_api.MANAGER_UID_ANNOTATION, own_api.SPEC_VERSION_ANNOTATION)}
+    own = {name: given[name] for name in (api_names.MANAGER_UID_ANNOTATION, api_names.SPEC_VERSION_ANNOTATION)}
     made = {
         "name": workload["metadata"]["name"],
         "namespace": objects.NAMESPACE,
         "uid": f"c-{metadata['name']}",
         "resourceVersion": str(version),
-        "labels": {own_api.ORIGIN_LABEL: own_api.ORIGIN},
+        "labels": {api_names.ORIGIN_LABEL: api_names.ORIGIN},
         "annotations": own
-        | {own_api.JOB_ANNOTATION: f"Job/{metadata['name']}", own_api.JOB_UID_ANNOTATION: metadata["uid"]},
+        | {api_names.JOB_ANNOTATION: f"Job/{metadata['name']}", api_names.JOB_UID_ANNOTATION: metadata["uid"]},
     }
     return {"apiVersion": kueue.API_VERSION, "kind": "Workload", "metadata": made, "spec": workload["spec"]}
 

@@ -31,7 +31,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CLUSTERQUEUES, JOBS
 from slicebus.manager.state.shards import claim_of
 from slicebus.proto.messages import ClusterName
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 
 COHORTS = {"all": 0, "team": 1}
 """With the shard of two that each belongs to."""

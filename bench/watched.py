@@ -20,7 +20,7 @@ from slicebus.proto.headers import SUBJECT
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import DOWN
 from slicebus.slices.jobs.batch import JOB_NAME_LABEL
-from slicebus.slices.ungate import is_gated
+from slicebus.slices.workload.ungate import is_gated
 
 _SPECS = "*.workload-spec.#"
 _PATIENCE_S = 300.0

@@ -6,8 +6,8 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, PODS, RESOURCEFLAVORS
-from slicebus.slices.quantities import amount
-from slicebus.slices.ungate import is_gated
+from slicebus.slices.api.quantities import amount
+from slicebus.slices.workload.ungate import is_gated
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 

@@ -11,8 +11,8 @@ import yaml
 
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
-from slicebus.slices import own_api
-from slicebus.slices.own_api import DISPATCHED_CONDITION
+from slicebus.slices.api import api_names
+from slicebus.slices.api.api_names import DISPATCHED_CONDITION
 from support.controlplane import Cluster, ControlPlane
 from support.installation import apply
 from support.previous import checkout_version
@@ -188,7 +188,11 @@ async def take_impersonation_away(east: Cluster) -> None:
     east.kubectl("patch", "role", AGENT, "-n", ELSEWHERE, "--type=merge", "-p", json.dumps({"rules": rules}))
     east.kubectl("delete", "clusterrolebinding", "slicebus-agent.slicebus-system-policy")
     account = ("impersonate", f"serviceaccounts/{NAME}", "-n", ELSEWHERE)
-    extra = ("impersonate", "userextras.authentication.k8s.io/slicebus-system", f"--subresource={own_api.AGENT_EXTRA}")
+    extra = (
+        "impersonate",
+        "userextras.authentication.k8s.io/slicebus-system",
+        f"--subresource={api_names.AGENT_EXTRA}",
+    )
 
     async def gone() -> bool:
         return not any(may(east, *what) for what in (account, extra))

@@ -10,7 +10,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, WORKERCLUSTERS, WORKLOADS
 from slicebus.sandbox.controllers import crds as ray_crds
-from slicebus.slices.own_api import HELD_CONDITION
+from slicebus.slices.api.api_names import HELD_CONDITION
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 

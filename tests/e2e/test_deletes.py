@@ -11,7 +11,7 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOBS, NAMESPACES, WORKERCLUSTERS, WORKLOADS
 from slicebus.proto.messages import ClusterName
-from slicebus.slices.own_api import HELD_CONDITION
+from slicebus.slices.api.api_names import HELD_CONDITION
 from support import roles
 from support.controlplane import ControlPlane
 from support.installation import run_cli

@@ -9,7 +9,7 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.client import JsonPatch, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, RAYCLUSTERS
 from slicebus.manager.state.requirements import SIZE_EDITED
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
 from support.waiting import eventually
 
@@ -33,7 +33,7 @@ async def test_it_takes_no_quota_until_the_cluster_starts_anew(world: World, kin
 
     async def is_known() -> bool:
         annotations = (await scenario.worker_job())["metadata"]["annotations"]
-        return '"small-group":5' in annotations[own_api.BASELINE_ANNOTATION]
+        return '"small-group":5' in annotations[api_names.BASELINE_ANNOTATION]
 
     await eventually(is_known, "the worker knows the edited size")
     await scenario.scale(4)

@@ -9,7 +9,7 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
-from slicebus.slices.conditions import conditions_of
+from slicebus.slices.api.conditions import conditions_of
 from support import roles
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually

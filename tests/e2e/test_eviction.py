@@ -10,8 +10,8 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import ClusterName
-from slicebus.slices.kueue import Condition
-from slicebus.slices.workload import Slice
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.workload.workload import Slice
 from support import roles
 from support.scenario import NAMESPACE, Scenario, expect_used, set_quota, straggler
 from support.waiting import eventually

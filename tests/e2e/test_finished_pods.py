@@ -7,7 +7,7 @@ import pytest
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.workload import Slice
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
 

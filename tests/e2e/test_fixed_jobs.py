@@ -11,8 +11,8 @@ from slicebus.cli.demo.world import World, fleet
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, JOBS, WORKLOADS
 from slicebus.manager.state.requirements import FIXED_SIZE
-from slicebus.slices import kueue
-from slicebus.slices.waiting import Waiting
+from slicebus.slices.api import kueue
+from slicebus.slices.workload.waiting import Waiting
 from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota
 from support.waiting import eventually
 

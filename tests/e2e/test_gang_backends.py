@@ -17,10 +17,10 @@ from slicebus.kube import informers
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, JOBS, PODS, WORKERCLUSTERS
 from slicebus.proto.messages import ClusterName
-from slicebus.slices import kueue, own_api
-from slicebus.slices.kueue import Condition
-from slicebus.slices.own_api import DISPATCHED_CONDITION, NO_PLACE
-from slicebus.slices.waiting import Waiting
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.api_names import DISPATCHED_CONDITION, NO_PLACE
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.workload.waiting import Waiting
 from support import roles
 from support.installation import run_cli
 from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota
@@ -326,7 +326,7 @@ async def test_a_job_goes_where_its_backend_is_and_what_runs_outlasts_it(
 
         await eventually(has_its_group, "the job that ran on has its group again")
         job = await first.worker_job()
-        assert own_api.SCHEDULER_ANNOTATION in job["metadata"]["annotations"]
+        assert api_names.SCHEDULER_ANNOTATION in job["metadata"]["annotations"]
 
 
 async def test_a_job_that_names_no_queue_is_refused_until_it_does(world: World, urls: dict[str, str]) -> None:

@@ -18,14 +18,14 @@ from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, CRDS, JOBS, NODES, PODS, RAYCLUSTERS, WORKERCLUSTERS
 from slicebus.proto.errors import ForbiddenError
 from slicebus.proto.messages import ClusterName
-from slicebus.slices import own_api
-from slicebus.slices.conditions import conditions_of
-from slicebus.slices.kueue import Condition
-from slicebus.slices.own_api import NO_PLACE
-from slicebus.slices.resource import Resource
+from slicebus.slices.api import api_names
+from slicebus.slices.api.api_names import NO_PLACE
+from slicebus.slices.api.conditions import conditions_of
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.schedulers.kube import pod_groups, workloads
-from slicebus.slices.ungate import is_gated
-from slicebus.slices.waiting import Waiting
+from slicebus.slices.workload.ungate import is_gated
+from slicebus.slices.workload.waiting import Waiting
 from support.controlplane import Alpha, Cluster, ControlPlane
 from support.installation import install, kubeconfig_of, run_cli, uninstall
 from support.rabbitmq import RabbitBroker
@@ -122,7 +122,7 @@ def ray_cluster(name: str, *, workers: int, cpu: str = "1") -> Manifest:
 
 def choosing(manifest: Manifest) -> Manifest:
     """A job that chooses this backend."""
-    manifest["metadata"]["labels"][own_api.SCHEDULER_LABEL] = "kube"
+    manifest["metadata"]["labels"][api_names.SCHEDULER_LABEL] = "kube"
     return manifest
 
 

@@ -18,7 +18,7 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, Resource
 from slicebus.proto.messages import ClusterName
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 from slicebus.slices.schedulers.grove import POD_GANGS
 from support import roles
 from support.scenario import NAMESPACE, Scenario, set_quota

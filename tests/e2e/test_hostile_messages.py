@@ -22,7 +22,7 @@ from slicebus.proto.envelope import WireMessage
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobPhase, JobRef, Status
 from slicebus.proto.topology import DEAD, UP, manager_topology
-from slicebus.slices.quantities import parse_quantity
+from slicebus.slices.api.quantities import parse_quantity
 from support.installation import Role, run_cli
 from support.kubeconfig import write_kubeconfig
 from support.rabbitmq import RabbitBroker

@@ -20,9 +20,9 @@ from slicebus.proto.codec import encode
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobRef, Refused, WorkloadSpec
 from slicebus.proto.topology import DEAD, DOWN
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.api_names import DISPATCHED_CONDITION
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.own_api import DISPATCHED_CONDITION
 from support import roles
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
@@ -106,7 +106,7 @@ async def world(bare_east: World, urls: dict[str, str], tmp_path: Path) -> Async
 
 async def ours(world: World) -> list[str]:
     """Everything that the agent has made, in any namespace."""
-    label = f"{own_api.ORIGIN_LABEL}={own_api.ORIGIN}"
+    label = f"{api_names.ORIGIN_LABEL}={api_names.ORIGIN}"
     found = [(await world.workers[EAST].list(each, labels=label)).items for each in (JOBS, RAYCLUSTERS, WORKLOADS)]
     made = [each["metadata"] | {"kind": each["kind"]} for items in found for each in items]
     return [f"{each['kind']} {each['namespace']}/{each['name']}" for each in made]

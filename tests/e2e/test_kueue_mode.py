@@ -26,11 +26,11 @@ from slicebus.manager.settings import Admission
 from slicebus.manager.state.requirements import NOT_MANAGED
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
-from slicebus.slices import kueue, own_api
-from slicebus.slices.kueue import Condition, FinishedReason
-from slicebus.slices.own_api import ACCEPTED_CONDITION
-from slicebus.slices.ungate import is_gated
-from slicebus.slices.workload import Slice
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.api_names import ACCEPTED_CONDITION
+from slicebus.slices.api.kueue import Condition, FinishedReason
+from slicebus.slices.workload.ungate import is_gated
+from slicebus.slices.workload.workload import Slice
 from support import roles
 from support.controlplane import ControlPlane
 from support.fleet import QuotaWatch
@@ -83,7 +83,7 @@ async def clusters(plane: ControlPlane) -> AsyncIterator[World]:
     manager = kubeconfigs.pop(ClusterName("manager"))
     async with real_world(manager, kubeconfigs, ray_stand_in=True) as made:
         check = {"apiVersion": ADMISSIONCHECKS.api_version, "kind": ADMISSIONCHECKS.kind, "metadata": {"name": CHECK}}
-        await made.manager.create(ADMISSIONCHECKS, check | {"spec": {"controllerName": own_api.CHECK_CONTROLLER}})
+        await made.manager.create(ADMISSIONCHECKS, check | {"spec": {"controllerName": api_names.CHECK_CONTROLLER}})
         for resource, manifest in objects.quota(10):
             spec = STRATEGY if resource == CLUSTERQUEUES else {}
             await made.ensure(made.manager, resource, manifest | {"spec": manifest["spec"] | spec})
@@ -427,7 +427,7 @@ async def submitted(world: World, kind: str, name: str) -> Scenario:
         spec = manifest["spec"].get("rayClusterSpec", manifest["spec"])
         del spec["enableInTreeAutoscaling"]
         manifest["spec"] |= {"submissionMode": "K8sJobMode"} if kind == "RayJob" else {}
-        manifest["metadata"]["annotations"][own_api.IN_TREE_AUTOSCALING_ANNOTATION] = "true"
+        manifest["metadata"]["annotations"][api_names.IN_TREE_AUTOSCALING_ANNOTATION] = "true"
     scenario = Scenario(world, kind, name)
     await world.manager.create(scenario.resource, manifest)
     return scenario

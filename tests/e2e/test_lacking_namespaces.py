@@ -9,8 +9,8 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.resources import JOBS, NAMESPACES, WORKERCLUSTERS, WORKLOADS
 from slicebus.proto.messages import ClusterName
-from slicebus.slices.kueue import Condition
-from slicebus.slices.workload import Slice
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.workload.workload import Slice
 from support.scenario import Scenario, expect_used, set_quota
 from support.waiting import eventually
 

@@ -1,8 +1,8 @@
 """A RayCluster whose replicas are several hosts: they are granted and start whole."""
 
 from slicebus.cli.demo.world import World
-from slicebus.slices import own_api
-from slicebus.slices.ungate import is_gated
+from slicebus.slices.api import api_names
+from slicebus.slices.workload.ungate import is_gated
 from support.scenario import Scenario, elastic, set_quota
 from support.waiting import eventually
 
@@ -13,7 +13,7 @@ HEAD_CPU = 1
 async def test_a_scale_up_in_part_grants_whole_replicas(world: World) -> None:
     await set_quota(world, HEAD_CPU + 10)
     scenario, manifest = Scenario(world, "RayCluster", "hosts"), elastic("RayCluster", "hosts")
-    manifest["metadata"]["annotations"][own_api.PARTIAL_SCALE_UP_ANNOTATION] = "true"
+    manifest["metadata"]["annotations"][api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     manifest["spec"]["workerGroupSpecs"][0]["numOfHosts"] = HOSTS
     await world.manager.create(scenario.resource, manifest)
     await scenario.expect_pods(running=4)

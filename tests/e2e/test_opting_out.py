@@ -10,7 +10,7 @@ from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, JOBS, LOCALQUEUES, PODS
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.requirements import OPT_IN_REMOVED, QUEUE_CHANGED
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
 
@@ -34,7 +34,7 @@ async def shows(scenario: Scenario, is_shown: bool) -> None:
 
     async def look() -> bool:
         job = await scenario.world.manager.get(JOBS, scenario.name, NAMESPACE)
-        return (annotation(job, own_api.UNHEEDED_ANNOTATION) is not None) is is_shown
+        return (annotation(job, api_names.UNHEEDED_ANNOTATION) is not None) is is_shown
 
     await eventually(look, f"{scenario.name} shows what has no effect: {is_shown}")
 

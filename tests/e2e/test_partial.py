@@ -2,7 +2,7 @@
 
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from support.scenario import Scenario, set_quota
 from support.waiting import eventually
 
@@ -12,7 +12,7 @@ async def test_what_fits_is_granted_and_the_rest_stays_wanted(world: World) -> N
     scenario = Scenario(world, "Job", "wide")
     await scenario.submit()
     await scenario.expect_pods(running=1)
-    partial = MergePatch({"metadata": {"annotations": {own_api.PARTIAL_SCALE_UP_ANNOTATION: "true"}}})
+    partial = MergePatch({"metadata": {"annotations": {api_names.PARTIAL_SCALE_UP_ANNOTATION: "true"}}})
     await world.manager.patch(scenario.resource, scenario.name, "team-a", partial)
 
     await scenario.scale(6)

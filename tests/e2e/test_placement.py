@@ -13,10 +13,10 @@ from slicebus.kube.resources import JOBS, NODES, RESOURCEFLAVORS, WORKERCLUSTERS
 from slicebus.manager.state.worker_clusters import GIVEN_UP
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
-from slicebus.slices import own_api
-from slicebus.slices.kueue import Condition
-from slicebus.slices.own_api import NO_PLACE
-from slicebus.slices.quantities import amount
+from slicebus.slices.api import api_names
+from slicebus.slices.api.api_names import NO_PLACE
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.api.quantities import amount
 from support import roles
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
@@ -83,7 +83,7 @@ async def test_a_cluster_takes_its_tenants_jobs_up_to_its_cap(world: World, urls
     async with roles.manager(world, urls), roles.agent(world, urls, EAST), roles.agent(world, urls, WEST):
         await set_cluster(world, EAST, labels={"zone": "east"}, clusterQueues=["other"])
         selecting = elastic("Job", "selecting")
-        selecting["metadata"]["annotations"][own_api.CLUSTER_SELECTOR_ANNOTATION] = "zone=east"
+        selecting["metadata"]["annotations"][api_names.CLUSTER_SELECTOR_ANNOTATION] = "zone=east"
         scenario = Scenario(world, "Job", "selecting")
         await world.manager.create(JOBS, selecting)
         await expect_no_place(scenario, f"takes no jobs of ClusterQueue {objects.CLUSTER_QUEUE}")

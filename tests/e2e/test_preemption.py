@@ -7,8 +7,8 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, WORKLOADPRIORITYCLASSES
 from slicebus.proto.messages import ClusterName
-from slicebus.slices import kueue
-from slicebus.slices.kueue import Condition, EvictionReason
+from slicebus.slices.api import kueue
+from slicebus.slices.api.kueue import Condition, EvictionReason
 from support import roles
 from support.scenario import Scenario, elastic, set_quota
 from support.waiting import eventually

@@ -7,7 +7,7 @@ import pytest
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import PODS, RAYCLUSTERS, RAYJOBS
-from slicebus.slices.kueue import Condition, FinishedReason
+from slicebus.slices.api.kueue import Condition, FinishedReason
 from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota
 from support.waiting import eventually
 

@@ -6,8 +6,8 @@ import pytest
 
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
-from slicebus.slices.resource import Resource
-from slicebus.slices.waiting import PODS_REFUSED, Waiting
+from slicebus.slices.api.resource import Resource
+from slicebus.slices.workload.waiting import PODS_REFUSED, Waiting
 from support.scenario import FIXED_PODS, NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 

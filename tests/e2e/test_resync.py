@@ -18,7 +18,7 @@ from slicebus.kube.transport import Answer, Request, Transport
 from slicebus.manager.decide import worker_cluster_status
 from slicebus.proto.messages import ClusterName, Delete, Inventory, Message, Resync, WorkloadSpec
 from slicebus.proto.topology import JOURNAL
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from support import roles
 from support.installation import run_cli
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
@@ -151,12 +151,12 @@ async def test_a_job_that_was_deleted_behind_the_agents_back_stays_as_it_may_hav
 async def test_what_somebody_changed_on_the_worker_is_put_right(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, "east", **OFTEN):
         [scenario] = await submitted(world, "changed")
-        forged = {"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: '{"main":9}'}}}
+        forged = {"metadata": {"annotations": {api_names.GRANTED_ANNOTATION: '{"main":9}'}}}
         await world.workers[EAST].patch(JOBS, "changed", NAMESPACE, MergePatch(forged))
 
         async def right() -> bool:
             return bool(
-                (await scenario.worker_job())["metadata"]["annotations"][own_api.GRANTED_ANNOTATION] == '{"main":1}'
+                (await scenario.worker_job())["metadata"]["annotations"][api_names.GRANTED_ANNOTATION] == '{"main":1}'
             )
 
         await eventually(right, "the grant is what it was")

@@ -5,7 +5,7 @@ import pytest
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
 
@@ -141,4 +141,4 @@ async def test_a_job_that_was_there_before_is_left_alone(world: World) -> None:
     await world.manager.delete(JOBS, "mine", NAMESPACE)
     for worker in world.workers.values():
         job = await worker.get(JOBS, "mine", NAMESPACE)
-        assert own_api.ORIGIN_LABEL not in job["metadata"].get("labels", {})
+        assert api_names.ORIGIN_LABEL not in job["metadata"].get("labels", {})

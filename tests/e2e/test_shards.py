@@ -16,7 +16,7 @@ from slicebus.manager.permissions import lease_of
 from slicebus.manager.state.shards import claim_of
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import JOURNAL, manager_queue
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 from support.controlplane import ControlPlane
 from support.fleet import Fleet, holder, nothing_is_left, queues_of
 from support.installation import run_cli

@@ -10,10 +10,10 @@ from slicebus.cli.demo.world import World, fleet
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
 from slicebus.proto.messages import ClusterName
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
+from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs.batch import JOB_NAME_LABEL
-from slicebus.slices.kueue import Condition
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.workload import Slice
 from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota
 from support.waiting import eventually
 
@@ -72,7 +72,7 @@ async def test_a_job_whose_pods_do_not_start_goes_to_another_cluster(impatient: 
 
     async def forgotten() -> bool:
         workload = await impatient.manager.get(WORKLOADS, (await newest(scenario)).name, NAMESPACE)
-        return own_api.AVOIDED_CLUSTERS_ANNOTATION not in workload["metadata"]["annotations"]
+        return api_names.AVOIDED_CLUSTERS_ANNOTATION not in workload["metadata"]["annotations"]
 
     await eventually(forgotten, "it avoids no cluster any more")
     await expect_used(impatient, "1")

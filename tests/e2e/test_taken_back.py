@@ -7,9 +7,9 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOBS, PODS, WORKLOADPRIORITYCLASSES
 from slicebus.proto.messages import ClusterName
-from slicebus.slices import kueue
-from slicebus.slices.kueue import EvictionReason
-from slicebus.slices.ungate import is_gated
+from slicebus.slices.api import kueue
+from slicebus.slices.api.kueue import EvictionReason
+from slicebus.slices.workload.ungate import is_gated
 from support import roles
 from support.ray_provider import RayProvider
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota, straggler

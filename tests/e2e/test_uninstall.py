@@ -13,7 +13,7 @@ import pytest
 
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from support.controlplane import Cluster, ControlPlane
 from support.helm import NAMESPACE as SYSTEM_NAMESPACE
 from support.installation import apply
@@ -148,9 +148,9 @@ async def nothing_is_left_on(east: Cluster) -> None:
     """No pod of ours, gated or not, no object with our label, no policy."""
 
     async def look() -> bool:
-        return not objects_of(east, "jobs,workloads,pods", "-l", f"{own_api.ORIGIN_LABEL}={own_api.ORIGIN}") and not (
-            objects_of(east, "pods", "-l", own_api.MANAGER_UID_LABEL)
-        )
+        return not objects_of(
+            east, "jobs,workloads,pods", "-l", f"{api_names.ORIGIN_LABEL}={api_names.ORIGIN}"
+        ) and not (objects_of(east, "pods", "-l", api_names.MANAGER_UID_LABEL))
 
     await eventually(look, "nothing of slicebus is left on east")
     gated = [pod for pod in objects_of(east, "pods") if pod["spec"].get("schedulingGates")]

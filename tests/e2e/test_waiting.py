@@ -10,7 +10,7 @@ from slicebus.cli.demo.world import World, fleet
 from slicebus.kube.client import JsonPatch, KubeClient
 from slicebus.kube.resources import EVENTS, RAYCLUSTERS, RAYJOBS, Resource
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
-from slicebus.slices.waiting import SURPLUS, Waiting, shown_on
+from slicebus.slices.workload.waiting import SURPLUS, Waiting, shown_on
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 

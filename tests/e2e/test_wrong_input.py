@@ -22,7 +22,7 @@ from slicebus.proto.errors import DeadReason
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobRef, ScaleRequest
 from slicebus.proto.topology import DEAD, UP
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from support.epochs import later_epoch
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
@@ -90,7 +90,7 @@ async def test_a_job_that_is_left_alone_says_what_it_lacks_until_it_is_taken(wor
     async def lacks() -> bool:
         found = await world.manager.get(scenario.resource, "lacking", NAMESPACE)
         conditions = [each.get("reason") for each in found.get("status", {}).get("conditions", ())]
-        return NOT_MANAGED in conditions or own_api.NOT_MANAGED_ANNOTATION in found["metadata"].get("annotations", {})
+        return NOT_MANAGED in conditions or api_names.NOT_MANAGED_ANNOTATION in found["metadata"].get("annotations", {})
 
     await eventually(lacks, "the job says what it lacks")
     body = MergePatch({"metadata": {"annotations": {kueue.ELASTIC_ANNOTATION: "true"}}})

@@ -9,7 +9,7 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, NODES, RESOURCEFLAVORS, WORKLOADS
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
 
@@ -70,7 +70,7 @@ async def test_the_first_workers_land_where_there_is_room(two_flavors: World) ->
     assert (await flavors_of(scenario, GROUP))["cpu"] == SPARE
     assert (await flavors_of(scenario, "head"))["cpu"] == objects.FLAVOR
     first = await workers_of(scenario)
-    assert all(pod["metadata"]["labels"][own_api.UNPLACED_LABEL] == "true" for pod in first)
+    assert all(pod["metadata"]["labels"][api_names.UNPLACED_LABEL] == "true" for pod in first)
     assert [pod["spec"]["nodeSelector"] for pod in first] == [NODE_LABELS] * 4
     assert head["metadata"]["uid"] in {pod["metadata"]["uid"] for pod in await scenario.pods()}
 

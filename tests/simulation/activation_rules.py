@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from simulation.violations import Violation
-from slicebus.slices.own_api import END_KNOWN_CONDITION
-from slicebus.slices.workload import Slice
+from slicebus.slices.api.api_names import END_KNOWN_CONDITION
+from slicebus.slices.workload.workload import Slice
 
 
 class ActivationRules:

@@ -19,14 +19,14 @@ from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import ClusterName, JobPhase
 from slicebus.proto.topology import DEAD
 from slicebus.sandbox.bus import MemoryBroker
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.api_names import RESIZABLE_CONDITION
+from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.kueue import Condition
-from slicebus.slices.own_api import RESIZABLE_CONDITION
-from slicebus.slices.quota import ClusterQueue, Cohort
-from slicebus.slices.ungate import is_gated
-from slicebus.slices.waiting import Waiting, lacks
-from slicebus.slices.workload import Slice, oldest_first
+from slicebus.slices.quota.quota import ClusterQueue, Cohort
+from slicebus.slices.workload.ungate import is_gated
+from slicebus.slices.workload.waiting import Waiting, lacks
+from slicebus.slices.workload.workload import Slice, oldest_first
 
 Manifest = dict[str, Any]
 _OVER = ("Succeeded", "Failed")
@@ -187,7 +187,7 @@ class Agreement:
             pod["metadata"]["labels"].get(kueue.POD_SET_LABEL, "")
             for pod in (await client.list(PODS, namespace=objects.NAMESPACE)).items
             if not is_gated(pod) and pod.get("status", {}).get("phase") not in _OVER
-            if pod["metadata"].get("labels", {}).get(own_api.MANAGER_UID_LABEL) == job["metadata"]["uid"]
+            if pod["metadata"].get("labels", {}).get(api_names.MANAGER_UID_LABEL) == job["metadata"]["uid"]
         )
 
     async def _check_worker(self, name: str, client: KubeClient, known: set[str]) -> None:

@@ -11,9 +11,9 @@ from simulation.run import Run
 from simulation.schedule import WORKERS, Scale, Schedule, Submit
 from simulation.violations import Violation
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS
-from slicebus.slices.kueue import Condition
-from slicebus.slices.ungate import is_gated
-from slicebus.slices.workload import Slice
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.workload.ungate import is_gated
+from slicebus.slices.workload.workload import Slice
 
 Manifest = dict[str, Any]
 DAY = Schedule(

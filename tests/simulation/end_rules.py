@@ -12,10 +12,10 @@ from slicebus.kube.resources import JOB_RESOURCES, PODS, WORKLOADS
 from slicebus.proto.messages import JobPhase
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.store import Change
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.api_names import END_KNOWN_CONDITION
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.own_api import END_KNOWN_CONDITION
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.workload import Slice
 
 Manifest = dict[str, Any]
 _JOB_KINDS = {(resource.group, resource.plural) for resource in JOB_RESOURCES.values()}
@@ -45,7 +45,7 @@ class EndRules:
 
     def user_deletes_copy(self, copy: Manifest) -> None:
         """A user is about to delete a worker's copy of a job."""
-        uid = annotations.annotation(copy, own_api.MANAGER_UID_ANNOTATION) or ""
+        uid = annotations.annotation(copy, api_names.MANAGER_UID_ANNOTATION) or ""
         if _phase(copy) is JobPhase.RUNNING:
             own = copy["metadata"]["uid"]
             self._unwanted |= {(name, uid) for name, api in self._apis.items() if api.store.key_of_uid(own)}
@@ -63,7 +63,7 @@ class EndRules:
     def goes_with_namespace(self, found: Manifest) -> None:
         """A running copy that goes with its namespace counts as deleted by a user. The report of that may come when the
         job runs again, too."""
-        uid = annotations.annotation(found, own_api.MANAGER_UID_ANNOTATION)
+        uid = annotations.annotation(found, api_names.MANAGER_UID_ANNOTATION)
         if uid is not None and _phase(found) is JobPhase.RUNNING:
             self._untold.add(uid)
 
@@ -73,7 +73,7 @@ class EndRules:
         store = self._apis[cluster].store
         for key, found in store.objects.items():
             if key[:2] == kind:
-                self._ended.pop(annotations.annotation(found, own_api.MANAGER_UID_ANNOTATION) or "", None)
+                self._ended.pop(annotations.annotation(found, api_names.MANAGER_UID_ANNOTATION) or "", None)
 
     def goes_with_definition(self, job: Manifest) -> None:
         """A job goes with the definition of its kind: none of the manager's is left to say how its copy ends."""
@@ -81,7 +81,7 @@ class EndRules:
 
     def see_copy(self, cluster: str, change: Change, *, left: Collection[str]) -> None:
         """A worker's copy has changed. `left` are the clusters that were given up with it: nobody asks them."""
-        uid, phase = annotations.annotation(change.object, own_api.MANAGER_UID_ANNOTATION), _phase(change.object)
+        uid, phase = annotations.annotation(change.object, api_names.MANAGER_UID_ANNOTATION), _phase(change.object)
         if uid is not None and phase is not JobPhase.RUNNING and change.type != "DELETED" and cluster not in left:
             self._ended[uid] = change.object["metadata"]["name"], cluster, phase
 
@@ -141,7 +141,7 @@ def _jobs_of(kind: tuple[str, str], found: Manifest) -> Iterator[str]:
     if kind in _JOB_KINDS:
         yield found["metadata"]["uid"]
     if kind in _JOB_KINDS or kind == (WORKLOADS.group, WORKLOADS.plural):
-        yield annotations.annotation(found, own_api.MANAGER_UID_ANNOTATION) or ""
+        yield annotations.annotation(found, api_names.MANAGER_UID_ANNOTATION) or ""
         yield labels.get(kueue.JOB_UID_LABEL, "")
     if kind == (PODS.group, PODS.plural):
-        yield labels.get(own_api.MANAGER_UID_LABEL, "")
+        yield labels.get(api_names.MANAGER_UID_LABEL, "")

@@ -12,7 +12,7 @@ from simulation.violations import Violation
 from slicebus.kube.resources import PODS
 from slicebus.sandbox.apiserver.store import Change
 from slicebus.slices.schedulers.kai import POD_GROUPS
-from slicebus.slices.ungate import is_gated, is_over
+from slicebus.slices.workload.ungate import is_gated, is_over
 
 Manifest = dict[str, Any]
 _GROUP, _SUBGROUP = "pod-group-name", "kai.scheduler/subgroup-name"

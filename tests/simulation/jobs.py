@@ -10,7 +10,7 @@ from slicebus.kube.client import JsonPatch, KubeClient
 from slicebus.kube.resources import JOB_RESOURCES, RAYCLUSTERS
 from slicebus.sandbox.controllers.pods import RUN_SECONDS_ANNOTATION
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.ray import groups
 
@@ -52,11 +52,11 @@ def job_of(item: Submit) -> Manifest:
     if item.priority:
         job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = item.priority
     if item.gang:
-        job["metadata"]["labels"][own_api.SCHEDULER_LABEL] = SCHEDULER
+        job["metadata"]["labels"][api_names.SCHEDULER_LABEL] = SCHEDULER
     if item.fixed:
         del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
     if item.partial:
-        job["metadata"]["annotations"][own_api.PARTIAL_SCALE_UP_ANNOTATION] = "true"
+        job["metadata"]["annotations"][api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     return job
 
 

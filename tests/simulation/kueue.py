@@ -18,11 +18,11 @@ from slicebus.manager.state.requirements import queue_of
 from slicebus.manager.state.store import owner_ref
 from slicebus.proto.errors import ConflictError, NotFoundError
 from slicebus.proto.messages import JobRef
-from slicebus.slices import kueue, own_api
-from slicebus.slices.chain import CreateSlice, FinishSlice, SetCounts, plan
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.kueue import CheckState, Condition
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.kueue import CheckState, Condition
-from slicebus.slices.workload import FlavorName, Slice
+from slicebus.slices.workload.chain import CreateSlice, FinishSlice, SetCounts, plan
+from slicebus.slices.workload.workload import FlavorName, Slice
 
 Manifest = dict[str, Any]
 QUEUE, FLAVOR, CPU = "batch", "reserved", 6
@@ -58,7 +58,7 @@ class Kueue:
     async def install(self) -> None:
         """Its definition, and the check that slicebus answers."""
         await self._client.create(CRDS, definition())
-        spec = {"controllerName": own_api.CHECK_CONTROLLER}
+        spec = {"controllerName": api_names.CHECK_CONTROLLER}
         named = {"apiVersion": ADMISSIONCHECKS.api_version, "kind": ADMISSIONCHECKS.kind, "metadata": {"name": CHECK}}
         await self._client.create(ADMISSIONCHECKS, named | {"spec": spec})
 

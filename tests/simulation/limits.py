@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from slicebus.slices.quantities import add, times
-from slicebus.slices.quota import (
+from slicebus.slices.api.quantities import add, times
+from slicebus.slices.quota.quota import (
     ClusterQueue,
     Cohort,
     FlavorResource,
@@ -16,7 +16,7 @@ from slicebus.slices.quota import (
     Usage,
     usage_by_chain,
 )
-from slicebus.slices.workload import FlavorName, Slice
+from slicebus.slices.workload.workload import FlavorName, Slice
 from support.usage import total_by_queue
 
 Where = tuple[str, FlavorResource]

@@ -22,10 +22,10 @@ from slicebus.manager.decide.delete_breaker import DeleteBreaker
 from slicebus.manager.state import store, worker_clusters
 from slicebus.manager.state.shards import Shards, belongs_to
 from slicebus.manager.state.worker_clusters import Sender
-from slicebus.slices.fleet import Fleet
+from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.jobs import copies
-from slicebus.slices.ungate import PodSets, to_ungate
-from slicebus.slices.usage import QuotaUse
+from slicebus.slices.placement.fleet import Fleet
+from slicebus.slices.workload.ungate import PodSets, to_ungate
 
 Manifest = dict[str, Any]
 

@@ -20,14 +20,14 @@ from simulation.versions import Versions
 from simulation.violations import Violation
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, Resource
 from slicebus.sandbox.apiserver.store import Change, Key
-from slicebus.slices.kueue import Condition, PreemptionReason
-from slicebus.slices.pod_requests import pod_requests
-from slicebus.slices.policies import Preemption, Whom
-from slicebus.slices.preemption import preempting_queue
-from slicebus.slices.quantities import larger
-from slicebus.slices.quota import ClusterQueue, Cohort, Usage, usage_by_chain
-from slicebus.slices.ungate import is_gated
-from slicebus.slices.workload import Slice, SliceKey
+from slicebus.slices.admission.preemption import preempting_queue
+from slicebus.slices.api.kueue import Condition, PreemptionReason
+from slicebus.slices.api.quantities import larger
+from slicebus.slices.quota.policies import Preemption, Whom
+from slicebus.slices.quota.quota import ClusterQueue, Cohort, Usage, usage_by_chain
+from slicebus.slices.workload.pod_requests import pod_requests
+from slicebus.slices.workload.ungate import is_gated
+from slicebus.slices.workload.workload import Slice, SliceKey
 from support.usage import total_by_queue
 
 Manifest = dict[str, Any]

@@ -47,7 +47,7 @@ from simulation.schedule import (
 from simulation.services import upgrades_of, with_services
 from simulation.stuck import patience_of, sticks_of
 from simulation.successes import successes_of, with_completions
-from slicebus.slices.sharing import FairSharing
+from slicebus.slices.admission.sharing import FairSharing
 
 KINDS = ("Job", "RayCluster", "RayJob")
 NAMES = ("a", "b")

@@ -11,7 +11,7 @@ from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOB_RESOURCES, NODES, PODS
 from slicebus.proto.errors import SlicebusError
-from slicebus.slices.ungate import is_gated
+from slicebus.slices.workload.ungate import is_gated
 
 REQUEUE_S = 200.0
 """Of the manager. A quarter of it is longer than a process is stopped."""

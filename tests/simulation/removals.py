@@ -29,7 +29,7 @@ from slicebus.kube.resources import JOB_RESOURCES, LOCALQUEUES, NAMESPACES, WORK
 from slicebus.manager.decide.worker_cluster_status import release_of
 from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError
 from slicebus.proto.messages import JobPhase
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 
 if TYPE_CHECKING:
@@ -196,6 +196,6 @@ async def release_held(manager: KubeClient) -> None:
         await asyncio.sleep(_LOOK_S)
         for cluster in (await manager.list(WORKERCLUSTERS)).items:
             release = release_of(cluster.get("status", {}))
-            if release and (cluster["metadata"].get("annotations") or {}).get(own_api.RELEASE_ANNOTATION) != release:
-                body = {"metadata": {"annotations": {own_api.RELEASE_ANNOTATION: release}}}
+            if release and (cluster["metadata"].get("annotations") or {}).get(api_names.RELEASE_ANNOTATION) != release:
+                body = {"metadata": {"annotations": {api_names.RELEASE_ANNOTATION: release}}}
                 await manager.patch(WORKERCLUSTERS, cluster["metadata"]["name"], None, MergePatch(body))

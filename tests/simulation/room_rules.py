@@ -12,9 +12,9 @@ from typing import Any
 from simulation.versions import Versions
 from simulation.violations import Violation
 from slicebus.sandbox.apiserver.store import Change
-from slicebus.slices.quantities import add, amounts
-from slicebus.slices.quota import FlavorResource, Usage, usage_by_chain
-from slicebus.slices.workload import FlavorName, Slice, SliceKey
+from slicebus.slices.api.quantities import add, amounts
+from slicebus.slices.quota.quota import FlavorResource, Usage, usage_by_chain
+from slicebus.slices.workload.workload import FlavorName, Slice, SliceKey
 
 Manifest = dict[str, Any]
 

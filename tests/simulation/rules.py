@@ -35,17 +35,17 @@ from slicebus.proto.messages import Delete, Lane, Status, Suspend
 from slicebus.proto.topology import MOST_SHARDS, manager_queue
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.store import Change
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.kueue import Condition, FinishedReason
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.kueue import Condition, FinishedReason
-from slicebus.slices.ungate import is_gated, pod_set_of
-from slicebus.slices.workload import Slice, SliceKey
+from slicebus.slices.workload.ungate import is_gated, pod_set_of
+from slicebus.slices.workload.workload import Slice, SliceKey
 
 Manifest = dict[str, Any]
 _OVER = ("Succeeded", "Failed")
 _MANAGER_QUEUES = {manager_queue(lane, shard) for lane in Lane for shard in range(MOST_SHARDS)}
 """Where the manager looks at the sender of every message."""
-_ORIGIN = own_api.MANAGER_UID_ANNOTATION
+_ORIGIN = api_names.MANAGER_UID_ANNOTATION
 OWNED_BY_USER = "simulation/owned-by-user"
 """The label of what a user has made on a worker."""
 _QUOTAS = {(resource.group, resource.plural): resource for resource in (CLUSTERQUEUES, COHORTS)}
@@ -425,7 +425,7 @@ def _goes(change: Change) -> bool:
 
 
 def _version(manifest: Manifest) -> int:
-    return int(annotations.annotation(manifest, own_api.SPEC_VERSION_ANNOTATION) or 0)
+    return int(annotations.annotation(manifest, api_names.SPEC_VERSION_ANNOTATION) or 0)
 
 
 def _check_version(cluster: str, change: Change) -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from simulation.queues import Manifest
 from slicebus.kube.client import Propagation
-from slicebus.slices.sharing import FairSharing
+from slicebus.slices.admission.sharing import FairSharing
 
 WORKERS = ("east", "west")
 ROLES = ("manager", *(f"agent-{name}" for name in WORKERS))

@@ -7,7 +7,7 @@ from slicebus.kube.resources import CLUSTERQUEUES, LEASES, Resource
 from slicebus.manager.permissions import COMPONENT
 from slicebus.manager.state.shards import claim_of
 from slicebus.sandbox.apiserver.api import Api
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.workload import Slice
 
 Manifest = dict[str, Any]
 

@@ -10,7 +10,7 @@ from simulation.schedule import Moment, Submit, Succeed
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import PODS
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs.batch import JOB_NAME_LABEL
 
 Manifest = dict[str, Any]
@@ -49,7 +49,7 @@ async def succeed(clients: Iterable[KubeClient], item: Succeed) -> None:
             if "deletionTimestamp" in pod["metadata"]:
                 continue
             if JOB_NAME_LABEL in labels and status.get("phase") == "Running":
-                running.setdefault(labels.get(own_api.MANAGER_UID_LABEL, ""), []).append((client, pod))
+                running.setdefault(labels.get(api_names.MANAGER_UID_LABEL, ""), []).append((client, pod))
     running.pop("", None)
     # One that goes on without them, if there is one.
     chosen = [pods for pods in running.values() if len(pods) > item.count] or [*running.values()]

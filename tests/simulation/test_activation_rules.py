@@ -6,8 +6,8 @@ import pytest
 
 from simulation.activation_rules import ActivationRules
 from simulation.violations import Violation
-from slicebus.slices.own_api import END_KNOWN_CONDITION
-from slicebus.slices.workload import Slice
+from slicebus.slices.api.api_names import END_KNOWN_CONDITION
+from slicebus.slices.workload.workload import Slice
 
 
 def slice_of(*, active: bool, unknown: bool = True) -> Slice:

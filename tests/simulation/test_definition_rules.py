@@ -12,11 +12,11 @@ from slicebus.kube.resources import CRDS, JOB_RESOURCES, Resource
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.store import Change
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 
 RESOURCE = JOB_RESOURCES["RayJob"]
 DEFINITION = {"metadata": {"name": RESOURCE.definition}}
-HELD, WITHDRAWN = Dispatch(version=2, hash="1"), Dispatch(version=2, hash=own_api.ABSENT)
+HELD, WITHDRAWN = Dispatch(version=2, hash="1"), Dispatch(version=2, hash=api_names.ABSENT)
 ENDED = {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}
 
 

@@ -5,8 +5,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from simulation.limits import excess, fitting
-from slicebus.slices.quota import ClusterQueue, Cohort, usage_by_chain
-from slicebus.slices.workload import Slice
+from slicebus.slices.quota.quota import ClusterQueue, Cohort, usage_by_chain
+from slicebus.slices.workload.workload import Slice
 from support.usage import total_by_queue
 from unit.slices.builders import Quota, a_pod_set, a_queue, a_slice, admits, admitted, snapshot
 

@@ -10,8 +10,8 @@ from simulation.room_rules import RoomRules
 from simulation.violations import Violation
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.sandbox.apiserver.store import Change
-from slicebus.slices import kueue
-from slicebus.slices.workload import Slice, SliceKey
+from slicebus.slices.api import kueue
+from slicebus.slices.workload.workload import Slice, SliceKey
 
 Manifest = dict[str, Any]
 FIVE_CORES, FOUR_CORES = (

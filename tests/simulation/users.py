@@ -51,7 +51,7 @@ from slicebus.proto.errors import AlreadyExistsError, TransientError
 from slicebus.proto.messages import MESSAGES, Direction
 from slicebus.proto.topology import JOURNAL, exchange_of
 from slicebus.sandbox.bus import MemoryBus
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 
 Manifest = dict[str, Any]
 

@@ -16,7 +16,7 @@ from slicebus.cli.demo import objects
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.proto.messages import JobRef
 from slicebus.sandbox.controllers import crds as ray_crds
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS, Placement
 from support.controlplane import Cluster
 from support.helm import Manifest
@@ -80,7 +80,7 @@ class Worker(msgspec.Struct, frozen=True):
 def copy_of(job: Manifest) -> Manifest:
     """A job as the agent makes it."""
     kind = KINDS[job["kind"]]
-    place = Placement(labels={own_api.MANAGER_UID_LABEL: MANAGER_UID})
+    place = Placement(labels={api_names.MANAGER_UID_LABEL: MANAGER_UID})
     copy = kind.worker_copy(job, {pod_set["name"]: place for pod_set in kind.pod_sets(job)})
     ref = JobRef(job["apiVersion"], job["kind"], TENANT_NAMESPACE, job["metadata"]["name"], MANAGER_UID)
     at = job_metadata(ref, workload=f"{job['metadata']['name']}-1", version=1, grant={"main": 0})
@@ -183,7 +183,7 @@ def _accounts() -> Iterator[Manifest]:
 def _wait_for_policies(tenant: Account) -> None:
     """An API server needs a moment to take policies over."""
     probe = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe", "namespace": TENANT_NAMESPACE}}
-    probe["metadata"]["labels"] = {own_api.ORIGIN_LABEL: own_api.ORIGIN}  # type: ignore[index]
+    probe["metadata"]["labels"] = {api_names.ORIGIN_LABEL: api_names.ORIGIN}  # type: ignore[index]
     spec = {"containers": [{"name": "main", "image": "busybox"}]}
     ends_at = time.monotonic() + 30
     while time.monotonic() < ends_at:

@@ -22,9 +22,9 @@ from slicebus.kube.resources import CLUSTERQUEUES, JOBS, LEASES, PODS, WORKERCLU
 from slicebus.proto.errors import ConflictError, SlicebusError, TransientError
 from slicebus.proto.messages import ClusterName, Lane
 from slicebus.proto.topology import DEAD, agent_queue, manager_queue
-from slicebus.slices import kueue, own_api
-from slicebus.slices.ungate import is_gated
-from slicebus.slices.workload import Slice
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.ungate import is_gated
+from slicebus.slices.workload.workload import Slice
 from support.controlplane import Cluster, ControlPlane
 from support.installation import Role
 from support.scenario import NAMESPACE
@@ -236,7 +236,7 @@ class Jobs:
         running = [pod for pod in pods if pod["status"].get("phase") == "Running" and not is_gated(pod)]
         holds = {
             "parallelism": (job["spec"]["parallelism"], size),
-            "granted": (annotations.get(own_api.GRANTED_ANNOTATION), f'{{"main":{size}}}'),
+            "granted": (annotations.get(api_names.GRANTED_ANNOTATION), f'{{"main":{size}}}'),
             "slice": (annotations.get(kueue.PREBUILT_NAME), next((s.name for s in slices if not s.finished), None)),
             "pods": (len(pods), size),
             "running": (len(running), size),

@@ -8,10 +8,10 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOB_RESOURCES, JOBS, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.ungate import is_gated
-from slicebus.slices.workload import Slice, oldest_first
+from slicebus.slices.workload.ungate import is_gated
+from slicebus.slices.workload.workload import Slice, oldest_first
 from support.waiting import eventually
 
 Manifest = dict[str, Any]

@@ -13,7 +13,7 @@ from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS, PODS, Resource
 from slicebus.proto.errors import NotFoundError
 from slicebus.sandbox import schedulers as scheduler_crds
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 from slicebus.slices.schedulers import Profile, init
 from slicebus.slices.schedulers.grove import POD_GANGS
 from slicebus.slices.schedulers.kai import POD_GROUPS as KAI_POD_GROUPS

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from slicebus.slices.quota import ChainInQueue, FlavorResource, Usage
+from slicebus.slices.quota.quota import ChainInQueue, FlavorResource, Usage
 
 
 def total_by_queue(chains: Mapping[ChainInQueue, Usage]) -> Mapping[str, Usage]:

@@ -35,8 +35,8 @@ from slicebus.proto.codec import decode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, ProtocolError
 from slicebus.proto.topology import DECISIONS_TYPE
-from slicebus.slices import kueue
-from slicebus.slices.annotation_values import read_json, read_number
+from slicebus.slices.api import kueue
+from slicebus.slices.api.annotation_values import read_json, read_number
 from unit.journal.records import record
 from unit.proto.golden import GOLDEN, Golden
 from unit.proto.strategies import VALUES

@@ -17,7 +17,7 @@ import pytest
 from slicebus.agent.settings import AgentSettings
 from slicebus.manager.settings import ManagerSettings
 from slicebus.proto.errors import DeadReason
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 from support.image import build_wheel
 
 TOP = Path(__file__).parents[2]
@@ -85,8 +85,8 @@ def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("core/slicebus/slices/chain.py", "import asyncio", "The domain and the contract do no I/O"),
-        ("proto/slicebus/proto/codec.py", "import slicebus.slices.chain", "Imports point inward"),
+        ("core/slicebus/slices/workload/chain.py", "import asyncio", "The domain and the contract do no I/O"),
+        ("proto/slicebus/proto/codec.py", "import slicebus.slices.workload.chain", "Imports point inward"),
         (
             "agent/slicebus/agent/state/annotations.py",
             "import slicebus.manager.state.annotations",

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from slicebus.agent.decide.capacity import Granted, room
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Flavor, Heartbeat
-from slicebus.slices.fleet import Fleet, Strategy
-from slicebus.slices.workload import FlavorName
+from slicebus.slices.placement.fleet import Fleet, Strategy
+from slicebus.slices.workload.workload import FlavorName
 
 Manifest = dict[str, Any]
 KEY = FlavorName("default"), "cpu"

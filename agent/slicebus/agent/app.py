@@ -46,7 +46,7 @@ from slicebus.runtime.locks import Locks
 from slicebus.runtime.logs import configure_logging
 from slicebus.runtime.role import Role, retry_until_available, run_role
 from slicebus.runtime.run import run_process
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 
 _log = structlog.get_logger()
 

@@ -21,7 +21,7 @@ from slicebus.kube.resources import (
     Resource,
 )
 from slicebus.runtime.permissions import READ, Permission, by_name, definitions_of
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from slicebus.slices.schedulers import Profile, init
 
 COMPONENT = "slicebus-agent"
@@ -76,5 +76,5 @@ def permissions_to_create_as(
     """What the agent needs besides to create jobs as the service accounts of this name (docs/decisions/0042)."""
     return (
         Permission(SERVICEACCOUNTS, ("impersonate",), name=account, namespaces=namespaces),
-        Permission(USEREXTRAS, ("impersonate",), own_api.AGENT_EXTRA, name=own_namespace),
+        Permission(USEREXTRAS, ("impersonate",), api_names.AGENT_EXTRA, name=own_namespace),
     )

@@ -25,7 +25,7 @@ from slicebus.proto.messages import ClusterName, Manifest
 from slicebus.proto.topology import Queue
 from slicebus.runtime.leadership import Leadership
 from slicebus.runtime.permissions import Permission, missing
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs import LEFT_OUT
 from slicebus.slices.schedulers import Profile, every_version, profiles_of
 
@@ -233,7 +233,7 @@ async def _kueue(client: KubeClient) -> list[Check]:
     ours = [check for check in (await client.list(ADMISSIONCHECKS)).items if is_our_check(check)]
     if not ours:
         advice = "create one, and name it in the admissionChecksStrategy of your ClusterQueues: docs/kueue-mode.md"
-        return [Check("admission", f"no AdmissionCheck has controllerName {own_api.CHECK_CONTROLLER}", advice)]
+        return [Check("admission", f"no AdmissionCheck has controllerName {api_names.CHECK_CONTROLLER}", advice)]
     return [_admission_check(check) for check in ours]
 
 

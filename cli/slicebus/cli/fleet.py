@@ -50,7 +50,7 @@ def release(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
         from slicebus.kube.client import MergePatch
         from slicebus.kube.resources import WORKERCLUSTERS
         from slicebus.manager.decide.worker_cluster_status import held_deletes, release_of
-        from slicebus.slices.own_api import RELEASE_ANNOTATION
+        from slicebus.slices.api.api_names import RELEASE_ANNOTATION
 
         status = (await client.get(WORKERCLUSTERS, cluster)).get("status", {})
         if release := release_of(status):

@@ -17,8 +17,8 @@ from slicebus.journal.recording import Decided, Put, Received, Record, Snapshot,
 from slicebus.proto.errors import InvalidError, ProtocolError
 from slicebus.proto.headers import PREFIX, SUBJECT
 from slicebus.proto.messages import Counts, Manifest, counts_text
-from slicebus.slices import kueue, own_api
-from slicebus.slices.kueue import Condition
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.kueue import Condition
 
 _WORKLOADS = "workloads.kueue.x-k8s.io"
 _MOST_KEPT = 4096
@@ -27,8 +27,8 @@ _CONDITION_WORDS = {
     (Condition.QUOTA_RESERVED, "False"): "waits",
     (Condition.EVICTED, "True"): "is evicted",
     (Condition.FINISHED, "True"): "finished",
-    (own_api.RESIZABLE_CONDITION, "False"): "cannot be resized",
-    (own_api.DISPATCHED_CONDITION, "False"): "is refused by the worker",
+    (api_names.RESIZABLE_CONDITION, "False"): "cannot be resized",
+    (api_names.DISPATCHED_CONDITION, "False"): "is refused by the worker",
 }
 """The conditions of a slice that are steps, and the words for them."""
 _NONSENSE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError)
@@ -218,7 +218,9 @@ class _Reader:
             return
         known = (key, type) in self._conditions
         self._conditions[key, type] = stated
-        word = "is suspended" if condition.get("reason") == own_api.SUSPENDING else _CONDITION_WORDS.get((type, status))
+        word = (
+            "is suspended" if condition.get("reason") == api_names.SUSPENDING else _CONDITION_WORDS.get((type, status))
+        )
         if word is None or not (known or condition.get("lastTransitionTime") == now):
             return
         name = key.rpartition("/")[2]
@@ -234,11 +236,11 @@ class _Reader:
     def _job_patched(self, body: Manifest, job: str) -> Iterator[Step]:
         metadata = body.get("metadata", {})
         annotations = metadata.get("annotations") or {}
-        if (text := annotations.get(own_api.REQUESTED_ANNOTATION)) is not None:
+        if (text := annotations.get(api_names.REQUESTED_ANNOTATION)) is not None:
             yield from self._request(text, job)
         if kueue.PREBUILT_NAME in annotations:
-            granted = _read(annotations.get(own_api.GRANTED_ANNOTATION, "{}"))
-            suspends = annotations.get(own_api.GRANTED_ANNOTATION) == "{}"
+            granted = _read(annotations.get(api_names.GRANTED_ANNOTATION, "{}"))
+            suspends = annotations.get(api_names.GRANTED_ANNOTATION) == "{}"
             text = "suspends the job" if suspends else f"moves the job to slice {annotations[kueue.PREBUILT_NAME]}"
             yield self._step(job, f"{text}, granted {counts_text(granted)}")
 
@@ -279,7 +281,7 @@ def _owner(metadata: Manifest) -> str:
     namespace = metadata.get("namespace", "")
     for owner in metadata.get("ownerReferences", ()):
         return f"{owner['kind']}/{namespace}/{owner['name']}"
-    kind, slash, name = metadata.get("annotations", {}).get(own_api.JOB_ANNOTATION, "").partition("/")
+    kind, slash, name = metadata.get("annotations", {}).get(api_names.JOB_ANNOTATION, "").partition("/")
     return f"{kind}/{namespace}/{name}" if slash else ""
 
 

@@ -1,11 +1,11 @@
 """The resources that slicebus reads and writes, and where the API server serves them."""
 
+from slicebus.slices.api.resource import Resource as Resource
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.batch import BatchJob
 from slicebus.slices.jobs.raycluster import RayCluster
 from slicebus.slices.jobs.rayjob import RayJob
 from slicebus.slices.jobs.rayservice import RayService
-from slicebus.slices.resource import Resource as Resource
 
 GONE = ""
 """In place of the UID of a definition: it has gone, and every object with it."""

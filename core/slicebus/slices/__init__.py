@@ -1,4 +1,7 @@
-"""The domain: pod sets, workload slices and their chains, quota, admission, placement, and the job kinds.
+"""The domain, in rooms: `api`, `workload`, `quota`, `placement`, `admission`, `jobs` and `schedulers`.
+
+A room imports from the rooms before it in this order, never back; `jobs` and `schedulers` know no quota, placement or
+admission.
 
 Everything here is a pure function of its arguments. No clock, randomness, I/O, logging or async; time and identifiers
 come in as values, decisions go out as values.

@@ -53,7 +53,7 @@ from slicebus.runtime.locks import Locks
 from slicebus.runtime.logs import configure_logging
 from slicebus.runtime.role import Role, run_role
 from slicebus.runtime.run import run_process
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 
 _log = structlog.get_logger()
 _COLLECT_S = 60.0
@@ -82,9 +82,9 @@ class Manager(Role[ManagerSettings]):
         if self._keeper is None or self._shard.index > 0:
             return super().notes()
         most = max({self._shard.count - 1, *self._keeper.left}) + 1
-        if most == 1 and own_api.SHARDS_ANNOTATION not in self._lease.annotations:
+        if most == 1 and api_names.SHARDS_ANNOTATION not in self._lease.annotations:
             return super().notes()
-        return super().notes() | {own_api.SHARDS_ANNOTATION: str(most) if most > 1 else None}
+        return super().notes() | {api_names.SHARDS_ANNOTATION: str(most) if most > 1 else None}
 
     async def prepare(self) -> None:
         """Make the exchanges, the dead-letter queue, the journal and the shards' queues. Nobody else makes them."""
@@ -191,7 +191,7 @@ class Manager(Role[ManagerSettings]):
                 executor=executor,
                 resyncer=resyncer,
                 bus=self._bus,
-                once=int(self._lease.annotations.get(own_api.SHARDS_ANNOTATION, 1)),
+                once=int(self._lease.annotations.get(api_names.SHARDS_ANNOTATION, 1)),
                 adopted=take_in,
                 waits=self.waits_for,
             )

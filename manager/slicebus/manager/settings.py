@@ -8,8 +8,8 @@ import msgspec
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, MOST_SHARDS
 from slicebus.runtime.environment import Count, Seconds, Share
 from slicebus.runtime.settings import RoleSettings
-from slicebus.slices.fleet import Strategy
-from slicebus.slices.sharing import FairSharing
+from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.placement.fleet import Strategy
 
 _JOURNAL_LEAST_BYTES = 1_000_000
 """Less than a megabyte is a slip."""

@@ -10,7 +10,7 @@ from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import WORKLOADS
 from slicebus.proto.errors import ForbiddenError
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from support.accounts import OTHER_NAMESPACE, TENANT_NAMESPACE, Account, Refused, Worker, child_of, copy_of, pod_of
 from support.helm import NAMESPACE as SYSTEM_NAMESPACE
 from support.helm import Manifest
@@ -29,7 +29,7 @@ def remove(path: str) -> list[Manifest]:
 UNGATE = remove("/spec/schedulingGates/0")
 POD = "POD"
 """Stands for a gated pod of the Job `sweep`."""
-ORIGIN = {own_api.ORIGIN_LABEL: own_api.ORIGIN}
+ORIGIN = {api_names.ORIGIN_LABEL: api_names.ORIGIN}
 GATE = {"name": kueue.ELASTIC_GATE}
 IMAGE = {"spec": {"containers": [{"name": "main", "image": "evil"}]}}
 BARE: Manifest = {"metadata": {}, "spec": {"containers": [{"name": "main", "image": "busybox"}]}}
@@ -105,7 +105,7 @@ AGENT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
     "end a pod": (patch("pod", POD, {"spec": {"activeDeadlineSeconds": 1}}), "only the scheduling gate"),
     "change a pod's nodes": (patch("pod", POD, {"spec": {"nodeSelector": {"a": "b"}}}), "only the scheduling gate"),
     "change the image of a pod without a flavor": (patch("pod", "unplaced", IMAGE), "only the scheduling gate"),
-    "say that a pod has no flavor": (patch("pod", POD, labelled(own_api.UNPLACED_LABEL, "true")), "only annotations"),
+    "say that a pod has no flavor": (patch("pod", POD, labelled(api_names.UNPLACED_LABEL, "true")), "only annotations"),
     "label a pod": (patch("pod", POD, labelled("app", "other")), "only annotations"),
     "own a pod's end": (patch("pod", POD, {"metadata": {"finalizers": ["example.dev/mine"]}}), "only annotations"),
     "annotate a pod": (patch("pod", POD, noted("example.dev/a", "b")), "of a pod's annotations"),
@@ -114,7 +114,7 @@ AGENT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
         "removes the scheduling gate kueue.x-k8s.io/elastic-job and no other",
     ),
     "ungate a foreign pod": (patch("pod", "foreign", UNGATE), "only pods of jobs that it has made"),
-    "annotate a foreign pod": (patch("pod", "foreign", noted(own_api.EPOCH_ANNOTATION, "9")), "only pods of jobs"),
+    "annotate a foreign pod": (patch("pod", "foreign", noted(api_names.EPOCH_ANNOTATION, "9")), "only pods of jobs"),
     "change a foreign job": (patch("job", "foreign", {"spec": {"parallelism": 9}}), FOREIGN),
     "take a foreign job over": (patch("job", "foreign", {"metadata": {"labels": ORIGIN}}), FOREIGN),
     "delete a foreign job": (("delete", "job", "foreign", *HERE), FOREIGN),
@@ -122,7 +122,7 @@ AGENT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
     "change a foreign Workload": (patch("workload", "foreign", {"spec": {"active": False}}), FOREIGN),
     "change a foreign RayCluster": (patch("raycluster", "foreign", {"spec": {"suspend": True}}), FOREIGN),
     "make a job without our label": (job("bare"), FOREIGN),
-    "give a job away": (patch("job", "sweep", labelled(own_api.ORIGIN_LABEL, None)), "off nothing"),
+    "give a job away": (patch("job", "sweep", labelled(api_names.ORIGIN_LABEL, None)), "off nothing"),
     "make a job in kube-system": (
         job("system", labels=ORIGIN) | {"metadata": {"name": "x", "namespace": "kube-system", "labels": ORIGIN}},
         "in a namespace of the cluster",
@@ -137,7 +137,7 @@ AGENT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
 AGENT_CAN: dict[str, tuple[str, ...] | Manifest] = {
     "write its tombstones": config_map("slicebus-tombstones"),
     "report": event("own", by="slicebus-agent"),
-    "take a pod over": patch("pod", POD, noted(own_api.EPOCH_ANNOTATION, "9")),
+    "take a pod over": patch("pod", POD, noted(api_names.EPOCH_ANNOTATION, "9")),
     "open our gate": patch("pod", POD, UNGATE, "--dry-run=server"),
     "place a pod without a flavor, and open its gate": patch(
         "pod",
@@ -149,7 +149,7 @@ AGENT_CAN: dict[str, tuple[str, ...] | Manifest] = {
         ],
         "--dry-run=server",
     ),
-    "grant": patch("job", "sweep", noted(own_api.GRANTED_ANNOTATION, '{"main":1}')),
+    "grant": patch("job", "sweep", noted(api_names.GRANTED_ANNOTATION, '{"main":1}')),
     "suspend": patch("job", "sweep", {"spec": {"suspend": True}}, "--dry-run=server"),
     "make a Workload": workload("sweep-3", labels=ORIGIN),
     "resize what KubeRay made of its RayJob": patch(
@@ -163,19 +163,19 @@ AGENT_CAN: dict[str, tuple[str, ...] | Manifest] = {
 ONLY_AGENT = "slicebus: only its agent"
 KEEP = "the pod templates of its jobs keep the gate"
 TENANT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
-    "grant itself pods": (patch("job", "sweep", noted(own_api.GRANTED_ANNOTATION, '{"main":99}')), ONLY_AGENT),
+    "grant itself pods": (patch("job", "sweep", noted(api_names.GRANTED_ANNOTATION, '{"main":99}')), ONLY_AGENT),
     "grant itself pods by the status": (
-        patch("job", "sweep", noted(own_api.GRANTED_ANNOTATION, '{"main":99}'), "--subresource=status"),
+        patch("job", "sweep", noted(api_names.GRANTED_ANNOTATION, '{"main":99}'), "--subresource=status"),
         ONLY_AGENT,
     ),
-    "take its grant away": (patch("job", "sweep", noted(own_api.GRANTED_ANNOTATION, None)), ONLY_AGENT),
+    "take its grant away": (patch("job", "sweep", noted(api_names.GRANTED_ANNOTATION, None)), ONLY_AGENT),
     "hide a job from the agent": (
-        patch("job", "sweep", labelled(own_api.ORIGIN_LABEL, None)),
+        patch("job", "sweep", labelled(api_names.ORIGIN_LABEL, None)),
         ONLY_AGENT,
     ),
     "make its job one of ours": (patch("job", "foreign", {"metadata": {"labels": ORIGIN}}), ONLY_AGENT),
     "make a job of ours": (job("forged", labels=ORIGIN), ONLY_AGENT),
-    "make a job with a grant": (job("forged", annotations={own_api.GRANTED_ANNOTATION: '{"main":9}'}), ONLY_AGENT),
+    "make a job with a grant": (job("forged", annotations={api_names.GRANTED_ANNOTATION: '{"main":9}'}), ONLY_AGENT),
     "make a RayCluster of ours": (
         objects.ray_cluster("forged")
         | {"metadata": {"name": "forged", "namespace": TENANT_NAMESPACE, "labels": ORIGIN}},
@@ -192,7 +192,7 @@ TENANT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
     ),
     "open a gate": (patch("pod", POD, UNGATE), "only its agent removes the gate"),
     "take our label off a pod": (
-        patch("pod", POD, labelled(own_api.MANAGER_UID_LABEL, None)),
+        patch("pod", POD, labelled(api_names.MANAGER_UID_LABEL, None)),
         ONLY_AGENT,
     ),
     "hide a pod from the count": (
@@ -221,7 +221,7 @@ TENANT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
         ),
         "nobody writes the label ray.io/node-type",
     ),
-    "set an epoch": (patch("pod", POD, noted(own_api.EPOCH_ANNOTATION, "99999999")), ONLY_AGENT),
+    "set an epoch": (patch("pod", POD, noted(api_names.EPOCH_ANNOTATION, "99999999")), ONLY_AGENT),
     "take the gate out of a RayCluster": (
         patch("raycluster", "grid", remove("/spec/workerGroupSpecs/0/template/spec/schedulingGates")),
         KEEP,
@@ -267,7 +267,7 @@ TENANT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
         patch(
             "raycluster",
             "foreign",
-            {"spec": {"headGroupSpec": {"template": {"metadata": {"labels": {own_api.MANAGER_UID_LABEL: "x"}}}}}},
+            {"spec": {"headGroupSpec": {"template": {"metadata": {"labels": {api_names.MANAGER_UID_LABEL: "x"}}}}}},
         ),
         "only its agent writes slicebus.dev/* in pod templates",
     ),
@@ -323,10 +323,10 @@ def attacked(worker: Worker) -> Worker:
     worker.agent.create(paused | {"spec": paused["spec"] | {"suspend": True}})
     sweep = worker.get("job", "sweep")
     template = sweep["spec"]["template"]
-    two = {"metadata": {"labels": {own_api.MANAGER_UID_LABEL: "x"}}, "spec": template["spec"]}
+    two = {"metadata": {"labels": {api_names.MANAGER_UID_LABEL: "x"}}, "spec": template["spec"]}
     two["spec"] = two["spec"] | {"schedulingGates": [{"name": "example.dev/other"}, GATE]}
     worker.admin.create(pod_of(two, name="two-gates", owner=sweep))
-    unplaced = {own_api.MANAGER_UID_LABEL: "x", own_api.UNPLACED_LABEL: "true"}
+    unplaced = {api_names.MANAGER_UID_LABEL: "x", api_names.UNPLACED_LABEL: "true"}
     without_flavor = {"metadata": {"labels": unplaced}, "spec": template["spec"]}
     worker.admin.create(pod_of(without_flavor, name="unplaced", owner=sweep))
     # KubeRay before 1.1 copies neither labels nor annotations.
@@ -375,7 +375,7 @@ def test_a_tenant_can(attacked: Worker, command: tuple[str, ...] | Manifest) -> 
 
 def test_an_administrator_grants_nothing_either(attacked: Worker) -> None:
     with pytest.raises(Refused, match=ONLY_AGENT):
-        attacked.admin.kubectl(*patch("job", "sweep", noted(own_api.GRANTED_ANNOTATION, '{"main":99}')))
+        attacked.admin.kubectl(*patch("job", "sweep", noted(api_names.GRANTED_ANNOTATION, '{"main":99}')))
 
 
 def test_kuberay_copies_what_the_agent_has_written(attacked: Worker) -> None:

@@ -16,7 +16,7 @@ from slicebus.kube.client import JsonPatch, KubeClient
 from slicebus.kube.resources import JOB_RESOURCES, RAYSERVICES
 from slicebus.proto.errors import ForbiddenError
 from slicebus.runtime.permissions import missing
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from support.accounts import OTHER_NAMESPACE, TENANT_NAMESPACE, Account, Refused, Worker, copy_of, guarded
 from support.controlplane import ControlPlane
 from support.helm import NAMESPACE as SYSTEM_NAMESPACE
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.helm, pytest.mark.controlplane, pytest.mark.timeout(24
 
 NAME = "slicebus-jobs"
 ACCOUNT = f"system:serviceaccount:{TENANT_NAMESPACE}:{NAME}"
-AGENT = {own_api.AGENT_EXTRA: SYSTEM_NAMESPACE}
+AGENT = {api_names.AGENT_EXTRA: SYSTEM_NAMESPACE}
 POLICY = Policy(create_as=NAME, own_namespace=SYSTEM_NAMESPACE)
 RBAC = "rbac.authorization.k8s.io"
 HERE = ("-n", TENANT_NAMESPACE)
@@ -122,7 +122,7 @@ AGENT_CANNOT: dict[str, tuple[str, tuple[str, ...], dict[str, str], Manifest, st
     "act as the tenant": (ACCOUNT.replace(NAME, "dev"), (), {}, copy_of(objects.job("a")), "cannot impersonate"),
     "act as a user": ("admin", (), {}, copy_of(objects.job("a")), "cannot impersonate"),
     "join a group": (ACCOUNT, ("system:masters",), AGENT, copy_of(objects.job("a")), "cannot impersonate"),
-    "pass for another agent": (ACCOUNT, (), {own_api.AGENT_EXTRA: "b"}, copy_of(objects.job("a")), NO_EXTRA),
+    "pass for another agent": (ACCOUNT, (), {api_names.AGENT_EXTRA: "b"}, copy_of(objects.job("a")), NO_EXTRA),
     "add another extra": (ACCOUNT, (), AGENT | {"a": "b"}, copy_of(objects.job("a")), "cannot impersonate"),
     "make a job of ours as the account alone": (ACCOUNT, (), {}, copy_of(objects.job("a")), ONLY_AGENT),
     "make a job without our label": (ACCOUNT, (), AGENT, plain("a"), "touches only objects with the label"),
@@ -143,7 +143,7 @@ async def test_the_agent_upgrades_a_service_as_the_account(creating: Creating) -
     labels = made["spec"]["rayClusterConfig"]["headGroupSpec"]["template"]["metadata"]["labels"]
     # As for pods whose flavor is not known yet: a tenant may write no such label.
     path = "/spec/rayClusterConfig/headGroupSpec/template/metadata/labels"
-    edit = [{"op": "add", "path": path, "value": labels | {own_api.UNPLACED_LABEL: "true"}}]
+    edit = [{"op": "add", "path": path, "value": labels | {api_names.UNPLACED_LABEL: "true"}}]
     with pytest.raises(Refused, match=ONLY_AGENT):
         creating.agent_as(ACCOUNT).kubectl(*SERVICE, "--type=json", "-p", json.dumps(edit))
     async with await KubeClient.from_kubeconfig(creating.worker.agent.kubeconfig) as client:
@@ -151,7 +151,9 @@ async def test_the_agent_upgrades_a_service_as_the_account(creating: Creating) -
         await client.patch(*where, JsonPatch(edit), impersonate=creator(POLICY, TENANT_NAMESPACE))
     creating.account.create(objects.ray_service("theirs"))
     with pytest.raises(Refused, match="takes the label"):
-        creating.agent_as(ACCOUNT, **AGENT).kubectl("label", "rayservice", "chat-2", *HERE, f"{own_api.ORIGIN_LABEL}-")
+        creating.agent_as(ACCOUNT, **AGENT).kubectl(
+            "label", "rayservice", "chat-2", *HERE, f"{api_names.ORIGIN_LABEL}-"
+        )
     with pytest.raises(Refused, match="touches only objects with the label"):
         creating.agent_as(ACCOUNT, **AGENT).kubectl("label", "rayservice", "theirs", *HERE, "a=b")
 
@@ -160,7 +162,9 @@ def test_the_account_is_the_agent_in_nothing_else(creating: Creating) -> None:
     """The account may patch jobs here, which it should not."""
     acting_as = creating.agent_as(ACCOUNT, **AGENT)
     with pytest.raises(Refused, match=ONLY_AGENT):
-        acting_as.kubectl(*GRANT, json.dumps({"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: '{"main":9}'}}}))
+        acting_as.kubectl(
+            *GRANT, json.dumps({"metadata": {"annotations": {api_names.GRANTED_ANNOTATION: '{"main":9}'}}})
+        )
     with pytest.raises(Refused, match="cannot create resource"):
         acting_as.kubectl("create", "configmap", "a", *HERE)
 

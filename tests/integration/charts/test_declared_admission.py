@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slicebus.cli.demo import objects
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from support.accounts import TENANT_NAMESPACE, Account, Refused, Worker, copy_of, guarded, pod_of
 from support.controlplane import ControlPlane
@@ -81,7 +81,7 @@ def test_a_tenant_resizes_and_labels_a_copy(declared: Worker) -> None:
 
 
 def test_a_tenant_grants_itself_nothing_and_makes_no_job_of_ours(declared: Worker) -> None:
-    granted = json.dumps({"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: '{"main":99}'}}})
+    granted = json.dumps({"metadata": {"annotations": {api_names.GRANTED_ANNOTATION: '{"main":99}'}}})
     with pytest.raises(Refused, match="only its agent changes annotations"):
         declared.tenant.kubectl("patch", "deployment", "web", *HERE, "--type=merge", "-p", granted)
     forged = copy_of(in_the_namespace(a_deployment()))
@@ -110,7 +110,7 @@ def test_the_controller_that_is_declared_makes_the_pods_and_nobody_else(declared
 
 
 def test_the_label_that_names_a_deployment_stays_on_its_pods(declared: Worker) -> None:
-    label = f"{own_api.OWNER_LABEL_PREFIX}deployment"
+    label = f"{api_names.OWNER_LABEL_PREFIX}deployment"
     selected = ("get", "pods", *HERE, "-l", f"{label}=web", "-o", "name")
     ends_at = time.monotonic() + 30
     while not (pods := declared.admin.kubectl(*selected).split()) and time.monotonic() < ends_at:

@@ -12,7 +12,7 @@ from slicebus.agent.settings import AgentSettings
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.proto.errors import ForbiddenError
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from slicebus.slices.schedulers import NAMES, NO_PROFILES, Profile
 from slicebus.slices.schedulers.grove import POD_GANGS
 from support.accounts import TENANT_NAMESPACE, Refused, Worker, child_of, copy_of, guarded, pod_of
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.helm, pytest.mark.timeout(240)]
 
 VALUES: dict[str, Any] = {"cluster": "east", "managerUser": "boss", "amqp": {"url": "amqps://east:secret@broker/v"}}
 HERE = ("-n", TENANT_NAMESPACE)
-ORIGIN = {own_api.ORIGIN_LABEL: own_api.ORIGIN}
+ORIGIN = {api_names.ORIGIN_LABEL: api_names.ORIGIN}
 FOREIGN = "touches only objects with the label slicebus.dev/origin=slicebus"
 ONLY_AGENT = "slicebus: only its agent"
 on_servers = pytest.mark.controlplane
@@ -91,7 +91,7 @@ def patch(backend: Backend, name: str, body: Manifest) -> tuple[str, ...]:
 
 def labelled(value: str | None) -> Manifest:
     """A patch of our label."""
-    return {"metadata": {"labels": {own_api.ORIGIN_LABEL: value}}}
+    return {"metadata": {"labels": {api_names.ORIGIN_LABEL: value}}}
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +164,7 @@ AGENT_CAN: dict[str, tuple[str, ...] | Manifest] = {
 AGENT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
     "make a PodGroup without our label": (made(KAI, "bare"), FOREIGN),
     "change another's PodGroup": (patch(KAI, "theirs", {"spec": {"minMember": 9}}), FOREIGN),
-    "take another's PodGang over": (patch(GROVE, "theirs", labelled(own_api.ORIGIN)), FOREIGN),
+    "take another's PodGang over": (patch(GROVE, "theirs", labelled(api_names.ORIGIN)), FOREIGN),
     "delete another's PodGang": (("delete", named(GROVE, "theirs"), *HERE), FOREIGN),
     "give its PodGroup away": (patch(KAI, "ours", labelled(None)), "off nothing"),
     "make one beside itself": (
@@ -185,10 +185,10 @@ TENANT_CAN: dict[str, tuple[str, ...] | Manifest] = {
 }
 TENANT_CANNOT: dict[str, tuple[str, ...] | Manifest] = {
     "make a PodGroup of ours": made(KAI, "forged", labels=ORIGIN),
-    "make its own one of ours": patch(KAI, "theirs", labelled(own_api.ORIGIN)),
+    "make its own one of ours": patch(KAI, "theirs", labelled(api_names.ORIGIN)),
     "hide one from the agent": patch(GROVE, "ours", labelled(None)),
     "write what the agent asked for": patch(
-        KAI, "ours", {"metadata": {"annotations": {own_api.SPEC_HASH_ANNOTATION: "x"}}}
+        KAI, "ours", {"metadata": {"annotations": {api_names.SPEC_HASH_ANNOTATION: "x"}}}
     ),
 }
 

@@ -8,7 +8,7 @@ import pytest
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES, PODS
 from slicebus.proto.errors import ForbiddenError, InvalidError
-from slicebus.slices.pod_security import Level, violations
+from slicebus.slices.workload.pod_security import Level, violations
 from support.controlplane import ControlPlane
 from unit.slices.pods import Manifest, corpus, own_users
 

@@ -16,7 +16,7 @@ from slicebus.kube.client import JsonPatch
 from slicebus.kube.resources import RAYCLUSTERS, RAYSERVICES
 from slicebus.proto.errors import NotFoundError
 from slicebus.sandbox.controllers.ray_services import FINALIZER
-from slicebus.slices.conditions import conditions_of
+from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.jobs import KINDS
 from support.waiting import eventually
 

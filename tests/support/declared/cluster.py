@@ -11,8 +11,8 @@ from slicebus.kube.resources import CRDS, PODS
 from slicebus.kube.times import now_text
 from slicebus.proto.errors import NotFoundError
 from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, pod_of, surplus_order
-from slicebus.slices import kueue
-from slicebus.slices.resource import Resource
+from slicebus.slices.api import kueue
+from slicebus.slices.api.resource import Resource
 from support.waiting import eventually
 
 Manifest = dict[str, Any]

@@ -20,12 +20,12 @@ from slicebus.kube.resources import CLUSTERQUEUES, CRDS, LEASES, PODS, WORKLOADS
 from slicebus.manager.state.annotations import reported_status
 from slicebus.proto.messages import ClusterName
 from slicebus.runtime.leadership import LEFT_OUT_ANNOTATION
-from slicebus.slices import kueue, own_api
-from slicebus.slices.conditions import conditions_of
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.api_names import ACCEPTED_CONDITION
+from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.jobs.suspension import can_suspend
-from slicebus.slices.own_api import ACCEPTED_CONDITION
-from slicebus.slices.ungate import is_gated
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.ungate import is_gated
+from slicebus.slices.workload.workload import Slice
 from support.declared.cluster import GROUPS, JOBSETS, GroupController, JobSetController, definitions, undefine
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
@@ -244,7 +244,7 @@ async def granted_whole(world: World) -> None:
     """A growth that is granted in part: no group has pods on both sides of the gate."""
     scenario = DeclaredScenario(world, "LeaderWorkerSet", "partial")
     await set_quota(world, 3 * SIZE - 1)
-    await scenario.submit(**{own_api.PARTIAL_SCALE_UP_ANNOTATION: "true"})
+    await scenario.submit(**{api_names.PARTIAL_SCALE_UP_ANNOTATION: "true"})
     await scenario.expect(running=1)
     await scenario.scale(4)
     await scenario.expect(running=2, gated=2)

@@ -7,7 +7,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import PODS
 from slicebus.kube.times import now_text
 from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, pod_of, surplus_order
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 from support.train_job.kind import NAME_LABEL, TrainJob
 
 Manifest = dict[str, Any]

@@ -3,11 +3,11 @@
 from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs import Outcome, Placement, PlainKind, Problem
 from slicebus.slices.jobs.base import SUSPEND_PATH, lacks_managed_by
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template
 from slicebus.slices.jobs.paths import Path
-from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
 

@@ -7,8 +7,8 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, fleet, running
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, CRDS, PODS, WORKLOADS
-from slicebus.slices import kueue
-from slicebus.slices.workload import Slice
+from slicebus.slices.api import kueue
+from slicebus.slices.workload.workload import Slice
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.train_job.cluster import DEFINITION, TrainJobController
 from support.train_job.kind import POD_SET, TrainJob

@@ -8,8 +8,8 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey, JobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, PodSetFlavor, WorkloadSpec
-from slicebus.slices import kueue, own_api
-from slicebus.slices.ungate import Pod
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.ungate import Pod
 
 Manifest = dict[str, Any]
 EAST = ClusterName("east")
@@ -48,9 +48,9 @@ def a_job(
     """A Job on the worker, as the agent makes it."""
     at = annotations.job_metadata(of, workload=workload, version=version, grant={"main": granted})
     if baseline is not None:
-        at["annotations"][own_api.BASELINE_ANNOTATION] = annotations.encode_counts({"main": baseline})
+        at["annotations"][api_names.BASELINE_ANNOTATION] = annotations.encode_counts({"main": baseline})
     if requested is not None:
-        at["annotations"][own_api.REQUESTED_ANNOTATION] = encoded(requested)
+        at["annotations"][api_names.REQUESTED_ANNOTATION] = encoded(requested)
     metadata = {
         "name": "train",
         "namespace": "team",
@@ -76,10 +76,10 @@ def encoded(requested: annotations.PendingRequests) -> str:
 def a_copy(name: str = "w1", *, version: int = 1, of: JobRef = REF, linked: str | None = None, **more: Any) -> Manifest:
     """A Workload copy that the agent made."""
     annotations = {
-        own_api.MANAGER_UID_ANNOTATION: of.uid,
-        own_api.SPEC_VERSION_ANNOTATION: str(version),
-        own_api.JOB_ANNOTATION: "Job/train",
-        **({own_api.JOB_UID_ANNOTATION: linked} if linked else {}),
+        api_names.MANAGER_UID_ANNOTATION: of.uid,
+        api_names.SPEC_VERSION_ANNOTATION: str(version),
+        api_names.JOB_ANNOTATION: "Job/train",
+        **({api_names.JOB_UID_ANNOTATION: linked} if linked else {}),
     }
     return {
         "apiVersion": kueue.API_VERSION,
@@ -89,7 +89,7 @@ def a_copy(name: str = "w1", *, version: int = 1, of: JobRef = REF, linked: str 
             "namespace": "team",
             "uid": f"uid-{name}",
             "resourceVersion": "20",
-            "labels": {own_api.ORIGIN_LABEL: own_api.ORIGIN},
+            "labels": {api_names.ORIGIN_LABEL: api_names.ORIGIN},
             "annotations": annotations,
         },
         "spec": {"podSets": POD_SETS},
@@ -107,7 +107,7 @@ def a_pod(
     of: JobRef | None = None,
 ) -> Manifest:
     """A pod of the job."""
-    owner = {own_api.MANAGER_UID_LABEL: of.uid} if of else {}
+    owner = {api_names.MANAGER_UID_LABEL: of.uid} if of else {}
     gates = [{"name": "example.com/other"}, {"name": kueue.ELASTIC_GATE}] if gated else []
     return {
         "apiVersion": "v1",
@@ -186,13 +186,13 @@ def _changes(body: Any) -> list[Any]:
     annotations = body.get("metadata", {}).get("annotations", {})
     changes: list[Any] = []
     if kueue.PREBUILT_NAME in annotations:
-        version, granted = annotations[own_api.SPEC_VERSION_ANNOTATION], annotations[own_api.GRANTED_ANNOTATION]
+        version, granted = annotations[api_names.SPEC_VERSION_ANNOTATION], annotations[api_names.GRANTED_ANNOTATION]
         changes.append(f"at {annotations[kueue.PREBUILT_NAME]} v{version} {granted}")
         assert body["metadata"]["labels"][kueue.PREBUILT_NAME] == annotations[kueue.PREBUILT_NAME]
-    elif own_api.SPEC_VERSION_ANNOTATION in annotations:
-        changes.append(f"v{annotations[own_api.SPEC_VERSION_ANNOTATION]}")
-    elif own_api.BASELINE_ANNOTATION in annotations:
-        changes.append(f"baseline {annotations[own_api.BASELINE_ANNOTATION]}")
+    elif api_names.SPEC_VERSION_ANNOTATION in annotations:
+        changes.append(f"v{annotations[api_names.SPEC_VERSION_ANNOTATION]}")
+    elif api_names.BASELINE_ANNOTATION in annotations:
+        changes.append(f"baseline {annotations[api_names.BASELINE_ANNOTATION]}")
     if "suspend" in body.get("spec", {}):
         changes.append("suspended" if body["spec"]["suspend"] else "resumed")
     return changes

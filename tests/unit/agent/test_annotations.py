@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from slicebus.agent.state import annotations
 from slicebus.proto.messages import JobRef, RequestKey
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from unit.agent.objects import REF, a_job, encoded
 
 Manifest = dict[str, Any]
@@ -49,7 +49,7 @@ def test_an_object_without_annotations(manifest: Manifest) -> None:
 
 def test_the_managers_uid_alone_makes_nothing_ours() -> None:
     stripped = a_job()
-    del stripped["metadata"]["labels"][own_api.ORIGIN_LABEL]
+    del stripped["metadata"]["labels"][api_names.ORIGIN_LABEL]
     assert not annotations.is_ours(stripped)
     assert not annotations.is_of(stripped, REF)
 
@@ -62,24 +62,24 @@ def test_a_job_of_the_same_name_is_another_job() -> None:
     ("text", "expected"), [("7", 7), ("", 0), ("-7", 0), ("7.0", 0), ("x", 0), ("\u00b2", 0)], ids=repr
 )
 def test_a_version_that_cannot_be_read_is_0(text: str, expected: int) -> None:
-    assert annotations.spec_version(with_annotation(own_api.SPEC_VERSION_ANNOTATION, text)) == expected
+    assert annotations.spec_version(with_annotation(api_names.SPEC_VERSION_ANNOTATION, text)) == expected
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "5", "null", '{"main":"five"}', '{"main":1.5}'], ids=repr)
 def test_counts_that_cannot_be_read_grant_nothing(text: str) -> None:
-    assert annotations.granted(with_annotation(own_api.GRANTED_ANNOTATION, text)) == {}
-    assert annotations.baseline(with_annotation(own_api.BASELINE_ANNOTATION, text)) is None
+    assert annotations.granted(with_annotation(api_names.GRANTED_ANNOTATION, text)) == {}
+    assert annotations.baseline(with_annotation(api_names.BASELINE_ANNOTATION, text)) is None
 
 
 @pytest.mark.parametrize("text", ["", "{", "{}", "[]", '{"worker_uid":"u"}'], ids=repr)
 def test_a_request_that_cannot_be_read_is_none(text: str) -> None:
-    assert annotations.PendingRequests.from_job(with_annotation(own_api.REQUESTED_ANNOTATION, text)) is None
+    assert annotations.PendingRequests.from_job(with_annotation(api_names.REQUESTED_ANNOTATION, text)) is None
 
 
 def test_a_request_is_read_as_it_was_written() -> None:
     record = annotations.PendingRequests("worker-uid", 3, {"main": 5})
     assert (
-        annotations.PendingRequests.from_job(with_annotation(own_api.REQUESTED_ANNOTATION, encoded(record))) == record
+        annotations.PendingRequests.from_job(with_annotation(api_names.REQUESTED_ANNOTATION, encoded(record))) == record
     )
 
 

@@ -13,7 +13,7 @@ from slicebus.decisions.commands import Create, Patch
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import JobRef, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from unit.agent.objects import EAST, JOB_STEP, a_spec
 from unit.slices.jobs.manifests import a_cluster, a_group
@@ -84,7 +84,7 @@ def test_what_somebody_sets_here_stays_until_the_next_edit() -> None:
 def test_a_copy_of_an_older_agent_keeps_what_it_has(autoscales: bool) -> None:
     made = carried_out(NOTHING, an_order(5, 1))
     assert made.job is not None
-    older = seen(made, merge_patch(made.job, {"metadata": {"annotations": {own_api.BOUNDS_ANNOTATION: None}}}))
+    older = seen(made, merge_patch(made.job, {"metadata": {"annotations": {api_names.BOUNDS_ANNOTATION: None}}}))
     after = carried_out(older, an_order(7, 2, autoscales=autoscales))
     assert most(after) == 5
     assert (annotations.bounds(after.job or {}) is not None) is autoscales

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from slicebus.agent.decide.capacity import Granted, Room, Use, room, slim, within_grant
 from slicebus.kube.cache import Cache
 from slicebus.proto.messages import Flavor
-from slicebus.slices import own_api
-from slicebus.slices.workload import FlavorName
+from slicebus.slices.api import api_names
+from slicebus.slices.workload.workload import FlavorName
 from unit.agent.objects import NOW, a_copy, a_job, a_pod, a_view
 
 Manifest = dict[str, Any]
@@ -96,7 +96,7 @@ GRANTS: dict[str, tuple[Manifest | None, list[Manifest], list[str]]] = {
 @pytest.mark.parametrize(("job", "pods", "expected"), GRANTS.values(), ids=GRANTS.keys())
 def test_which_pods_are_within_a_grant(job: Manifest | None, pods: list[Manifest], expected: list[str]) -> None:
     copy = a_copy()
-    copy["metadata"]["annotations"][own_api.FLAVORS_ANNOTATION] = '{"main":{"cpu":"default"}}'
+    copy["metadata"]["annotations"][api_names.FLAVORS_ANNOTATION] = '{"main":{"cpu":"default"}}'
     view = a_view(job, copy, pods=tuple(pods))
     within = list(within_grant(view))
     assert [each.pod["metadata"]["name"] for each in within] == expected

@@ -24,7 +24,7 @@ from slicebus.proto.messages import (
     Status,
     Suspend,
 )
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from unit.agent.objects import EAST, KEY, NOW, REF, a_copy, a_job, a_pod, a_spec, a_view
 from unit.agent.test_inbox import Manager, receiving
 from unit.agent.test_reconciler import delete_job, given_job, linked_copy
@@ -43,7 +43,7 @@ def made_by(definition: str | None) -> dict[str, Any]:
     """A copy that knows its job, made while that definition stood; None for one that an older agent has linked."""
     copy = a_copy(linked="worker-uid", version=3)
     if definition:
-        copy["metadata"]["annotations"][own_api.DEFINITION_ANNOTATION] = definition
+        copy["metadata"]["annotations"][api_names.DEFINITION_ANNOTATION] = definition
     return copy
 
 
@@ -77,9 +77,9 @@ def test_only_what_is_missing_under_its_own_definition_was_deleted(
     assert item is not None
     if is_forgotten:
         [patch] = reconcile.unlink_copies(view)
-        annotations = {own_api.JOB_UID_ANNOTATION: None, own_api.DEFINITION_ANNOTATION: None}
+        annotations = {api_names.JOB_UID_ANNOTATION: None, api_names.DEFINITION_ANNOTATION: None}
         assert (patch.resource, patch.body) == (WORKLOADS, {"metadata": {"annotations": annotations}})
-        assert item.spec_hash == own_api.ABSENT, "the manager sends it anew"
+        assert item.spec_hash == api_names.ABSENT, "the manager sends it anew"
     else:
         assert reconcile.unlink_copies(view) == []
         assert item.spec_hash == "", "its end is being reported, or not known"
@@ -88,7 +88,7 @@ def test_only_what_is_missing_under_its_own_definition_was_deleted(
 def test_a_copy_knows_by_which_definition_its_job_was_made() -> None:
     view = msgspec.structs.replace(a_view(a_job(), a_copy()), definition="d1")
     [patch] = reconcile.link_copies(view)
-    assert patch.body["metadata"]["annotations"][own_api.DEFINITION_ANNOTATION] == "d1"
+    assert patch.body["metadata"]["annotations"][api_names.DEFINITION_ANNOTATION] == "d1"
 
 
 @pytest.mark.parametrize("kinds", [{"RayJob": "why"}, {"RayCluster": "why"}], ids=["its own", "that of its cluster"])
@@ -202,7 +202,7 @@ async def test_nothing_is_reported_on_a_job_while_its_kind_may_not_be_read(worke
 async def test_an_unknown_definition_is_read_before_a_job_counts_as_gone(worker: Worker) -> None:
     key = msgspec.structs.replace(KEY, kind="RayCluster")
     copy = a_copy(linked="worker-uid")
-    copy["metadata"]["annotations"][own_api.JOB_ANNOTATION] = f"RayCluster/{KEY.name}"
+    copy["metadata"]["annotations"][api_names.JOB_ANNOTATION] = f"RayCluster/{KEY.name}"
     await worker.create(
         WORKLOADS,
         {**copy, "metadata": {n: v for n, v in copy["metadata"].items() if n not in ("uid", "resourceVersion")}},

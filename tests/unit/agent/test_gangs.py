@@ -16,12 +16,12 @@ from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS
 from slicebus.proto.errors import ForbiddenError, InvalidError
 from slicebus.proto.messages import WorkloadSpec
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from slicebus.slices.schedulers import Profile, init
 from slicebus.slices.schedulers.grove import POD_GANGS
 from slicebus.slices.schedulers.kai import POD_GROUPS, QUEUES
-from slicebus.slices.ungate import is_gated
-from slicebus.slices.waiting import Waiting
+from slicebus.slices.workload.ungate import is_gated
+from slicebus.slices.workload.waiting import Waiting
 from unit.agent.objects import EAST, KEY, a_job, a_pod, a_spec, a_view
 from unit.agent.test_reconciler import given_pods, patch_job, plain
 from unit.agent.worker import Worker
@@ -35,7 +35,7 @@ QUEUE: Manifest = {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metad
 
 def scheduled(job: Manifest, profile: Profile) -> Manifest:
     """The job as it was made for a backend."""
-    job["metadata"]["annotations"][own_api.SCHEDULER_ANNOTATION] = profile.name
+    job["metadata"]["annotations"][api_names.SCHEDULER_ANNOTATION] = profile.name
     return job
 
 
@@ -85,7 +85,7 @@ async def test_the_gang_starts_together_after_its_objects_are_there(worker: Work
     assert job is not None
     assert group["spec"]["minMember"] == 3
     assert group["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"]
-    assert group["metadata"]["labels"][own_api.ORIGIN_LABEL] == own_api.ORIGIN
+    assert group["metadata"]["labels"][api_names.ORIGIN_LABEL] == api_names.ORIGIN
     assert await started(worker) == []
     await given_pods(worker, *prepared(KAI, "c"))
     await worker.sync()
@@ -96,7 +96,7 @@ async def test_the_gang_starts_together_after_its_objects_are_there(worker: Work
 async def test_growth_starts_pod_by_pod_and_leaves_the_minimum(worker: Worker) -> None:
     await given(worker, KAI, *prepared(KAI, "a", "b"), granted=2)
     await reconcile(worker)
-    await patch_job(worker, {"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: '{"main":4}'}}})
+    await patch_job(worker, {"metadata": {"annotations": {api_names.GRANTED_ANNOTATION: '{"main":4}'}}})
     await given_pods(worker, *prepared(KAI, "c"))
     await worker.sync()
     await reconcile(worker)
@@ -108,7 +108,7 @@ async def test_growth_starts_pod_by_pod_and_leaves_the_minimum(worker: Worker) -
 async def test_a_smaller_grant_lowers_the_minimum(worker: Worker) -> None:
     await given(worker, KAI, *prepared(KAI, "a", "b", "c"), granted=3)
     await reconcile(worker)
-    await patch_job(worker, {"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: '{"main":2}'}}})
+    await patch_job(worker, {"metadata": {"annotations": {api_names.GRANTED_ANNOTATION: '{"main":2}'}}})
     await reconcile(worker)
     [group] = await pod_groups(worker)
     assert group["spec"]["minMember"] == 2
@@ -119,7 +119,7 @@ async def test_a_job_that_shrinks_to_nothing_has_no_gang(worker: Worker) -> None
     await given(worker, KAI, *prepared(KAI, "a"), granted=1)
     await reconcile(worker)
     await worker.client.delete(PODS, "a", NAMESPACE)
-    await patch_job(worker, {"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: '{"main":0}'}}})
+    await patch_job(worker, {"metadata": {"annotations": {api_names.GRANTED_ANNOTATION: '{"main":0}'}}})
     await reconcile(worker)
     assert await pod_groups(worker) == []
     job = await worker.job()
@@ -147,7 +147,7 @@ async def test_a_suspended_job_gets_a_new_gang_when_it_comes_back(worker: Worker
         await worker.client.delete(PODS, name, NAMESPACE)
     await patch_job(
         worker,
-        {"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: "{}"}}, "spec": {"suspend": True}},
+        {"metadata": {"annotations": {api_names.GRANTED_ANNOTATION: "{}"}}, "spec": {"suspend": True}},
     )
     # It may not remove it now: to ask for that would end each reconcile of the job.
     worker.store.forbidden_schedulers["kai"] = "its agent may not delete podgroups"
@@ -161,7 +161,7 @@ async def test_a_suspended_job_gets_a_new_gang_when_it_comes_back(worker: Worker
     assert annotations.gang(job) == {}
     await patch_job(
         worker,
-        {"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: '{"main":1}'}}, "spec": {"suspend": False}},
+        {"metadata": {"annotations": {api_names.GRANTED_ANNOTATION: '{"main":1}'}}, "spec": {"suspend": False}},
     )
     await reconcile(worker)
     [group] = await pod_groups(worker)
@@ -190,7 +190,7 @@ async def test_a_queue_wakes_the_jobs_that_wait_for_it(worker: Worker) -> None:
     woken: list[JobKey] = []
     worker.store.on_change(woken.append)
     # Whatever somebody writes on it.
-    forged = {"annotations": {own_api.JOB_ANNOTATION: "Job/other"}}
+    forged = {"annotations": {api_names.JOB_ANNOTATION: "Job/other"}}
     woken.clear()
     await worker.create(QUEUES, QUEUE | {"metadata": QUEUE["metadata"] | forged})
     assert set(woken) == {KEY}
@@ -242,7 +242,7 @@ async def test_a_refused_change_holds_up_new_pods_and_nothing_else(
         return await patch(resource, *given, **how)
 
     monkeypatch.setattr(worker.client, "patch", refuse)
-    await patch_job(worker, {"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: '{"main":1}'}}})
+    await patch_job(worker, {"metadata": {"annotations": {api_names.GRANTED_ANNOTATION: '{"main":1}'}}})
     await reconcile(worker)
     assert await shown(worker) == ("", "")
     await worker.client.delete(PODS, "a", NAMESPACE)
@@ -286,7 +286,7 @@ async def test_an_object_of_an_earlier_job_of_the_name_is_left_alone(worker: Wor
     theirs = {
         "apiVersion": POD_GROUPS.api_version,
         "kind": "PodGroup",
-        "metadata": {"name": "job-train", "namespace": NAMESPACE, "labels": {own_api.ORIGIN_LABEL: own_api.ORIGIN}},
+        "metadata": {"name": "job-train", "namespace": NAMESPACE, "labels": {api_names.ORIGIN_LABEL: api_names.ORIGIN}},
         "spec": {"minMember": 9},
     }
     await worker.create(POD_GROUPS, theirs)
@@ -328,7 +328,7 @@ async def test_a_job_all_of_whose_pods_run_waits_for_nothing(worker: Worker) -> 
     worker.store.unserved_objects["podgroups.scheduling.run.ai/v2alpha2"] = "the definition is missing"
     await reconcile(worker)
     assert await shown(worker) == ("", "")
-    granted = {own_api.GRANTED_ANNOTATION: '{"main":2}'}
+    granted = {api_names.GRANTED_ANNOTATION: '{"main":2}'}
     await patch_job(worker, {"metadata": {"annotations": granted}, "spec": {"parallelism": 2}})
     await given_pods(worker, *prepared(KAI, "b"))
     await worker.sync()
@@ -354,7 +354,7 @@ async def test_a_pod_gang_names_its_pods_is_initialized_once_and_lets_them_start
     await reconcile(worker)
     assert await pod_gang() == (["a", "b"], "True PodGangPodsCreated", 2)
     assert await started(worker) == ["a", "b"]
-    await patch_job(worker, {"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: '{"main":3}'}}})
+    await patch_job(worker, {"metadata": {"annotations": {api_names.GRANTED_ANNOTATION: '{"main":3}'}}})
     await given_pods(worker, *prepared(GROVE, "c"))
     await worker.sync()
     await reconcile(worker)
@@ -380,7 +380,7 @@ def order(**labels: str) -> WorkloadSpec:
 CHOICES: dict[str, tuple[Schedulers, dict[str, str], str]] = {
     "no profiles": (known(), {}, "default"),
     "the first profile": (known("volcano", "default"), {}, "volcano"),
-    "the label": (known("default", "volcano"), {own_api.SCHEDULER_LABEL: "volcano"}, "volcano"),
+    "the label": (known("default", "volcano"), {api_names.SCHEDULER_LABEL: "volcano"}, "volcano"),
 }
 
 
@@ -393,13 +393,13 @@ def test_a_job_gets_the_backend_that_it_chooses(schedulers: Schedulers, labels: 
 REFUSALS: dict[str, tuple[Schedulers, dict[str, str], str, str]] = {
     "it is not enabled": (
         known("default", "kube"),
-        {own_api.SCHEDULER_LABEL: "kai"},
+        {api_names.SCHEDULER_LABEL: "kai"},
         "SchedulerNotEnabled",
         "its agent enables no scheduler backend kai: it has default, kube",
     ),
     "it is not served": (
         known("default", "kai", unserved=True),
-        {own_api.SCHEDULER_LABEL: "kai"},
+        {api_names.SCHEDULER_LABEL: "kai"},
         "SchedulerUnusable",
         "the scheduler backend kai cannot be used: the definition is missing",
     ),
@@ -426,7 +426,7 @@ def test_a_new_job_carries_what_its_backend_gives_the_pods() -> None:
     view = msgspec.structs.replace(a_view(None), schedulers=known("default", "volcano"))
     made = [
         command.manifest
-        for step in orders.workload_spec(order(**{own_api.SCHEDULER_LABEL: "volcano"}), EAST)
+        for step in orders.workload_spec(order(**{api_names.SCHEDULER_LABEL: "volcano"}), EAST)
         for command in step.decide(view)
         if isinstance(command, Create) and command.resource == JOBS
     ]

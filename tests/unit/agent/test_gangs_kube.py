@@ -16,11 +16,11 @@ from slicebus.agent.state.views import JobKey, JobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Patch, Remove
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import JobRef, Relabel
-from slicebus.slices import own_api
-from slicebus.slices.resource import Resource
+from slicebus.slices.api import api_names
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.schedulers import Profile
 from slicebus.slices.schedulers.kube import VERSIONS, pod_groups, workloads
-from slicebus.slices.ungate import Pod, pod_set_of
+from slicebus.slices.workload.ungate import Pod, pod_set_of
 from unit.agent.objects import EAST, NOW, a_pod, short, shorts
 from unit.slices.jobs.manifests import a_cluster, a_group
 
@@ -45,7 +45,7 @@ class Worker:
         self.job["spec"]["suspend"] = False
         self.job["metadata"] |= annotations.job_metadata(REF, workload="w1", version=1, grant={})
         self.pods: list[Manifest] = []
-        self._note(own_api.SCHEDULER_ANNOTATION, "kube")
+        self._note(api_names.SCHEDULER_ANNOTATION, "kube")
         self.grant(granted)
 
     def _note(self, name: str, value: str | None) -> None:
@@ -54,11 +54,11 @@ class Worker:
 
     def grant(self, workers: int) -> None:
         """So many workers, beside the head."""
-        self._note(own_api.GRANTED_ANNOTATION, annotations.encode_counts({"head": 1, "small": workers}))
+        self._note(api_names.GRANTED_ANNOTATION, annotations.encode_counts({"head": 1, "small": workers}))
 
     def suspend(self) -> None:
         self.job |= {"spec": self.job["spec"] | {"suspend": True}}
-        self._note(own_api.GRANTED_ANNOTATION, "{}")
+        self._note(api_names.GRANTED_ANNOTATION, "{}")
 
     def runs(self, workers: int, *, gated: int = 0) -> None:
         """The head, and so many workers: running on nodes, and behind their gates."""
@@ -116,9 +116,9 @@ class Worker:
             case Remove(resource=resource, target=target):
                 for each in self._in_every_version(resource):
                     self._cache(each).remove(target)
-            case Patch(target=target, body={"metadata": {"annotations": {own_api.GANG_ANNOTATION: gang}}}):
+            case Patch(target=target, body={"metadata": {"annotations": {api_names.GANG_ANNOTATION: gang}}}):
                 assert target is self.job
-                self._note(own_api.GANG_ANNOTATION, gang)
+                self._note(api_names.GANG_ANNOTATION, gang)
             case Patch(resource=resource, target=target, body=dict(body)):
                 self.put(resource, target | {"spec": body["spec"], "metadata": target["metadata"] | body["metadata"]})
 

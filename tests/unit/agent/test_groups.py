@@ -11,8 +11,8 @@ from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.views import JobKey, JobReading, WorkerView
 from slicebus.decisions.commands import Patch, Publish, Remember
 from slicebus.proto.messages import Counts, JobRef, ScaleRequest
-from slicebus.slices import kueue, own_api
-from slicebus.slices.ungate import Pod
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.ungate import Pod
 from unit.agent.objects import EAST, a_pod
 
 Manifest = dict[str, Any]
@@ -29,9 +29,9 @@ def counts(left: int, right: int) -> Counts:
 def a_cluster(wanted: Counts, granted: Counts, *, requested: PendingRequests | None, baseline: Counts | None) -> Any:
     at = annotations.job_metadata(REF, workload="w1", version=1, grant=granted)
     if requested is not None:
-        at["annotations"][own_api.REQUESTED_ANNOTATION] = requested.to_annotation()
+        at["annotations"][api_names.REQUESTED_ANNOTATION] = requested.to_annotation()
     if baseline is not None:
-        at["annotations"][own_api.BASELINE_ANNOTATION] = annotations.encode_counts(baseline)
+        at["annotations"][api_names.BASELINE_ANNOTATION] = annotations.encode_counts(baseline)
     groups = [
         {"groupName": name, "replicas": count, "template": TEMPLATE} for name, count in wanted.items() if name != "head"
     ]

@@ -35,7 +35,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.proto.topology import DEAD, DOWN, Binding, Topology, agent_queue, agent_topology, routing_key
 from slicebus.sandbox.bus import MemoryBus
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 from support.waiting import eventually
 from unit.agent.objects import EAST, EAST_UID, KEY, REF, a_job, a_pod, a_spec
 from unit.agent.test_reconciler import plain

@@ -19,8 +19,8 @@ from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.kube.resources import JOBS
 from slicebus.proto.messages import InventoryItem, JobPhase, Message, RequestKey
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import own_api
-from slicebus.slices.fingerprints import spec_hash, status_hash
+from slicebus.slices.api import api_names
+from slicebus.slices.api.fingerprints import spec_hash, status_hash
 from unit.agent.objects import EAST, KEY, REF, a_copy, a_job, a_pod, a_view
 from unit.kube.loop_time import LoopTime
 
@@ -129,7 +129,7 @@ def test_a_job_without_a_readable_manager_uid_is_not_listed(uid: str) -> None:
 
 
 def granted_nothing(job: dict[str, Any]) -> dict[str, Any]:
-    return merge_patch(job, {"metadata": {"annotations": {own_api.GRANTED_ANNOTATION: "{}"}}})
+    return merge_patch(job, {"metadata": {"annotations": {api_names.GRANTED_ANNOTATION: "{}"}}})
 
 
 LACKING: dict[str, tuple[WorkerView, bool]] = {
@@ -146,15 +146,15 @@ def test_a_job_that_shall_run_without_a_copy_is_not_as_ordered(view: WorkerView,
     """The copy was to be made after it. Without one nobody would notice that the job is deleted."""
     found = item(view, EAST)
     assert found is not None
-    assert (found.spec_hash == own_api.WITHOUT_COPY) is lacks
+    assert (found.spec_hash == api_names.WITHOUT_COPY) is lacks
 
 
-@pytest.mark.parametrize(("linked", "hash"), [(True, ""), (False, own_api.ABSENT)])
+@pytest.mark.parametrize(("linked", "hash"), [(True, ""), (False, api_names.ABSENT)])
 def test_a_copy_alone_says_whether_its_job_is_gone_or_never_was(linked: bool, hash: str) -> None:
     copy = a_copy(version=4)
-    copy["metadata"]["annotations"].pop(own_api.JOB_UID_ANNOTATION, None)
+    copy["metadata"]["annotations"].pop(api_names.JOB_UID_ANNOTATION, None)
     if linked:
-        copy["metadata"]["annotations"][own_api.JOB_UID_ANNOTATION] = "worker-uid"
+        copy["metadata"]["annotations"][api_names.JOB_UID_ANNOTATION] = "worker-uid"
     found = item(a_view(None, copy), EAST)
     assert found is not None
     assert (found.uid, found.spec_version, found.spec_hash, found.status_hash) == (REF.uid, 4, hash, "")

@@ -15,7 +15,7 @@ from slicebus.agent.state.views import JobKey, WorkerView
 from slicebus.decisions.commands import Create
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import JobRef, Manifest, Refused, WorkloadSpec
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from unit.agent.objects import EAST, REF, a_spec, a_view
 from unit.agent.test_inbox import Manager, receiving
@@ -54,7 +54,7 @@ OTHERS: dict[str, WorkloadSpec] = {
         WORKLOAD, "metadata|ownerReferences", [OWNER | {"name": "other", "uid": "other"}]
     ),
     "a Workload that names another job": changed(
-        WORKLOAD, "metadata|annotations", {own_api.JOB_ANNOTATION: "Job/other"}
+        WORKLOAD, "metadata|annotations", {api_names.JOB_ANNOTATION: "Job/other"}
     ),
     "a Workload with another job's UID": changed(WORKLOAD, "metadata|labels", {kueue.JOB_UID_LABEL: "another"}),
     "no UID": msgspec.structs.replace(a_spec(1), job=msgspec.structs.replace(REF, uid="")),
@@ -180,7 +180,7 @@ SMUGGLED = {
     "selfLink": "/x",
     "resourceVersion": "1",
 }
-OURS = dict.fromkeys(own_api.AGENTS_OWN, "forged")
+OURS = dict.fromkeys(api_names.AGENTS_OWN, "forged")
 QUEUES = {kueue.QUEUE_NAME_LABEL: "q", kueue.PRIORITY_CLASS_LABEL: "high", kueue.POD_SET_LABEL: "other"}
 
 
@@ -190,7 +190,7 @@ def smuggling(order: WorkloadSpec) -> WorkloadSpec:
     order = deepcopy(order)
     order.manifest["metadata"] |= metadata
     order.manifest["status"] = {"active": 5}
-    annotations = {name: value for name, value in OURS.items() if name != own_api.JOB_ANNOTATION}
+    annotations = {name: value for name, value in OURS.items() if name != api_names.JOB_ANNOTATION}
     order.workload["metadata"] |= SMUGGLED | {"annotations": annotations}
     for template in templates(order.manifest["spec"]):
         template["metadata"] = metadata | {"name": "pod", "namespace": "kube-system"}

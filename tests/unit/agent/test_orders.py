@@ -15,7 +15,7 @@ from slicebus.kube.resources import WORKLOADS
 from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, PermanentError
 from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, RequestKey, ScaleRequest, Suspend
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from unit.agent.objects import (
     COPY_STEP,
     EAST,
@@ -242,7 +242,7 @@ def test_a_copy_knows_its_job_before_the_manager_hears_that_the_job_is_there() -
     assert last[0] == Patch(
         resource=WORKLOADS,
         target=view.copies[0],
-        body={"metadata": {"annotations": {own_api.JOB_UID_ANNOTATION: "worker-uid"}}},
+        body={"metadata": {"annotations": {api_names.JOB_UID_ANNOTATION: "worker-uid"}}},
     )
     assert shorts(last[1:]) == [("applied", "w1", 2)]
 
@@ -252,7 +252,7 @@ def test_a_copy_that_is_made_beside_its_job_knows_it_at_once(view: str, link: st
     """A job that has gone since it was made leaves a copy without a link: its end is reported by that copy."""
     [create] = orders.workload_spec(a_spec(2, "w2"), EAST)[COPY_STEP].decide(VIEWS[view])
     assert isinstance(create, Create)
-    assert annotations.annotation(create.manifest, own_api.JOB_UID_ANNOTATION) == link
+    assert annotations.annotation(create.manifest, api_names.JOB_UID_ANNOTATION) == link
 
 
 def test_the_copy_of_the_next_slice_knows_the_job_before_the_others_go() -> None:
@@ -301,18 +301,18 @@ def test_a_job_is_created_with_its_annotations_its_gate_and_its_placement() -> N
 
 
 def test_a_kueue_here_leaves_a_copy_alone() -> None:
-    own = {own_api.DISPATCHED_ANNOTATION: "{}", own_api.APPLIED_ANNOTATION: "1", "example.com/kept": "x"}
+    own = {api_names.DISPATCHED_ANNOTATION: "{}", api_names.APPLIED_ANNOTATION: "1", "example.com/kept": "x"}
     spec = a_spec(3)
     spec.workload["metadata"]["annotations"] = own
     [create] = orders.workload_spec(spec, EAST)[COPY_STEP].decide(a_view(None))
     assert isinstance(create, Create)
     metadata = create.manifest["metadata"]
-    assert metadata["labels"] == {own_api.ORIGIN_LABEL: own_api.ORIGIN}
+    assert metadata["labels"] == {api_names.ORIGIN_LABEL: api_names.ORIGIN}
     assert metadata["annotations"] == {
         "example.com/kept": "x",
-        own_api.MANAGER_UID_ANNOTATION: "manager-uid",
-        own_api.SPEC_VERSION_ANNOTATION: "3",
-        own_api.JOB_ANNOTATION: "Job/train",
+        api_names.MANAGER_UID_ANNOTATION: "manager-uid",
+        api_names.SPEC_VERSION_ANNOTATION: "3",
+        api_names.JOB_ANNOTATION: "Job/train",
     }
     assert "ownerReferences" not in metadata
     assert create.manifest["spec"] == {"podSets": POD_SETS}
@@ -359,7 +359,7 @@ def test_a_scale_up_is_taken_back_once_also_to_the_size_that_the_worker_has_grow
 ) -> None:
     spec = msgspec.structs.replace(a_spec(2, parallelism=3), resized_because="not ready", taken_back="this one")
     job = a_job(5, baseline=3, requested=REQUEST)
-    job["metadata"]["annotations"] |= {own_api.TAKEN_BACK_ANNOTATION: known} if known else {}
+    job["metadata"]["annotations"] |= {api_names.TAKEN_BACK_ANNOTATION: known} if known else {}
     steps = orders.workload_spec(spec, EAST)
     resized = [("train", "/spec/parallelism=3"), ("tell Job", "ScaleUpTakenBack")]
     assert shorts(steps[SIZES_STEP].decide(a_view(job))) == (resized if is_taken else [])
@@ -367,7 +367,7 @@ def test_a_scale_up_is_taken_back_once_also_to_the_size_that_the_worker_has_grow
     assert isinstance(stamped, Patch)
     assert isinstance(stamped.body, dict)
     left = merge_patch(job, stamped.body)
-    assert left["metadata"]["annotations"][own_api.TAKEN_BACK_ANNOTATION] == "this one"
+    assert left["metadata"]["annotations"][api_names.TAKEN_BACK_ANNOTATION] == "this one"
     requests = annotations.PendingRequests.from_job(left)
     assert requests is not None
     assert (requests.overruled is True) is is_taken, "the size of the request is asked for again if it is still wanted"
@@ -393,7 +393,7 @@ def test_an_order_grants_nothing_that_a_later_request_has_given_up(
         [patch] = step.decide(REQUESTING)
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
-        after = {"metadata": {"annotations": {own_api.REQUESTED_ANNOTATION: encoded(REQUEST)}}}
+        after = {"metadata": {"annotations": {api_names.REQUESTED_ANNOTATION: encoded(REQUEST)}}}
         after["metadata"]["annotations"] |= patch.body["metadata"]["annotations"]
         assert annotations.granted(after) == {"main": granted}
         assert annotations.PendingRequests.from_job(after) == left
@@ -500,7 +500,7 @@ def test_another_size_of_the_managers_spec_overrules_the_last_request(
     """The worker may want the same size again after it: a request that the manager does not know."""
     view = a_view(a_job(own, baseline=baseline, requested=REQUEST))
     spec = msgspec.structs.replace(a_spec(2, workload, parallelism=own), answers=RequestKey("worker-uid", 3))
-    written = {own_api.REQUESTED_ANNOTATION: encoded(REQUEST)}
+    written = {api_names.REQUESTED_ANNOTATION: encoded(REQUEST)}
     for patch in orders.workload_spec(spec, EAST)[JOB_STEP].decide(view):
         assert isinstance(patch, Patch)
         assert isinstance(patch.body, dict)
@@ -519,7 +519,7 @@ def test_a_suspended_job_has_no_request() -> None:
     [patch, event] = orders.suspend(Suspend(job=REF, spec_version=2))[0].decide(VIEWS["older"])
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
-    assert patch.body["metadata"]["annotations"][own_api.REQUESTED_ANNOTATION] is None
+    assert patch.body["metadata"]["annotations"][api_names.REQUESTED_ANNOTATION] is None
     assert isinstance(event, Emit)
     assert event.reason == "Suspended"
 
@@ -601,7 +601,7 @@ def test_pods_have_the_managers_uid_as_a_label() -> None:
     """They may outlive the job."""
     [create] = next(found for step in orders.workload_spec(a_spec(1), EAST) if (found := _creates_job(step)))
     labels = create.manifest["spec"]["template"]["metadata"]["labels"]
-    assert labels == {kueue.POD_SET_LABEL: "main", own_api.MANAGER_UID_LABEL: REF.uid}
+    assert labels == {kueue.POD_SET_LABEL: "main", api_names.MANAGER_UID_LABEL: REF.uid}
 
 
 def _creates_job(step: Step) -> list[Create]:

@@ -10,7 +10,7 @@ from slicebus.agent.decide.pod_placement import placed
 from slicebus.agent.state.views import WorkerView
 from slicebus.decisions.commands import Create, Patch, PatchEach
 from slicebus.proto.messages import PodSetFlavor
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from unit.agent.objects import COPY_STEP, EAST, JOB_STEP, a_copy, a_job, a_pod, a_spec, a_view
 
 Manifest = dict[str, Any]
@@ -19,7 +19,7 @@ NODES = [
     {"op": "add", "path": "/spec/nodeSelector", "value": {"pool": "spot"}},
     {"op": "add", "path": "/spec/tolerations", "value": SPOT.tolerations},
 ]
-NOTE = {own_api.PLACEMENTS_ANNOTATION: msgspec.json.encode({"main": SPOT}).decode()}
+NOTE = {api_names.PLACEMENTS_ANNOTATION: msgspec.json.encode({"main": SPOT}).decode()}
 
 
 def made(view: WorkerView, **order: Any) -> list[Manifest]:
@@ -31,13 +31,13 @@ def made(view: WorkerView, **order: Any) -> list[Manifest]:
 
 def an_unplaced_job(granted: int = 2) -> Manifest:
     job = a_job(granted, workload="w2", granted=granted)
-    job["spec"]["template"] = job["spec"]["template"] | {"metadata": {"labels": {own_api.UNPLACED_LABEL: "true"}}}
+    job["spec"]["template"] = job["spec"]["template"] | {"metadata": {"labels": {api_names.UNPLACED_LABEL: "true"}}}
     return job
 
 
 def unplaced(name: str) -> Manifest:
     pod = a_pod(name, gated=True)
-    pod["metadata"]["labels"][own_api.UNPLACED_LABEL] = "true"
+    pod["metadata"]["labels"][api_names.UNPLACED_LABEL] = "true"
     return pod
 
 
@@ -59,7 +59,7 @@ def patches(view: WorkerView) -> dict[str, list[Manifest]]:
 def test_a_template_is_labelled_where_its_pod_set_has_no_flavor(flavors: Any, label: Any, selector: Any) -> None:
     [job] = [each for each in made(a_view(None), flavors=flavors) if each["kind"] == "Job"]
     template = job["spec"]["template"]
-    assert template["metadata"]["labels"].get(own_api.UNPLACED_LABEL) == label
+    assert template["metadata"]["labels"].get(api_names.UNPLACED_LABEL) == label
     assert template["spec"].get("nodeSelector") == selector
 
 
@@ -71,7 +71,7 @@ def test_the_copy_of_a_later_slice_says_where_such_pods_run() -> None:
 @pytest.mark.parametrize(("job", "flavors"), [(a_job(), {"main": SPOT}), (an_unplaced_job(), {})])
 def test_it_says_nothing_of_pods_whose_template_does_and_of_no_pods(job: Manifest, flavors: Any) -> None:
     [copy] = made(a_view(job), flavors=flavors)
-    assert own_api.PLACEMENTS_ANNOTATION not in copy["metadata"]["annotations"]
+    assert api_names.PLACEMENTS_ANNOTATION not in copy["metadata"]["annotations"]
 
 
 def test_a_pod_gets_its_nodes_with_the_start() -> None:

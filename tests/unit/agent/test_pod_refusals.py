@@ -15,7 +15,7 @@ from slicebus.kube.client import ListPage
 from slicebus.kube.resources import EVENTS, JOBS
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import Manifest, Waits
-from slicebus.slices.waiting import PODS_REFUSED, Waiting
+from slicebus.slices.workload.waiting import PODS_REFUSED, Waiting
 from unit.agent.objects import KEY, a_job, a_pod, a_view
 from unit.agent.test_ray_pods import a_spec as a_ray_spec
 from unit.agent.test_ray_pods import an_object

@@ -20,7 +20,7 @@ from slicebus.kube.resources import JOB_RESOURCES, JOBS, NAMESPACES, WORKLOADS, 
 from slicebus.proto.errors import ConfigurationError, ForbiddenError
 from slicebus.proto.messages import Manifest, Refused
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.pod_security import Level
+from slicebus.slices.workload.pod_security import Level
 from unit.agent.objects import EAST, REF, a_job, a_spec, a_view
 from unit.agent.test_inbox import Manager, receiving, standing
 from unit.agent.test_order_contents import ORDERS

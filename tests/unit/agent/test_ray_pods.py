@@ -10,8 +10,8 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey, JobReading, WorkerView
 from slicebus.decisions.commands import PatchEach
 from slicebus.proto.messages import JobRef
-from slicebus.slices import kueue
-from slicebus.slices.ungate import Pod
+from slicebus.slices.api import kueue
+from slicebus.slices.workload.ungate import Pod
 from unit.agent.objects import a_pod
 
 Manifest = dict[str, Any]

@@ -12,8 +12,8 @@ from slicebus.agent.state.views import JobKey, JobReading, WorkerView
 from slicebus.decisions.commands import Patch
 from slicebus.kube.resources import RAYCLUSTERS, RAYSERVICES
 from slicebus.proto.messages import JobRef, WorkloadSpec
-from slicebus.slices import kueue
-from slicebus.slices.ungate import Pod
+from slicebus.slices.api import kueue
+from slicebus.slices.workload.ungate import Pod
 from unit.agent.objects import EAST, a_pod
 from unit.agent.test_ray_pods import WORKERS, a_spec, an_object
 

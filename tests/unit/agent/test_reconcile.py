@@ -13,7 +13,7 @@ from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.decisions.commands import Command, Patch, PatchEach, Publish, Remember
 from slicebus.proto.messages import JobPhase, JobRef, PodSetStatus, RequestKey, ScaleRequest
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 from unit.agent.objects import EAST, REF, a_copy, a_job, a_pod, a_view, shorts
 
 Manifest = dict[str, Any]

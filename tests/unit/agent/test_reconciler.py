@@ -14,8 +14,8 @@ from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, WORKLOADS
 from slicebus.proto.errors import ConflictError, UnavailableError
 from slicebus.proto.messages import Applied, JobPhase, JobRef, RequestKey, ScaleRequest, Status
-from slicebus.slices import kueue, own_api
-from slicebus.slices.ungate import is_gated
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.ungate import is_gated
 from unit.agent.objects import KEY, REF, a_copy, a_job, a_pod
 from unit.agent.worker import Worker, types
 from unit.kube.loop_time import LoopTime
@@ -100,7 +100,7 @@ async def test_a_request_that_the_manager_does_not_know_is_published_until_it_is
     assert [message for message in await worker.reconcile_job() if isinstance(message, ScaleRequest)] == [request]
     assert await worker.reconcile_job() == []
     answered = annotations.PendingRequests("worker-uid", request.worker_generation, {"main": 5})
-    await patch_job(worker, {"metadata": {"annotations": {own_api.REQUESTED_ANNOTATION: answered.to_annotation()}}})
+    await patch_job(worker, {"metadata": {"annotations": {api_names.REQUESTED_ANNOTATION: answered.to_annotation()}}})
     await ask_again(worker)
     assert types(await worker.reconcile_job()) == ["status"]
 
@@ -172,7 +172,7 @@ async def test_pods_are_taken_over_once_and_only_within_the_grant(worker: Worker
     await worker.client.patch(PODS, "a", NAMESPACE, MergePatch({"metadata": {"labels": {"x": "y"}}}))
     await worker.reconciler.take_over_pods(epoch=4)
     pods = (await worker.client.list(PODS, namespace=NAMESPACE)).items
-    assert [annotations.annotation(pod, own_api.EPOCH_ANNOTATION) for pod in pods] == ["4", "4"], (
+    assert [annotations.annotation(pod, api_names.EPOCH_ANNOTATION) for pod in pods] == ["4", "4"], (
         "also where another had written"
     )
     await worker.reconciler.take_over_pods(epoch=4)
@@ -180,7 +180,7 @@ async def test_pods_are_taken_over_once_and_only_within_the_grant(worker: Worker
     await worker.reconcile_job()
     await worker.reconciler.take_over_pods(epoch=5)
     left = await worker.client.get(PODS, "b", NAMESPACE)
-    assert (is_gated(left), annotations.annotation(left, own_api.EPOCH_ANNOTATION)) == (True, "4")
+    assert (is_gated(left), annotations.annotation(left, api_names.EPOCH_ANNOTATION)) == (True, "4")
 
 
 async def test_foreign_pods_are_not_taken_over(worker: Worker) -> None:
@@ -546,11 +546,11 @@ async def test_a_job_that_lost_our_label_is_not_gone(worker: Worker) -> None:
     await given_job(worker)
     await linked_copy(worker)
     await worker.reconcile_job()
-    await patch_job(worker, {"metadata": {"labels": {own_api.ORIGIN_LABEL: None}}})
+    await patch_job(worker, {"metadata": {"labels": {api_names.ORIGIN_LABEL: None}}})
     with pytest.raises(ConflictError):
         await worker.reconcile_job()
     await patch_job(
-        worker, {"metadata": {"labels": {own_api.ORIGIN_LABEL: own_api.ORIGIN}}, "spec": {"parallelism": 3}}
+        worker, {"metadata": {"labels": {api_names.ORIGIN_LABEL: api_names.ORIGIN}}, "spec": {"parallelism": 3}}
     )
     assert types(await worker.reconcile_job()) == ["scale-request", "status"]
 
@@ -560,7 +560,7 @@ async def test_copies_get_the_uid_of_their_job(worker: Worker) -> None:
     await linked_copy(worker)
     await worker.reconcile_job()
     copy = await worker.client.get(WORKLOADS, "w1", NAMESPACE)
-    assert annotations.annotation(copy, own_api.JOB_UID_ANNOTATION) == job["metadata"]["uid"]
+    assert annotations.annotation(copy, api_names.JOB_UID_ANNOTATION) == job["metadata"]["uid"]
 
 
 # --- pods that outlive their job ------------------------------------------------------------------------------------
@@ -614,13 +614,13 @@ async def test_a_job_that_somebody_deleted_is_reported_as_gone_when_none_of_its_
     [
         ("Job", {"batch.kubernetes.io/job-name": "train"}),
         ("RayCluster", {"ray.io/cluster": "train"}),
-        ("RayJob", {"ray.io/cluster": "train-x7k2p", own_api.RAYJOB_LABEL: "train"}),
+        ("RayJob", {"ray.io/cluster": "train-x7k2p", api_names.RAYJOB_LABEL: "train"}),
     ],
 )
 async def test_the_last_pod_requeues_a_job_that_is_gone(worker: Worker, kind: str, labels: dict[str, str]) -> None:
     key, woken = JobKey(kind, "team", "train"), list[JobKey]()
     pod = a_pod("outlives")
-    pod["metadata"]["labels"] = {kueue.POD_SET_LABEL: "head", own_api.MANAGER_UID_LABEL: "uid", **labels}
+    pod["metadata"]["labels"] = {kueue.POD_SET_LABEL: "head", api_names.MANAGER_UID_LABEL: "uid", **labels}
     await given_pods(worker, pod)
     assert worker.store.view(key).running == {"uid"}
     worker.store.on_change(woken.append)

@@ -11,8 +11,8 @@ from slicebus.agent.state.views import JobKey, JobReading, WorkerView
 from slicebus.decisions.commands import PatchEach
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, RAYJOBS, Resource
 from slicebus.proto.messages import Applied, JobRef, PodSetStatus
-from slicebus.slices import kueue, own_api
-from slicebus.slices.ungate import Pod, is_gated
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.ungate import Pod, is_gated
 from unit.agent.objects import EAST, NOW, a_copy, a_pod
 from unit.agent.worker import Worker
 
@@ -63,7 +63,7 @@ def a_cleanup_pod(
     pod = a_pod("train-redis-cleanup-x", gated=gated, phase="Pending" if gated else "Running", **how)
     given = {
         kueue.POD_SET_LABEL: "head",
-        own_api.MANAGER_UID_LABEL: "manager-uid",
+        api_names.MANAGER_UID_LABEL: "manager-uid",
         "batch.kubernetes.io/job-name": "train-redis-cleanup",
         "ray.io/cluster": "train",
         "ray.io/node-type": "redis-cleanup",
@@ -109,7 +109,7 @@ NOT_IT: dict[str, Manifest] = {
     "a head that somebody has relabelled": a_cleanup_pod(owner="RayCluster"),
     "a submitter that its user has labelled": a_cleanup_pod(labels={kueue.POD_SET_LABEL: "submitter"}),
     "a Job's that its user has labelled": a_cleanup_pod(labels={kueue.POD_SET_LABEL: "main"}),
-    "not of a job of ours": a_cleanup_pod(labels={own_api.MANAGER_UID_LABEL: None}),
+    "not of a job of ours": a_cleanup_pod(labels={api_names.MANAGER_UID_LABEL: None}),
 }
 
 
@@ -132,7 +132,7 @@ def test_it_is_counted_nowhere(gated: bool) -> None:
     bound = a_cleanup_pod(gated=gated)
     bound["spec"]["nodeName"] = "n"
     copy = a_copy(of=CLUSTER)
-    copy["metadata"]["annotations"][own_api.FLAVORS_ANNOTATION] = '{"head":{"cpu":"f"}}'
+    copy["metadata"]["annotations"][api_names.FLAVORS_ANNOTATION] = '{"head":{"cpu":"f"}}'
     view = a_view(a_cluster(going=False), bound, copies=(copy,))
     status = reconcile.status(view)
     assert status is not None
@@ -167,7 +167,7 @@ async def given(worker: Worker, pod: Manifest) -> None:
 async def test_the_one_of_a_rayjob_starts_while_the_job_is_suspended_or_gone(worker: Worker, there: bool) -> None:
     """KubeRay deletes the RayCluster of a suspended RayJob; that of a deleted one goes after it."""
     key = JobKey("RayJob", "team", "train")
-    labels = {own_api.RAYJOB_LABEL: "train", "ray.io/cluster": "train-x7k2p"}
+    labels = {api_names.RAYJOB_LABEL: "train", "ray.io/cluster": "train-x7k2p"}
     woken: list[JobKey] = []
     worker.store.on_change(woken.append)
     await given(worker, a_cleanup_pod(labels=labels))

@@ -9,7 +9,7 @@ from slicebus.agent.state.views import JobKey
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, RAYJOBS, WORKLOADS
 from slicebus.proto.messages import Applied, JobPhase, JobRef, Message, Status, Suspend
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from unit.agent.objects import REF, a_copy, a_job, a_pod, a_spec
 from unit.agent.test_inbox import Manager, manager, standing
@@ -186,7 +186,7 @@ async def test_the_pods_of_a_rayjob_outlive_its_cluster(worker: Worker) -> None:
     pod["metadata"]["labels"] = {
         kueue.POD_SET_LABEL: "head",
         "ray.io/cluster": "train-x7k2p",
-        own_api.RAYJOB_LABEL: "train",
+        api_names.RAYJOB_LABEL: "train",
     }
     worker.store.cache_of(RAYJOBS).put(job | {"metadata": job["metadata"] | {"uid": "u", "resourceVersion": "1"}})
     worker.store.cache_of(PODS).put(pod)

@@ -15,7 +15,7 @@ from slicebus.agent.state.views import JobKey, JobReading, WorkerView
 from slicebus.decisions.commands import Create, Patch
 from slicebus.proto.messages import JobRef, PodSetFlavor, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 from slicebus.slices.jobs import KINDS
 from unit.agent.objects import EAST, a_spec
 from unit.slices.jobs.manifests import a_cluster_spec, a_group, a_rayservice

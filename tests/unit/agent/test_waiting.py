@@ -14,9 +14,9 @@ from slicebus.agent.state.views import JobKey, JobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, Requeue
 from slicebus.proto.messages import JobRef, Pending, Waits
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import kueue, own_api
-from slicebus.slices.ungate import Pod
-from slicebus.slices.waiting import SURPLUS, Waiting
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.ungate import Pod
+from slicebus.slices.workload.waiting import SURPLUS, Waiting
 from unit.agent.objects import a_pod
 
 Manifest = dict[str, Any]
@@ -63,7 +63,7 @@ def a_view(
     at = annotations.job_metadata(REF, workload="w1", version=1, grant={"head": 1, WORKERS: granted})
     last = PendingRequest("uid-train-x7k2p", 2, {"head": 1, WORKERS: wanted})
     request = PendingRequests(last.worker_uid, last.worker_generation, last.wanted, unanswered=(last,))
-    asked = {own_api.REQUESTED_ANNOTATION: request.to_annotation()} if requested else {}
+    asked = {api_names.REQUESTED_ANNOTATION: request.to_annotation()} if requested else {}
     spec = {"submissionMode": "HTTPMode", "rayClusterSpec": {}, "suspend": suspended}
     job = an_object("RayJob", "train", spec, at["annotations"] | asked | noted(on_job))
     job["metadata"]["labels"] = at["labels"]
@@ -94,7 +94,7 @@ def a_view(
 
 
 def noted(text: str | None) -> dict[str, str]:
-    return {own_api.WAITING_ANNOTATION: text} if text is not None else {}
+    return {api_names.WAITING_ANNOTATION: text} if text is not None else {}
 
 
 TEXT = SHOWN.to_annotation()
@@ -107,7 +107,7 @@ def written(commands: Sequence[Command]) -> dict[str, Waiting | None]:
         if isinstance(command, Patch):
             assert isinstance(command.body, dict)
             assert (command.subresource, command.body.keys()) == ("", {"metadata"}), "it would change the generation"
-            text = command.body["metadata"]["annotations"][own_api.WAITING_ANNOTATION]
+            text = command.body["metadata"]["annotations"][api_names.WAITING_ANNOTATION]
             found[command.target["kind"]] = Waiting.from_manifest(command.body) if text else None
     return found
 
@@ -182,7 +182,7 @@ def test_present_counts_are_shown() -> None:
 
 def asking_for(wanted: int, overruled: bool = False) -> dict[str, str]:
     request = PendingRequests("uid-train-x7k2p", 2, {"head": 1, WORKERS: wanted}, overruled=overruled or UNSET)
-    return {own_api.REQUESTED_ANNOTATION: request.to_annotation()}
+    return {api_names.REQUESTED_ANNOTATION: request.to_annotation()}
 
 
 @pytest.mark.parametrize(
@@ -339,6 +339,6 @@ def test_a_time_that_somebody_else_wrote_shows_nothing() -> None:
 
 
 def test_a_copy_does_not_take_the_managers_annotation_over() -> None:
-    assert own_api.WAITING_ANNOTATION in own_api.AGENTS_OWN
+    assert api_names.WAITING_ANNOTATION in api_names.AGENTS_OWN
     merged = merge_patch({"metadata": {}}, {"metadata": {"annotations": noted(TEXT)}})
     assert Waiting.from_manifest(merged) == SHOWN

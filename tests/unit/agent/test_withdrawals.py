@@ -13,7 +13,7 @@ from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import JobKey, JobReading, Withdrawn, WorkerView
 from slicebus.decisions.commands import Forget, Patch, Remember, Requeue
 from slicebus.proto.messages import Counts, JobRef
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from unit.agent.objects import EAST
 
 WORKERS = "workers"
@@ -39,7 +39,7 @@ def a_view(
     at = annotations.job_metadata(REF, workload="w1", version=1, grant=counts(granted))
     last = PendingRequest("uid-1", 2, counts(requested))
     request = PendingRequests("uid-1", 2, last.wanted, instead_of=counts(1), unanswered=(last,) if waits else ())
-    at["annotations"][own_api.REQUESTED_ANNOTATION] = structs.replace(request, **changes).to_annotation()
+    at["annotations"][api_names.REQUESTED_ANNOTATION] = structs.replace(request, **changes).to_annotation()
     own = {"name": "train", "namespace": "team", "uid": "uid-1", "resourceVersion": "10", "generation": 3}
     group = {"groupName": WORKERS, "replicas": wanted, "template": TEMPLATE}
     spec = {
@@ -112,7 +112,7 @@ def test_a_grant_that_comes_meanwhile_is_kept() -> None:
     [lower] = reconcile.request(later, EAST)
     assert isinstance(lower, Patch)
     assert isinstance(lower.body, dict)
-    assert lower.body["metadata"]["annotations"][own_api.GRANTED_ANNOTATION] == annotations.encode_counts(counts(1))
+    assert lower.body["metadata"]["annotations"][api_names.GRANTED_ANNOTATION] == annotations.encode_counts(counts(1))
 
 
 @pytest.mark.parametrize(

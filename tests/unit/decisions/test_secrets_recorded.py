@@ -17,7 +17,7 @@ from slicebus.proto.codec import encode
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobRef, Refused, ScaleRequest
-from slicebus.slices.fingerprints import content_hash
+from slicebus.slices.api.fingerprints import content_hash
 from unit.decisions.roles import JOB, Role, Store, a_pod, model, replay
 from unit.journal.records import BEGAN
 from unit.kube.loop_time import LoopTime

@@ -17,7 +17,7 @@ from slicebus.journal.recording import Decided, Failure, Put, Received, Record, 
 from slicebus.journal.steps import Consumed, Step, Steps
 from slicebus.journal.traces import STEP, Outcome, traces
 from slicebus.proto.messages import Applied, Pending, ScaleRequest, Status, WorkloadSpec
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from unit.journal.records import BEGAN, JOB, entry
 
 MANAGER, EAST = Source("manager", "", 1), Source("agent", "east", 1)
@@ -63,7 +63,7 @@ def on_job(body: dict[str, Any]) -> dict[str, Any]:
 
 def size_request(**recorded: Any) -> dict[str, Any]:
     recorded = {"worker_uid": "target", "worker_generation": 2} | recorded
-    return on_job({"metadata": {"annotations": {own_api.REQUESTED_ANNOTATION: orjson.dumps(recorded).decode()}}})
+    return on_job({"metadata": {"annotations": {api_names.REQUESTED_ANNOTATION: orjson.dumps(recorded).decode()}}})
 
 
 UNGATE = patch("pods", "Pod team/a u@1", [{"op": "remove"}])
@@ -128,7 +128,7 @@ STEPS: dict[str, tuple[Source, dict[str, Any], str]] = {
     "another slice": (
         EAST,
         on_job(
-            {"metadata": {"annotations": {kueue.PREBUILT_NAME: "slice-2", own_api.GRANTED_ANNOTATION: '{"main":5}'}}}
+            {"metadata": {"annotations": {kueue.PREBUILT_NAME: "slice-2", api_names.GRANTED_ANNOTATION: '{"main":5}'}}}
         ),
         "moves the job to slice slice-2, granted main=5",
     ),
@@ -136,7 +136,7 @@ STEPS: dict[str, tuple[Source, dict[str, Any], str]] = {
         EAST,
         on_job(
             {
-                "metadata": {"annotations": {kueue.PREBUILT_NAME: "slice-2", own_api.GRANTED_ANNOTATION: "{}"}},
+                "metadata": {"annotations": {kueue.PREBUILT_NAME: "slice-2", api_names.GRANTED_ANNOTATION: "{}"}},
                 "spec": {"suspend": True},
             }
         ),
@@ -160,7 +160,7 @@ NO_STEPS: dict[str, tuple[Source, dict[str, Any]]] = {
     "a status": (MANAGER, on_job({"status": {"ready": 1}})),
     "an unreadable annotation": (
         EAST,
-        on_job({"metadata": {"annotations": {own_api.REQUESTED_ANNOTATION: "{"}}}),
+        on_job({"metadata": {"annotations": {api_names.REQUESTED_ANNOTATION: "{"}}}),
     ),
     "another label": (EAST, on_job({"metadata": {"labels": {"a": "b"}}})),
 }

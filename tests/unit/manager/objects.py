@@ -8,8 +8,8 @@ from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Held, Outbox
 from slicebus.manager.state.views import JobReading, JobView, cluster_of
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, RequestKey
-from slicebus.slices import kueue, own_api
-from slicebus.slices.workload import Slice, oldest_first
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.workload import Slice, oldest_first
 
 Manifest = dict[str, Any]
 EAST, WEST = ClusterName("east"), ClusterName("west")
@@ -79,7 +79,7 @@ def requested(
 def asking(parallelism: int, wanted: int, **record: Any) -> Manifest:
     """A job whose worker requests another size."""
     asked = requested({"main": wanted}, baseline=parallelism, **record)
-    return a_job(parallelism, annotations={own_api.REQUESTED_ANNOTATION: asked.to_annotation()})
+    return a_job(parallelism, annotations={api_names.REQUESTED_ANNOTATION: asked.to_annotation()})
 
 
 def a_workload(
@@ -100,8 +100,10 @@ def a_workload(
     """A slice of the job; `admitted` is the count that it was given quota for."""
     annotations = {
         kueue.ELASTIC_ANNOTATION: "true",
-        **({own_api.DISPATCHED_ANNOTATION: Dispatch(dispatched, hash, answers).to_annotation()} if dispatched else {}),
-        **({own_api.APPLIED_ANNOTATION: str(applied)} if applied else {}),
+        **(
+            {api_names.DISPATCHED_ANNOTATION: Dispatch(dispatched, hash, answers).to_annotation()} if dispatched else {}
+        ),
+        **({api_names.APPLIED_ANNOTATION: str(applied)} if applied else {}),
         **({kueue.REPLACEMENT_FOR_ANNOTATION: f"team/{replaces}"} if replaces else {}),
         kueue.SLICE_NAME_ANNOTATION: "w1",
     }
@@ -148,13 +150,13 @@ def vanished(*workloads: Manifest, job: Manifest | None = None, **how: Any) -> J
     """A job whose copy somebody has deleted on its worker."""
     workload = a_workload(admitted=1, dispatched=1, applied=1, **how)
     record = Dispatch(1, CONTENT, vanished=True)
-    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
     return a_view(job or a_job(), workload, *workloads)
 
 
 def withdrawn(name: str = "w1", *, dispatched: int = 2, applied: int = 2, **how: Any) -> Manifest:
     """A slice whose worker shall hold nothing."""
-    return a_workload(name, admitted=1, dispatched=dispatched, hash=own_api.ABSENT, applied=applied, **how)
+    return a_workload(name, admitted=1, dispatched=dispatched, hash=api_names.ABSENT, applied=applied, **how)
 
 
 def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobView:
@@ -218,11 +220,11 @@ def short(command: Command) -> tuple[Any, ...]:
 def _patch(patch: Patch) -> tuple[Any, ...]:
     assert isinstance(patch.body, dict)
     annotations = patch.body.get("metadata", {}).get("annotations", {})
-    if own_api.DISPATCHED_ANNOTATION in annotations:
+    if api_names.DISPATCHED_ANNOTATION in annotations:
         record = Dispatch.from_manifest(patch.body)
         assert record is not None
         what = "gone" if record.has_vanished else "absent" if record.held is Held.ABSENT else "held"
-        more = (own_api.APPLIED_ANNOTATION,) if own_api.APPLIED_ANNOTATION in annotations else ()
+        more = (api_names.APPLIED_ANNOTATION,) if api_names.APPLIED_ANNOTATION in annotations else ()
         resized = {pod_set["name"]: pod_set["count"] for pod_set in patch.body.get("spec", {}).get("podSets", ())}
         return *(("counts", resized) if resized else ()), f"version {record.version} is {what}", *more
     if annotations:

@@ -32,7 +32,7 @@ from slicebus.proto.topology import DEAD, UP, Binding, Topology, addressed, mana
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from unit.manager.objects import a_job, a_workload
 
 Manifest = dict[str, Any]
@@ -147,7 +147,7 @@ class Manager:
         assert manifest is not None
         await self.guard._show(manifest)
         hold = (await self.client.get(WORKERCLUSTERS, cluster))["status"]["heldDeletes"]["id"]
-        body = {"metadata": {"annotations": {own_api.RELEASE_ANNOTATION: hold}}}
+        body = {"metadata": {"annotations": {api_names.RELEASE_ANNOTATION: hold}}}
         self.store.clusters.put(await self.client.patch(WORKERCLUSTERS, cluster, None, MergePatch(body)))
 
     async def given(self, resource: Resource, manifest: Manifest) -> Manifest:

@@ -16,8 +16,8 @@ from slicebus.proto.errors import ConflictError, InvalidError, SlicebusError, Un
 from slicebus.proto.messages import JobRef
 from slicebus.runtime.locks import Locks
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import kueue, own_api
-from slicebus.slices.workload import SliceKey
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.workload import SliceKey
 from unit.kube.loop_time import LoopTime
 from unit.manager.objects import a_job, a_workload, condition
 
@@ -136,7 +136,7 @@ async def test_an_admission_carries_its_order_unless_somebody_else_has_the_turn_
     async with world.locks.of(ref) if is_taken else nullcontext(), admitting(world):
         await asyncio.sleep(1)
     assert world.admitted == ["w1"]
-    assert (own_api.ORDER_CONDITION in world.store.slices[SliceKey("team/w1")].conditions) is not is_taken
+    assert (api_names.ORDER_CONDITION in world.store.slices[SliceKey("team/w1")].conditions) is not is_taken
 
 
 async def test_nobody_else_has_the_turn_of_a_job_while_its_admission_is_written(jumping: LoopTime) -> None:

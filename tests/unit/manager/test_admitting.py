@@ -11,10 +11,10 @@ from slicebus.manager.decide.modes import Builtin
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import kueue, own_api
-from slicebus.slices.admission import Admit, Decision, Evict, Wait
-from slicebus.slices.kueue import EvictionReason
-from slicebus.slices.workload import Admission, FlavorName, PodSetAssignment, SliceKey
+from slicebus.slices.admission.cycle import Admit, Decision, Evict, Wait
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.kueue import EvictionReason
+from slicebus.slices.workload.workload import Admission, FlavorName, PodSetAssignment, SliceKey
 from unit.manager.objects import (
     NOW,
     a_job,
@@ -87,14 +87,14 @@ def test_it_is_the_order_that_a_reconcile_would_have_written() -> None:
 def suspended_on(cluster: str) -> Manifest:
     workload = a_workload(conditions=(condition("Evicted", True, "Preempted"),), applied=4)
     record = Dispatch(4, "hash", cluster=cluster, suspended=True)
-    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
     return workload
 
 
 def ends_unknown() -> Manifest:
     workload = withdrawn(dispatched=4, applied=4)
-    record = Dispatch(4, own_api.ABSENT, cluster="east", unknown_end=True)
-    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
+    record = Dispatch(4, api_names.ABSENT, cluster="east", unknown_end=True)
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
     del workload["status"]["admission"]
     return workload
 
@@ -130,7 +130,7 @@ def larger() -> Manifest:
 
 EDITS = {
     "queue": edited(a_job(labels={kueue.QUEUE_NAME_LABEL: "other"})),
-    "place": edited(a_job(annotations={own_api.CLUSTER_SELECTOR_ANNOTATION: "region=eu"})),
+    "place": edited(a_job(annotations={api_names.CLUSTER_SELECTOR_ANNOTATION: "region=eu"})),
     "elastic or not": edited(a_job(annotations={kueue.ELASTIC_ANNOTATION: "false"})),
     "what its pods request": edited(larger()),
 }
@@ -189,11 +189,11 @@ def test_other_decisions_are_as_they_were(decision: Decision) -> None:
 def test_of_annotation_and_condition_the_newer_counts() -> None:
     """What is noted of an order later has its version."""
     after = admitted(GROWS, admits("w2", 5)).workloads["w2"]
-    noted = {own_api.DISPATCHED_ANNOTATION: Dispatch(4, "hash", vanished=True).to_annotation()}
+    noted = {api_names.DISPATCHED_ANNOTATION: Dispatch(4, "hash", vanished=True).to_annotation()}
     order = Dispatch.from_manifest(merge_patch(after, {"metadata": {"annotations": noted}}))
     assert order is not None
     assert order.has_vanished
-    earlier = {own_api.DISPATCHED_ANNOTATION: Dispatch(3, "hash").to_annotation()}
+    earlier = {api_names.DISPATCHED_ANNOTATION: Dispatch(3, "hash").to_annotation()}
     order = Dispatch.from_manifest(merge_patch(after, {"metadata": {"annotations": earlier}}))
     assert order is not None
     assert order.version == 4

@@ -13,11 +13,11 @@ from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.proto.messages import Applied, ClusterName, JobPhase, Manifest, ScaleRequest, Status, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import kueue, own_api
-from slicebus.slices.admission import Evict
-from slicebus.slices.fingerprints import spec_hash
-from slicebus.slices.fleet import Cluster, Fleet, Strategy
-from slicebus.slices.kueue import EvictionReason
+from slicebus.slices.admission.cycle import Evict
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.fingerprints import spec_hash
+from slicebus.slices.api.kueue import EvictionReason
+from slicebus.slices.placement.fleet import Cluster, Fleet, Strategy
 from unit.manager.objects import (
     NOW,
     REF,
@@ -32,7 +32,7 @@ from unit.manager.objects import (
 )
 
 SUSPENDED = {"type": "Suspended", "status": "True", "reason": "JobSuspended", "message": "Waits for admission"}
-FINALIZERS = ["kueue.x-k8s.io/resource-in-use", own_api.DISPATCHED_FINALIZER]
+FINALIZERS = ["kueue.x-k8s.io/resource-in-use", api_names.DISPATCHED_FINALIZER]
 
 
 def places(*names: str) -> Places:
@@ -71,7 +71,7 @@ def kueues_workload(
     entry = {"state": state, "message": message, "lastTransitionTime": NOW}
     status["admissionChecks"] = [entry | {"name": check} for check in checks]
     if cluster is not None:
-        metadata["annotations"][own_api.CLUSTER_ANNOTATION] = cluster
+        metadata["annotations"][api_names.CLUSTER_ANNOTATION] = cluster
         metadata["finalizers"] = FINALIZERS
     return workload
 
@@ -111,7 +111,7 @@ def placed(commands: list[Command]) -> str:
     [patch, *_] = commands
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
-    return str(patch.body["metadata"]["annotations"][own_api.CLUSTER_ANNOTATION])
+    return str(patch.body["metadata"]["annotations"][api_names.CLUSTER_ANNOTATION])
 
 
 def test_a_slice_with_quota_is_placed_kept_and_ordered_in_one_write() -> None:
@@ -122,7 +122,10 @@ def test_a_slice_with_quota_is_placed_kept_and_ordered_in_one_write() -> None:
     record = Dispatch.from_manifest(patch.body)
     assert record is not None
     assert (record.version, record.cluster) == (1, "east")
-    assert annotations == {own_api.CLUSTER_ANNOTATION: "east", own_api.DISPATCHED_ANNOTATION: record.to_annotation()}
+    assert annotations == {
+        api_names.CLUSTER_ANNOTATION: "east",
+        api_names.DISPATCHED_ANNOTATION: record.to_annotation(),
+    }
     assert patch.body["metadata"]["finalizers"] == FINALIZERS
     assert (type(note), short(publish)) == (Remember, ("workload-spec to east", 1))
     assert granted([publish]) == [{"main": 0}]
@@ -140,7 +143,7 @@ def test_a_crash_after_that_write_leaves_an_order_that_is_published() -> None:
 def test_an_order_that_is_too_large_does_not_keep_a_slice_from_its_place() -> None:
     workload = kueues_workload(cluster=None, held=True)
     [patch] = reconcile(kueues_job(suspended=True), workload, message_bytes=1)
-    assert short(patch) == ("w1", (own_api.CLUSTER_ANNOTATION, "east"))
+    assert short(patch) == ("w1", (api_names.CLUSTER_ANNOTATION, "east"))
     assert isinstance(patch, Patch)
     [shown, _] = reconcile(kueues_job(suspended=True), merge_patch(workload, patch.body), message_bytes=1)
     assert isinstance(shown, Patch)
@@ -311,7 +314,7 @@ NOT_READY: dict[str, Manifest] = {
 @pytest.mark.parametrize("how", NOT_READY.values(), ids=NOT_READY.keys())
 def test_otherwise_only_the_version_is_written(how: dict[str, Any]) -> None:
     done = in_words(take_applied(kueues_workload(hash=HASH_OF_NOTHING, **how)))
-    assert done == [("w1", (own_api.APPLIED_ANNOTATION, "1"))]
+    assert done == [("w1", (api_names.APPLIED_ANNOTATION, "1"))]
 
 
 def test_a_slice_runs_when_kueue_has_admitted_it_after_the_job_shows_that_it_runs() -> None:
@@ -325,7 +328,7 @@ def test_a_slice_runs_when_kueue_has_admitted_it_after_the_job_shows_that_it_run
 
 
 def asking(counts: dict[str, int], **how: Any) -> dict[str, str]:
-    return {own_api.REQUESTED_ANNOTATION: requested(counts, **how).to_annotation()}
+    return {api_names.REQUESTED_ANNOTATION: requested(counts, **how).to_annotation()}
 
 
 def test_the_workers_request_is_written_into_the_jobs_spec() -> None:
@@ -369,7 +372,7 @@ def test_a_request_of_a_slice_that_kueue_is_to_evict_is_only_noted() -> None:
 
 def test_the_worker_is_given_the_counts_of_the_jobs_user() -> None:
     annotations = asking({"main": 5}, written={"main": 5}, own={"main": 1}) | {
-        own_api.IN_TREE_AUTOSCALING_ANNOTATION: "true"
+        api_names.IN_TREE_AUTOSCALING_ANNOTATION: "true"
     }
     commands = reconcile(kueues_job(5, annotations=annotations), kueues_workload("w1", 5, state="Ready", admitted=True))
     [spec] = [c.message for c in commands if isinstance(c, Publish) and isinstance(c.message, WorkloadSpec)]
@@ -398,7 +401,7 @@ def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_th
     assert record is not None
     assert (record.version, record.suspended, short(publish)) == (2, True, ("suspend to east", 2))
 
-    rest = {own_api.DISPATCHED_ANNOTATION: record.to_annotation(), own_api.APPLIED_ANNOTATION: "2"}
+    rest = {api_names.DISPATCHED_ANNOTATION: record.to_annotation(), api_names.APPLIED_ANNOTATION: "2"}
     workload["metadata"]["annotations"] |= rest
     [patch] = reconcile(job, workload, published=2)
     assert isinstance(patch, Patch)
@@ -409,8 +412,8 @@ def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_th
 
     reset = kueues_job(1, suspended=True)
     reset["status"]["active"] = 5
-    assert in_words(reconcile(reset, workload, published=2)) == [("w1", (own_api.CLUSTER_ANNOTATION, ""))]
-    workload["metadata"]["annotations"][own_api.CLUSTER_ANNOTATION] = ""
+    assert in_words(reconcile(reset, workload, published=2)) == [("w1", (api_names.CLUSTER_ANNOTATION, ""))]
+    workload["metadata"]["annotations"][api_names.CLUSTER_ANNOTATION] = ""
     assert in_words(reconcile(reset, workload, published=2)) == [("status", {"active": None})]
     reset["status"].pop("active")
     assert reconcile(reset, workload, published=2) == []
@@ -420,9 +423,9 @@ def timed_out(*, cluster: str = "east", avoided: str = "") -> Manifest:
     """A slice that Kueue has evicted because its pods were not ready in time."""
     workload = kueues_workload(dispatched=2, applied=2, state="Pending", admitted=True, cluster=cluster)
     record = Dispatch(2, "nothing runs", cluster="east", suspended=True)
-    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
     if avoided:
-        workload["metadata"]["annotations"][own_api.AVOIDED_CLUSTERS_ANNOTATION] = avoided
+        workload["metadata"]["annotations"][api_names.AVOIDED_CLUSTERS_ANNOTATION] = avoided
     return workload
 
 
@@ -433,19 +436,21 @@ def test_a_job_that_kueue_evicted_as_its_pods_were_not_ready_goes_elsewhere() ->
     [patch] = reconcile(job, workload, published=2)
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
-    workload = timed_out(cluster="", avoided=patch.body["metadata"]["annotations"][own_api.AVOIDED_CLUSTERS_ANNOTATION])
+    workload = timed_out(
+        cluster="", avoided=patch.body["metadata"]["annotations"][api_names.AVOIDED_CLUSTERS_ANNOTATION]
+    )
     for at, chosen in ((places("east", "west"), "west"), (places("east"), "east")):
         assert placed(reconcile(job, workload, at=at, published=2)) == chosen
 
 
 def test_when_its_pods_are_ready_it_avoids_no_cluster() -> None:
     workload = kueues_workload(dispatched=2, applied=2, admitted=True, state="Ready")
-    workload["metadata"]["annotations"][own_api.AVOIDED_CLUSTERS_ANNOTATION] = (
+    workload["metadata"]["annotations"][api_names.AVOIDED_CLUSTERS_ANNOTATION] = (
         '{"west":{"times":1,"until":"2026-01-31T12:01:00Z"}}'
     )
     workload["status"]["conditions"].append(condition("PodsReady"))
     assert in_words(reconcile(kueues_job(), workload, published=2)) == [
-        ("w1", (own_api.AVOIDED_CLUSTERS_ANNOTATION, None))
+        ("w1", (api_names.AVOIDED_CLUSTERS_ANNOTATION, None))
     ]
 
 
@@ -459,7 +464,7 @@ RESUMED: dict[str, tuple[Places, str]] = {
 def test_a_job_that_has_quota_again_goes_on(at: Places, cluster: str) -> None:
     record = Dispatch(2, "nothing runs", cluster="east", suspended=True)
     workload = kueues_workload(cluster="", replaces="w0")
-    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
     assert placed(reconcile(kueues_job(suspended=True), workload, at=at)) == cluster
 
 
@@ -520,10 +525,10 @@ class TestLost:
         workload = merge_patch(workload, abandoned.body)
         record = Dispatch.from_manifest(workload)
         assert record is not None
-        assert (record.hash, record.left_copies) == (own_api.ABSENT, {"east": 2})
+        assert (record.hash, record.left_copies) == (api_names.ABSENT, {"east": 2})
         [nowhere] = reconcile(job, workload, given_up=True, left_copies=record.left_copies, recalled=record.left_copies)
         assert isinstance(nowhere, Patch)
-        assert nowhere.body == {"metadata": {"annotations": {own_api.CLUSTER_ANNOTATION: ""}}}
+        assert nowhere.body == {"metadata": {"annotations": {api_names.CLUSTER_ANNOTATION: ""}}}
 
     def test_its_copy_is_recalled(self) -> None:
         done = in_words(reconcile(kueues_job(), started(cluster="west"), left_copies={"east": 2}))
@@ -532,10 +537,10 @@ class TestLost:
     @pytest.mark.parametrize("left_copies", [{"east": 2}, {}], ids=["has a copy", "has none any more"])
     def test_a_deleted_job_keeps_its_dispatch_until_the_cluster_has_no_copy(self, left_copies: dict[str, int]) -> None:
         record = Dispatch(
-            2, own_api.ABSENT, cluster="east", previous_cluster="east", left_copies={"east": 2}
+            2, api_names.ABSENT, cluster="east", previous_cluster="east", left_copies={"east": 2}
         ).to_annotation()
         workload = evicted(kueues_workload(applied=2, cluster=""))
-        workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record
+        workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record
         done = in_words(reconcile(None, workload, left_copies=left_copies, recalled=left_copies))
         assert (("w1", "release", "kueue.x-k8s.io/resource-in-use") in done) is not bool(left_copies)
 
@@ -543,21 +548,21 @@ class TestLost:
 def test_once_evicted_it_goes_elsewhere_and_is_retried_no_more() -> None:
     record = Dispatch(1, "what it held", cluster="lost").to_annotation()
     workload = kueues_workload(cluster="", state="Pending")
-    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record
     assert in_words(reconcile(kueues_job(suspended=True), workload, in_fleet=False))[0][:2] == (
         "w1",
-        (own_api.CLUSTER_ANNOTATION, "east"),
+        (api_names.CLUSTER_ANNOTATION, "east"),
     )
-    workload["metadata"]["annotations"][own_api.CLUSTER_ANNOTATION] = "east"
+    workload["metadata"]["annotations"][api_names.CLUSTER_ANNOTATION] = "east"
     done = in_words(reconcile(kueues_job(suspended=True), workload, in_fleet=False))
     assert done == [("w1", "version 2 is held"), ("workload-spec to east", 2)]
 
 
 def test_what_is_on_its_way_off_the_worker_is_not_ready() -> None:
-    workload = kueues_workload(dispatched=2, applied=2, hash=own_api.ABSENT, cluster="west")
+    workload = kueues_workload(dispatched=2, applied=2, hash=api_names.ABSENT, cluster="west")
     commands = reconcile(kueues_job(suspended=True), workload)
     assert not [words for words in in_words(commands) if words[0] == "check"]
-    going = kueues_workload(dispatched=2, applied=1, hash=own_api.ABSENT)
+    going = kueues_workload(dispatched=2, applied=1, hash=api_names.ABSENT)
     assert in_words(reconcile(kueues_job(suspended=True), going, published=2)) == [("requeue", 2.0)]
 
 
@@ -565,7 +570,7 @@ REJECTED: dict[str, tuple[Manifest, str]] = {
     "it is not for workers": (a_job(managed=False), "spec.managedBy"),
     "it cannot run": (kueues_job(annotations={kueue.MIN_PARALLELISM_ANNOTATION: "1"}), "partial admission"),
     "its selector is none": (
-        kueues_job(annotations={own_api.CLUSTER_SELECTOR_ANNOTATION: "a=b=c"}),
+        kueues_job(annotations={api_names.CLUSTER_SELECTOR_ANNOTATION: "a=b=c"}),
         "no label selector",
     ),
 }
@@ -590,7 +595,7 @@ ENDED: dict[str, Manifest | None] = {"the job is deleted": None, "the job has en
 def test_at_the_end_the_worker_lets_go_before_the_workload_does(job: Manifest | None) -> None:
     workload = kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True)
     assert in_words(reconcile(job, workload)) == [("w1", "version 2 is absent"), ("delete to east", 2)]
-    gone = kueues_workload(dispatched=2, applied=2, hash=own_api.ABSENT, state="Ready", admitted=True)
+    gone = kueues_workload(dispatched=2, applied=2, hash=api_names.ABSENT, state="Ready", admitted=True)
     assert in_words(reconcile(job, gone))[-1] == ("w1", "release", "kueue.x-k8s.io/resource-in-use")
 
 
@@ -622,7 +627,7 @@ def test_what_the_managers_job_shows(job: Manifest, reported: Status | None, cha
     record = Dispatch.from_manifest(workload)
     assert record is not None
     since = msgspec.structs.replace(record, since=1).to_annotation()
-    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = since
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = since
     commands = kueue_status.mirror(a_view(job, workload, reported=reported), now=NOW, may_have_pods=False)
     assert [command.body for command in commands if isinstance(command, Patch)] == [{"status": changed}] * bool(changed)
 

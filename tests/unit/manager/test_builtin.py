@@ -10,9 +10,9 @@ from slicebus.manager.decide.modes import Builtin
 from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.requirements import is_managed
 from slicebus.proto.messages import ClusterName, Relabel, WorkloadSpec
-from slicebus.slices import kueue, own_api
-from slicebus.slices.fingerprints import spec_hash
-from slicebus.slices.own_api import ACCEPTED_CONDITION, RESIZABLE_CONDITION
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.api_names import ACCEPTED_CONDITION, RESIZABLE_CONDITION
+from slicebus.slices.api.fingerprints import spec_hash
 from unit.manager.objects import (
     NOW,
     a_job,
@@ -66,7 +66,7 @@ CREATE = [("create Workload", {"main": 1}, None), ("event Job", "CreatedWorkload
 LET_GO = [("w1", "release")]
 WITHDRAW = [("w1", "version 2 is absent"), ("delete to east", 2)]
 WITHDRAW_AGAIN = [("delete to east", 2)]
-REMEMBER = [("train", "version 2 is absent", own_api.APPLIED_ANNOTATION)]
+REMEMBER = [("train", "version 2 is absent", api_names.APPLIED_ANNOTATION)]
 HOLD_ANEW = [("w1", "version 3 is held"), ("workload-spec to east", 3)]
 SHRUNK = [("w1", "counts", {"main": 3}, "version 2 is held"), ("workload-spec to east", 2)]
 SUCCEEDED = [("w1", "Finished=True Succeeded")]
@@ -226,22 +226,22 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
         [("w1", "version 2 is held"), ("workload-spec to east", 2)],
     ),
     "an edit here is as much less as the worker has asked for already": (
-        a_job(3, annotations={own_api.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
+        a_job(3, annotations={api_names.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
         [holding(count=5, job_count=5, applied=1)],
         SHRUNK,
     ),
     "an edit here is less than the worker has asked for already": (
-        a_job(2, annotations={own_api.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
+        a_job(2, annotations={api_names.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
         [holding(count=5, job_count=5, applied=1)],
         SHRUNK,
     ),
     "an edit here is less, and what the worker asked for before was answered": (
-        a_job(3, annotations={own_api.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
+        a_job(3, annotations={api_names.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
         [holding(count=5, job_count=5, version=2, applied=2, answers=requested({}).key)],
         [("w1", "version 3 is held"), ("workload-spec to east", 3)],
     ),
     "an edit here is less, and nobody knows what was answered": (
-        a_job(3, annotations={own_api.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
+        a_job(3, annotations={api_names.REQUESTED_ANNOTATION: requested({"main": 3}, baseline=5).to_annotation()}),
         [a_workload(count=5, admitted=5, dispatched=2, hash=LOST, applied=2)],
         [("w1", "version 3 is held"), ("workload-spec to east", 3)],
     ),
@@ -251,12 +251,12 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
         [("w1", "counts", {"main": 3})],
     ),
     "the worker took back that it wants less": (
-        a_job(5, annotations={own_api.REQUESTED_ANNOTATION: HELD_BACK.to_annotation()}),
+        a_job(5, annotations={api_names.REQUESTED_ANNOTATION: HELD_BACK.to_annotation()}),
         [holding(count=5, job_count=5, applied=1)],
         [("w1", "version 2 is held"), ("workload-spec to east", 2)],
     ),
     "the worker took back that it wants less, and knows that this is known": (
-        a_job(5, annotations={own_api.REQUESTED_ANNOTATION: HELD_BACK.to_annotation()}),
+        a_job(5, annotations={api_names.REQUESTED_ANNOTATION: HELD_BACK.to_annotation()}),
         [holding(count=5, job_count=5, version=2, applied=2, answers=HELD_BACK.key)],
         [],
     ),
@@ -266,11 +266,11 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
         [("w1", "version 2 is held"), ("workload-spec to east", 2)],
     ),
     "an edit here is newer than the worker's request": (
-        a_job(2, annotations={own_api.REQUESTED_ANNOTATION: requested({"main": 5}, baseline=1).to_annotation()}),
+        a_job(2, annotations={api_names.REQUESTED_ANNOTATION: requested({"main": 5}, baseline=1).to_annotation()}),
         [holding(count=2, job_count=2, applied=1, answers=ASKED)],
         [],
     ),
-    "a request that nobody can read": (a_job(annotations={own_api.REQUESTED_ANNOTATION: "{"}), [S1], []),
+    "a request that nobody can read": (a_job(annotations={api_names.REQUESTED_ANNOTATION: "{"}), [S1], []),
 }
 
 
@@ -302,7 +302,7 @@ def test_a_new_slice_is_the_jobs_in_every_way() -> None:
     assert metadata["labels"] == {kueue.JOB_UID_LABEL: "uid-train"}
     assert metadata["annotations"] == {
         kueue.ELASTIC_ANNOTATION: "true",
-        own_api.JOB_ANNOTATION: "Job/train",
+        api_names.JOB_ANNOTATION: "Job/train",
         kueue.SLICE_NAME_ANNOTATION: metadata["name"],
     }
     assert metadata["finalizers"] == [kueue.RESOURCE_IN_USE_FINALIZER]
@@ -328,10 +328,10 @@ def test_a_later_slice_knows_the_first_one() -> None:
 
 def test_slices_of_a_job_that_takes_a_part_may_be_granted_in_part() -> None:
     job = asking(1, 5)
-    job["metadata"]["annotations"][own_api.PARTIAL_SCALE_UP_ANNOTATION] = "true"
+    job["metadata"]["annotations"][api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     [create, _] = decide(a_view(job, S1), NOW)
     assert isinstance(create, Create)
-    assert create.manifest["metadata"]["annotations"][own_api.PARTIAL_SCALE_UP_ANNOTATION] == "true"
+    assert create.manifest["metadata"]["annotations"][api_names.PARTIAL_SCALE_UP_ANNOTATION] == "true"
 
 
 def names_of(*jobs_and_workloads: tuple[Manifest, list[Manifest]]) -> list[str]:
@@ -416,7 +416,7 @@ def test_a_job_that_runs_already_is_not_refused() -> None:
     assert decide(a_view(BAD, S1), NOW) == []
 
 
-STRUCTURAL = a_job(annotations={own_api.REQUESTED_ANNOTATION: requested({"main": 1, "extra": 1}).to_annotation()})
+STRUCTURAL = a_job(annotations={api_names.REQUESTED_ANNOTATION: requested({"main": 1, "extra": 1}).to_annotation()})
 
 
 def test_a_change_of_the_pod_sets_is_refused_once() -> None:
@@ -494,35 +494,35 @@ def test_a_job_that_opted_out_grows_in_the_queue_that_it_was_taken_in() -> None:
     assert create.manifest["spec"]["queueName"] == "queue"
 
 
-EU = {own_api.CLUSTER_SELECTOR_ANNOTATION: "region=eu"}
+EU = {api_names.CLUSTER_SELECTOR_ANNOTATION: "region=eu"}
 
 
 def test_a_slice_has_the_cluster_selector_of_its_job() -> None:
     [create, _] = decide(a_view(a_job(annotations=EU)), NOW)
     assert isinstance(create, Create)
-    assert create.manifest["metadata"]["annotations"][own_api.CLUSTER_SELECTOR_ANNOTATION] == "region=eu"
+    assert create.manifest["metadata"]["annotations"][api_names.CLUSTER_SELECTOR_ANNOTATION] == "region=eu"
 
 
 def test_another_cluster_selector_counts_for_what_waits() -> None:
     [patch] = decide(a_view(a_job(annotations=EU), a_workload()), NOW)
     assert isinstance(patch, Patch)
-    assert patch.body == {"metadata": {"annotations": EU | {own_api.SCHEDULER_LABEL: None}}}
+    assert patch.body == {"metadata": {"annotations": EU | {api_names.SCHEDULER_LABEL: None}}}
 
 
 def test_another_scheduler_counts_for_what_waits() -> None:
-    [patch] = decide(a_view(a_job(labels={own_api.SCHEDULER_LABEL: "kai"}), a_workload()), NOW)
+    [patch] = decide(a_view(a_job(labels={api_names.SCHEDULER_LABEL: "kai"}), a_workload()), NOW)
     assert isinstance(patch, Patch)
-    assert patch.body["metadata"]["annotations"][own_api.SCHEDULER_LABEL] == "kai"
+    assert patch.body["metadata"]["annotations"][api_names.SCHEDULER_LABEL] == "kai"
 
 
 def test_a_slice_names_the_scheduler_of_its_job() -> None:
-    [create, _] = decide(a_view(a_job(labels={own_api.SCHEDULER_LABEL: "kai"})), NOW)
+    [create, _] = decide(a_view(a_job(labels={api_names.SCHEDULER_LABEL: "kai"})), NOW)
     assert isinstance(create, Create)
-    assert create.manifest["metadata"]["annotations"][own_api.SCHEDULER_LABEL] == "kai"
+    assert create.manifest["metadata"]["annotations"][api_names.SCHEDULER_LABEL] == "kai"
 
 
 def test_an_invalid_cluster_selector_is_shown_on_the_job() -> None:
-    wrong = {own_api.CLUSTER_SELECTOR_ANNOTATION: "region=eu=us"}
+    wrong = {api_names.CLUSTER_SELECTOR_ANNOTATION: "region=eu=us"}
     [_, event] = decide(a_view(a_job(annotations=wrong)), NOW)
     assert isinstance(event, Emit)
     assert event.reason == "InvalidClusterSelector"

@@ -13,8 +13,8 @@ from slicebus.manager.decide import builtin
 from slicebus.manager.decide.change_filter import needs_reconcile
 from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.views import JobView
-from slicebus.slices import kueue, own_api
-from slicebus.slices.fingerprints import spec_hash
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.fingerprints import spec_hash
 from unit.manager.objects import EAST, NOW, a_job, a_view, a_workload, asking, condition, short
 
 Manifest = dict[str, Any]
@@ -29,7 +29,9 @@ def annotate(name: str, value: str) -> Edit:
 
 
 def dispatched(**record: Any) -> Edit:
-    return annotate(own_api.DISPATCHED_ANNOTATION, Dispatch(**({"version": 3, "hash": HELD} | record)).to_annotation())
+    return annotate(
+        api_names.DISPATCHED_ANNOTATION, Dispatch(**({"version": 3, "hash": HELD} | record)).to_annotation()
+    )
 
 
 def shown(type: str) -> Edit:
@@ -37,7 +39,7 @@ def shown(type: str) -> Edit:
 
 
 NO_RESIZE = condition(
-    builtin.RESIZABLE_CONDITION,
+    api_names.RESIZABLE_CONDITION,
     False,
     "StructuralChange",
     "A job that runs keeps its pods: what main requests is changed when it is made anew",
@@ -64,14 +66,14 @@ def a_slice(*edits: Edit, **how: Any) -> Manifest:
     return workload
 
 
-REPORTED, LET_GO = annotate(own_api.APPLIED_ANNOTATION, "3"), let_go
+REPORTED, LET_GO = annotate(api_names.APPLIED_ANNOTATION, "3"), let_go
 ASKS: dict[str, tuple[Manifest, Edit, bool]] = {
     "the report of what it holds": (a_slice(dispatched()), REPORTED, False),
     "the report of an older version": (a_slice(dispatched(version=4)), REPORTED, True),
-    "a report that is taken back": (a_slice(dispatched(), REPORTED), annotate(own_api.APPLIED_ANNOTATION, "2"), True),
+    "a report that is taken back": (a_slice(dispatched(), REPORTED), annotate(api_names.APPLIED_ANNOTATION, "2"), True),
     "a report of what was never dispatched": (a_slice(), REPORTED, True),
     "the report that it is suspended": (a_slice(dispatched(suspended=True)), REPORTED, True),
-    "the report that it is deleted": (a_slice(dispatched(hash=own_api.ABSENT)), REPORTED, True),
+    "the report that it is deleted": (a_slice(dispatched(hash=api_names.ABSENT)), REPORTED, True),
     "a report after an edit of its pods": (
         a_slice(dispatched(), edited),
         REPORTED,
@@ -100,10 +102,10 @@ RECORDS: dict[str, Edit] = {
     "never dispatched": lambda workload: None,
     "dispatched": dispatched(),
     "suspended": dispatched(suspended=True, hash=spec_hash(EAST, "w1", {}, None)),
-    "deleted": dispatched(hash=own_api.ABSENT),
+    "deleted": dispatched(hash=api_names.ABSENT),
     "lost": dispatched(hash=LOST),
     "a copy is left": dispatched(left_copies={"west": 2}),
-    "without a report before": annotate(own_api.APPLIED_ANNOTATION, "1"),
+    "without a report before": annotate(api_names.APPLIED_ANNOTATION, "1"),
 }
 STATES: dict[str, Edit] = {
     "running": lambda workload: None,

@@ -9,7 +9,7 @@ from slicebus.kube.resources import CRDS, JOBS, RAYCLUSTERS, WORKERCLUSTERS, WOR
 from slicebus.manager.decide import catalog
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import Delete, JobRef
-from slicebus.slices.own_api import HELD_CONDITION
+from slicebus.slices.api.api_names import HELD_CONDITION
 from unit.manager.objects import a_workload
 from unit.manager.receiving import Manager
 from unit.manager.test_resyncer import an_item, inventory

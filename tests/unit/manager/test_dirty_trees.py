@@ -8,9 +8,9 @@ import pytest
 from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import Store
-from slicebus.slices import kueue, own_api
-from slicebus.slices.kueue import WAITING_FOR_PREEMPTED
-from slicebus.slices.own_api import NO_PLACE
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.api_names import NO_PLACE
+from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED
 from unit.manager.objects import a_workload, condition
 
 Manifest = dict[str, Any]
@@ -152,7 +152,7 @@ def test_a_dispatch_makes_no_tree_dirty() -> None:
     dirty = DirtyTrees(store)
     dirty.take()
     dispatched = waiting("for-a", 2)
-    dispatched["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = '{"version": 1, "hash": "abc"}'
+    dispatched["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = '{"version": 1, "hash": "abc"}'
     store.workloads.put(dispatched)
     assert not dirty.pending.is_set()
 

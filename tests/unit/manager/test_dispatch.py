@@ -9,8 +9,8 @@ from slicebus.manager.decide import dispatch
 from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.proto.messages import ClusterName, PodSetFlavor, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import own_api
-from slicebus.slices.fingerprints import spec_hash
+from slicebus.slices.api import api_names
+from slicebus.slices.api.fingerprints import spec_hash
 from unit.manager.objects import WEST, a_job, a_view, a_workload, shorts, withdrawn
 
 Manifest = dict[str, Any]
@@ -34,7 +34,7 @@ OUTBOX: dict[str, tuple[dict[str, Any], int, list[tuple[Any, ...]]]] = {
     "an older version is applied": ({"dispatched": 3, "applied": 2}, 2, PUBLISH),
     "applied": ({"dispatched": 3, "applied": 3}, 0, []),
     "another content was dispatched": ({"dispatched": 3, "applied": 3, "hash": "other"}, 3, WRITE_AND_PUBLISH),
-    "it was withdrawn": ({"dispatched": 3, "applied": 3, "hash": own_api.ABSENT}, 3, WRITE_AND_PUBLISH),
+    "it was withdrawn": ({"dispatched": 3, "applied": 3, "hash": api_names.ABSENT}, 3, WRITE_AND_PUBLISH),
 }
 
 
@@ -55,8 +55,8 @@ CHANGES: dict[str, tuple[Manifest, Manifest]] = {
 def test_what_makes_a_new_version(job: Manifest, workload: Manifest) -> None:
     record = Dispatch(3, hash_of(granted=2 if job["spec"]["parallelism"] == 1 else 1))
     workload["metadata"]["annotations"] |= {
-        own_api.DISPATCHED_ANNOTATION: record.to_annotation(),
-        own_api.APPLIED_ANNOTATION: "3",
+        api_names.DISPATCHED_ANNOTATION: record.to_annotation(),
+        api_names.APPLIED_ANNOTATION: "3",
     }
     assert held(a_view(job, workload))[0] == ("w1", "version 4 is held")
 
@@ -73,8 +73,8 @@ def test_versions_grow_over_all_slices_of_a_job() -> None:
 
 def test_versions_grow_over_what_the_job_remembers() -> None:
     remembered = {
-        own_api.DISPATCHED_ANNOTATION: Dispatch(9, own_api.ABSENT).to_annotation(),
-        own_api.APPLIED_ANNOTATION: "9",
+        api_names.DISPATCHED_ANNOTATION: Dispatch(9, api_names.ABSENT).to_annotation(),
+        api_names.APPLIED_ANNOTATION: "9",
     }
     assert held(a_view(a_job(annotations=remembered), a_workload(admitted=1)))[0] == ("w1", "version 10 is held")
 
@@ -130,7 +130,7 @@ def test_the_newest_dispatch_is_copied_to_the_job_once() -> None:
     assert isinstance(patch, Patch)
     written = patch.body["metadata"]["annotations"]
     job["metadata"]["annotations"] |= written
-    assert Dispatch.from_manifest(job) == Dispatch(2, own_api.ABSENT)
+    assert Dispatch.from_manifest(job) == Dispatch(2, api_names.ABSENT)
     assert applied_version(job) == 2
     assert dispatch.copy_to_job(a_view(job, workload)) == []
     assert dispatch.copy_to_job(a_view(None, workload)) == []
@@ -177,7 +177,7 @@ def test_a_flavor_that_is_gone_places_nothing() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version":"x"}', "null", '{"hash":"x"}'])
 def test_a_dispatch_that_cannot_be_read_is_none(text: str) -> None:
-    assert Dispatch.from_manifest({"metadata": {"annotations": {own_api.DISPATCHED_ANNOTATION: text}}}) is None
+    assert Dispatch.from_manifest({"metadata": {"annotations": {api_names.DISPATCHED_ANNOTATION: text}}}) is None
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_dispatch_that_cannot_be_read_is_none(text: str) -> None:
     ids=["none", "empty", "3", "-3", "x", "superscript"],
 )
 def test_an_applied_version_that_cannot_be_read_is_0(text: str | None, expected: int) -> None:
-    annotations = {} if text is None else {own_api.APPLIED_ANNOTATION: text}
+    annotations = {} if text is None else {api_names.APPLIED_ANNOTATION: text}
     assert applied_version({"metadata": {"annotations": annotations}}) == expected
 
 
@@ -197,7 +197,7 @@ class TestLeaving:
     def view(left_copies: dict[str, int] | None = None, **changes: Any) -> Any:
         record = Dispatch(3, "other", cluster="east", left_copies=left_copies or {})
         workload = a_workload(admitted=1)
-        workload["metadata"]["annotations"] |= {own_api.DISPATCHED_ANNOTATION: record.to_annotation()}
+        workload["metadata"]["annotations"] |= {api_names.DISPATCHED_ANNOTATION: record.to_annotation()}
         return a_view(a_job(), workload, left_copies=left_copies or {}, **changes)
 
     def test_it_counts_as_holding_nothing_and_its_copy_is_recorded(self) -> None:
@@ -206,7 +206,7 @@ class TestLeaving:
         after = merge_patch(patch.target, patch.body)
         record = Dispatch.from_manifest(after)
         assert record is not None
-        assert (record.version, record.hash, record.left_copies) == (4, own_api.ABSENT, {"east": 4})
+        assert (record.version, record.hash, record.left_copies) == (4, api_names.ABSENT, {"east": 4})
         assert applied_version(after) == 4
         view = a_view(a_job(), after, given_up=True)
         assert view.is_withdrawn

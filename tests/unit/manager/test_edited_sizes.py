@@ -13,7 +13,7 @@ from slicebus.manager.state.requirements import SIZE_EDITED
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from unit.manager.objects import EAST, NOW, a_view
 from unit.manager.test_groups import BEFORE, WANTED, a_job, admitted, first_slice, resized
 
@@ -26,7 +26,7 @@ def autoscaled(job: Manifest) -> Manifest:
 
 
 def without_request(job: Manifest) -> Manifest:
-    annotations = {k: v for k, v in job["metadata"]["annotations"].items() if k != own_api.REQUESTED_ANNOTATION}
+    annotations = {k: v for k, v in job["metadata"]["annotations"].items() if k != api_names.REQUESTED_ANNOTATION}
     return job | {"metadata": job["metadata"] | {"annotations": annotations}}
 
 
@@ -68,7 +68,7 @@ def test_its_user_is_told_once() -> None:
         "Ray's autoscaler owns its size, and wants head=1 left=4 right=1 now: "
         "the replicas of its spec are for its next start"
     )
-    annotations = view.job["metadata"]["annotations"] | {own_api.UNHEEDED_ANNOTATION: event.note}
+    annotations = view.job["metadata"]["annotations"] | {api_names.UNHEEDED_ANNOTATION: event.note}
     told = view.job | {"metadata": view.job["metadata"] | {"annotations": annotations}}
     assert shown(a_view(told, RUNS)) == []
 
@@ -117,7 +117,7 @@ def dispatched(job: Manifest, workload: Manifest) -> tuple[list[int], Manifest]:
     versions = [
         c.message.spec_version for c in commands if isinstance(c, Publish) and isinstance(c.message, WorkloadSpec)
     ]
-    applied = {own_api.APPLIED_ANNOTATION: str(max(versions, default=0))} if versions else {}
+    applied = {api_names.APPLIED_ANNOTATION: str(max(versions, default=0))} if versions else {}
     return versions, merge_patch(workload, {"metadata": {"annotations": applied}})
 
 

@@ -15,9 +15,9 @@ from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.store import owner_ref
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, JobRef
-from slicebus.slices import kueue, own_api
-from slicebus.slices.fleet import Fleet, Strategy
-from slicebus.slices.own_api import HELD_CONDITION
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.api_names import HELD_CONDITION
+from slicebus.slices.placement.fleet import Fleet, Strategy
 from unit.manager.objects import NOW, a_job, a_view, a_workload, condition, shorts, vanished, withdrawn
 from unit.manager.receiving import Manager
 from unit.manager.test_inbox import status
@@ -174,10 +174,10 @@ def orphaned(workload: Manifest, **annotations: str) -> Manifest:
 
 
 def test_an_orphan_records_its_owner_and_goes_in_the_end() -> None:
-    known = orphaned(RUNNING, **{own_api.JOB_ANNOTATION: "Job/train"})
+    known = orphaned(RUNNING, **{api_names.JOB_ANNOTATION: "Job/train"})
     [patch] = endings.record_owner(a_view(a_job(deleting=True), orphaned(RUNNING)))
     assert isinstance(patch, Patch)
-    assert patch.body == {"metadata": {"annotations": {own_api.JOB_ANNOTATION: "Job/train"}}}
+    assert patch.body == {"metadata": {"annotations": {api_names.JOB_ANNOTATION: "Job/train"}}}
     for view in (a_view(None, known), a_view(None, RUNNING), a_view(a_job(), orphaned(RUNNING))):
         assert endings.record_owner(view) == []
     assert shorts(decide(a_view(None, orphaned(withdrawn())), NOW)) == [("remove Workload", "w1")]

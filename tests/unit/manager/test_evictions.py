@@ -11,12 +11,12 @@ from slicebus.manager.state.annotations import SizeRequest, desired_size_of
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.messages import Applied, ClusterName, ScaleRequest, Suspend
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import own_api
-from slicebus.slices.admission import Admit, Wait
-from slicebus.slices.fingerprints import spec_hash
+from slicebus.slices.admission.cycle import Admit, Wait
+from slicebus.slices.api import api_names
+from slicebus.slices.api.fingerprints import spec_hash
+from slicebus.slices.api.kueue import PENDING
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.kueue import PENDING
-from slicebus.slices.workload import Admission, FlavorName, PodSetAssignment, Slice, SliceKey
+from slicebus.slices.workload.workload import Admission, FlavorName, PodSetAssignment, Slice, SliceKey
 from unit.manager.objects import (
     EAST,
     NOW,
@@ -47,7 +47,7 @@ def evicted(
     workload = a_workload(count=count, admitted=5, conditions=conditions, **how)
     if version:
         record = Dispatch(version, SUSPENDED, cluster="east", place=place, suspended=True)
-        workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
+        workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
     return workload
 
 
@@ -62,7 +62,7 @@ def without_quota(*conditions: Manifest, **how: Any) -> Manifest:
 
 
 def forgetting(parallelism: int = 1, *, suspended: bool = True) -> Manifest:
-    job = a_job(parallelism, annotations={own_api.REQUESTED_ANNOTATION: FORGOTTEN.to_annotation()})
+    job = a_job(parallelism, annotations={api_names.REQUESTED_ANNOTATION: FORGOTTEN.to_annotation()})
     job["spec"]["suspend"] = suspended
     return job
 
@@ -86,7 +86,7 @@ CASES: dict[str, tuple[list[Manifest], int, bool, list[tuple[Any, ...]]]] = {
         [("w1", "version 5 is held"), ("suspend to east", 5)],
     ),
     "its worker is to delete it": (
-        [evicted(dispatched=4, hash=own_api.ABSENT, applied=3)],
+        [evicted(dispatched=4, hash=api_names.ABSENT, applied=3)],
         0,
         True,
         [("delete to east", 4)],
@@ -198,14 +198,14 @@ WITHDRAWS = [("w1", "version 4 is absent"), ("delete to east", 4)]
 WHOLE: dict[str, tuple[Manifest, int, list[tuple[Any, ...]]]] = {
     "its worker has it": (evicted(dispatched=3, applied=3), 3, WITHDRAWS),
     "another process has published it": (
-        evicted(dispatched=4, hash=own_api.ABSENT, applied=3),
+        evicted(dispatched=4, hash=api_names.ABSENT, applied=3),
         0,
         [("delete to east", 4)],
     ),
-    "its worker gets the order": (evicted(dispatched=4, hash=own_api.ABSENT, applied=3), 4, []),
-    "no pod is left": (evicted(1, dispatched=4, hash=own_api.ABSENT, applied=4), 4, [("w1", *GIVEN_BACK)]),
+    "its worker gets the order": (evicted(dispatched=4, hash=api_names.ABSENT, applied=3), 4, []),
+    "no pod is left": (evicted(1, dispatched=4, hash=api_names.ABSENT, applied=4), 4, [("w1", *GIVEN_BACK)]),
     "its size is not the spec's yet": (
-        evicted(dispatched=4, hash=own_api.ABSENT, applied=4),
+        evicted(dispatched=4, hash=api_names.ABSENT, applied=4),
         4,
         [("w1", "counts", {"main": 1})],
     ),
@@ -227,14 +227,14 @@ def test_a_job_that_cannot_be_suspended_leaves_its_worker(
 
 @pytest.mark.usefixtures("not_suspendable")
 def test_it_is_made_anew_when_there_is_quota_again() -> None:
-    workload = without_quota(dispatched=4, hash=own_api.ABSENT, version=0, applied=4)
+    workload = without_quota(dispatched=4, hash=api_names.ABSENT, version=0, applied=4)
     commands = decide(a_view(forgetting(suspended=False), back(workload)), NOW)
     assert shorts(commands) == [("w1", "version 5 is held"), ("workload-spec to east", 5)]
 
 
 @pytest.mark.usefixtures("not_suspendable")
 def test_the_grown_size_is_forgotten_before_its_delete_counts() -> None:
-    view = a_view(asking(1, 5), evicted(dispatched=4, hash=own_api.ABSENT, applied=3))
+    view = a_view(asking(1, 5), evicted(dispatched=4, hash=api_names.ABSENT, applied=3))
     first, second = intake.applied(view, report(4, workload="", deleted=True), an_envelope(epoch=2, sequence=7))
     assert [first.target["kind"], second.target["kind"]] == ["Job", "Workload"]
     assert desired_size_of(merge_patch(asking(1, 5), first.body), KINDS["Job"]).counts == {"main": 1}
@@ -266,7 +266,7 @@ def test_the_grown_size_is_forgotten_before_the_report_counts(how: dict[str, Any
 
 def test_a_request_that_comes_after_the_report_is_forgotten_where_an_earlier_one_was() -> None:
     earlier = SizeRequest.none_before((2, 3), speaker=EAST, last=None)
-    job = a_job(annotations={own_api.REQUESTED_ANNOTATION: earlier.to_annotation()})
+    job = a_job(annotations={api_names.REQUESTED_ANNOTATION: earlier.to_annotation()})
     commands = intake.applied(a_view(job, evicted(version=4, applied=3)), report(4), an_envelope(epoch=2, sequence=7))
     [forgotten] = applied(commands, "Job")
     view = a_view(merge_patch(job, forgotten.body), a_workload(admitted=1, dispatched=5, applied=5))
@@ -300,7 +300,7 @@ STAMPS: dict[str, tuple[int, int, bool]] = {
 @pytest.mark.parametrize(("epoch", "sequence", "counts"), STAMPS.values(), ids=STAMPS.keys())
 def test_a_request_from_before_the_eviction_does_not_count(epoch: int, sequence: int, counts: bool) -> None:
     floor = SizeRequest.none_before((2, 7), speaker=EAST, last=None)
-    job = a_job(annotations={own_api.REQUESTED_ANNOTATION: floor.to_annotation()})
+    job = a_job(annotations={api_names.REQUESTED_ANNOTATION: floor.to_annotation()})
     view = a_view(job, a_workload(admitted=1, dispatched=5, applied=5))
     commands = intake.scale_request(view, asks(), an_envelope(epoch=epoch, sequence=sequence))
     assert bool(commands) is counts
@@ -383,7 +383,7 @@ def test_it_goes_elsewhere_when_its_copy_is_gone() -> None:
     leaving = carried_out(workload, decide(a_view(forgetting(suspended=False), workload), NOW))
     assert a_view(forgetting(suspended=False), leaving).cluster == EAST
     assert decide(a_view(forgetting(suspended=False), leaving, published=5), NOW) == []
-    leaving["metadata"]["annotations"][own_api.APPLIED_ANNOTATION] = "5"
+    leaving["metadata"]["annotations"][api_names.APPLIED_ANNOTATION] = "5"
     assert a_view(forgetting(suspended=False), leaving).cluster == WEST
     moved = decide(a_view(forgetting(suspended=False), leaving, published=5), NOW)
     assert shorts(moved) == [("w1", "version 6 is held"), ("workload-spec to west", 6)]

@@ -9,8 +9,8 @@ from slicebus.manager.decide.job_states import job_states
 from slicebus.manager.decide.queue_status import FAIR_SHARING
 from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.store import Store
-from slicebus.slices import kueue
-from slicebus.slices.own_api import ACCEPTED_CONDITION
+from slicebus.slices.api import kueue
+from slicebus.slices.api.api_names import ACCEPTED_CONDITION
 from unit.manager.objects import REF, a_job, a_workload, asking, condition, withdrawn
 
 Manifest = dict[str, Any]

@@ -9,9 +9,9 @@ from slicebus.manager.state.annotations import SizeRequest, desired_size_of
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import Counts, Manifest, ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.workload import Slice
 from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope, asking
 from unit.manager.test_beside_kueue import kueues_workload, places
 from unit.manager.test_evictions import evicted, forgetting
@@ -114,5 +114,5 @@ def test_a_request_with_impossible_counts_is_refused(finished: Counts) -> None:
 
 def test_an_edit_on_the_manager_is_newer() -> None:
     edited = merge_patch(ended(), {"spec": {"parallelism": 4}})
-    assert own_api.REQUESTED_ANNOTATION in edited["metadata"]["annotations"]
+    assert api_names.REQUESTED_ANNOTATION in edited["metadata"]["annotations"]
     assert desired_size_of(edited, KINDS["Job"]).finished == {}

@@ -11,8 +11,8 @@ from slicebus.manager.decide.builtin import decide
 from slicebus.manager.state.requirements import FIXED_SIZE, is_managed, missing
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Pending, WorkloadSpec
-from slicebus.slices import kueue, own_api
-from slicebus.slices.waiting import Waiting
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.waiting import Waiting
 from unit.manager.objects import NOW, a_job, a_workload, asking, shorts
 from unit.manager.objects import a_view as a_view_of
 
@@ -137,7 +137,7 @@ def test_what_a_worker_gave_up_by_a_mixed_resize_is_not_shown_as_granted() -> No
     assert requested is not None
     assert view.holder is not None
     mixed = structs.replace(requested, counts={"main": 5, "small": 1}, baseline={"main": 3})
-    job = inelastic(a_job(3, annotations={own_api.REQUESTED_ANNOTATION: mixed.to_annotation()}))
+    job = inelastic(a_job(3, annotations={api_names.REQUESTED_ANNOTATION: mixed.to_annotation()}))
     workload = fixed(a_workload(count=3, admitted=3))
     pod_set, [assigned] = workload["spec"]["podSets"][0], workload["status"]["admission"]["podSetAssignments"]
     workload["spec"]["podSets"].append(pod_set | {"name": "small", "count": 4})
@@ -152,7 +152,7 @@ def test_pods_that_have_ended_give_their_quota_back() -> None:
     view = a_view(asked, fixed(a_workload(count=3, admitted=3)))
     assert view.desired.requested is not None
     ended = structs.replace(view.desired.requested, finished={"main": 2})
-    asked["metadata"]["annotations"][own_api.REQUESTED_ANNOTATION] = ended.to_annotation()
+    asked["metadata"]["annotations"][api_names.REQUESTED_ANNOTATION] = ended.to_annotation()
     view = a_view(asked, fixed(a_workload(count=3, admitted=3, dispatched=1)))
     [reclaim, *_] = decide(view, NOW)
     assert isinstance(reclaim, Patch)

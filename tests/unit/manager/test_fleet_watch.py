@@ -11,7 +11,7 @@ from slicebus.manager.act.fleet_watch import FleetWatch
 from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.store import Store
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 from unit.kube.loop_time import LoopTime
 from unit.manager.objects import EAST, WEST, a_workload, condition
 

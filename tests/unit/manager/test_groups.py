@@ -9,7 +9,7 @@ from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.builtin import decide
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.views import JobView
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from unit.manager.objects import CONTENT, NOW, a_view, requested
 from unit.slices.jobs.manifests import a_cluster, a_group
 
@@ -23,7 +23,7 @@ def a_job(replicas: int = 4) -> Manifest:
     job = a_cluster(a_group("left", replicas=replicas), a_group("right", replicas=1), suspend=False)
     asked = requested(WANTED, generation=2)
     asked = msgspec.structs.replace(asked, baseline=BEFORE, granted=BEFORE)
-    annotations = {kueue.ELASTIC_ANNOTATION: "true", own_api.REQUESTED_ANNOTATION: asked.to_annotation()}
+    annotations = {kueue.ELASTIC_ANNOTATION: "true", api_names.REQUESTED_ANNOTATION: asked.to_annotation()}
     metadata = {"name": "demo", "namespace": "team", "uid": "u1", "resourceVersion": "17", "annotations": annotations}
     return job | {"metadata": metadata | {"labels": {kueue.QUEUE_NAME_LABEL: "lq"}}}
 
@@ -40,7 +40,7 @@ def admitted(workload: Manifest) -> Manifest:
     given = [{"name": each["name"], "count": each["count"], "flavors": {}} for each in workload["spec"]["podSets"]]
     conditions = [TRUE | {"type": name} for name in ("QuotaReserved", "Admitted")]
     admission = {"clusterQueue": "cq", "podSetAssignments": given}
-    record = {own_api.DISPATCHED_ANNOTATION: Dispatch(1, CONTENT).to_annotation(), own_api.APPLIED_ANNOTATION: "1"}
+    record = {api_names.DISPATCHED_ANNOTATION: Dispatch(1, CONTENT).to_annotation(), api_names.APPLIED_ANNOTATION: "1"}
     metadata = workload["metadata"] | {"annotations": workload["metadata"]["annotations"] | record}
     return workload | {
         "metadata": metadata,
@@ -72,7 +72,7 @@ def test_what_one_group_gives_up_is_free_while_the_other_waits() -> None:
 
 def test_a_size_of_the_spec_frees_nothing_before_its_worker_has_asked() -> None:
     job = a_job(replicas=2)
-    del job["metadata"]["annotations"][own_api.REQUESTED_ANNOTATION]
+    del job["metadata"]["annotations"][api_names.REQUESTED_ANNOTATION]
     workload = admitted(first_slice(a_job()))
     job["spec"]["workerGroupSpecs"][1]["replicas"] = 3
     made, changed = resized(a_view(job, workload))

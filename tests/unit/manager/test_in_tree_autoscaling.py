@@ -6,7 +6,7 @@ import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch
 from slicebus.manager.decide.builtin import decide
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from unit.manager.objects import NOW, a_view
 from unit.slices.jobs.manifests import a_cluster, a_cluster_spec, a_group, a_rayjob
 
@@ -27,7 +27,7 @@ def queued(job: Manifest, **annotations: str) -> Manifest:
 
 
 def autoscaled(job: Manifest) -> Manifest:
-    return queued(job, **{own_api.IN_TREE_AUTOSCALING_ANNOTATION: "true"})
+    return queued(job, **{api_names.IN_TREE_AUTOSCALING_ANNOTATION: "true"})
 
 
 def first_slice(job: Manifest) -> Manifest:

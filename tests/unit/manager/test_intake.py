@@ -19,9 +19,9 @@ from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
+from slicebus.slices.api.api_names import DISPATCHED_CONDITION
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.own_api import DISPATCHED_CONDITION
 from unit.manager.objects import (
     EAST,
     NOW,
@@ -131,17 +131,17 @@ MESSAGES = {"scale-request": REQUEST, "status": STATUS, "applied": APPLIED, "ref
 PER_MESSAGE = pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES.keys())
 
 
-@pytest.mark.parametrize("workloads", [(), (a_workload(dispatched=2, hash=own_api.ABSENT, applied=2),)])
+@pytest.mark.parametrize("workloads", [(), (a_workload(dispatched=2, hash=api_names.ABSENT, applied=2),)])
 def test_a_delete_that_is_recorded_on_the_job_is_reported_there(workloads: tuple[Manifest, ...]) -> None:
     """An inventory that came late had it ordered once more."""
-    absent = {own_api.DISPATCHED_ANNOTATION: Dispatch(3, own_api.ABSENT, cluster=EAST).to_annotation()}
-    job = a_job(annotations=absent | {own_api.APPLIED_ANNOTATION: "2"})
+    absent = {api_names.DISPATCHED_ANNOTATION: Dispatch(3, api_names.ABSENT, cluster=EAST).to_annotation()}
+    job = a_job(annotations=absent | {api_names.APPLIED_ANNOTATION: "2"})
     deleted = Applied(job=REF, workload="", spec_version=3, deleted=True)
     commands = intake.applied(a_view(job, *workloads), deleted, FROM_EAST)
     written = [command.target["kind"] for command in commands if isinstance(command, Patch)]
     assert written == [*(each["kind"] for each in workloads), "Job"]
     assert {str(command.body) for command in commands if isinstance(command, Patch)} == {
-        str({"metadata": {"annotations": {own_api.APPLIED_ANNOTATION: "3"}}})
+        str({"metadata": {"annotations": {api_names.APPLIED_ANNOTATION: "3"}}})
     }
 
 
@@ -171,7 +171,8 @@ def after(generation: int, *, uid: str = "w-1", **changes: Any) -> Any:
     """A job with an earlier request of its worker."""
     record = requested({"main": 2}, generation=generation, uid=uid, **changes)
     return a_view(
-        a_job(annotations={own_api.REQUESTED_ANNOTATION: record.to_annotation()}), a_workload(admitted=1, dispatched=1)
+        a_job(annotations={api_names.REQUESTED_ANNOTATION: record.to_annotation()}),
+        a_workload(admitted=1, dispatched=1),
     )
 
 
@@ -189,7 +190,7 @@ REQUESTS: dict[str, tuple[Any, ScaleRequest, bool]] = {
     "of another cluster, where it runs now": (after(9, uid="w-0", speaker="west", epoch=50), REQUEST, True),
     "of another cluster that has the name now": (after(9, uid="w-0", speaker="uid-of-east", epoch=50), REQUEST, True),
     "an unreadable record": (
-        a_view(a_job(annotations={own_api.REQUESTED_ANNOTATION: "?"}), a_workload(admitted=1)),
+        a_view(a_job(annotations={api_names.REQUESTED_ANNOTATION: "?"}), a_workload(admitted=1)),
         REQUEST,
         True,
     ),
@@ -253,20 +254,20 @@ def applied(version: int, workload: str = "", *, deleted: bool = False) -> Appli
 
 
 REPORTS: dict[str, tuple[tuple[Manifest, ...], Applied, list[tuple[Any, ...]]]] = {
-    "the newest version": (TWO, applied(2, "w2"), [("w2", (own_api.APPLIED_ANNOTATION, "2"))]),
+    "the newest version": (TWO, applied(2, "w2"), [("w2", (api_names.APPLIED_ANNOTATION, "2"))]),
     "the same again": (TWO, applied(1, "w1"), []),
     "an older version": ((a_workload(admitted=1, dispatched=3, applied=3),), applied(2, "w1"), []),
-    "still the slice before": (TWO, applied(2, "w1"), [("w1", (own_api.APPLIED_ANNOTATION, "2"))]),
+    "still the slice before": (TWO, applied(2, "w1"), [("w1", (api_names.APPLIED_ANNOTATION, "2"))]),
     "nothing yet": (TWO, applied(0), []),
     "a slice that is not there": (TWO, applied(2, "w9"), []),
     "a slice that was never dispatched": ((a_workload(admitted=1),), applied(2, "w1"), []),
     "deleted": (
         (a_workload(admitted=1, applied=1), withdrawn("w2", dispatched=3, applied=2)),
         applied(3, deleted=True),
-        [("w2", (own_api.APPLIED_ANNOTATION, "3"))],
+        [("w2", (api_names.APPLIED_ANNOTATION, "3"))],
     ),
     "deleted by a version that nobody knows here": (TWO, applied(3, deleted=True), [("w2", "version 3 is held")]),
-    "deleted by an older version": (TWO, applied(1, deleted=True), [("w2", (own_api.APPLIED_ANNOTATION, "1"))]),
+    "deleted by an older version": (TWO, applied(1, deleted=True), [("w2", (api_names.APPLIED_ANNOTATION, "1"))]),
     "deleted, again": ((withdrawn(),), applied(2, deleted=True), []),
 }
 
@@ -280,7 +281,7 @@ def test_a_report_is_written_once(
 
 def test_a_report_counts_after_the_job_is_gone() -> None:
     assert taken_in(a_view(None, withdrawn(applied=1)), applied(2, deleted=True)) == [
-        ("w1", (own_api.APPLIED_ANNOTATION, "2"))
+        ("w1", (api_names.APPLIED_ANNOTATION, "2"))
     ]
 
 
@@ -321,7 +322,7 @@ def evicted_once(*, hash: str = "hash", applied: int = 0, suspended: bool = Fals
     """A slice that has been admitted and dispatched again."""
     workload = a_workload(admitted=1, applied=applied)
     record = Dispatch(4, hash, cluster="east", since=3, suspended=suspended)
-    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
     return workload
 
 
@@ -482,7 +483,7 @@ def elsewhere(left_copies: dict[str, int], *, cluster: str = "west") -> Manifest
     """A slice that runs on a cluster, while other clusters may have a copy left."""
     record = Dispatch(7, "hash", cluster=cluster, previous_cluster="east", left_copies=left_copies)
     workload = a_workload(admitted=1, cluster=cluster)
-    workload["metadata"]["annotations"] |= {own_api.DISPATCHED_ANNOTATION: record.to_annotation()}
+    workload["metadata"]["annotations"] |= {api_names.DISPATCHED_ANNOTATION: record.to_annotation()}
     return workload
 
 

@@ -21,8 +21,8 @@ from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Inventory, InventoryItem, JobPhase, RequestKey
-from slicebus.slices import own_api
-from slicebus.slices.fingerprints import status_hash
+from slicebus.slices.api import api_names
+from slicebus.slices.api.fingerprints import status_hash
 from unit.manager.objects import (
     CONTENT,
     EAST,
@@ -53,7 +53,7 @@ def dispatched(version: int = 3, applied: int = 3, **how: Any) -> JobView:
 def suspending() -> JobView:
     workload = a_workload(admitted=1, dispatched=3, applied=2)
     record = Dispatch(3, CONTENT, suspended=True)
-    workload["metadata"]["annotations"][own_api.DISPATCHED_ANNOTATION] = record.to_annotation()
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
     return a_view(a_job(), workload)
 
 
@@ -80,7 +80,7 @@ CASES: dict[str, tuple[JobView, InventoryItem | None, str]] = {
     "lost before it was reported, with a request": (growing(applied=2), None, "RENEW"),
     "only its copy is left, of a job with a request": (
         growing(applied=2),
-        an_item(hash=own_api.ABSENT, status=""),
+        an_item(hash=api_names.ABSENT, status=""),
         "RENEW",
     ),
     "on its way to a job with a request": (growing(applied=2), an_item(2), "AGAIN"),
@@ -88,19 +88,23 @@ CASES: dict[str, tuple[JobView, InventoryItem | None, str]] = {
     "newer than the manager": (dispatched(), an_item(9), "RENEW"),
     "newer than the manager, not reported": (dispatched(applied=2), an_item(9), "RENEW"),
     "changed by somebody": (dispatched(), an_item(hash="other"), "RENEW"),
-    "held without its copy": (dispatched(), an_item(hash=own_api.WITHOUT_COPY), "RENEW"),
-    "not reported yet, and held without its copy": (dispatched(applied=2), an_item(hash=own_api.WITHOUT_COPY), "AGAIN"),
+    "held without its copy": (dispatched(), an_item(hash=api_names.WITHOUT_COPY), "RENEW"),
+    "not reported yet, and held without its copy": (
+        dispatched(applied=2),
+        an_item(hash=api_names.WITHOUT_COPY),
+        "AGAIN",
+    ),
     "not reported yet, and held otherwise": (dispatched(applied=2), an_item(hash="other"), "HELD"),
-    "only a copy, and not reported yet": (dispatched(applied=2), an_item(hash=own_api.ABSENT, status=""), "AGAIN"),
+    "only a copy, and not reported yet": (dispatched(applied=2), an_item(hash=api_names.ABSENT, status=""), "AGAIN"),
     "renewed above what was reported": (dispatched(applied=2, hash=LOST), an_item(), "AGAIN"),
     "gone, and the report has not come": (dispatched(), GONE, "STATUS"),
     "gone before it was reported": (dispatched(applied=2), GONE, "AGAIN"),
     "gone, as was reported": (vanished(), GONE, "NONE"),
     "gone, as was reported, and its copies since": (vanished(), None, "NONE"),
-    "gone, and only a copy is left": (vanished(), an_item(hash=own_api.ABSENT, status=""), "NONE"),
+    "gone, and only a copy is left": (vanished(), an_item(hash=api_names.ABSENT, status=""), "NONE"),
     "gone, and there again": (vanished(), an_item(1), "STATUS"),
-    "gone, as it shall be": (dispatched(hash=own_api.ABSENT), GONE, "NONE"),
-    "only a copy that never had a job": (dispatched(), an_item(hash=own_api.ABSENT, status=""), "RENEW"),
+    "gone, as it shall be": (dispatched(hash=api_names.ABSENT), GONE, "NONE"),
+    "only a copy that never had a job": (dispatched(), an_item(hash=api_names.ABSENT, status=""), "RENEW"),
     "renewed, and not dispatched yet": (dispatched(hash=LOST), an_item(), "RENEW"),
     "never dispatched, not held": (a_view(a_job(), a_workload(admitted=1)), None, "NONE"),
     "never dispatched, held": (a_view(a_job(), a_workload(admitted=1)), an_item(), "RENEW"),
@@ -184,7 +188,7 @@ def test_a_request_that_is_not_known_is_asked_for(view: JobView, expected: bool)
 
 LOSES: dict[str, tuple[JobView, InventoryItem | None, bool]] = {
     "the worker has nothing": (running(speaker=EAST, epoch=3, sequence=9), None, True),
-    "only its copy is left": (running(speaker=EAST, epoch=3, sequence=9), an_item(hash=own_api.ABSENT), True),
+    "only its copy is left": (running(speaker=EAST, epoch=3, sequence=9), an_item(hash=api_names.ABSENT), True),
     "an earlier agent published it": (running(speaker=WEST, epoch=9, sequence=9), None, True),
     "it was published since": (running(speaker=EAST, epoch=3, sequence=11), None, False),
     "the job is there": (running(speaker=EAST, epoch=3, sequence=9), an_item(2), False),

@@ -7,14 +7,14 @@ import pytest
 from slicebus.decisions.commands import Patch
 from slicebus.manager.decide import kueue_checks
 from slicebus.manager.state.worker_clusters import WorkerCluster
-from slicebus.slices import kueue, own_api
-from slicebus.slices.kueue import CheckState
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.kueue import CheckState
 from unit.manager.objects import NOW, shorts
 
 Manifest = dict[str, Any]
 
 
-def a_check(controller: str = own_api.CHECK_CONTROLLER, **spec: Any) -> Manifest:
+def a_check(controller: str = api_names.CHECK_CONTROLLER, **spec: Any) -> Manifest:
     metadata = {"name": "slicebus", "resourceVersion": "3", "generation": 1}
     return {
         "apiVersion": kueue.API_VERSION,

@@ -15,16 +15,16 @@ from slicebus.manager.decide.outbox import STEPS
 from slicebus.manager.state.outbox import HOLDING, LOST, WITHDRAWN, WITHOUT_PODS, Dispatch, Held, Progress, State
 from slicebus.manager.state.views import JobView
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import own_api
-from slicebus.slices.fingerprints import spec_hash
-from slicebus.slices.workload import Slice
+from slicebus.slices.api import api_names
+from slicebus.slices.api.fingerprints import spec_hash
+from slicebus.slices.workload.workload import Slice
 from unit.manager.objects import EAST, WEST, Manifest, a_job, a_view, a_workload, condition, short
 
 HERE = dispatch._flavors_hash(Slice.from_manifest(a_workload(admitted=1)))
 RECORDS = {
     "hold": Dispatch(3, spec_hash(EAST, "w1", {"main": 1}, {"main": 1}), cluster=EAST, place=HERE),
     "suspended": Dispatch(3, spec_hash(EAST, "w1", {}, None), cluster=EAST, place=HERE, suspended=True),
-    "absent": Dispatch(3, own_api.ABSENT, cluster=EAST),
+    "absent": Dispatch(3, api_names.ABSENT, cluster=EAST),
 }
 PROGRESS = {"written": (2, 0), "published": (2, 3), "applied": (3, 0), "lost": (3, 0)}
 """The version that is applied, and the one that this process has published."""
@@ -134,7 +134,7 @@ def in_state(state: str, workloads: list[Manifest], *, vanished: bool = False, *
     if vanished:
         record = msgspec.structs.replace(record, vanished=True)
     first, *others = workloads
-    annotations = {own_api.DISPATCHED_ANNOTATION: record.to_annotation(), own_api.APPLIED_ANNOTATION: str(applied)}
+    annotations = {api_names.DISPATCHED_ANNOTATION: record.to_annotation(), api_names.APPLIED_ANNOTATION: str(applied)}
     noted = merge_patch(first, {"metadata": {"annotations": annotations}})
     return a_view(a_job(), noted, *others, published=published, **situation)
 
@@ -149,10 +149,10 @@ def what_follows(want: str, commands: list[Command]) -> str:
     [write], record = writes, Dispatch.from_manifest(writes[0].body)
     assert record is not None
     assert record.version == 4 or record.version == 1
-    if own_api.APPLIED_ANNOTATION in write.body["metadata"]["annotations"]:
-        assert (record.hash, messages) == (own_api.ABSENT, [])
+    if api_names.APPLIED_ANNOTATION in write.body["metadata"]["annotations"]:
+        assert (record.hash, messages) == (api_names.ABSENT, [])
         return "leave"
-    if record.hash == own_api.ABSENT:
+    if record.hash == api_names.ABSENT:
         assert messages == ["delete"]
         return "write" if want == "withdraw" else "delete"
     assert messages == ["suspend" if record.suspended else "workload-spec"]
@@ -188,8 +188,8 @@ READINGS: dict[str, tuple[str, int, int, State]] = {
 def test_the_state_is_read_from_what_is_stored(stored: str, applied: int, published: int, state: State) -> None:
     workload = a_workload(admitted=1)
     workload["metadata"]["annotations"] |= {
-        own_api.DISPATCHED_ANNOTATION: stored,
-        own_api.APPLIED_ANNOTATION: str(applied),
+        api_names.DISPATCHED_ANNOTATION: stored,
+        api_names.APPLIED_ANNOTATION: str(applied),
     }
     assert a_view(a_job(), workload, published=published).state == state
 
@@ -249,7 +249,7 @@ class Process:
     def _report(self) -> None:
         outbox = self.view.outbox
         assert outbox is not None
-        body = {"metadata": {"annotations": {own_api.APPLIED_ANNOTATION: str(self._sent)}}}
+        body = {"metadata": {"annotations": {api_names.APPLIED_ANNOTATION: str(self._sent)}}}
         self._workloads[outbox.recorded_on["metadata"]["name"]] = merge_patch(outbox.recorded_on, body)
 
 
@@ -288,7 +288,7 @@ def test_a_job_that_an_unknown_version_has_moved_is_moved_to_its_slice_until_tha
     assert [short(message) for message in messages] == ordered
     workload = merge_patch(workload, written.body)
     assert [short(message) for message in hold(a_view(a_job(), workload))[1:]] == ordered, "published again"
-    workload["metadata"]["annotations"][own_api.APPLIED_ANNOTATION] = "8"
+    workload["metadata"]["annotations"][api_names.APPLIED_ANNOTATION] = "8"
     [written, _, *messages] = hold(a_view(a_job(3), workload))
     assert isinstance(written, Patch)
     assert [short(message) for message in messages] == [("workload-spec to east", 9)]
@@ -296,7 +296,7 @@ def test_a_job_that_an_unknown_version_has_moved_is_moved_to_its_slice_until_tha
 
 def test_a_delete_is_recorded_on_the_job_after_its_last_workload() -> None:
     lost = Dispatch(3, LOST, cluster=EAST)
-    job = a_job(over="Complete", annotations={own_api.DISPATCHED_ANNOTATION: lost.to_annotation()})
+    job = a_job(over="Complete", annotations={api_names.DISPATCHED_ANNOTATION: lost.to_annotation()})
     [patch, _, delete] = withdraw(a_view(job))
     assert isinstance(patch, Patch)
     assert (patch.resource, patch.target) == (JOB_RESOURCES["Job"], job)
@@ -304,11 +304,11 @@ def test_a_delete_is_recorded_on_the_job_after_its_last_workload() -> None:
 
 
 def test_a_run_after_a_delete_that_is_lost_is_a_new_one() -> None:
-    deleted = Dispatch(6, own_api.ABSENT, cluster=EAST, since=2)
+    deleted = Dispatch(6, api_names.ABSENT, cluster=EAST, since=2)
     workload = a_workload(admitted=1)
     workload["metadata"]["annotations"] |= {
-        own_api.DISPATCHED_ANNOTATION: deleted.to_annotation(),
-        own_api.APPLIED_ANNOTATION: "6",
+        api_names.DISPATCHED_ANNOTATION: deleted.to_annotation(),
+        api_names.APPLIED_ANNOTATION: "6",
     }
     for decide in (lambda view: dispatch.renew(view, above=9), hold):
         [write, *_] = decide(a_view(a_job(), workload))

@@ -9,9 +9,9 @@ from slicebus.decisions.commands import Patch
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES
 from slicebus.manager.decide.queue_status import fair_sharing_of, statuses
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices.quota import ClusterQueue, Cohort
-from slicebus.slices.sharing import FairSharing
-from slicebus.slices.workload import Slice
+from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.quota.quota import ClusterQueue, Cohort
+from slicebus.slices.workload.workload import Slice
 from unit.manager.objects import NOW, Manifest
 from unit.slices.builders import a_slice, admitted, ledger_of
 

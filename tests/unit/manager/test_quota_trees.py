@@ -8,10 +8,10 @@ import pytest
 from slicebus.manager.decide import catalog
 from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import Store
-from slicebus.slices import kueue
-from slicebus.slices.admission import Evict
-from slicebus.slices.fleet import Strategy
-from slicebus.slices.sharing import FairSharing
+from slicebus.slices.admission.cycle import Evict
+from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.api import kueue
+from slicebus.slices.placement.fleet import Strategy
 from unit.manager.objects import a_workload
 
 Manifest = dict[str, Any]

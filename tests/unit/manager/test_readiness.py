@@ -15,10 +15,11 @@ from slicebus.manager.state.annotations import SizeRequest, desired_size_of
 from slicebus.manager.state.views import JobView, Readiness
 from slicebus.proto.messages import ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import avoided_clusters, kueue, own_api
-from slicebus.slices.avoided_clusters import Avoided
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.kueue import EvictionReason
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.kueue import EvictionReason
+from slicebus.slices.workload import avoided_clusters
+from slicebus.slices.workload.avoided_clusters import Avoided
 from unit.manager.objects import (
     REF,
     a_job,
@@ -59,7 +60,7 @@ def decided(view: JobView, *, at_s: float) -> list[Command]:
 
 
 def _is_dispatch(command: Command) -> bool:
-    dispatch = own_api.DISPATCHED_ANNOTATION
+    dispatch = api_names.DISPATCHED_ANNOTATION
     is_record = isinstance(command, Patch) and dispatch in str(command.body)
     return is_record or isinstance(command, Publish)
 
@@ -136,7 +137,7 @@ def waiting(until_s: float) -> Manifest:
     avoided = {"east": Avoided(1, ADMITTED + timedelta(seconds=until_s))}
     workload = a_workload()
     text = avoided_clusters.to_annotation(avoided)
-    workload["metadata"]["annotations"][own_api.AVOIDED_CLUSTERS_ANNOTATION] = text
+    workload["metadata"]["annotations"][api_names.AVOIDED_CLUSTERS_ANNOTATION] = text
     return workload
 
 
@@ -153,9 +154,9 @@ def test_a_job_that_waits_may_go_there_again_after_a_while() -> None:
 def test_what_a_job_avoids_is_forgotten_when_its_pods_are_ready() -> None:
     workload = holds(1, READY)
     text = avoided_clusters.to_annotation({"west": Avoided(2)})
-    workload["metadata"]["annotations"][own_api.AVOIDED_CLUSTERS_ANNOTATION] = text
+    workload["metadata"]["annotations"][api_names.AVOIDED_CLUSTERS_ANNOTATION] = text
     after_it = applied(workload, decided(a_view(a_job(), workload, readiness=AFTER_300), at_s=1))
-    assert own_api.AVOIDED_CLUSTERS_ANNOTATION not in after_it["metadata"]["annotations"]
+    assert api_names.AVOIDED_CLUSTERS_ANNOTATION not in after_it["metadata"]["annotations"]
 
 
 def grown(readiness: Readiness, *of_the_first: Manifest, job: Manifest | None = None, second: int = 5) -> JobView:
@@ -250,7 +251,7 @@ def test_an_edit_of_the_spec_comes_before_what_was_taken_back() -> None:
 def test_after_an_eviction_the_job_begins_with_its_spec_again() -> None:
     requested = SizeRequest.from_job(taken_back())
     assert requested is not None
-    forgotten = a_job(annotations={own_api.REQUESTED_ANNOTATION: requested.cleared().to_annotation()})
+    forgotten = a_job(annotations={api_names.REQUESTED_ANNOTATION: requested.cleared().to_annotation()})
     desired = desired_size_of(forgotten, KINDS["Job"])
     assert (desired.counts, desired.sent) == ({"main": 1}, {"main": 1})
 
@@ -298,21 +299,21 @@ EVICTED_BEFORE = condition("Evicted", False, "QuotaReserved")
 def test_otherwise_the_whole_job_waits_for_its_pods(view: JobView, evicts: bool) -> None:
     commands = decided(view, at_s=300)
     assert [each for each in commands if isinstance(each, Emit)] == []
-    avoided = [each for each in commands if own_api.AVOIDED_CLUSTERS_ANNOTATION in str(getattr(each, "body", ""))]
+    avoided = [each for each in commands if api_names.AVOIDED_CLUSTERS_ANNOTATION in str(getattr(each, "body", ""))]
     assert bool(avoided) is evicts
 
 
 def test_a_new_slice_knows_what_the_one_before_avoids() -> None:
     workload = holds(1, NOT_READY)
     text = avoided_clusters.to_annotation({"west": Avoided(2)})
-    workload["metadata"]["annotations"][own_api.AVOIDED_CLUSTERS_ANNOTATION] = text
+    workload["metadata"]["annotations"][api_names.AVOIDED_CLUSTERS_ANNOTATION] = text
     [create] = [each for each in shorts(decide(a_view(asking(1, 5), workload), after(0))) if "create" in each[0]]
     assert create == ("create Workload", {"main": 5}, "team/w1")
     made = decide(a_view(asking(1, 5), workload), after(0))
     [annotations] = [
         each.manifest["metadata"]["annotations"] for each in made if getattr(each, "manifest", None) is not None
     ]
-    assert annotations[own_api.AVOIDED_CLUSTERS_ANNOTATION] == text
+    assert annotations[api_names.AVOIDED_CLUSTERS_ANNOTATION] == text
     assert annotations[kueue.REPLACEMENT_FOR_ANNOTATION] == "team/w1"
 
 
@@ -330,7 +331,7 @@ def test_the_next_cluster_of_a_service_has_no_time(limits: Readiness, heads: int
     service = a_job() | {name: a_rayservice()[name] for name in ("apiVersion", "kind", "spec")}
     own = KINDS["RayService"].counts(service, service)
     wish = structs.replace(requested({"head": wanted, "small": 2 * wanted}), baseline=own)
-    service["metadata"]["annotations"] = {own_api.REQUESTED_ANNOTATION: wish.to_annotation()}
+    service["metadata"]["annotations"] = {api_names.REQUESTED_ANNOTATION: wish.to_annotation()}
     first, second = a_workload(admitted=1), holds(name="w2", replaces="w1")
     counts = ((first, 1, 1, (READY, REPLACED)), (second, heads, 2 * heads, (NOT_READY,)))
     for workload, head, small, conditions in counts:

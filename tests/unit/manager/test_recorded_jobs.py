@@ -6,7 +6,7 @@ import pytest
 
 from slicebus.kube.resources import JOBS, LOCALQUEUES
 from slicebus.manager.state.store import Store
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from unit.manager.objects import a_job, a_workload
 
 Manifest = dict[str, Any]
@@ -28,7 +28,7 @@ CASES: dict[str, tuple[Manifest, bool]] = {
     ),
     "a job of Kueue alone": (plain(labels={kueue.QUEUE_NAME_LABEL: "q"}), True),
     "a plain job": (plain(), True),
-    "a job that was dispatched": (plain(annotations={own_api.DISPATCHED_ANNOTATION: "{}"}), False),
+    "a job that was dispatched": (plain(annotations={api_names.DISPATCHED_ANNOTATION: "{}"}), False),
 }
 
 

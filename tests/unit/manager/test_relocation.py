@@ -8,8 +8,8 @@ import pytest
 from slicebus.manager.decide.relocation import assess, evictions, fence_s, is_outage, is_refused, leaves_for_want
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
-from slicebus.slices.own_api import DISPATCHED_CONDITION
-from slicebus.slices.workload import Slice
+from slicebus.slices.api.api_names import DISPATCHED_CONDITION
+from slicebus.slices.workload.workload import Slice
 from unit.manager.objects import a_workload, condition
 from unit.slices.builders import a_slice, admitted
 

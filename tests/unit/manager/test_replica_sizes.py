@@ -6,8 +6,8 @@ import pytest
 
 from slicebus.decisions.commands import Create
 from slicebus.manager.decide.builtin import decide
-from slicebus.slices import kueue, own_api
-from slicebus.slices.workload import Slice
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.workload import Slice
 from unit.manager.objects import NOW, a_view
 from unit.slices.jobs.manifests import a_cluster, a_group, a_job, a_rayjob
 
@@ -33,19 +33,19 @@ GROUPS = a_group("small"), a_group("Large", numOfHosts=4), a_group("pairs", numO
 @pytest.mark.parametrize("make", [a_cluster, a_rayjob], ids=["RayCluster", "RayJob"])
 def test_a_slice_says_the_sizes_of_replicas_of_several_hosts(make: Any) -> None:
     workload = first_slice(make(*GROUPS))
-    assert workload["metadata"]["annotations"][own_api.REPLICA_SIZES_ANNOTATION] == '{"large":4,"pairs":2}'
+    assert workload["metadata"]["annotations"][api_names.REPLICA_SIZES_ANNOTATION] == '{"large":4,"pairs":2}'
     assert Slice.from_manifest(workload).replica_sizes == {"large": 4, "pairs": 2}
 
 
 @pytest.mark.parametrize("job", [a_cluster(a_group("small")), a_job()], ids=["RayCluster", "Job"])
 def test_a_slice_of_single_pods_says_nothing(job: Manifest) -> None:
     workload = first_slice(job)
-    assert own_api.REPLICA_SIZES_ANNOTATION not in workload["metadata"]["annotations"]
+    assert api_names.REPLICA_SIZES_ANNOTATION not in workload["metadata"]["annotations"]
     assert Slice.from_manifest(workload).replica_sizes == {}
 
 
 @pytest.mark.parametrize("text", ["", "4", '{"large":0}', '{"large":"4"}', "{"])
 def test_what_is_no_map_of_sizes_is_passed_over(text: str) -> None:
     workload = first_slice(a_cluster(*GROUPS))
-    workload["metadata"]["annotations"][own_api.REPLICA_SIZES_ANNOTATION] = text
+    workload["metadata"]["annotations"][api_names.REPLICA_SIZES_ANNOTATION] = text
     assert Slice.from_manifest(workload).replica_sizes == {}

@@ -19,8 +19,8 @@ from slicebus.manager.state.requirements import (
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobRef
-from slicebus.slices import kueue, own_api
-from slicebus.slices.own_api import ACCEPTED_CONDITION
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.api_names import ACCEPTED_CONDITION
 from unit.manager.objects import NOW, a_job, a_view, a_workload, condition, shorts
 from unit.manager.test_beside_kueue import kueues_workload
 
@@ -99,7 +99,7 @@ def test_a_job_that_was_taken_shows_what_was_changed(job: Manifest, workload: Ma
     assert isinstance(patch, Patch)
     assert isinstance(event, Emit)
     assert event.reason == reason
-    assert patch.body == {"metadata": {"annotations": {own_api.UNHEEDED_ANNOTATION: event.note}}}
+    assert patch.body == {"metadata": {"annotations": {api_names.UNHEEDED_ANNOTATION: event.note}}}
     shown = job | {"metadata": job["metadata"] | {"annotations": job["metadata"]["annotations"] | _annotations(patch)}}
     assert reported(a_view(shown, workload)) == [], "and once"
 
@@ -111,8 +111,8 @@ def _annotations(patch: Patch) -> dict[str, str]:
 
 
 def test_a_job_that_is_as_it_was_taken_again_shows_nothing() -> None:
-    back = a_job(annotations={own_api.UNHEEDED_ANNOTATION: "before"})
-    assert shorts(reported(a_view(back, a_workload(admitted=1)))) == [("train", (own_api.UNHEEDED_ANNOTATION, None))]
+    back = a_job(annotations={api_names.UNHEEDED_ANNOTATION: "before"})
+    assert shorts(reported(a_view(back, a_workload(admitted=1)))) == [("train", (api_names.UNHEEDED_ANNOTATION, None))]
 
 
 def test_a_job_that_was_taken_is_reconciled_whatever_its_metadata_says() -> None:
@@ -151,10 +151,10 @@ def test_a_rayjob_shows_it_by_an_annotation_that_is_cleared() -> None:
     [patch, _] = reported(a_view(job))
     annotations = patch.body["metadata"]["annotations"]  # type: ignore[union-attr, index]
     assert annotations == {
-        own_api.NOT_MANAGED_ANNOTATION: f"slicebus leaves it alone: {next(missing(job, fixed_jobs=False))}"
+        api_names.NOT_MANAGED_ANNOTATION: f"slicebus leaves it alone: {next(missing(job, fixed_jobs=False))}"
     }
     annotated = a_job(annotations=annotations) | {"kind": "RayJob"}
-    assert shorts(reported(a_view(annotated))) == [("train", (own_api.NOT_MANAGED_ANNOTATION, None))]
+    assert shorts(reported(a_view(annotated))) == [("train", (api_names.NOT_MANAGED_ANNOTATION, None))]
 
 
 def test_a_nearly_managed_job_is_reconciled() -> None:

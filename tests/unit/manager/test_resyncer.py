@@ -21,7 +21,7 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
 )
-from slicebus.slices.fingerprints import status_hash
+from slicebus.slices.api.fingerprints import status_hash
 from unit.manager.objects import CONTENT
 from unit.manager.receiving import Manager
 from unit.manager.test_inbox import HELLO

@@ -10,7 +10,7 @@ from slicebus.proto.codec import decode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import JobRef, Lane
 from slicebus.proto.topology import JOURNAL, UP, manager_queue, manager_topology, shard_exchange
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from unit.manager.receiving import Manager, of_shard
 from unit.manager.test_inbox import HELLO, request, status
 from unit.manager.test_quota_trees import an_object
@@ -19,7 +19,7 @@ from unit.manager.test_quota_trees import an_object
 async def job_of_shard(manager: Manager, shard: int) -> JobRef:
     """A job on east whose ClusterQueue that shard has."""
     queue = an_object("ClusterQueue", "cq", {"namespaceSelector": {}, "resourceGroups": []})
-    queue["metadata"]["annotations"] = {own_api.SHARD_ANNOTATION: str(shard)}
+    queue["metadata"]["annotations"] = {api_names.SHARD_ANNOTATION: str(shard)}
     await manager.given(CLUSTERQUEUES, queue)
     await manager.given(LOCALQUEUES, an_object("LocalQueue", "queue", {"clusterQueue": "cq"}, "team"))
     return await manager.given_job()
@@ -72,7 +72,7 @@ async def test_a_shard_takes_what_is_passed_on_to_it_and_answers_for_no_cluster(
     for message in (request(ref), HELLO):
         await manager.again(passed_on(manager.wire(message), by="manager", shard=0), exchange=shard_exchange(1))
     job = await manager.client.get(JOBS, "train", "team")
-    assert own_api.REQUESTED_ANNOTATION in job["metadata"]["annotations"]
+    assert api_names.REQUESTED_ANNOTATION in job["metadata"]["annotations"]
     assert (manager.dead, manager.published) == ([], [])
     assert manager.store.published == {}, "the agent may have missed what was published before"
     assert "status" not in await manager.client.get(WORKERCLUSTERS, "east")

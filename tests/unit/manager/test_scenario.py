@@ -20,8 +20,8 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Applied, Counts, Delete, Message, Relabel, ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices.admission import Admit
-from slicebus.slices.workload import Admission, FlavorName, PodSetAssignment, Slice
+from slicebus.slices.admission.cycle import Admit
+from slicebus.slices.workload.workload import Admission, FlavorName, PodSetAssignment, Slice
 from unit.manager.objects import NOW, REF, a_job, a_view, an_envelope, condition
 
 Manifest = dict[str, Any]

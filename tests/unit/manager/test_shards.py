@@ -23,11 +23,11 @@ from slicebus.proto.messages import JobRef
 from slicebus.proto.topology import Topology, addressed
 from slicebus.runtime.executor import Executor
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
-from slicebus.slices import kueue, own_api
-from slicebus.slices.admission import Admit
-from slicebus.slices.sharing import FairSharing
-from slicebus.slices.workload import Admission as Given
-from slicebus.slices.workload import SliceKey
+from slicebus.slices.admission.cycle import Admit
+from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.workload import Admission as Given
+from slicebus.slices.workload.workload import SliceKey
 from unit.kube.servers import SYSTEM
 from unit.manager.objects import a_workload
 from unit.manager.test_quota_trees import an_object
@@ -44,7 +44,7 @@ def a_queue(name: str, cohort: str, shard: int | None = None, version: int = 1) 
     made = an_object("ClusterQueue", name, {"namespaceSelector": {}, "cohortName": cohort, "resourceGroups": groups})
     made["metadata"]["resourceVersion"] = str(version)
     if shard is not None:
-        made["metadata"]["annotations"] = {own_api.SHARD_ANNOTATION: str(shard)}
+        made["metadata"]["annotations"] = {api_names.SHARD_ANNOTATION: str(shard)}
     return made
 
 
@@ -86,7 +86,7 @@ def test_one_more_shard_takes_and_moves_nothing_else() -> None:
 def test_an_unreadable_claim_is_that_of_the_first(text: str | None) -> None:
     queue = a_queue("q", "team")
     if text is not None:
-        queue["metadata"]["annotations"] = {own_api.SHARD_ANNOTATION: text}
+        queue["metadata"]["annotations"] = {api_names.SHARD_ANNOTATION: text}
     assert claim_of(queue) == 0
 
 
@@ -147,7 +147,7 @@ class TestGivingAway:
         forget, patch = sharding.give_away(store, queue="a", to=1)
         assert forget == Forget(table="held", key="a")
         assert isinstance(patch, Patch)
-        assert patch.body == {"metadata": {"annotations": {own_api.SHARD_ANNOTATION: "1"}}}
+        assert patch.body == {"metadata": {"annotations": {api_names.SHARD_ANNOTATION: "1"}}}
 
     def test_not_while_an_admission_to_it_is_unanswered(self) -> None:
         store = a_store("0/2", a_queue("a", "team"), a_queue("b", "team"), held=("a", "b"))
@@ -279,7 +279,7 @@ async def test_whoever_gets_a_queue_reads_every_workload_first(queues: KubeClien
     async with asyncio.TaskGroup() as group:
         running = group.create_task(second.keeper.run(second.took.set, group))
         await second.keeper.begin(group)
-        body = {"metadata": {"annotations": {own_api.SHARD_ANNOTATION: "1"}}}
+        body = {"metadata": {"annotations": {api_names.SHARD_ANNOTATION: "1"}}}
         second.store.cluster_queues.put(await queues.patch(CLUSTERQUEUES, "a", None, MergePatch(body)))
         await asyncio.wait_for(second.took.wait(), 60)
         running.cancel()
@@ -288,7 +288,7 @@ async def test_whoever_gets_a_queue_reads_every_workload_first(queues: KubeClien
 
 async def test_the_only_manager_waits_for_the_end_of_the_shards_of_before(queues: KubeClient) -> None:
     await queues.patch(
-        CLUSTERQUEUES, "a", None, MergePatch({"metadata": {"annotations": {own_api.SHARD_ANNOTATION: "1"}}})
+        CLUSTERQUEUES, "a", None, MergePatch({"metadata": {"annotations": {api_names.SHARD_ANNOTATION: "1"}}})
     )
     other = candidate(queues, lease_of(1), "other")
     await other.acquire()

@@ -13,7 +13,7 @@ from slicebus.manager.metrics.slices import SliceMetrics
 from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import MessageId
 from slicebus.proto.messages import Applied, ScaleRequest
-from slicebus.slices.sharing import FairSharing
+from slicebus.slices.admission.sharing import FairSharing
 from unit.manager.objects import REF, Manifest, a_job, an_envelope
 
 CREATED, LATER, LATEST = (f"2026-01-01T00:00:{second}Z" for second in ("00", "03", "10"))

@@ -13,7 +13,7 @@ from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.store import Store
 from slicebus.proto.messages import ClusterName
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from unit.manager.objects import REF, WEST, a_job, a_workload, condition
 
 
@@ -69,12 +69,12 @@ MIRRORED: dict[str, Edit] = {
 NEWS: dict[str, Edit] = {
     "another size": lambda job, workload: job["spec"].update(parallelism=2),
     "what its worker asks for": lambda job, workload: job["metadata"]["annotations"].update(
-        {own_api.REQUESTED_ANNOTATION: "{}"}
+        {api_names.REQUESTED_ANNOTATION: "{}"}
     ),
     "its end": lambda job, workload: job["status"].update(conditions=[ENDED]),
     "another condition": lambda job, workload: job["status"].update(conditions=[condition("Mine")]),
     "what its worker has applied": lambda job, workload: workload["metadata"]["annotations"].update(
-        {own_api.APPLIED_ANNOTATION: "7"}
+        {api_names.APPLIED_ANNOTATION: "7"}
     ),
     "other counts": lambda job, workload: workload["spec"]["podSets"][0].update(count=7),
     "the loss of its quota": lambda job, workload: workload["status"].pop("admission"),
@@ -118,7 +118,7 @@ CHANGES: dict[str, Edit] = {
         template={"spec": {"containers": [{"resources": TWO}]}}
     ),
     "a dispatch": lambda job, workload: workload["metadata"]["annotations"].update(
-        {own_api.DISPATCHED_ANNOTATION: Dispatch(3, "hash", left_copies={"west": 3}).to_annotation()}
+        {api_names.DISPATCHED_ANNOTATION: Dispatch(3, "hash", left_copies={"west": 3}).to_annotation()}
     ),
 }
 TWO = {"requests": {"cpu": "2"}}

@@ -8,8 +8,8 @@ from slicebus.decisions.commands import Emit, Publish
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide import builtin
 from slicebus.manager.state.store import Store
-from slicebus.slices.conditions import conditions_of
-from slicebus.slices.own_api import DISPATCHED_CONDITION
+from slicebus.slices.api.api_names import DISPATCHED_CONDITION
+from slicebus.slices.api.conditions import conditions_of
 from unit.manager.objects import a_job, a_view, a_workload
 
 NOW = "2026-01-31T12:00:00Z"

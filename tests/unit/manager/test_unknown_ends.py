@@ -13,9 +13,9 @@ from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Applied, JobPhase, Status
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import own_api
-from slicebus.slices.fleet import Cluster, Fleet, Strategy
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs.raycluster import RayCluster
+from slicebus.slices.placement.fleet import Cluster, Fleet, Strategy
 from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope, condition, shorts
 
 Manifest = dict[str, Any]
@@ -37,8 +37,8 @@ def suspended(*, applied: int) -> Manifest:
     workload = runs()
     record = Dispatch(4, "hash", cluster="east", suspended=True)
     workload["metadata"]["annotations"] |= {
-        own_api.DISPATCHED_ANNOTATION: record.to_annotation(),
-        own_api.APPLIED_ANNOTATION: str(applied),
+        api_names.DISPATCHED_ANNOTATION: record.to_annotation(),
+        api_names.APPLIED_ANNOTATION: str(applied),
     }
     return workload
 
@@ -193,8 +193,8 @@ def test_it_runs_anew_when_its_workload_is_activated_and_admitted(beside_kueue: 
     if beside_kueue:
         entry = {"name": "slicebus", "state": "Ready", "message": "", "lastTransitionTime": NOW}
         world.workloads["w1"]["status"]["admissionChecks"] = [entry]
-        world.workloads["w1"]["metadata"]["annotations"][own_api.CLUSTER_ANNOTATION] = "east"
-        world.workloads["w1"]["metadata"]["finalizers"] = [own_api.DISPATCHED_FINALIZER]
+        world.workloads["w1"]["metadata"]["annotations"][api_names.CLUSTER_ANNOTATION] = "east"
+        world.workloads["w1"]["metadata"]["finalizers"] = [api_names.DISPATCHED_FINALIZER]
     world.take(GONE)
     world.settle()
     world.take(Applied(job=REF, workload="", spec_version=4, deleted=True))
@@ -220,7 +220,7 @@ def test_it_runs_anew_when_its_workload_is_activated_and_admitted(beside_kueue: 
         "conditions": [*conditions, condition("QuotaReserved"), condition("Admitted")],
     }
     if beside_kueue:
-        workload["metadata"]["annotations"][own_api.CLUSTER_ANNOTATION] = "east"
+        workload["metadata"]["annotations"][api_names.CLUSTER_ANNOTATION] = "east"
         world.job["spec"]["suspend"] = False
     assert world.reconcile() == [("w1", "slicebus.dev/EndKnown=True StartedAnew")]
     assert ("workload-spec to east", 5) in world.reconcile() + world.reconcile()

@@ -11,7 +11,7 @@ from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 from unit.manager.objects import NOW, a_view
 from unit.manager.test_groups import admitted, first_slice
 from unit.slices.jobs.manifests import a_cluster_spec, a_group, a_rayservice

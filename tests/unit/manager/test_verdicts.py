@@ -9,9 +9,9 @@ from slicebus.decisions.commands import Emit, Patch, Remember
 from slicebus.manager.decide import verdicts
 from slicebus.manager.state.tables import TableName
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices.admission import Admit, Evict, Wait
-from slicebus.slices.kueue import EvictionReason
-from slicebus.slices.workload import Admission, FlavorName, PodSetAssignment, Slice, SliceKey
+from slicebus.slices.admission.cycle import Admit, Evict, Wait
+from slicebus.slices.api.kueue import EvictionReason
+from slicebus.slices.workload.workload import Admission, FlavorName, PodSetAssignment, Slice, SliceKey
 from unit.manager.objects import NOW, a_job, a_view, a_workload, asking, condition, shorts
 
 LATER = "2026-01-31T13:00:00Z"

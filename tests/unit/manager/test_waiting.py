@@ -12,10 +12,10 @@ from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, JobPhase, Manifest, Pending, Status, Waits
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices import kueue, own_api
-from slicebus.slices.own_api import RESIZABLE_CONDITION
-from slicebus.slices.waiting import PODS_REFUSED, SURPLUS, Waiting
-from slicebus.slices.workload import SliceKey
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.api_names import RESIZABLE_CONDITION
+from slicebus.slices.workload.waiting import PODS_REFUSED, SURPLUS, Waiting
+from slicebus.slices.workload.workload import SliceKey
 from unit.manager.objects import NOW, a_job, a_view, a_workload, asking, condition, requested
 
 SINCE = "2026-01-01T00:00:00Z"
@@ -41,7 +41,7 @@ def a_wait(job: Manifest | None = None, slice: Manifest | None = None, **changes
 
 
 def with_annotation(job: Manifest, text: str) -> Manifest:
-    return merge_patch(job, {"metadata": {"annotations": {own_api.WAITING_ANNOTATION: text}}})
+    return merge_patch(job, {"metadata": {"annotations": {api_names.WAITING_ANNOTATION: text}}})
 
 
 def shown(job: Manifest, waits: Waiting = SHOWN) -> Manifest:
@@ -55,7 +55,7 @@ def written(commands: Sequence[Command]) -> list[Any]:
         if isinstance(command, Patch):
             assert isinstance(command.body, dict)
             assert (command.subresource, command.body.keys()) == ("", {"metadata"}), "it would change the generation"
-            text = command.body["metadata"]["annotations"][own_api.WAITING_ANNOTATION]
+            text = command.body["metadata"]["annotations"][api_names.WAITING_ANNOTATION]
             found.append(Waiting.from_manifest(command.body) if text else None)
     return found
 
@@ -144,7 +144,7 @@ def test_a_forged_reason_is_replaced() -> None:
 
 def test_a_refused_resize_is_shown_beside_the_granted_counts() -> None:
     refused = condition(RESIZABLE_CONDITION, False, "StructuralChange", "it adds more")
-    job = a_job(annotations={own_api.REQUESTED_ANNOTATION: requested({"main": 1, "more": 2}).to_annotation()})
+    job = a_job(annotations={api_names.REQUESTED_ANNOTATION: requested({"main": 1, "more": 2}).to_annotation()})
     commands = waiting.follow(a_view(job, a_workload(admitted=1, dispatched=1, applied=1, conditions=(refused,))))
     [found] = written(commands)
     assert (found.reason, found.message, found.since) == ("StructuralChange", "it adds more", SINCE)
@@ -160,7 +160,7 @@ def test_edited_pods_of_the_same_counts_are_no_size_that_waits() -> None:
 
 
 def test_beside_a_kueue_no_condition_says_that_a_resize_is_refused() -> None:
-    job = a_job(annotations={own_api.REQUESTED_ANNOTATION: requested({"main": 1, "more": 2}).to_annotation()})
+    job = a_job(annotations={api_names.REQUESTED_ANNOTATION: requested({"main": 1, "more": 2}).to_annotation()})
     commands = waiting.follow(a_view(job, OLD))
     [found], [notice] = written(commands), told(commands)
     assert found.message == notice.message

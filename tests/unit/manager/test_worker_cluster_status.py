@@ -12,7 +12,7 @@ from slicebus.manager.state.worker_clusters import CONNECTED, Sender, WorkerClus
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import ClusterUid, Heartbeat, Hello
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices.workload import FlavorName
+from slicebus.slices.workload.workload import FlavorName
 from unit.manager.objects import NOW, an_envelope, condition, shorts
 
 Manifest = dict[str, Any]

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from slicebus.slices.admission import Admit, Snapshot, cycle
-from slicebus.slices.fleet import Cluster
-from slicebus.slices.holdings import Part
-from slicebus.slices.ledger import Ledger
-from slicebus.slices.quantities import add
-from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage, holders, usage_by_chain
-from slicebus.slices.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice, SliceKey
+from slicebus.slices.admission.cycle import Admit, Snapshot, cycle
+from slicebus.slices.api.quantities import add
+from slicebus.slices.placement.fleet import Cluster
+from slicebus.slices.quota.holdings import Part
+from slicebus.slices.quota.ledger import Ledger
+from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage, holders, usage_by_chain
+from slicebus.slices.workload.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice, SliceKey
 
 Manifest = dict[str, Any]
 

@@ -3,7 +3,7 @@
 from copy import deepcopy
 from typing import Any
 
-from slicebus.slices.pod_security import Level
+from slicebus.slices.workload.pod_security import Level
 
 Manifest = dict[str, Any]
 

@@ -14,7 +14,7 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.proto.errors import AlreadyExistsError, NotFoundError
 from slicebus.proto.messages import JobRef
-from slicebus.slices.annotation_values import read_json
+from slicebus.slices.api.annotation_values import read_json
 
 _log = structlog.get_logger()
 

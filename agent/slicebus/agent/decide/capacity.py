@@ -12,12 +12,12 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
 from slicebus.kube.cache import Cache, Change
 from slicebus.proto.messages import Flavor, Manifest
-from slicebus.slices.conditions import is_ready
-from slicebus.slices.pod_requests import pod_requests
-from slicebus.slices.quantities import Amounts, amounts, format_amount
-from slicebus.slices.suitability import forbids
-from slicebus.slices.ungate import is_over, pod_set_of
-from slicebus.slices.workload import FlavorName
+from slicebus.slices.api.conditions import is_ready
+from slicebus.slices.api.quantities import Amounts, amounts, format_amount
+from slicebus.slices.placement.suitability import forbids
+from slicebus.slices.workload.pod_requests import pod_requests
+from slicebus.slices.workload.ungate import is_over, pod_set_of
+from slicebus.slices.workload.workload import FlavorName
 
 Quantities = dict[str, dict[str, str]]
 """Kubernetes quantities by flavor and resource."""

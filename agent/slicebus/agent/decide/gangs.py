@@ -19,13 +19,13 @@ from slicebus.decisions.commands import Command, Create, Forget, Patch, Remember
 from slicebus.kube.resources import JOB_RESOURCES, Resource
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Counts, Manifest
-from slicebus.slices import kueue, own_api
-from slicebus.slices.conditions import has_finding, with_findings
-from slicebus.slices.fingerprints import content_hash
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.conditions import has_finding, with_findings
+from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Problem
 from slicebus.slices.schedulers import Gang, SchedulerBackend, SchedulingObject, Synced
-from slicebus.slices.ungate import pod_set_of
+from slicebus.slices.workload.ungate import pod_set_of
 
 _TRIED_AGAIN_S = 30.0
 """After this time an object that the API server refused is tried again: a queue may be open by then."""
@@ -48,7 +48,7 @@ def follow(view: WorkerView, *, now: str | None, now_s: float) -> list[Command]:
     minimum = _minimum(view, job) if job.runs else {}
     if minimum != annotations.gang(job.manifest) and (job.runs or not view.pod_sets):
         text = annotations.encode_counts(minimum) if minimum else None
-        body = {"metadata": {"annotations": {own_api.GANG_ANNOTATION: text}}}
+        body = {"metadata": {"annotations": {api_names.GANG_ANNOTATION: text}}}
         return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=body)]
     found, refused = _scheduled(view), view.refused_object
     if found is None or not job.runs or found.synced.blocked or view.schedulers.why_unusable(name):
@@ -78,7 +78,7 @@ def removes(view: WorkerView) -> list[Command]:
         if _is_going(target) or _is_used(view, pod_set_of(target)):
             return False
         key = resource, target["metadata"]["name"]
-        is_same = annotations.annotation(target, own_api.SPEC_HASH_ANNOTATION) == stays.get(key)
+        is_same = annotations.annotation(target, api_names.SPEC_HASH_ANNOTATION) == stays.get(key)
         return key not in stays or not (is_same or key in can_change)
 
     made = view.schedulers.made_for(job.manifest)
@@ -194,7 +194,7 @@ def _make(
         return [Create(resource=wanted.resource, manifest=manifest, if_refused=refused)]
     if not _is_made_for(present, job) or _is_going(present):
         return []
-    if annotations.annotation(present, own_api.SPEC_HASH_ANNOTATION) != _hash(wanted):
+    if annotations.annotation(present, api_names.SPEC_HASH_ANNOTATION) != _hash(wanted):
         if wanted.is_fixed:
             return []
         body = {
@@ -219,9 +219,9 @@ def _manifest(view: WorkerView, job: JobReading, wanted: SchedulingObject) -> Ma
         "controller": True,
     }
     marks = {
-        own_api.JOB_ANNOTATION: f"{view.key.kind}/{view.key.name}",
-        own_api.JOB_UID_ANNOTATION: metadata["uid"],
-        own_api.SPEC_HASH_ANNOTATION: _hash(wanted),
+        api_names.JOB_ANNOTATION: f"{view.key.kind}/{view.key.name}",
+        api_names.JOB_UID_ANNOTATION: metadata["uid"],
+        api_names.SPEC_HASH_ANNOTATION: _hash(wanted),
     }
     pod_set = {kueue.POD_SET_LABEL: wanted.pod_set} if wanted.pod_set else {}
     return {
@@ -230,7 +230,7 @@ def _manifest(view: WorkerView, job: JobReading, wanted: SchedulingObject) -> Ma
         "metadata": {
             "name": wanted.name,
             "namespace": view.key.namespace,
-            "labels": wanted.labels | pod_set | {own_api.ORIGIN_LABEL: own_api.ORIGIN},
+            "labels": wanted.labels | pod_set | {api_names.ORIGIN_LABEL: api_names.ORIGIN},
             "annotations": wanted.annotations | marks,
             "ownerReferences": [owner],
         },
@@ -246,7 +246,7 @@ def _are_there(view: WorkerView, found: _Scheduled) -> bool:
             return False
         # Kubernetes keeps what pods use, whoever has deleted it: to wait for another one would be for ever.
         stays = wanted.is_fixed and _is_used(view, wanted.pod_set)
-        is_same = annotations.annotation(present, own_api.SPEC_HASH_ANNOTATION) == _hash(wanted)
+        is_same = annotations.annotation(present, api_names.SPEC_HASH_ANNOTATION) == _hash(wanted)
         if not stays and (_is_going(present) or not is_same):
             return False
     return all(_staying(view, name) >= count for name, count in found.synced.together.items())
@@ -278,7 +278,7 @@ def _pruned(found: _Scheduled, pods: Iterable[Manifest]) -> Problem | None:
 
 def _is_made_for(present: Manifest, job: JobReading) -> bool:
     uid: str = job.manifest["metadata"]["uid"]
-    return annotations.annotation(present, own_api.JOB_UID_ANNOTATION) == uid
+    return annotations.annotation(present, api_names.JOB_UID_ANNOTATION) == uid
 
 
 def _is_used(view: WorkerView, pod_set: str) -> bool:

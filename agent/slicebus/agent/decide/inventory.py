@@ -12,8 +12,8 @@ from slicebus.agent.decide import reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, Manifest, RequestKey, Status
-from slicebus.slices import own_api
-from slicebus.slices.fingerprints import all_ready, spec_hash, status_hash
+from slicebus.slices.api import api_names
+from slicebus.slices.api.fingerprints import all_ready, spec_hash, status_hash
 from slicebus.slices.jobs import KINDS
 
 PAGE_BYTES = 128 * 1024
@@ -37,13 +37,13 @@ def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
     if view.job is not None:
         if not _is_known(view.job):
             return None
-        spec = own_api.WITHOUT_COPY if _lacks_copy(view) else _spec_hash(view.job, cluster)
+        spec = api_names.WITHOUT_COPY if _lacks_copy(view) else _spec_hash(view.job, cluster)
         return _item(view, view.job, spec, _status_hash(view))
     copies = sorted(filter(_is_known, view.copies), key=annotations.spec_version)
     if not copies:
         return None
     gone = any(annotations.is_linked(copy) and not reconcile.went_with_definition(view, copy) for copy in copies)
-    return _item(view, copies[-1], "" if gone else own_api.ABSENT, "")
+    return _item(view, copies[-1], "" if gone else api_names.ABSENT, "")
 
 
 def unanswered(view: WorkerView) -> RequestKey | None:
@@ -86,7 +86,7 @@ def _item(view: WorkerView, manifest: Manifest, spec: str, status: str) -> Inven
         kind=view.key.kind,
         namespace=view.key.namespace,
         name=view.key.name,
-        uid=annotations.annotation(manifest, own_api.MANAGER_UID_ANNOTATION) or "",
+        uid=annotations.annotation(manifest, api_names.MANAGER_UID_ANNOTATION) or "",
         spec_version=annotations.spec_version(manifest),
         spec_hash=spec,
         status_hash=status,
@@ -95,7 +95,7 @@ def _item(view: WorkerView, manifest: Manifest, spec: str, status: str) -> Inven
 
 def _is_known(manifest: Manifest) -> bool:
     """Whether the object is ours and has a readable manager UID: without one no order can be about it."""
-    uid = annotations.annotation(manifest, own_api.MANAGER_UID_ANNOTATION)
+    uid = annotations.annotation(manifest, api_names.MANAGER_UID_ANNOTATION)
     return annotations.is_ours(manifest) and uid is not None and 0 < len(uid) <= _UID_LENGTH
 
 

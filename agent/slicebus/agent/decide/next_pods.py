@@ -3,7 +3,7 @@
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.ungate import to_ungate
+from slicebus.slices.workload.ungate import to_ungate
 
 
 def next_pods(view: WorkerView) -> list[Manifest]:

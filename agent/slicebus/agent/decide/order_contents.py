@@ -11,11 +11,11 @@ import msgspec
 from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import WorkloadSpec
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Exposure, JobKind
-from slicebus.slices.names import group_of
-from slicebus.slices.pod_requests import container_resources
+from slicebus.slices.workload.names import group_of
+from slicebus.slices.workload.pod_requests import container_resources
 
 OTHER_OBJECT = "OtherObject"
 """The reason of an order that brings another object than it names."""
@@ -124,7 +124,7 @@ def ensure_named(order: WorkloadSpec) -> None:
     for owner in copied.owner_references:
         if owner.controller:
             _ensure_same("Workload's owner", (owner.kind, owner.name, owner.uid), (job.kind, job.name, job.uid))
-    of = copied.annotations.get(own_api.JOB_ANNOTATION, f"{job.kind}/{job.name}")
+    of = copied.annotations.get(api_names.JOB_ANNOTATION, f"{job.kind}/{job.name}")
     _ensure_same("Workload's job", (of,), (f"{job.kind}/{job.name}",))
     _ensure_same("Workload's job UID", (copied.labels.get(kueue.JOB_UID_LABEL, job.uid),), (job.uid,))
 

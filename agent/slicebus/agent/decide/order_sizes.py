@@ -15,11 +15,11 @@ from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Counts, Manifest, WorkloadSpec
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
 from slicebus.slices.jobs.suspension import is_suspended
-from slicebus.slices.pod_requests import pod_requests
+from slicebus.slices.workload.pod_requests import pod_requests
 
 _FIELDS = "fields"
 """Of bounds: the hashes of what a job takes over, by the field of its spec."""
@@ -35,7 +35,7 @@ def sets_another(order: WorkloadSpec, job: JobReading) -> bool:
     the worker may have grown from that very size."""
     taken_back = order.taken_back or None
     is_news = (
-        taken_back is not None and annotations.annotation(job.manifest, own_api.TAKEN_BACK_ANNOTATION) != taken_back
+        taken_back is not None and annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION) != taken_back
     )
     return is_news or annotations.baseline(job.manifest) != counts_of(order)
 
@@ -48,10 +48,10 @@ def sets_other_bounds(order: WorkloadSpec, job: JobReading) -> bool:
 
 def note(order: WorkloadSpec, job: JobReading | None) -> dict[str, str]:
     """The annotations of a job by which the next order is compared with this one. `job` is None where it is made."""
-    noted = {own_api.BASELINE_ANNOTATION: annotations.encode_counts(counts_of(order))}
+    noted = {api_names.BASELINE_ANNOTATION: annotations.encode_counts(counts_of(order))}
     if bounds := _noted_bounds(order, job):
-        noted[own_api.BOUNDS_ANNOTATION] = msgspec.json.encode(bounds, order="sorted").decode()
-    return noted | ({own_api.TAKEN_BACK_ANNOTATION: order.taken_back} if order.taken_back else {})
+        noted[api_names.BOUNDS_ANNOTATION] = msgspec.json.encode(bounds, order="sorted").decode()
+    return noted | ({api_names.TAKEN_BACK_ANNOTATION: order.taken_back} if order.taken_back else {})
 
 
 def take(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command]:

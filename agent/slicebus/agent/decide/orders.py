@@ -35,15 +35,15 @@ from slicebus.proto.messages import (
     Suspend,
     WorkloadSpec,
 )
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
 from slicebus.slices.jobs.suspension import can_suspend, suspension, to_resume
-from slicebus.slices.pod_scheduling import PodScheduling
+from slicebus.slices.workload.pod_scheduling import PodScheduling
 
 _REFUSAL_LENGTH = 4000
 """It may quote the order, and becomes a condition's message, which has at most 32768 characters."""
-_MANAGERS_OWN = (own_api.DISPATCHED_ANNOTATION, own_api.APPLIED_ANNOTATION, own_api.AVOIDED_CLUSTERS_ANNOTATION)
+_MANAGERS_OWN = (api_names.DISPATCHED_ANNOTATION, api_names.APPLIED_ANNOTATION, api_names.AVOIDED_CLUSTERS_ANNOTATION)
 
 
 class Step(NamedTuple):
@@ -234,13 +234,13 @@ def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
 def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None) -> Manifest:
     """The Workload for this cluster, without queue name and owner, so that a Kueue here leaves it alone."""
     metadata, spec = order.workload["metadata"], order.workload["spec"]
-    annotations = without(metadata.get("annotations", {}), (*own_api.AGENTS_OWN, *_MANAGERS_OWN)) | {
-        own_api.MANAGER_UID_ANNOTATION: order.job.uid,
-        own_api.SPEC_VERSION_ANNOTATION: str(order.spec_version),
-        own_api.JOB_ANNOTATION: f"{view.key.kind}/{view.key.name}",
+    annotations = without(metadata.get("annotations", {}), (*api_names.AGENTS_OWN, *_MANAGERS_OWN)) | {
+        api_names.MANAGER_UID_ANNOTATION: order.job.uid,
+        api_names.SPEC_VERSION_ANNOTATION: str(order.spec_version),
+        api_names.JOB_ANNOTATION: f"{view.key.kind}/{view.key.name}",
     }
     if flavors := flavors_of(order):
-        annotations[own_api.FLAVORS_ANNOTATION] = msgspec.json.encode(flavors, order="sorted").decode()
+        annotations[api_names.FLAVORS_ANNOTATION] = msgspec.json.encode(flavors, order="sorted").decode()
     if job is not None:
         annotations |= link_to(view, job) | placements_note(job.manifest, order)
     return {
@@ -249,7 +249,7 @@ def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None
         "metadata": {
             "name": metadata["name"],
             "namespace": metadata["namespace"],
-            "labels": {own_api.ORIGIN_LABEL: own_api.ORIGIN},
+            "labels": {api_names.ORIGIN_LABEL: api_names.ORIGIN},
             "annotations": annotations,
         },
         "spec": {name: value for name, value in spec.items() if name != "queueName"},
@@ -330,7 +330,7 @@ def _request_note(
     before: annotations.PendingRequests | None, after: annotations.PendingRequests | None
 ) -> dict[str, str]:
     """The annotation of a request that an order has changed; empty where it has not."""
-    return {own_api.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
+    return {api_names.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
 
 
 def _resumed(view: WorkerView, job: JobReading, body: Manifest) -> Manifest:
@@ -380,7 +380,7 @@ def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
     slice = order.workload if isinstance(order.workload, str) else job.slice
     nothing: Counts = {}
     at = annotations.job_metadata(order.job, workload=slice, version=order.spec_version, grant=nothing)
-    at["annotations"] |= {own_api.REQUESTED_ANNOTATION: None, own_api.BASELINE_ANNOTATION: None}
+    at["annotations"] |= {api_names.REQUESTED_ANNOTATION: None, api_names.BASELINE_ANNOTATION: None}
     body = {"metadata": at} | suspension(order.job.kind, True)
     resource = JOB_RESOURCES[view.key.kind]
     event = Emit(regarding=job.manifest, reason=order.reason or "Suspended", note=order.message, warning=True)

@@ -12,13 +12,13 @@ import msgspec
 from slicebus.agent.state.annotations import annotation
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import Manifest, PodSetFlavor, WorkloadSpec
-from slicebus.slices import own_api
-from slicebus.slices.annotation_values import read_json
+from slicebus.slices.api import api_names
+from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.jobs import KINDS, Placement
-from slicebus.slices.pod_requests import container_resources
+from slicebus.slices.workload.pod_requests import container_resources
 
 _PLACEMENTS = msgspec.json.Decoder(dict[str, PodSetFlavor])
-_UNPLACED = {own_api.UNPLACED_LABEL: "true"}
+_UNPLACED = {api_names.UNPLACED_LABEL: "true"}
 
 
 def places(order: WorkloadSpec) -> dict[str, Placement]:
@@ -29,7 +29,7 @@ def places(order: WorkloadSpec) -> dict[str, Placement]:
         found[pod_set["name"]] = Placement(
             node_selector=flavor.node_labels if flavor else {},
             tolerations=tuple(flavor.tolerations) if flavor else (),
-            labels={own_api.MANAGER_UID_LABEL: order.job.uid} | ({} if flavor else _UNPLACED),
+            labels={api_names.MANAGER_UID_LABEL: order.job.uid} | ({} if flavor else _UNPLACED),
             resources=container_resources(pod_set["template"]["spec"]),
         )
     return found
@@ -44,18 +44,18 @@ def placements_note(job: Manifest, order: WorkloadSpec) -> dict[str, str]:
     }
     if not found:
         return {}
-    return {own_api.PLACEMENTS_ANNOTATION: msgspec.json.encode(found, order="sorted").decode()}
+    return {api_names.PLACEMENTS_ANNOTATION: msgspec.json.encode(found, order="sorted").decode()}
 
 
 def placements(view: WorkerView) -> Mapping[str, PodSetFlavor]:
     """Where the unplaced pods of a job run, by pod set, as far as its present slice has come."""
     copy = view.copy_of(view.reading.slice) if view.reading else None
-    return (read_json(annotation(copy, own_api.PLACEMENTS_ANNOTATION), _PLACEMENTS) if copy else None) or {}
+    return (read_json(annotation(copy, api_names.PLACEMENTS_ANNOTATION), _PLACEMENTS) if copy else None) or {}
 
 
 def is_unplaced(pod: Manifest) -> bool:
     """Whether a pod, or a template, says nothing of its flavor."""
-    return own_api.UNPLACED_LABEL in ((pod.get("metadata") or {}).get("labels") or {})
+    return api_names.UNPLACED_LABEL in ((pod.get("metadata") or {}).get("labels") or {})
 
 
 def placed(pod: Manifest, flavor: PodSetFlavor) -> list[dict[str, Any]]:

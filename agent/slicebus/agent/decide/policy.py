@@ -12,10 +12,10 @@ from slicebus.agent.decide.refusals import RefusedOrder
 from slicebus.agent.state.policy import Policy
 from slicebus.kube.impersonation import Impersonation
 from slicebus.proto.messages import Manifest
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
+from slicebus.slices.api.selectors import selects
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.pod_security import violations
-from slicebus.slices.selectors import selects
+from slicebus.slices.workload.pod_security import violations
 
 NAMESPACE = "NamespaceNotAllowed"
 NOT_FOUND = "NotFound"
@@ -93,7 +93,7 @@ def creator(policy: Policy, namespace: str) -> Impersonation | None:
     itself. The extra tells the cluster's admission which agent stands behind it."""
     if policy.create_as is None:
         return None
-    extra = {own_api.AGENT_EXTRA: policy.own_namespace}
+    extra = {api_names.AGENT_EXTRA: policy.own_namespace}
     return Impersonation.of_service_account(namespace, policy.create_as, extra=extra)
 
 

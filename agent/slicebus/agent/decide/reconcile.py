@@ -30,11 +30,11 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
 )
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without_lifetime
 from slicebus.slices.jobs.suspension import to_suspend
-from slicebus.slices.ungate import Members, could_start, pod_set_of
+from slicebus.slices.workload.ungate import Members, could_start, pod_set_of
 
 
 def link_copies(view: WorkerView) -> list[Command]:
@@ -47,7 +47,7 @@ def link_copies(view: WorkerView) -> list[Command]:
     return [
         Patch(resource=WORKLOADS, target=copy, body=body)
         for copy in view.copies
-        if annotations.annotation(copy, own_api.JOB_UID_ANNOTATION) != uid and annotations.is_of(copy, job.ref)
+        if annotations.annotation(copy, api_names.JOB_UID_ANNOTATION) != uid and annotations.is_of(copy, job.ref)
     ]
 
 
@@ -62,14 +62,14 @@ def take_off_ttl(view: WorkerView) -> list[Command]:
 
 def link_to(view: WorkerView, job: JobReading) -> dict[str, str]:
     """The annotations that link a Workload copy to its job."""
-    known = {own_api.JOB_UID_ANNOTATION: job.manifest["metadata"]["uid"]}
-    return known | ({own_api.DEFINITION_ANNOTATION: view.definition} if view.definition else {})
+    known = {api_names.JOB_UID_ANNOTATION: job.manifest["metadata"]["uid"]}
+    return known | ({api_names.DEFINITION_ANNOTATION: view.definition} if view.definition else {})
 
 
 def unlink_copies(view: WorkerView) -> list[Command]:
     """Unlinks the copies from a job that went with its definition: nobody has deleted the job. The next inventory shows
     the manager that it is missing, and the manager sends it again."""
-    body = {"metadata": {"annotations": {own_api.JOB_UID_ANNOTATION: None, own_api.DEFINITION_ANNOTATION: None}}}
+    body = {"metadata": {"annotations": {api_names.JOB_UID_ANNOTATION: None, api_names.DEFINITION_ANNOTATION: None}}}
     return [
         Patch(resource=WORKLOADS, target=copy, body=body)
         for copy in view.copies
@@ -79,7 +79,7 @@ def unlink_copies(view: WorkerView) -> list[Command]:
 
 def went_with_definition(view: WorkerView, copy: Manifest) -> bool:
     """Whether a copy's missing job went because somebody removed the definition of its kind."""
-    by = annotations.annotation(copy, own_api.DEFINITION_ANNOTATION)
+    by = annotations.annotation(copy, api_names.DEFINITION_ANNOTATION)
     return view.definition == GONE or (None not in (view.definition, by) and view.definition != by)
 
 
@@ -131,8 +131,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
             return []
         pending = annotations.PendingRequests.after(last, key, wanted=wanted, granted=granted, finished=view.finished)
         note = {
-            own_api.REQUESTED_ANNOTATION: pending.to_annotation(),
-            own_api.GRANTED_ANNOTATION: annotations.encode_counts(most),
+            api_names.REQUESTED_ANNOTATION: pending.to_annotation(),
+            api_names.GRANTED_ANNOTATION: annotations.encode_counts(most),
         }
         return [_note(job, note)]
     if last is None or is_published:
@@ -213,11 +213,11 @@ def take_over_pods(view: WorkerView, *, epoch: int) -> list[Patch]:
     """One write to each pod that an earlier agent may be about to ungate: its patch then conflicts."""
     if view.reading is None:
         return []
-    body = {"metadata": {"annotations": {own_api.EPOCH_ANNOTATION: str(epoch)}}}
+    body = {"metadata": {"annotations": {api_names.EPOCH_ANNOTATION: str(epoch)}}}
     return [
         Patch(resource=PODS, target=pod, body=body)
         for pod in could_start(view.pod_sets, view.reading.granted)
-        if annotations.annotation(pod, own_api.EPOCH_ANNOTATION) != str(epoch)
+        if annotations.annotation(pod, api_names.EPOCH_ANNOTATION) != str(epoch)
     ]
 
 
@@ -285,7 +285,7 @@ def gone(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | Non
     if view.is_hidden:
         return None
     for copy in view.copies:
-        uid = annotations.annotation(copy, own_api.MANAGER_UID_ANNOTATION) or ""
+        uid = annotations.annotation(copy, api_names.MANAGER_UID_ANNOTATION) or ""
         departure = departed.get(uid)
         if departure is not None and departure.end is not None:
             return departure.end
@@ -305,7 +305,7 @@ def gone(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | Non
 
 def linked_uids(view: WorkerView) -> set[str]:
     """The UIDs of the jobs that the copies are linked to."""
-    return {uid for copy in view.copies if (uid := annotations.annotation(copy, own_api.JOB_UID_ANNOTATION))}
+    return {uid for copy in view.copies if (uid := annotations.annotation(copy, api_names.JOB_UID_ANNOTATION))}
 
 
 def _without_gate(pod: Manifest) -> list[Manifest]:

@@ -3,7 +3,7 @@
 from slicebus.agent.decide.refusals import RefusedOrder
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import WorkloadSpec
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from slicebus.slices.schedulers import SchedulerBackend, chosen_by
 
 
@@ -25,4 +25,4 @@ def ensure_usable(view: WorkerView, order: WorkloadSpec) -> SchedulerBackend:
 
 def note(backend: SchedulerBackend) -> dict[str, str]:
     """The annotation of a job whose backend needs objects."""
-    return {own_api.SCHEDULER_ANNOTATION: backend.name} if backend.makes else {}
+    return {api_names.SCHEDULER_ANNOTATION: backend.name} if backend.makes else {}

@@ -16,9 +16,9 @@ from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.messages import Counts, Manifest, Pending, RequestKey, Waits
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.waiting import ONLY_WORKERS_KNOW, PODS_REFUSED, SURPLUS, Waiting, lacks, shown_on
+from slicebus.slices.workload.waiting import ONLY_WORKERS_KNOW, PODS_REFUSED, SURPLUS, Waiting, lacks, shown_on
 
 _SETTLES = timedelta(seconds=60)
 """How long more pods may run than are wanted before that is told: Ray's autoscaler names them in the same patch."""
@@ -184,7 +184,7 @@ def _shows(manifest: Manifest, waiting: Waiting | None) -> bool:
 
 def _annotate(target: Manifest, waiting: Waiting | None) -> Command:
     text = waiting.to_annotation() if waiting is not None else None
-    body = {"metadata": {"annotations": {own_api.WAITING_ANNOTATION: text}}}
+    body = {"metadata": {"annotations": {api_names.WAITING_ANNOTATION: text}}}
     return Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=body)
 
 

@@ -5,7 +5,7 @@ from prometheus_client import CollectorRegistry, Counter
 from slicebus.agent.state.store import Store
 from slicebus.decisions.table import FORGOTTEN
 from slicebus.kube.cache import Change
-from slicebus.slices.ungate import is_gated
+from slicebus.slices.workload.ungate import is_gated
 
 
 class JobMetrics:

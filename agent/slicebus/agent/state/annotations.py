@@ -10,9 +10,9 @@ import msgspec
 from msgspec import UnsetType
 
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
-from slicebus.slices import kueue, own_api
-from slicebus.slices.annotation_values import read_json, read_number
-from slicebus.slices.workload import FlavorName
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.annotation_values import read_json, read_number
+from slicebus.slices.workload.workload import FlavorName
 
 _MOST_UNANSWERED = 16
 _NOTHING: Counts = {}
@@ -117,7 +117,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
     @staticmethod
     def from_job(job: Manifest) -> "PendingRequests | None":
         """The requests on a worker's job; None where there is no annotation or it is unreadable."""
-        return read_json(annotation(job, own_api.REQUESTED_ANNOTATION), _PENDING_REQUESTS)
+        return read_json(annotation(job, api_names.REQUESTED_ANNOTATION), _PENDING_REQUESTS)
 
 
 def left_behind(requested: PendingRequests | None, by: RequestKey | UnsetType) -> PendingRequests | None:
@@ -154,22 +154,22 @@ def is_ours(manifest: Manifest) -> bool:
     """
     metadata = manifest["metadata"]
     is_made_for_another = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
-    return (metadata.get("labels") or {}).get(own_api.ORIGIN_LABEL) == own_api.ORIGIN and not is_made_for_another
+    return (metadata.get("labels") or {}).get(api_names.ORIGIN_LABEL) == api_names.ORIGIN and not is_made_for_another
 
 
 def is_of(manifest: Manifest, job: JobRef) -> bool:
     """Whether the object was made for this job of the manager."""
-    return is_ours(manifest) and annotation(manifest, own_api.MANAGER_UID_ANNOTATION) == job.uid
+    return is_ours(manifest) and annotation(manifest, api_names.MANAGER_UID_ANNOTATION) == job.uid
 
 
 def spec_version(manifest: Manifest) -> int:
     """The applied version; 0 where none is readable."""
-    return read_number(annotation(manifest, own_api.SPEC_VERSION_ANNOTATION))
+    return read_number(annotation(manifest, api_names.SPEC_VERSION_ANNOTATION))
 
 
 def is_linked(copy: Manifest) -> bool:
     """Whether a Workload copy has the UID of its job: a job that is missing then is gone."""
-    return bool(annotation(copy, own_api.JOB_UID_ANNOTATION))
+    return bool(annotation(copy, api_names.JOB_UID_ANNOTATION))
 
 
 def slice_of(job: Manifest) -> str:
@@ -179,37 +179,37 @@ def slice_of(job: Manifest) -> str:
 
 def granted(job: Manifest) -> Counts:
     """The number of pods that may run, by pod set; empty where the annotation is unreadable."""
-    return _counts(job, own_api.GRANTED_ANNOTATION) or {}
+    return _counts(job, api_names.GRANTED_ANNOTATION) or {}
 
 
 def is_suspended(job: Manifest) -> bool:
     """Whether the manager has suspended the job: its grant names no pod set."""
-    return _counts(job, own_api.GRANTED_ANNOTATION) == {}
+    return _counts(job, api_names.GRANTED_ANNOTATION) == {}
 
 
 def baseline(job: Manifest) -> Counts | None:
     """The counts of the manager's spec when the worker last took them over; None for none."""
-    return _counts(job, own_api.BASELINE_ANNOTATION)
+    return _counts(job, api_names.BASELINE_ANNOTATION)
 
 
 def bounds(job: Manifest) -> Manifest | None:
     """What the manager has last set for the autoscaler of a job; None where nobody knows."""
-    return read_json(annotation(job, own_api.BOUNDS_ANNOTATION), _BOUNDS)
+    return read_json(annotation(job, api_names.BOUNDS_ANNOTATION), _BOUNDS)
 
 
 def flavors(copy: Manifest) -> dict[str, dict[str, FlavorName]] | None:
     """The flavors that a Workload copy was given, by pod set and resource; None where nobody knows."""
-    return read_json(annotation(copy, own_api.FLAVORS_ANNOTATION), _FLAVORS)
+    return read_json(annotation(copy, api_names.FLAVORS_ANNOTATION), _FLAVORS)
 
 
 def scheduler(job: Manifest) -> str:
     """The scheduler backend that a job was made for; empty for one that needs no objects."""
-    return annotation(job, own_api.SCHEDULER_ANNOTATION) or ""
+    return annotation(job, api_names.SCHEDULER_ANNOTATION) or ""
 
 
 def gang(job: Manifest) -> Counts:
     """How many pods of each pod set start together; empty before that is known."""
-    return _counts(job, own_api.GANG_ANNOTATION) or {}
+    return _counts(job, api_names.GANG_ANNOTATION) or {}
 
 
 def lowered(granted: Counts, wanted: Counts) -> Counts:
@@ -225,12 +225,12 @@ def encode_counts(counts: Counts) -> str:
 def job_metadata(job: JobRef, *, workload: str, version: int, grant: Counts) -> Manifest:
     """The metadata of a job at a version of a slice. Label and annotation are always written together."""
     return {
-        "labels": {own_api.ORIGIN_LABEL: own_api.ORIGIN, kueue.PREBUILT_NAME: workload},
+        "labels": {api_names.ORIGIN_LABEL: api_names.ORIGIN, kueue.PREBUILT_NAME: workload},
         "annotations": {
             kueue.PREBUILT_NAME: workload,
-            own_api.MANAGER_UID_ANNOTATION: job.uid,
-            own_api.SPEC_VERSION_ANNOTATION: str(version),
-            own_api.GRANTED_ANNOTATION: encode_counts(grant),
+            api_names.MANAGER_UID_ANNOTATION: job.uid,
+            api_names.SPEC_VERSION_ANNOTATION: str(version),
+            api_names.GRANTED_ANNOTATION: encode_counts(grant),
         },
     }
 
@@ -242,7 +242,7 @@ def reference(job: Manifest) -> JobRef:
         kind=job["kind"],
         namespace=job["metadata"]["namespace"],
         name=job["metadata"]["name"],
-        uid=annotation(job, own_api.MANAGER_UID_ANNOTATION) or "",
+        uid=annotation(job, api_names.MANAGER_UID_ANNOTATION) or "",
     )
 
 

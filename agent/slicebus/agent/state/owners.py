@@ -7,7 +7,7 @@ from slicebus.agent.state.views import JobKey
 from slicebus.proto.messages import Manifest
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
-from slicebus.slices.redis_cleanup import cleans_redis
+from slicebus.slices.workload.redis_cleanup import cleans_redis
 
 _KINDS_OF_LABEL = {
     label: tuple(name for name, kind in KINDS.items() if label in kind.owner_labels)

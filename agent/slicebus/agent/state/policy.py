@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 
 from slicebus.proto.messages import Manifest
-from slicebus.slices.pod_security import Level
+from slicebus.slices.workload.pod_security import Level
 
 ServiceType = Annotated[str, msgspec.Meta(pattern="^(ClusterIP|NodePort|LoadBalancer|ExternalName)$")]
 

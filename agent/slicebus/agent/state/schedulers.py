@@ -8,7 +8,8 @@ from slicebus.agent.state import annotations
 from slicebus.kube.cache import Cache
 from slicebus.kube.resources import Resource
 from slicebus.proto.messages import Manifest
-from slicebus.slices import own_api, schedulers
+from slicebus.slices import schedulers
+from slicebus.slices.api import api_names
 from slicebus.slices.schedulers import NO_PROFILES, Profile, SchedulerBackend
 
 PROFILES = "profiles"
@@ -89,7 +90,7 @@ class Schedulers:
                 continue
             seen.add(resource.definition)
             for found in cache.by(BY_JOB, key):
-                if annotations.annotation(found, own_api.JOB_UID_ANNOTATION) == uid:
+                if annotations.annotation(found, api_names.JOB_UID_ANNOTATION) == uid:
                     yield resource, found
 
     def _serves(self, resource: Resource) -> bool:

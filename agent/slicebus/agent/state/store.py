@@ -17,11 +17,11 @@ from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
 from slicebus.kube.resources import GONE, JOB_RESOURCES, NODES, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import JobRef, Manifest, RequestKey, Status
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.schedulers import Profile, every_resource
-from slicebus.slices.ungate import Pod
-from slicebus.slices.waiting import SCHEDULING, Waiting
+from slicebus.slices.workload.ungate import Pod
+from slicebus.slices.workload.waiting import SCHEDULING, Waiting
 
 POLICY = "policy"
 """The only key of the table of that name."""
@@ -29,7 +29,7 @@ _NO_FILE = Policy()
 _LEFT_REQUESTS = 1000
 """Of so many jobs. They are on their way to the manager, for minutes at most."""
 _BY_OWNER = "owner"
-_OURS = f"{own_api.ORIGIN_LABEL}={own_api.ORIGIN}"
+_OURS = f"{api_names.ORIGIN_LABEL}={api_names.ORIGIN}"
 
 SELECTORS: dict[Resource, str | None] = {
     # What a job's own controller makes has not our label.
@@ -234,7 +234,7 @@ class Store:
         """Whether a Workload or a pod of the manager's job is here, whatever its kind. Walks over all of them."""
         has_copy = any(annotations.is_of(copy, job) for copy in self._caches[WORKLOADS].all())
         return has_copy or any(
-            pod.labels.get(own_api.MANAGER_UID_LABEL) == job.uid for pod in self._pods.values.values()
+            pod.labels.get(api_names.MANAGER_UID_LABEL) == job.uid for pod in self._pods.values.values()
         )
 
     def our_jobs(self) -> Iterator[JobKey]:
@@ -310,7 +310,7 @@ class Store:
     def _note_left_requests(self, change: Change) -> None:
         if change.new is not None:
             if self.left_requests and annotations.is_ours(change.new):
-                uid = annotations.annotation(change.new, own_api.MANAGER_UID_ANNOTATION)
+                uid = annotations.annotation(change.new, api_names.MANAGER_UID_ANNOTATION)
                 self.left_requests.pop(uid or "", None)
             return
         job = JobReading.from_manifest(change.old) if change.old is not None else None
@@ -322,7 +322,7 @@ class Store:
     def _forget_departure(self, change: Change) -> None:
         copy = change.old
         if copy is not None and change.new is None:
-            self.departed.pop(annotations.annotation(copy, own_api.MANAGER_UID_ANNOTATION) or "", None)
+            self.departed.pop(annotations.annotation(copy, api_names.MANAGER_UID_ANNOTATION) or "", None)
 
     def _forget_unanswered(self, change: Change) -> None:
         pod = change.old
@@ -332,7 +332,7 @@ class Store:
     def _is_at(self, key: JobKey, order: tuple[str, int]) -> bool:
         uid, version = order
         job = self._job(key)
-        mine = job is not None and annotations.annotation(job, own_api.MANAGER_UID_ANNOTATION) == uid
+        mine = job is not None and annotations.annotation(job, api_names.MANAGER_UID_ANNOTATION) == uid
         return job is not None and mine and annotations.spec_version(job) >= version
 
     def _scale_targets(self, job: Manifest) -> tuple[Manifest, ...]:
@@ -395,6 +395,6 @@ def _key(job: Manifest) -> JobKey:
 
 
 def _keys_of_copy(copy: Manifest) -> Iterator[JobKey]:
-    kind, _, name = (annotations.annotation(copy, own_api.JOB_ANNOTATION) or "").partition("/")
+    kind, _, name = (annotations.annotation(copy, api_names.JOB_ANNOTATION) or "").partition("/")
     if kind in JOB_RESOURCES and name:
         yield JobKey(kind, copy["metadata"]["namespace"], name)

@@ -14,11 +14,11 @@ from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.schedulers import RefusedObject, Schedulers
 from slicebus.kube.resources import GONE
 from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, PodSetStatus, RequestKey, Status, Waits
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Outcome
 from slicebus.slices.jobs.suspension import is_suspended
-from slicebus.slices.ungate import Pod, PodSets, by_pod_set
+from slicebus.slices.workload.ungate import Pod, PodSets, by_pod_set
 
 
 class JobKey(msgspec.Struct, frozen=True, order=True):
@@ -247,4 +247,4 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def running(self) -> set[str]:
         """UIDs of the manager's jobs with running pods under this name, whether the jobs are still there or not."""
         pods = (pod for members in self.pod_sets.values() for pod in members.running)
-        return {uid for pod in pods if (uid := pod.labels.get(own_api.MANAGER_UID_LABEL))}
+        return {uid for pod in pods if (uid := pod.labels.get(api_names.MANAGER_UID_LABEL))}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, NODES, RESOURCEFLAVORS, WORKERCLUSTERS, Resource
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 
 Manifest = dict[str, Any]
 

@@ -13,12 +13,12 @@ from slicebus.kube.resources import PODS
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import ClusterName, Manifest
-from slicebus.slices import kueue
-from slicebus.slices.kueue import Condition
-from slicebus.slices.quantities import format_amount
-from slicebus.slices.quota import ClusterQueue
-from slicebus.slices.ungate import is_gated
-from slicebus.slices.workload import Slice
+from slicebus.slices.api import kueue
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.api.quantities import format_amount
+from slicebus.slices.quota.quota import ClusterQueue
+from slicebus.slices.workload.ungate import is_gated
+from slicebus.slices.workload.workload import Slice
 
 
 class SeenCluster(msgspec.Struct, frozen=True):

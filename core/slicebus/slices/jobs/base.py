@@ -6,11 +6,11 @@ from typing import Any, Protocol
 import msgspec
 
 from slicebus.proto.messages import Counts, JobPhase
-from slicebus.slices import kueue
-from slicebus.slices.conditions import Finding, has_finding, with_findings
+from slicebus.slices.api import kueue
+from slicebus.slices.api.conditions import Finding, has_finding, with_findings
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.paths import Path
-from slicebus.slices.pod_scheduling import PodScheduling
-from slicebus.slices.resource import Resource
+from slicebus.slices.workload.pod_scheduling import PodScheduling
 
 Manifest = dict[str, Any]
 

@@ -3,11 +3,11 @@
 from typing import Any
 
 from slicebus.proto.messages import Counts, JobPhase
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import SUSPEND_PATH, Outcome, Placement, Problem, lacks_managed_by
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
 from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.plain import PlainKind
-from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
 

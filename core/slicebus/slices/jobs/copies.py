@@ -3,23 +3,23 @@
 from collections.abc import Iterable
 from typing import Any
 
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs.base import Placement, Problem
-from slicebus.slices.pod_requests import container_resources, pod_requests, with_container_resources
+from slicebus.slices.workload.pod_requests import container_resources, pod_requests, with_container_resources
 
 Manifest = dict[str, Any]
 
-_DROPPED_LABELS = (kueue.QUEUE_NAME_LABEL, kueue.PRIORITY_CLASS_LABEL, *own_api.AGENTS_OWN)
+_DROPPED_LABELS = (kueue.QUEUE_NAME_LABEL, kueue.PRIORITY_CLASS_LABEL, *api_names.AGENTS_OWN)
 """Without a queue name a Kueue on the worker leaves the job and its pods alone."""
 _DROPPED_ANNOTATIONS = (
     "kubectl.kubernetes.io/last-applied-configuration",
     kueue.QUEUE_NAME_LABEL,
-    *own_api.AGENTS_OWN,
-    own_api.DISPATCHED_ANNOTATION,
-    own_api.APPLIED_ANNOTATION,
-    own_api.UNHEEDED_ANNOTATION,
-    own_api.UNSHOWN_ANNOTATION,
-    own_api.IN_TREE_AUTOSCALING_ANNOTATION,
+    *api_names.AGENTS_OWN,
+    api_names.DISPATCHED_ANNOTATION,
+    api_names.APPLIED_ANNOTATION,
+    api_names.UNHEEDED_ANNOTATION,
+    api_names.UNSHOWN_ANNOTATION,
+    api_names.IN_TREE_AUTOSCALING_ANNOTATION,
     kueue.REPLICA_SIZES_ANNOTATION,
     kueue.RAYCLUSTER_GENERATION_ANNOTATION,
 )
@@ -83,7 +83,7 @@ def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Ma
     labels = pod_labels(metadata.get("labels") or {}) | placement.labels | {kueue.POD_SET_LABEL: pod_set}
     given = {"labels": labels}
     if metadata.get("annotations"):
-        given["annotations"] = without(metadata["annotations"], own_api.AGENTS_OWN)
+        given["annotations"] = without(metadata["annotations"], api_names.AGENTS_OWN)
     return placement.scheduling.applied_to(template | {"metadata": given, "spec": changed})
 
 
@@ -94,7 +94,7 @@ def pod_labels(labels: Manifest) -> Manifest:
 
 def _travelling_labels(labels: Manifest) -> Manifest:
     kept = without(labels, _DROPPED_LABELS)
-    return {name: value for name, value in kept.items() if not name.startswith(own_api.OWNER_LABEL_PREFIX)}
+    return {name: value for name, value in kept.items() if not name.startswith(api_names.OWNER_LABEL_PREFIX)}
 
 
 def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeGuard
 import msgspec
 
 from slicebus.proto.messages import Counts, JobPhase
-from slicebus.slices import kueue, own_api
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import Outcome, Placement, Problem
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template
 from slicebus.slices.jobs.declaration import Declaration, DeclaredPodSet
@@ -27,7 +28,6 @@ from slicebus.slices.jobs.paths import (
 )
 from slicebus.slices.jobs.plain import PlainKind
 from slicebus.slices.jobs.template_shape import is_template
-from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
 
@@ -80,7 +80,7 @@ class DeclaredKind(PlainKind):
         self.declaration = declaration
         self.resource = Resource(group, version, declaration.plural, declaration.kind)
         self.suspend_path: Path | None = path_of(declaration.suspend_path) if declaration.suspend_path else None
-        own = f"{own_api.OWNER_LABEL_PREFIX}{declaration.kind.lower()}"
+        own = f"{api_names.OWNER_LABEL_PREFIX}{declaration.kind.lower()}"
         self._label = declaration.pod_label or own
         self._gives_label = declaration.pod_label is None
         self.owner_labels: tuple[str, ...] = (self._label,)

@@ -3,11 +3,11 @@
 from typing import Any
 
 from slicebus.proto.messages import Counts
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs import ray
 from slicebus.slices.jobs.base import Exposure, lacks_managed_by
 from slicebus.slices.jobs.plain import PlainKind
 from slicebus.slices.jobs.raycluster import RayCluster
-from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
 

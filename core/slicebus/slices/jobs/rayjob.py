@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 
 from slicebus.proto.messages import Counts, JobPhase
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs import ray
 from slicebus.slices.jobs.base import SUSPEND_PATH, Outcome, Placement, Problem, Refusal
 from slicebus.slices.jobs.batch import JOB_NAME_LABEL
@@ -14,7 +15,6 @@ from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.ray_parent import RayParent
 from slicebus.slices.jobs.ray_validation import rayjob_problems
 from slicebus.slices.jobs.raycluster import CLUSTER_LABEL
-from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
 
@@ -32,7 +32,7 @@ class RayJob(RayParent):
 
     resource = Resource("ray.io", "v1", "rayjobs", "RayJob")
     # The submitter is a Job that has the RayJob's name.
-    owner_labels: tuple[str, ...] = (own_api.RAYJOB_LABEL, JOB_NAME_LABEL)
+    owner_labels: tuple[str, ...] = (api_names.RAYJOB_LABEL, JOB_NAME_LABEL)
     cluster_field = "rayClusterSpec"
     late_pod_sets = frozenset({_SUBMITTER})
     refusal = Refusal(conditions=False)
@@ -65,7 +65,7 @@ class RayJob(RayParent):
         end, and keeps the RayJob; without it, KubeRay suspends no RayJob. The end is told when the cluster's pods have
         gone.
         """
-        of = {own_api.RAYJOB_LABEL: job["metadata"]["name"]}
+        of = {api_names.RAYJOB_LABEL: job["metadata"]["name"]}
         names = [pod_set["name"] for pod_set in self.pod_sets(job)]
         given = {name: placements.get(name, Placement()) for name in names}
         placements = {name: msgspec.structs.replace(place, labels=place.labels | of) for name, place in given.items()}
@@ -113,7 +113,7 @@ class RayJob(RayParent):
         While it is suspended its status names no child any more, and only our own label tells of the pods left.
         """
         name = job["metadata"]["name"]
-        selectors = [{JOB_NAME_LABEL: name}, {own_api.RAYJOB_LABEL: name}]
+        selectors = [{JOB_NAME_LABEL: name}, {api_names.RAYJOB_LABEL: name}]
         return selectors + [{CLUSTER_LABEL: child} for child in self.children(job) or ()]
 
 

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from slicebus.proto.messages import Counts, JobPhase
-from slicebus.slices import own_api
-from slicebus.slices.fingerprints import content_hash
+from slicebus.slices.api import api_names
+from slicebus.slices.api.fingerprints import content_hash
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs import ray
 from slicebus.slices.jobs.base import SUSPEND_PATH, Exposure, Outcome, Placement, Problem
 from slicebus.slices.jobs.copies import common_problems, copy_of, without
@@ -15,7 +16,6 @@ from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.ray_parent import RayParent
 from slicebus.slices.jobs.ray_validation import rayservice_problems
 from slicebus.slices.jobs.raycluster import CLUSTER_LABEL
-from slicebus.slices.resource import Resource
 
 Manifest = dict[str, Any]
 
@@ -34,7 +34,7 @@ class RayService(RayParent):
 
     resource = Resource("ray.io", "v1", "rayservices", "RayService")
     cluster_field = "rayClusterConfig"
-    owner_labels: tuple[str, ...] = (own_api.RAYSERVICE_LABEL,)
+    owner_labels: tuple[str, ...] = (api_names.RAYSERVICE_LABEL,)
     suspend_path: Path | None = SUSPEND_PATH
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
@@ -51,7 +51,7 @@ class RayService(RayParent):
 
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
         """The service with gated templates, whose pods name it."""
-        of = {own_api.RAYSERVICE_LABEL: job["metadata"]["name"]}
+        of = {api_names.RAYSERVICE_LABEL: job["metadata"]["name"]}
         given = {pod_set["name"]: placements.get(pod_set["name"], Placement()) for pod_set in self.pod_sets(job)}
         named = {name: msgspec.structs.replace(place, labels=place.labels | of) for name, place in given.items()}
         changed = {self.cluster_field: ray.gated_cluster(self.cluster_spec(job), named)}
@@ -88,7 +88,7 @@ class RayService(RayParent):
 
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
         """Our own label, and KubeRay's of its clusters. A cluster that served before has our label only."""
-        own = {own_api.RAYSERVICE_LABEL: job["metadata"]["name"]}
+        own = {api_names.RAYSERVICE_LABEL: job["metadata"]["name"]}
         return [own, *({CLUSTER_LABEL: child} for child in self.children(job) or ())]
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import JobKind
 from slicebus.slices.jobs.batch import BatchJob
 from slicebus.slices.jobs.declaration import Declaration, DeclarationError
@@ -15,7 +16,6 @@ from slicebus.slices.jobs.declared import DeclaredKind
 from slicebus.slices.jobs.raycluster import RayCluster
 from slicebus.slices.jobs.rayjob import RayJob
 from slicebus.slices.jobs.rayservice import RayService
-from slicebus.slices.resource import Resource
 
 ENTRY_POINTS = "slicebus.job_kinds"
 """The group of entry points by which a package brings a job kind: each names a class, made without arguments."""

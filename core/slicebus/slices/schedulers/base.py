@@ -6,12 +6,12 @@ from typing import Any, Protocol
 import msgspec
 
 from slicebus.proto.messages import Counts
-from slicebus.slices.conditions import Finding
-from slicebus.slices.fingerprints import content_hash
+from slicebus.slices.api.conditions import Finding
+from slicebus.slices.api.fingerprints import content_hash
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Problem
-from slicebus.slices.pod_scheduling import PodScheduling
-from slicebus.slices.resource import Resource
+from slicebus.slices.workload.pod_scheduling import PodScheduling
 
 Manifest = dict[str, Any]
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import Problem
-from slicebus.slices.pod_scheduling import PodScheduling
-from slicebus.slices.resource import Resource
 from slicebus.slices.schedulers.base import Gang, Profile, Synced
+from slicebus.slices.workload.pod_scheduling import PodScheduling
 
 Manifest = dict[str, Any]
 

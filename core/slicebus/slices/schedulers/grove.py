@@ -6,12 +6,12 @@ granted are there and it names them; from then on it only gets other pods.
 
 from typing import Any
 
-from slicebus.slices.conditions import Finding, conditions_of
+from slicebus.slices.api.conditions import Finding, conditions_of
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import Problem
-from slicebus.slices.pod_scheduling import PodScheduling
-from slicebus.slices.resource import Resource
 from slicebus.slices.schedulers.base import Gang, Profile, SchedulingObject, Synced, is_late, object_name
 from slicebus.slices.schedulers.kube import kuberay_problems
+from slicebus.slices.workload.pod_scheduling import PodScheduling
 
 Manifest = dict[str, Any]
 

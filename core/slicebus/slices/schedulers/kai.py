@@ -2,9 +2,8 @@
 
 from typing import Any
 
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import Problem
-from slicebus.slices.pod_scheduling import PodScheduling
-from slicebus.slices.resource import Resource
 from slicebus.slices.schedulers.base import (
     Gang,
     Profile,
@@ -15,6 +14,7 @@ from slicebus.slices.schedulers.base import (
     queue_of,
 )
 from slicebus.slices.schedulers.kube import kuberay_problems
+from slicebus.slices.workload.pod_scheduling import PodScheduling
 
 Manifest = dict[str, Any]
 

@@ -7,12 +7,12 @@ its own, which is replaced only when it has no pods. Since `v1beta1` the `minCou
 from typing import Any
 
 from slicebus.proto.messages import Counts
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Problem
 from slicebus.slices.jobs.ray import pod_set_name
-from slicebus.slices.pod_scheduling import PodScheduling
-from slicebus.slices.resource import Resource
 from slicebus.slices.schedulers.base import Gang, Profile, SchedulingObject, Synced, is_late, object_name
+from slicebus.slices.workload.pod_scheduling import PodScheduling
 
 Manifest = dict[str, Any]
 

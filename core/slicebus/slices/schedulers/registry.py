@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from slicebus.proto.messages import Manifest
-from slicebus.slices import own_api
-from slicebus.slices.resource import Resource
+from slicebus.slices.api import api_names
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.schedulers.base import Profile, SchedulerBackend
 from slicebus.slices.schedulers.default import Default
 from slicebus.slices.schedulers.grove import Grove
@@ -32,7 +32,7 @@ NO_PROFILES: tuple[Profile, ...] = (Profile(DEFAULT),)
 
 def chosen_by(job: Manifest) -> str:
     """The backend that a job's label names; empty for that of its cluster."""
-    name: str = (job["metadata"].get("labels") or {}).get(own_api.SCHEDULER_LABEL, "")
+    name: str = (job["metadata"].get("labels") or {}).get(api_names.SCHEDULER_LABEL, "")
     return name
 
 

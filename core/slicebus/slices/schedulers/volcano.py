@@ -2,10 +2,9 @@
 
 from typing import Any
 
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import Problem
-from slicebus.slices.pod_scheduling import PodScheduling
-from slicebus.slices.resource import Resource
 from slicebus.slices.schedulers.base import (
     Gang,
     Profile,
@@ -16,6 +15,7 @@ from slicebus.slices.schedulers.base import (
     queue_of,
 )
 from slicebus.slices.schedulers.kube import kuberay_problems
+from slicebus.slices.workload.pod_scheduling import PodScheduling
 
 Manifest = dict[str, Any]
 

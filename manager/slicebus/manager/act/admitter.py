@@ -34,9 +34,9 @@ from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.proto.messages import JobRef, Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
-from slicebus.slices.admission import Admit, Decision, Evict, Wait
-from slicebus.slices.fleet import Strategy
-from slicebus.slices.sharing import FairSharing
+from slicebus.slices.admission.cycle import Admit, Decision, Evict, Wait
+from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.placement.fleet import Strategy
 
 _log = structlog.get_logger()
 _RETRY_S = 0.2

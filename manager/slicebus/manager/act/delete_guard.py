@@ -27,7 +27,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
 from slicebus.runtime.executor import Executor
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 
 _log = structlog.get_logger()
 _WRITE_S = 0.5
@@ -231,7 +231,7 @@ class DeleteGuard:
             return
         name = ClusterName(change.new["metadata"]["name"])
         hold = self._shown.get(name)
-        released = (annotation(change.new, own_api.RELEASE_ANNOTATION) or "").split(",")
+        released = (annotation(change.new, api_names.RELEASE_ANNOTATION) or "").split(",")
         if hold is not None and hold.id in released:
             self._release(name, self._breaker(name).release(hold))
 

@@ -8,8 +8,8 @@ from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
-from slicebus.slices.cohorts import cohort_node, queue_node
-from slicebus.slices.workload import Slice
+from slicebus.slices.quota.cohorts import cohort_node, queue_node
+from slicebus.slices.workload.workload import Slice
 
 
 class DirtyTrees:

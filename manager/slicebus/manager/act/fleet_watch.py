@@ -21,7 +21,7 @@ from slicebus.manager.state.store import Store
 from slicebus.proto.errors import ConflictError, TransientError
 from slicebus.proto.messages import ClusterName, JobRef
 from slicebus.runtime.executor import Executor
-from slicebus.slices.conditions import Finding
+from slicebus.slices.api.conditions import Finding
 
 _log = structlog.get_logger()
 _TICKS = 10

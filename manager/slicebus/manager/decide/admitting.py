@@ -10,10 +10,10 @@ from slicebus.decisions.commands import Command, Patch
 from slicebus.manager.decide import dispatch, edits, endings, pod_templates, verdicts
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
-from slicebus.slices.admission import Admit, Decision
-from slicebus.slices.conditions import with_findings
+from slicebus.slices.admission.cycle import Admit, Decision
+from slicebus.slices.api.conditions import with_findings
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.workload import Slice
 
 
 def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:

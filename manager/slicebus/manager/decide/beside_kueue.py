@@ -32,16 +32,17 @@ from slicebus.manager.state.outbox import HOLDING, Dispatch
 from slicebus.manager.state.requirements import is_managed
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, Counts, Manifest
-from slicebus.slices import avoided_clusters, kueue, own_api
-from slicebus.slices.admission import Evict
-from slicebus.slices.fingerprints import spec_hash
-from slicebus.slices.fleet import Fleet, Strategy, Tenant
+from slicebus.slices.admission.cycle import Evict
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.fingerprints import spec_hash
+from slicebus.slices.api.kueue import CheckState, Condition, EvictionReason
+from slicebus.slices.api.selectors import parse_selector
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.jobs.suspension import is_suspended
-from slicebus.slices.kueue import CheckState, Condition, EvictionReason
+from slicebus.slices.placement.fleet import Fleet, Strategy, Tenant
 from slicebus.slices.schedulers import chosen_by
-from slicebus.slices.selectors import parse_selector
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload import avoided_clusters
+from slicebus.slices.workload.workload import Slice
 
 NOWHERE = ""
 """The value of the cluster annotation of a chain that is not placed."""
@@ -171,7 +172,7 @@ def _run(
     if restarted := unknown_ends.restarted(view, now=now):
         return restarted
     if holder.avoids and holder.condition(Condition.PODS_READY):
-        body = annotation_patch(own_api.AVOIDED_CLUSTERS_ANNOTATION, None)
+        body = annotation_patch(api_names.AVOIDED_CLUSTERS_ANNOTATION, None)
         return [Patch(resource=WORKLOADS, target=view.workload(holder), body=body)]
     # What has ended by then shows no more that it runs, and keeps what it had.
     by_then = after if kueue_status.shows_running(after) else job
@@ -205,13 +206,13 @@ def _problems(job: Manifest, desired: DesiredSize) -> list[Problem]:
     try:
         _selector(job)
     except ValueError as error:
-        message = f"the annotation {own_api.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+        message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
         problems.append(Problem("InvalidClusterSelector", message))
     return problems
 
 
 def _selector(job: Manifest) -> Manifest:
-    return parse_selector(annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION) or "")
+    return parse_selector(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or "")
 
 
 def _place(
@@ -257,15 +258,15 @@ def _with_order(
 
 
 def _is_kept(view: JobView, slice: Slice) -> bool:
-    return has_finalizer(view.workload(slice), own_api.DISPATCHED_FINALIZER)
+    return has_finalizer(view.workload(slice), api_names.DISPATCHED_FINALIZER)
 
 
 def _set_cluster(view: JobView, slice: Slice, cluster: str) -> Patch:
     """Place a slice, and keep it by a finalizer until the worker holds nothing of it."""
     workload = view.workload(slice)
     finalizers = [*workload["metadata"].get("finalizers", ())]
-    kept = finalizers if _is_kept(view, slice) else [*finalizers, own_api.DISPATCHED_FINALIZER]
-    metadata = {"annotations": {own_api.CLUSTER_ANNOTATION: cluster}, "finalizers": kept}
+    kept = finalizers if _is_kept(view, slice) else [*finalizers, api_names.DISPATCHED_FINALIZER]
+    metadata = {"annotations": {api_names.CLUSTER_ANNOTATION: cluster}, "finalizers": kept}
     return Patch(resource=WORKLOADS, target=workload, body={"metadata": metadata})
 
 
@@ -276,7 +277,7 @@ def answer(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> li
         return []
     if outbox.recorded_on is workload and view.state == HOLDING:
         return _ready(view, holder, entry, now)
-    refusal = holder.conditions.get(own_api.DISPATCHED_CONDITION, {})
+    refusal = holder.conditions.get(api_names.DISPATCHED_CONDITION, {})
     message = refusal.get("message", "") or f"Waits for worker cluster {view.cluster} to apply it"
     waits_s = (datetime.fromisoformat(now) - datetime.fromisoformat(entry["lastTransitionTime"])).total_seconds()
     if not refusal and not entry.get("message") and waits_s < _USUALLY_APPLIED_S:
@@ -301,7 +302,7 @@ def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]
     written = msgspec.structs.replace(requested, written=desired.spec_counts, own=desired.own)
     return [
         _spec_patch(
-            job, kind.with_counts(job, desired.spec_counts), {own_api.REQUESTED_ANNOTATION: written.to_annotation()}
+            job, kind.with_counts(job, desired.spec_counts), {api_names.REQUESTED_ANNOTATION: written.to_annotation()}
         )
     ]
 
@@ -336,11 +337,11 @@ def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
 def _leave_cluster(view: JobView, slice: Slice, *, now: str) -> Command:
     """Place a slice nowhere. Kueue evicts a Workload whose pods did not get ready: another cluster comes first then."""
     workload, evicted = view.workload(slice), slice.conditions.get(Condition.EVICTED, {})
-    left: Manifest = {own_api.CLUSTER_ANNOTATION: NOWHERE}
+    left: Manifest = {api_names.CLUSTER_ANNOTATION: NOWHERE}
     if slice.evicted and slice.cluster and evicted.get("reason") == EvictionReason.PODS_READY_TIMEOUT:
         known, moment = avoided_clusters.read(workload), datetime.fromisoformat(now)
         avoided = avoided_clusters.avoiding(known, slice.cluster, now=moment)
-        left[own_api.AVOIDED_CLUSTERS_ANNOTATION] = avoided_clusters.to_annotation(avoided)
+        left[api_names.AVOIDED_CLUSTERS_ANNOTATION] = avoided_clusters.to_annotation(avoided)
     return Patch(resource=WORKLOADS, target=workload, body={"metadata": {"annotations": left}})
 
 
@@ -350,7 +351,7 @@ def _reset_counts(view: JobView, job: Manifest) -> list[Command]:
         return []
     forgotten = msgspec.structs.replace(requested.cleared(), written=msgspec.UNSET, own=msgspec.UNSET)
     own = kind.with_counts(job, view.desired.own)
-    return [_spec_patch(job, own, {own_api.REQUESTED_ANNOTATION: forgotten.to_annotation()})]
+    return [_spec_patch(job, own, {api_names.REQUESTED_ANNOTATION: forgotten.to_annotation()})]
 
 
 def end(view: JobView, *, reason: str, ended: Sequence[Slice]) -> list[Command]:
@@ -369,9 +370,9 @@ def _release(view: JobView, slices: Sequence[Slice]) -> list[Command]:
     outbox, is_over = view.outbox, view.is_withdrawn
     workloads = [view.workload(slice) for slice in slices]
     return [
-        Patch(resource=WORKLOADS, target=workload, body=finalizer_patch(workload, own_api.DISPATCHED_FINALIZER))
+        Patch(resource=WORKLOADS, target=workload, body=finalizer_patch(workload, api_names.DISPATCHED_FINALIZER))
         for workload in workloads
-        if has_finalizer(workload, own_api.DISPATCHED_FINALIZER)
+        if has_finalizer(workload, api_names.DISPATCHED_FINALIZER)
         and (is_over or outbox is None or outbox.recorded_on is not workload)
         and not (view.left_copies and (record := Dispatch.from_manifest(workload)) and record.left_copies)
     ]

@@ -22,8 +22,12 @@ from slicebus.manager.decide.manifests import (
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest
-from slicebus.slices import kueue, own_api
-from slicebus.slices.chain import (
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.conditions import Finding, has_finding
+from slicebus.slices.api.kueue import Condition, FinishedReason
+from slicebus.slices.api.selectors import parse_selector
+from slicebus.slices.jobs import KINDS, Problem
+from slicebus.slices.workload.chain import (
     ChainCommand,
     CreateSlice,
     FinishSlice,
@@ -33,12 +37,8 @@ from slicebus.slices.chain import (
     given_back,
     plan,
 )
-from slicebus.slices.conditions import Finding, has_finding
-from slicebus.slices.jobs import KINDS, Problem
-from slicebus.slices.kueue import Condition, FinishedReason
-from slicebus.slices.names import group_of, slice_name
-from slicebus.slices.selectors import parse_selector
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.names import group_of, slice_name
+from slicebus.slices.workload.workload import Slice
 
 _FINISHED = {JobPhase.SUCCEEDED: FinishedReason.SUCCEEDED, JobPhase.FAILED: FinishedReason.FAILED}
 
@@ -181,14 +181,14 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     if command.replaces:
         annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
     annotations |= {name: wanted for name, wanted in edits.placement_choices(job).items() if wanted}
-    if annotation(job, own_api.PARTIAL_SCALE_UP_ANNOTATION) == "true":
-        annotations[own_api.PARTIAL_SCALE_UP_ANNOTATION] = "true"
+    if annotation(job, api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true":
+        annotations[api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     before = view.workload(view.unfinished[-1]) if view.unfinished else None
-    if before is not None and (avoided := annotation(before, own_api.AVOIDED_CLUSTERS_ANNOTATION)):
-        annotations[own_api.AVOIDED_CLUSTERS_ANNOTATION] = avoided
+    if before is not None and (avoided := annotation(before, api_names.AVOIDED_CLUSTERS_ANNOTATION)):
+        annotations[api_names.AVOIDED_CLUSTERS_ANNOTATION] = avoided
     pod_sets = pod_templates.pod_sets(job, view, counts=command.counts)
     if sizes := _replica_sizes(job, pod_sets):
-        annotations[own_api.REPLICA_SIZES_ANNOTATION] = msgspec.json.encode(sizes, order="sorted").decode()
+        annotations[api_names.REPLICA_SIZES_ANNOTATION] = msgspec.json.encode(sizes, order="sorted").decode()
     known = map(edits.priority_now, map(view.workload, view.slices))
     priority = edits.priority(job, view) or next(known, {})
     manifest = workload_manifest(
@@ -223,9 +223,9 @@ def _other_problems(job: Manifest, view: JobView) -> list[Problem]:
     if not edits.priority(job, view):
         problems.append(Problem("PriorityClassNotFound", f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
     try:
-        parse_selector(annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION) or "")
+        parse_selector(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or "")
     except ValueError as error:
-        message = f"the annotation {own_api.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+        message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
         problems.append(Problem("InvalidClusterSelector", message))
     return problems
 
@@ -245,7 +245,7 @@ def _finish(view: JobView, slice: Slice, *, reason: FinishedReason, message: str
 
 def _refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str, now: str) -> list[Command]:
     workload = view.workload(slice)
-    finding = Finding(own_api.RESIZABLE_CONDITION, False, own_api.STRUCTURAL_CHANGE, message)
+    finding = Finding(api_names.RESIZABLE_CONDITION, False, api_names.STRUCTURAL_CHANGE, message)
     if has_finding(workload, finding):
         return []
     body = findings_patch(workload, finding, now=now)
@@ -256,7 +256,7 @@ def _refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str,
 
 
 def _clear_refusal(view: JobView, *, now: str) -> list[Command]:
-    cleared = Finding(own_api.RESIZABLE_CONDITION, True, "Resizable", "The job's pod sets are those of its workload")
+    cleared = Finding(api_names.RESIZABLE_CONDITION, True, "Resizable", "The job's pod sets are those of its workload")
     return [
         Patch(
             resource=WORKLOADS,
@@ -265,7 +265,7 @@ def _clear_refusal(view: JobView, *, now: str) -> list[Command]:
             subresource="status",
         )
         for slice in view.unfinished
-        if slice.conditions.get(own_api.RESIZABLE_CONDITION, {}).get("status") == "False"
+        if slice.conditions.get(api_names.RESIZABLE_CONDITION, {}).get("status") == "False"
     ]
 
 
@@ -299,7 +299,7 @@ def _release(ended: Sequence[Slice], view: JobView) -> list[Command]:
 
 def _refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command]:
     message = "; ".join(problem.message for problem in problems)
-    return _report(job, Finding(own_api.ACCEPTED_CONDITION, False, problems[0].reason, message), now=now)
+    return _report(job, Finding(api_names.ACCEPTED_CONDITION, False, problems[0].reason, message), now=now)
 
 
 def _report(job: Manifest, finding: Finding, *, now: str) -> list[Command]:

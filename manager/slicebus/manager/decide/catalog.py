@@ -38,11 +38,11 @@ from slicebus.proto.messages import (
     JobRef,
     RequestKey,
 )
-from slicebus.slices import admission
-from slicebus.slices.admission import Decision, Evict
-from slicebus.slices.conditions import Finding
-from slicebus.slices.fleet import Strategy
-from slicebus.slices.sharing import FairSharing
+from slicebus.slices.admission import cycle as admission
+from slicebus.slices.admission.cycle import Decision, Evict
+from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.api.conditions import Finding
+from slicebus.slices.placement.fleet import Strategy
 
 
 def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:

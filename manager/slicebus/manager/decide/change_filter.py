@@ -9,11 +9,11 @@ from slicebus.kube.cache import Change
 from slicebus.manager.decide.manifests import has_finalizer
 from slicebus.manager.state.outbox import HOLDING, Outbox
 from slicebus.proto.messages import Manifest
-from slicebus.slices import own_api
-from slicebus.slices.conditions import conditions_of
+from slicebus.slices.api import api_names
+from slicebus.slices.api.conditions import conditions_of
+from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
-from slicebus.slices.kueue import Condition
 
 
 def needs_reconcile(change: Change) -> bool:
@@ -27,7 +27,7 @@ def needs_reconcile(change: Change) -> bool:
 def _ignored(manifest: Manifest) -> frozenset[str]:
     """The metadata and annotations whose present value needs no reconcile, whatever it was before."""
     let_go = () if has_finalizer(manifest) else ("finalizers",)
-    answered = (own_api.APPLIED_ANNOTATION,) if _holds_as_dispatched(manifest) else ()
+    answered = (api_names.APPLIED_ANNOTATION,) if _holds_as_dispatched(manifest) else ()
     return frozenset(("resourceVersion", *let_go, *answered))
 
 
@@ -41,7 +41,7 @@ def _holds_as_dispatched(manifest: Manifest) -> bool:
     if outbox is None or outbox.state() != HOLDING:
         return False
     statuses = {(condition["type"], condition["status"]) for condition in conditions_of(manifest)}
-    return statuses.isdisjoint(((own_api.RESIZABLE_CONDITION, "False"), (Condition.FINISHED, "True")))
+    return statuses.isdisjoint(((api_names.RESIZABLE_CONDITION, "False"), (Condition.FINISHED, "True")))
 
 
 def _relevant(manifest: Manifest, ignored: frozenset[str]) -> tuple[object, ...]:

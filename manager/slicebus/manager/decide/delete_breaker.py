@@ -10,7 +10,7 @@ from collections.abc import Collection
 import msgspec
 
 from slicebus.proto.messages import JobRef
-from slicebus.slices.fingerprints import content_hash
+from slicebus.slices.api.fingerprints import content_hash
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,11 +26,11 @@ from slicebus.proto.messages import (
     Suspend,
     WorkloadSpec,
 )
-from slicebus.slices.fingerprints import content_hash, spec_hash
+from slicebus.slices.api.fingerprints import content_hash, spec_hash
+from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.suspension import can_suspend
-from slicebus.slices.kueue import Condition
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.workload import Slice
 
 
 def hold(view: JobView, slice: Slice) -> list[Command]:

@@ -12,9 +12,9 @@ from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.requirements import is_elastic, queue_of
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
-from slicebus.slices import kueue, own_api
-from slicebus.slices.chain import SetCounts, plan
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.schedulers import chosen_by
+from slicebus.slices.workload.chain import SetCounts, plan
 
 
 def copied(view: JobView, job: Manifest) -> list[Command]:
@@ -49,8 +49,8 @@ def priority_now(workload: Manifest) -> Manifest:
 def placement_choices(job: Manifest) -> dict[str, str | None]:
     """What a job says of where it runs, as annotations of its slices; None for what it does not say."""
     return {
-        own_api.CLUSTER_SELECTOR_ANNOTATION: annotation(job, own_api.CLUSTER_SELECTOR_ANNOTATION) or None,
-        own_api.SCHEDULER_LABEL: chosen_by(job) or None,
+        api_names.CLUSTER_SELECTOR_ANNOTATION: annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or None,
+        api_names.SCHEDULER_LABEL: chosen_by(job) or None,
     }
 
 

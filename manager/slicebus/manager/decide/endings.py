@@ -16,8 +16,8 @@ from slicebus.manager.decide.manifests import annotation_patch, findings_patch
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
-from slicebus.slices import own_api
-from slicebus.slices.conditions import Finding, conditions_of, has_finding
+from slicebus.slices.api import api_names
+from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
 from slicebus.slices.jobs import KINDS
 
 
@@ -81,7 +81,7 @@ def show_held(view: JobView, ending: Ending, *, unserved: str = "", now: str) ->
     job's kind is not served now."""
     if not view.deletes_held or not ending.is_inferred:
         return [_without_condition(workload) for workload in view.workloads.values() if _held_for(workload)]
-    finding = Finding(own_api.HELD_CONDITION, True, ending, _held_message(view, ending, unserved))
+    finding = Finding(api_names.HELD_CONDITION, True, ending, _held_message(view, ending, unserved))
     workloads = [view.workload(slice) for slice in view.unfinished or view.slices[-1:]]
     writes: list[Command] = [
         Patch(
@@ -114,11 +114,11 @@ def record_owner(view: JobView) -> list[Command]:
     """
     if view.job is not None and "deletionTimestamp" not in view.job["metadata"]:
         return []
-    body = annotation_patch(own_api.JOB_ANNOTATION, f"{view.ref.kind}/{view.ref.name}")
+    body = annotation_patch(api_names.JOB_ANNOTATION, f"{view.ref.kind}/{view.ref.name}")
     return [
         Patch(resource=WORKLOADS, target=workload, body=body)
         for workload in view.workloads.values()
-        if is_orphan(workload) and annotation(workload, own_api.JOB_ANNOTATION) is None
+        if is_orphan(workload) and annotation(workload, api_names.JOB_ANNOTATION) is None
     ]
 
 
@@ -168,9 +168,9 @@ def _held_message(view: JobView, ending: Ending, unserved: str) -> str:
 
 def _held_for(workload: Manifest) -> str:
     """Why the Workload shows its job's delete as held; empty where it does not."""
-    return next((entry["reason"] for entry in conditions_of(workload) if entry["type"] == own_api.HELD_CONDITION), "")
+    return next((entry["reason"] for entry in conditions_of(workload) if entry["type"] == api_names.HELD_CONDITION), "")
 
 
 def _without_condition(workload: Manifest) -> Command:
-    kept: Sequence[Manifest] = [entry for entry in conditions_of(workload) if entry["type"] != own_api.HELD_CONDITION]
+    kept: Sequence[Manifest] = [entry for entry in conditions_of(workload) if entry["type"] != api_names.HELD_CONDITION]
     return Patch(resource=WORKLOADS, target=workload, body={"status": {"conditions": kept}}, subresource="status")

@@ -11,11 +11,11 @@ from slicebus.manager.decide import dispatch
 from slicebus.manager.decide.manifests import NOT_YET_READY, annotation_patch, counts_patch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts
-from slicebus.slices import own_api
-from slicebus.slices.conditions import Finding, with_findings
+from slicebus.slices.api import api_names
+from slicebus.slices.api.conditions import Finding, with_findings
+from slicebus.slices.api.kueue import Condition, EvictionReason
 from slicebus.slices.jobs.suspension import to_resume, to_suspend
-from slicebus.slices.kueue import Condition, EvictionReason
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.workload import Slice
 
 
 def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Command]:
@@ -49,7 +49,7 @@ def resume(view: JobView, slice: Slice) -> list[Command]:
 def quota_held(slice: Slice) -> Finding:
     """The condition that shows why an evicted slice still has its quota."""
     message = f"Quota is held until cluster {slice.cluster} has no pod of the job left"
-    return Finding(own_api.DISPATCHED_CONDITION, False, own_api.SUSPENDING, message)
+    return Finding(api_names.DISPATCHED_CONDITION, False, api_names.SUSPENDING, message)
 
 
 def _set_suspended(view: JobView, suspended: bool) -> list[Command]:
@@ -64,7 +64,7 @@ def _forget_request(view: JobView) -> list[Command]:
     requested = view.desired.requested if view.job else None
     if view.job is None or requested is None or not requested.asks_for_size:
         return []
-    body = annotation_patch(own_api.REQUESTED_ANNOTATION, requested.cleared().to_annotation())
+    body = annotation_patch(api_names.REQUESTED_ANNOTATION, requested.cleared().to_annotation())
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
@@ -76,7 +76,9 @@ def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
         Finding(Condition.QUOTA_RESERVED, False, "Pending", message),
         Finding(Condition.ADMITTED, False, "NoReservation", "The workload has no reservation"),
         Finding(Condition.REQUEUED, reason == EvictionReason.PREEMPTED, reason, message),
-        Finding(own_api.DISPATCHED_CONDITION, True, "Suspended", f"Cluster {view.cluster} has no pod of the job left"),
+        Finding(
+            api_names.DISPATCHED_CONDITION, True, "Suspended", f"Cluster {view.cluster} has no pod of the job left"
+        ),
     ]
     if Condition.PODS_READY in slice.conditions:
         # Also where they were waited for: the next run begins with none of them.

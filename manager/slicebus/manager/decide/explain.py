@@ -12,15 +12,15 @@ from slicebus.manager.state.requirements import NOT_MANAGED, missing
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest, counts_text
-from slicebus.slices import admission, own_api
-from slicebus.slices.admission import Decision, Evict, Wait
-from slicebus.slices.cohorts import grow, queue_node
-from slicebus.slices.conditions import conditions_of
-from slicebus.slices.kueue import Condition
-from slicebus.slices.preemption import preempted_for, preemptor_uid
-from slicebus.slices.quantities import format_amount
-from slicebus.slices.sharing import FairSharing
-from slicebus.slices.workload import Slice, chain_id
+from slicebus.slices.admission.cycle import Decision, Evict, Wait, cycle, in_order
+from slicebus.slices.admission.preemption import preempted_for, preemptor_uid
+from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.api import api_names
+from slicebus.slices.api.conditions import conditions_of
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.api.quantities import format_amount
+from slicebus.slices.quota.cohorts import grow, queue_node
+from slicebus.slices.workload.workload import Slice, chain_id
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,17 +137,17 @@ def explain(store: Store, ref: JobRef) -> Explanation:
 def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
     """What keeps the job from its size, other than a lack of quota."""
     if view.is_taken:
-        yield from filter(None, [annotation(job, own_api.UNHEEDED_ANNOTATION)])
+        yield from filter(None, [annotation(job, api_names.UNHEEDED_ANNOTATION)])
     else:
         yield from (f"{lack}: slicebus leaves it alone" for lack in missing(job, fixed_jobs=view.fixed_jobs))
     yield from (
-        text for text in _conditions(job, own_api.ACCEPTED_CONDITION, "False") if not text.startswith(NOT_MANAGED)
+        text for text in _conditions(job, api_names.ACCEPTED_CONDITION, "False") if not text.startswith(NOT_MANAGED)
     )
     for slice in view.slices:
-        for type in (own_api.RESIZABLE_CONDITION, own_api.DISPATCHED_CONDITION, own_api.END_KNOWN_CONDITION):
+        for type in (api_names.RESIZABLE_CONDITION, api_names.DISPATCHED_CONDITION, api_names.END_KNOWN_CONDITION):
             if not slice.finished:
                 yield from _conditions(view.workload(slice), type, "False")
-        yield from _conditions(view.workload(slice), own_api.HELD_CONDITION, "True")
+        yield from _conditions(view.workload(slice), api_names.HELD_CONDITION, "True")
     wait = waiting.found(view)
     if wait is not None and wait.slice in (None, view.holder):
         yield f"{wait.shown.reason}: {wait.shown.message}"
@@ -175,11 +175,11 @@ def _conditions(manifest: Manifest, type: str, status: str) -> Iterator[str]:
 def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: FairSharing) -> Iterator[Waiting]:
     tree = store.quotas.trees.get(queue_node(cluster_queue))
     snapshot = store.quotas.snapshot([tree] if tree else None, {}, fair_sharing=fair_sharing)
-    decided = admission.cycle(snapshot)
+    decided = cycle(snapshot)
     decisions = {decision.key: decision for decision in decided}
     queue = [
         slice
-        for slice in admission.in_order(store.slices.values())
+        for slice in in_order(store.slices.values())
         if store.quotas.cluster_queue_of(slice.local_queue) == cluster_queue
     ]
     for slice in view.slices:

@@ -6,7 +6,7 @@ from slicebus.manager.decide import dispatch, too_large
 from slicebus.manager.decide.manifests import counts_patch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.workload import Slice
 
 
 def hold(view: JobView, holder: Slice, *, now: str) -> list[Command]:

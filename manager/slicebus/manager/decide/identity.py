@@ -10,7 +10,7 @@ from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.state.worker_clusters import pinned_uid
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import ClusterUid, Manifest
-from slicebus.slices.conditions import Finding, has_finding, with_findings
+from slicebus.slices.api.conditions import Finding, has_finding, with_findings
 
 NAME_CONFLICT = "NameConflict"
 """True while an agent of another cluster speaks under the name."""

@@ -30,12 +30,12 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
 )
-from slicebus.slices import kueue, own_api
-from slicebus.slices.conditions import Finding, has_finding
-from slicebus.slices.fingerprints import all_ready
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.conditions import Finding, has_finding
+from slicebus.slices.api.fingerprints import all_ready
+from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.suspension import can_suspend
-from slicebus.slices.kueue import Condition
 
 _RETRY_REFUSED_S = 30.0
 _MAX_PODS = 100_000
@@ -114,7 +114,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         own=last.own if last else msgspec.UNSET,
         taken_back=view.desired.taken_back or msgspec.UNSET,
     )
-    body = annotation_patch(own_api.REQUESTED_ANNOTATION, desired.to_annotation())
+    body = annotation_patch(api_names.REQUESTED_ANNOTATION, desired.to_annotation())
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
@@ -143,7 +143,7 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     confirms_suspended = is_news and (view.state.held is Held.SUSPENDED or _is_evicted_whole(view))
     published_at = (envelope.epoch, envelope.sequence)
     forgotten = forget_requests(view, published_at, speaker=envelope.speaker) if confirms_suspended else []
-    body = annotation_patch(own_api.APPLIED_ANNOTATION, str(report.spec_version))
+    body = annotation_patch(api_names.APPLIED_ANNOTATION, str(report.spec_version))
     holding = [(WORKLOADS, each) for name, each in view.workloads.items() if report.deleted or name == report.workload]
     if report.deleted and view.job is not None:
         # What was recorded on a job that has given its Workloads up may be ordered anew.
@@ -173,7 +173,7 @@ def forget_requests(
         return []
     begins_with = view.desired.own if made_anew else None
     forgotten = SizeRequest.none_before(published_at, speaker=speaker, last=last, begins_with=begins_with)
-    body = annotation_patch(own_api.REQUESTED_ANNOTATION, forgotten.to_annotation())
+    body = annotation_patch(api_names.REQUESTED_ANNOTATION, forgotten.to_annotation())
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
 
 
@@ -183,7 +183,7 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
     if workload is None or applied_version(workload) >= refusal.spec_version or not _is_from_here(view, envelope):
         return []
     message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
-    finding = Finding(own_api.DISPATCHED_CONDITION, False, refusal.reason, message)
+    finding = Finding(api_names.DISPATCHED_CONDITION, False, refusal.reason, message)
     again: list[Command] = [
         Forget(table=TableName.PUBLISHED, key=view.ref),
         Requeue(job=view.ref, delay_s=_RETRY_REFUSED_S),
@@ -260,9 +260,9 @@ def _mirror(job: Manifest, report: Status) -> list[Command]:
     unshown = {name: reported.get(name) for name in names if reported.get(name) != wanted.get(name)}
     note = msgspec.json.encode(unshown, order="deterministic").decode() if unshown else None
     commands = write_status(job, wanted)
-    if annotation(job, own_api.UNSHOWN_ANNOTATION) == note:
+    if annotation(job, api_names.UNSHOWN_ANNOTATION) == note:
         return commands
-    body = {"metadata": {"annotations": {own_api.UNSHOWN_ANNOTATION: note}}}
+    body = {"metadata": {"annotations": {api_names.UNSHOWN_ANNOTATION: note}}}
     return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body), *commands]
 
 

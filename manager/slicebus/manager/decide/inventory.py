@@ -19,10 +19,10 @@ from slicebus.manager.state.outbox import Held, Progress, State
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest, RequestKey
-from slicebus.slices import own_api
-from slicebus.slices.fingerprints import all_ready, status_hash
+from slicebus.slices.api import api_names
+from slicebus.slices.api.fingerprints import all_ready, status_hash
+from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.kueue import Condition
 
 Stamp = NewType("Stamp", tuple[int, int])
 """Epoch and sequence of a message: they order the messages of one cluster."""
@@ -120,7 +120,9 @@ def difference(view: JobView, item: InventoryItem | None, *, waits: bool = False
     record, reported = outbox.record, outbox.is_reported
     if record.has_vanished:
         # The job stays without a copy until that is decided, unless the worker has one again.
-        return Difference.STATUS if item is not None and item.spec_hash not in ("", own_api.ABSENT) else Difference.NONE
+        return (
+            Difference.STATUS if item is not None and item.spec_hash not in ("", api_names.ABSENT) else Difference.NONE
+        )
     not_held = Difference.RENEW if reported or _is_request_lost(view, item) else Difference.AGAIN
     if item is None:
         # A job that was suspended before the worker had made it has no copy, and need not have one.
@@ -170,7 +172,7 @@ def forget_withdrawn(view: JobView, *, speaker: str, published_at: Stamp) -> lis
 
 def _has_lost_copy(item: InventoryItem | None) -> bool:
     """Whether the worker has no job: at most its Workload copy is left."""
-    return item is None or item.spec_hash == own_api.ABSENT
+    return item is None or item.spec_hash == api_names.ABSENT
 
 
 def _is_request_lost(view: JobView, item: InventoryItem | None) -> bool:
@@ -181,7 +183,7 @@ def _is_request_lost(view: JobView, item: InventoryItem | None) -> bool:
 def _shows(item: InventoryItem, state: State, version: int) -> bool:
     """Whether an item proves as much as a report of the newest version. It does not for a suspended job: its report
     also proves that no pod is left."""
-    is_whole = item.spec_hash not in (own_api.ABSENT, own_api.WITHOUT_COPY) and item.spec_version == version
+    is_whole = item.spec_hash not in (api_names.ABSENT, api_names.WITHOUT_COPY) and item.spec_version == version
     return is_whole and state.held is Held.HOLD and state.progress is not Progress.LOST
 
 

@@ -3,7 +3,7 @@
 from slicebus.decisions.job_states import JobState, JobStates
 from slicebus.manager.state.outbox import Progress
 from slicebus.manager.state.store import Store
-from slicebus.slices.kueue import Condition
+from slicebus.slices.api.kueue import Condition
 
 
 def job_states(store: Store) -> JobStates:

@@ -12,8 +12,8 @@ from slicebus.manager.decide.manifests import findings_patch
 from slicebus.manager.state.requirements import is_our_check
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
-from slicebus.slices.conditions import Finding, has_finding
-from slicebus.slices.kueue import CheckState
+from slicebus.slices.api.conditions import Finding, has_finding
+from slicebus.slices.api.kueue import CheckState
 
 ACTIVE = "Active"
 _MESSAGE_LENGTH = 32_768

@@ -11,7 +11,7 @@ from slicebus.manager.decide.beside_kueue import Places
 from slicebus.manager.decide.manifests import with_annotations
 from slicebus.manager.state.outbox import HOLDING
 from slicebus.manager.state.views import JobReading, JobView
-from slicebus.slices.conditions import with_findings
+from slicebus.slices.api.conditions import with_findings
 
 
 def applied(view: JobView, commands: list[Command], *, now: str) -> list[Command]:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.messages import Counts, JobRef, Manifest
-from slicebus.slices import kueue, own_api
-from slicebus.slices.conditions import Finding, with_findings
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.conditions import Finding, with_findings
+from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs.copies import without
-from slicebus.slices.kueue import Condition
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.workload import Slice
 
 NOT_YET_READY = Finding(Condition.PODS_READY, False, kueue.WAIT_FOR_START, "Not all pods are ready or succeeded")
 """The finding of a slice whose pods are to start."""
@@ -26,7 +26,7 @@ def workload_manifest(
     priority: Manifest,
 ) -> Manifest:
     """The Workload of a new slice. It names its job in an annotation too, because it may be orphaned unseen."""
-    job_name = {own_api.JOB_ANNOTATION: f"{ref.kind}/{ref.name}"}
+    job_name = {api_names.JOB_ANNOTATION: f"{ref.kind}/{ref.name}"}
     owner = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
     return {
         "apiVersion": kueue.API_VERSION,

@@ -23,9 +23,9 @@ from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import Applied, Manifest, ScaleRequest, Status
-from slicebus.slices.admission import Admit, Decision, Evict
-from slicebus.slices.fleet import Fleet, Strategy
-from slicebus.slices.workload import Slice
+from slicebus.slices.admission.cycle import Admit, Decision, Evict
+from slicebus.slices.placement.fleet import Fleet, Strategy
+from slicebus.slices.workload.workload import Slice
 
 
 class AdmissionMode(Protocol):

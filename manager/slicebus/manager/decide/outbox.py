@@ -15,7 +15,7 @@ from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.state.outbox import HOLDING, Dispatch, Held, Outbox, Progress, State
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 
 NO_DISPATCH: Final = Dispatch(version=0, hash="")
 """Before the first dispatch."""
@@ -131,15 +131,15 @@ def following(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:
 
 def write(record: Dispatch, on: Manifest, *, applied: int | None = None) -> Command:
     """The write of a dispatch on a Workload, or on the job; with `applied` also of the version that is reported."""
-    annotations = {own_api.DISPATCHED_ANNOTATION: record.to_annotation()}
+    annotations = {api_names.DISPATCHED_ANNOTATION: record.to_annotation()}
     if applied is not None:
-        annotations[own_api.APPLIED_ANNOTATION] = str(applied)
+        annotations[api_names.APPLIED_ANNOTATION] = str(applied)
     return Patch(resource=_resource_of(on), target=on, body={"metadata": {"annotations": annotations}})
 
 
 def write_applied(outbox: Outbox) -> Command:
     """The write that the newest dispatch is reported."""
-    body = annotation_patch(own_api.APPLIED_ANNOTATION, str(outbox.record.version))
+    body = annotation_patch(api_names.APPLIED_ANNOTATION, str(outbox.record.version))
     return Patch(resource=_resource_of(outbox.recorded_on), target=outbox.recorded_on, body=body)
 
 

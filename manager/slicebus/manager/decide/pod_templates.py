@@ -13,7 +13,7 @@ from slicebus.manager.state.annotations import as_copied
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.workload import Slice
 
 
 def take_over(view: JobView, job: Manifest) -> list[Command]:

@@ -5,14 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, LOCALQUEUES, Resource
 from slicebus.proto.messages import Manifest
-from slicebus.slices.census import State
-from slicebus.slices.cohorts import Forest, Node, grow
-from slicebus.slices.conditions import Finding, with_findings
-from slicebus.slices.ledger import Ledger
-from slicebus.slices.quantities import format_amount
-from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, Usage, keys_by_cluster_queue
-from slicebus.slices.sharing import FairSharing, share
-from slicebus.slices.workload import LocalQueueKey
+from slicebus.slices.admission.sharing import FairSharing, share
+from slicebus.slices.api.conditions import Finding, with_findings
+from slicebus.slices.api.quantities import format_amount
+from slicebus.slices.quota.cohorts import Forest, Node, grow
+from slicebus.slices.quota.ledger import Ledger
+from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, Usage, keys_by_cluster_queue
+from slicebus.slices.workload.workload import LocalQueueKey
+from slicebus.slices.workload.workload_counts import State
 
 ACTIVE = "Active"
 FAIR_SHARING = "slicebus.dev/FairSharing"

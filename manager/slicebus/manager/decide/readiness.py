@@ -20,11 +20,12 @@ from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.state.annotations import SizeRequest, TakenBack
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest, counts_text
-from slicebus.slices import avoided_clusters, own_api
-from slicebus.slices.admission import Evict
+from slicebus.slices.admission.cycle import Evict
+from slicebus.slices.api import api_names
+from slicebus.slices.api.kueue import WAIT_FOR_RECOVERY, Condition, EvictionReason
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.kueue import WAIT_FOR_RECOVERY, Condition, EvictionReason
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload import avoided_clusters
+from slicebus.slices.workload.workload import Slice
 
 _MARGIN_S = 1.0
 """Times in conditions are whole seconds."""
@@ -140,7 +141,7 @@ def _take_back(
     requested = view.desired.requested or SizeRequest.nothing()
     taken = TakenBack(counts=back_to, request=requested.key, at=now, message=message)
     overruled = msgspec.structs.replace(requested, baseline=view.desired.own, taken_back=taken)
-    body = annotation_patch(own_api.REQUESTED_ANNOTATION, overruled.to_annotation())
+    body = annotation_patch(api_names.REQUESTED_ANNOTATION, overruled.to_annotation())
     return [
         Patch(resource=JOB_RESOURCES[view.ref.kind], target=job, body=body),
         Emit(regarding=job, reason="ScaleUpTakenBack", note=message, warning=True),
@@ -172,5 +173,5 @@ def _waiting(view: JobView) -> list[Manifest]:
 
 
 def _note(workload: Manifest, avoided: avoided_clusters.Clusters) -> Command:
-    body = annotation_patch(own_api.AVOIDED_CLUSTERS_ANNOTATION, avoided_clusters.to_annotation(avoided))
+    body = annotation_patch(api_names.AVOIDED_CLUSTERS_ANNOTATION, avoided_clusters.to_annotation(avoided))
     return Patch(resource=WORKLOADS, target=workload, body=body)

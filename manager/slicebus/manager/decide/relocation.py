@@ -13,12 +13,12 @@ from slicebus.manager.decide import too_large
 from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.manager.state.worker_clusters import GIVEN_UP, WorkerCluster
 from slicebus.proto.messages import Manifest
-from slicebus.slices import own_api
-from slicebus.slices.admission import Evict
-from slicebus.slices.conditions import Finding, conditions_of, has_finding, with_findings
-from slicebus.slices.kueue import EvictionReason
-from slicebus.slices.quota import holders
-from slicebus.slices.workload import Slice, SliceKey
+from slicebus.slices.admission.cycle import Evict
+from slicebus.slices.api import api_names
+from slicebus.slices.api.conditions import Finding, conditions_of, has_finding, with_findings
+from slicebus.slices.api.kueue import EvictionReason
+from slicebus.slices.quota.quota import holders
+from slicebus.slices.workload.workload import Slice, SliceKey
 
 FENCE_SHARE = 0.75
 """The fence as a share of the time after which a cluster is given up. The rest is for clocks that run unevenly, and for
@@ -115,6 +115,6 @@ def leaves_for_want(slice: Slice, cluster: WorkerCluster) -> Evict | None:
 def is_refused(workload: Manifest) -> bool:
     """Whether its cluster has refused the newest version of a Workload: what was applied runs on."""
     record = Dispatch.from_manifest(workload)
-    shown = next((each for each in conditions_of(workload) if each["type"] == own_api.DISPATCHED_CONDITION), {})
-    is_shown = shown.get("status") == "False" and shown.get("reason") not in (own_api.SUSPENDING, too_large.REASON)
+    shown = next((each for each in conditions_of(workload) if each["type"] == api_names.DISPATCHED_CONDITION), {})
+    is_shown = shown.get("status") == "False" and shown.get("reason") not in (api_names.SUSPENDING, too_large.REASON)
     return is_shown and record is not None and record.version > applied_version(workload)

@@ -11,7 +11,7 @@ from slicebus.kube.resources import CLUSTERQUEUES
 from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.tables import TableName
-from slicebus.slices import own_api
+from slicebus.slices.api import api_names
 
 
 def give_away(store: Store, *, queue: str, to: int) -> list[Command]:
@@ -21,7 +21,7 @@ def give_away(store: Store, *, queue: str, to: int) -> list[Command]:
     sent = [uncertain.decision.admission.cluster_queue for uncertain in store.uncertain.values()]
     if found is None or queue in sent:
         return []
-    body = annotation_patch(own_api.SHARD_ANNOTATION, str(to))
+    body = annotation_patch(api_names.SHARD_ANNOTATION, str(to))
     return [Forget(table=TableName.HELD, key=queue), Patch(resource=CLUSTERQUEUES, target=found, body=body)]
 
 

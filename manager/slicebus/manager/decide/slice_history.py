@@ -9,8 +9,8 @@ from slicebus.decisions.commands import Command, Remove
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.manifests import has_finalizer
 from slicebus.manager.state.views import JobView
-from slicebus.slices.kueue import Condition
-from slicebus.slices.workload import Slice
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.workload.workload import Slice
 
 
 class SliceHistory(msgspec.Struct, frozen=True):

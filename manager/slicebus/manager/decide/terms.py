@@ -8,7 +8,7 @@ from msgspec import UNSET
 from slicebus.decisions.commands import Command, Publish
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import Flavor, Heard, Heartbeat, Hello, Manifest, Terms
-from slicebus.slices.fingerprints import content_hash
+from slicebus.slices.api.fingerprints import content_hash
 
 _KNOWN_SINCE = (1, 1)
 """The first schema version whose agents know the type."""

@@ -9,9 +9,9 @@ from slicebus.decisions.commands import Command, Emit, Patch, Publish
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.manifests import findings_patch
 from slicebus.manager.state.views import JobView
-from slicebus.slices import own_api
-from slicebus.slices.conditions import Finding, has_finding
-from slicebus.slices.workload import Slice
+from slicebus.slices.api import api_names
+from slicebus.slices.api.conditions import Finding, has_finding
+from slicebus.slices.workload.workload import Slice
 
 REASON = "TooLarge"
 _MIB = 1024**2
@@ -32,7 +32,7 @@ def checked(view: JobView, slice: Slice, commands: list[Command], *, now: str) -
         f"The order for cluster {view.place} has {math.ceil(max(sizes) / _MIB * 10) / 10} MiB, and a message has "
         f"at most {view.message_bytes / _MIB:.1f}: make the job smaller; large texts belong into a ConfigMap"
     )
-    finding, workload = Finding(own_api.DISPATCHED_CONDITION, False, REASON, message), view.workload(slice)
+    finding, workload = Finding(api_names.DISPATCHED_CONDITION, False, REASON, message), view.workload(slice)
     if has_finding(workload, finding):
         return []
     body = findings_patch(workload, finding, now=now)
@@ -41,11 +41,11 @@ def checked(view: JobView, slice: Slice, commands: list[Command], *, now: str) -
 
 
 def _end(view: JobView, slice: Slice, *, now: str) -> list[Command]:
-    shown = slice.conditions.get(own_api.DISPATCHED_CONDITION, {})
+    shown = slice.conditions.get(api_names.DISPATCHED_CONDITION, {})
     if shown.get("reason") != REASON or shown.get("status") != "False":
         return []
     workload = view.workload(slice)
-    finding = Finding(own_api.DISPATCHED_CONDITION, True, "Dispatched", f"Goes to cluster {view.place}")
+    finding = Finding(api_names.DISPATCHED_CONDITION, True, "Dispatched", f"Goes to cluster {view.place}")
     body = findings_patch(workload, finding, now=now)
     return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
 

@@ -11,12 +11,12 @@ from slicebus.manager.decide import dispatch
 from slicebus.manager.decide.manifests import findings_patch, write_status
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest, Status
-from slicebus.slices import own_api
-from slicebus.slices.conditions import Finding, conditions_of, has_finding
+from slicebus.slices.api import api_names
+from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
+from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.suspension import is_suspended
-from slicebus.slices.kueue import Condition
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.workload import Slice
 
 VANISHED = "VanishedOnWorker"
 
@@ -85,10 +85,10 @@ def restarted(view: JobView, *, now: str) -> list[Command]:
     if view.holder is None:
         return []
     workload = view.workload(view.holder)
-    shown = (entry["status"] for entry in conditions_of(workload) if entry["type"] == own_api.END_KNOWN_CONDITION)
+    shown = (entry["status"] for entry in conditions_of(workload) if entry["type"] == api_names.END_KNOWN_CONDITION)
     if next(shown, "True") == "True":
         return []
-    finding = Finding(own_api.END_KNOWN_CONDITION, True, "StartedAnew", "The job was started anew")
+    finding = Finding(api_names.END_KNOWN_CONDITION, True, "StartedAnew", "The job was started anew")
     body = findings_patch(workload, finding, now=now)
     return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
 
@@ -106,4 +106,4 @@ def _finding(view: JobView, slice: Slice) -> Finding:
         "quota back and does not run again by itself. Look at its results, then delete it, or have it run anew: "
         f"""kubectl patch {workload} --type merge -p '{{"spec":{{"active":true}}}}'"""
     )
-    return Finding(own_api.END_KNOWN_CONDITION, False, VANISHED, message)
+    return Finding(api_names.END_KNOWN_CONDITION, False, VANISHED, message)

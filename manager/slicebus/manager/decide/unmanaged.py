@@ -19,8 +19,8 @@ from slicebus.manager.state.requirements import (
 )
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest, counts_text
-from slicebus.slices import own_api
-from slicebus.slices.conditions import Finding, conditions_of, has_finding, with_findings
+from slicebus.slices.api import api_names
+from slicebus.slices.api.conditions import Finding, conditions_of, has_finding, with_findings
 from slicebus.slices.jobs import KINDS
 
 
@@ -44,9 +44,9 @@ def run_on(view: JobView, job: Manifest) -> list[Command]:
     No condition shows it: the worker's status replaces these.
     """
     reason, message = _unheeded(view, job)
-    if annotation(job, own_api.UNHEEDED_ANNOTATION) == (message or None):
+    if annotation(job, api_names.UNHEEDED_ANNOTATION) == (message or None):
         return []
-    shown = _annotate(job, own_api.UNHEEDED_ANNOTATION, message or None)
+    shown = _annotate(job, api_names.UNHEEDED_ANNOTATION, message or None)
     return [shown, *([Emit(regarding=job, reason=reason, note=message, warning=True)] if message else [])]
 
 
@@ -69,17 +69,17 @@ def _unheeded(view: JobView, job: Manifest) -> tuple[str, str]:
 
 def _write(job: Manifest, message: str, *, now: str) -> Command | None:
     if not KINDS[job["kind"]].refusal.conditions:
-        is_shown = annotation(job, own_api.NOT_MANAGED_ANNOTATION) == message
-        return None if is_shown else _annotate(job, own_api.NOT_MANAGED_ANNOTATION, message)
-    finding = Finding(own_api.ACCEPTED_CONDITION, False, NOT_MANAGED, message)
+        is_shown = annotation(job, api_names.NOT_MANAGED_ANNOTATION) == message
+        return None if is_shown else _annotate(job, api_names.NOT_MANAGED_ANNOTATION, message)
+    finding = Finding(api_names.ACCEPTED_CONDITION, False, NOT_MANAGED, message)
     return None if has_finding(job, finding) else _set_conditions(job, with_findings(job, finding, now=now))
 
 
 def _clear(job: Manifest) -> list[Command]:
     if not is_reported_unmanaged(job):
         return []
-    if annotation(job, own_api.NOT_MANAGED_ANNOTATION) is not None:
-        return [_annotate(job, own_api.NOT_MANAGED_ANNOTATION, None)]
+    if annotation(job, api_names.NOT_MANAGED_ANNOTATION) is not None:
+        return [_annotate(job, api_names.NOT_MANAGED_ANNOTATION, None)]
     return [_set_conditions(job, [entry for entry in conditions_of(job) if not says_unmanaged(entry)])]
 
 

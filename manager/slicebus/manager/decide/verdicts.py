@@ -1,6 +1,6 @@
 """Turns the decisions of an admission cycle into writes and Events.
 
-The cycle itself is `slicebus.slices.admission`.
+The cycle itself is `slicebus.slices.admission.cycle`.
 """
 
 from slicebus.decisions.commands import Command, Emit, Patch, Remember
@@ -12,11 +12,11 @@ from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Manifest, counts_text
-from slicebus.slices.admission import Admit, Decision, Evict, Wait
-from slicebus.slices.conditions import Finding, has_finding, with_findings
-from slicebus.slices.kueue import INADMISSIBLE, Condition, EvictionReason
-from slicebus.slices.waiting import without_numbers
-from slicebus.slices.workload import Slice
+from slicebus.slices.admission.cycle import Admit, Decision, Evict, Wait
+from slicebus.slices.api.conditions import Finding, has_finding, with_findings
+from slicebus.slices.api.kueue import INADMISSIBLE, Condition, EvictionReason
+from slicebus.slices.workload.waiting import without_numbers
+from slicebus.slices.workload.workload import Slice
 
 _RESTARTED = {
     EvictionReason.CLUSTER_QUEUE_STOPPED: (

@@ -16,12 +16,12 @@ from slicebus.manager.state.requirements import FIXED_SIZE
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, Counts, JobPhase, Manifest, Pending, Status
-from slicebus.slices import kueue, own_api
-from slicebus.slices.chain import structural_message
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.kueue import Condition
-from slicebus.slices.waiting import ONLY_WORKERS_KNOW, Waiting, lacks, shown_on, without_numbers
-from slicebus.slices.workload import Slice
+from slicebus.slices.workload.chain import structural_message
+from slicebus.slices.workload.waiting import ONLY_WORKERS_KNOW, Waiting, lacks, shown_on, without_numbers
+from slicebus.slices.workload.workload import Slice
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -92,14 +92,14 @@ def _for_other_pods(view: JobView) -> Wait | None:
     if holder is None or not lacks(wanted, holder.granted):
         # Other pods of the same counts are no size: their condition says what becomes of them.
         return None
-    condition = holder.conditions.get(own_api.RESIZABLE_CONDITION, {})
+    condition = holder.conditions.get(api_names.RESIZABLE_CONDITION, {})
     if condition.get("status") == "False":
         return Wait(_of_condition(condition, wanted, holder.granted), holder)
     if wanted.keys() == own.keys():
         return None
     since, message = view.workload(holder)["metadata"]["creationTimestamp"], structural_message(own, wanted)
     return Wait(
-        Waiting.of(wanted, holder.granted, reason=own_api.STRUCTURAL_CHANGE, message=message, since=since), holder
+        Waiting.of(wanted, holder.granted, reason=api_names.STRUCTURAL_CHANGE, message=message, since=since), holder
     )
 
 
@@ -153,7 +153,7 @@ def _show(view: JobView, waiting: Waiting | None) -> list[Command]:
 
 def _annotate(job: Manifest, text: str | None) -> Command:
     return Patch(
-        resource=JOB_RESOURCES[job["kind"]], target=job, body=annotation_patch(own_api.WAITING_ANNOTATION, text)
+        resource=JOB_RESOURCES[job["kind"]], target=job, body=annotation_patch(api_names.WAITING_ANNOTATION, text)
     )
 
 

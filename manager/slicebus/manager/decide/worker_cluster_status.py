@@ -14,9 +14,9 @@ from slicebus.manager.state.worker_clusters import CONNECTED, WorkerCluster, is_
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Heartbeat, Hello, Manifest
-from slicebus.slices.conditions import Finding, has_finding, with_findings
-from slicebus.slices.fleet import describe_room
-from slicebus.slices.quota import FlavorResource
+from slicebus.slices.api.conditions import Finding, has_finding, with_findings
+from slicebus.slices.placement.fleet import describe_room
+from slicebus.slices.quota.quota import FlavorResource
 
 DELETES_HELD = "DeletesHeld"
 """True while deletes of jobs of the cluster wait for somebody to release them."""

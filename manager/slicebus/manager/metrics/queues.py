@@ -12,11 +12,11 @@ from prometheus_client.registry import Collector
 
 from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.store import Store
-from slicebus.slices.census import State
-from slicebus.slices.cohorts import Forest, grow
-from slicebus.slices.quantities import in_units
-from slicebus.slices.quota import ClusterQueue, Usage, keys_by_cluster_queue
-from slicebus.slices.sharing import FairSharing, Share, share
+from slicebus.slices.admission.sharing import FairSharing, Share, share
+from slicebus.slices.api.quantities import in_units
+from slicebus.slices.quota.cohorts import Forest, grow
+from slicebus.slices.quota.quota import ClusterQueue, Usage, keys_by_cluster_queue
+from slicebus.slices.workload.workload_counts import State
 
 _QUEUE = ("cluster_queue",)
 _RESOURCE = ("cohort", "cluster_queue", "flavor", "resource")

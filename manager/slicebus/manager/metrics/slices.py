@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from slicebus.kube.cache import Cache, Change
 from slicebus.proto.messages import Manifest
-from slicebus.slices.kueue import Condition, FinishedReason
-from slicebus.slices.preemption import preempting_queue
+from slicebus.slices.admission.preemption import preempting_queue
+from slicebus.slices.api.kueue import Condition, FinishedReason
 
 _BUCKETS = (1, 2.5, *(5.0 * 2**doubling for doubling in range(12)))
 """Seconds, up to almost three hours."""

@@ -6,9 +6,9 @@ import msgspec
 
 from slicebus.proto.envelope import MessageId
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
-from slicebus.slices import own_api
-from slicebus.slices.annotation_values import read_json
-from slicebus.slices.fingerprints import content_hash
+from slicebus.slices.api import api_names
+from slicebus.slices.api.annotation_values import read_json
+from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.jobs import KINDS, JobKind
 
 
@@ -32,13 +32,13 @@ def annotation(manifest: Manifest, name: str) -> str | None:
 
 def as_copied(job: Manifest) -> Manifest:
     """A job with the fields that only its worker's copy may have: the Ray autoscaler that an annotation turns on."""
-    is_autoscaled = annotation(job, own_api.IN_TREE_AUTOSCALING_ANNOTATION) == "true"
+    is_autoscaled = annotation(job, api_names.IN_TREE_AUTOSCALING_ANNOTATION) == "true"
     return KINDS[job["kind"]].autoscaled(job) if is_autoscaled else job
 
 
 def reported_status(job: Manifest) -> Manifest:
     """The status that the worker has reported: what the manager's job shows, and the fields that it cannot show."""
-    unshown = read_json(annotation(job, own_api.UNSHOWN_ANNOTATION), _UNSHOWN) or {}
+    unshown = read_json(annotation(job, api_names.UNSHOWN_ANNOTATION), _UNSHOWN) or {}
     return {name: value for name, value in (job.get("status", {}) | unshown).items() if value is not None}
 
 
@@ -160,7 +160,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     @staticmethod
     def from_job(job: Manifest) -> "SizeRequest | None":
         """The request on a job; None where there is none, or where it is unreadable."""
-        return read_json(annotation(job, own_api.REQUESTED_ANNOTATION), _SIZE_REQUEST)
+        return read_json(annotation(job, api_names.REQUESTED_ANNOTATION), _SIZE_REQUEST)
 
 
 class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):

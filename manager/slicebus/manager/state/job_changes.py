@@ -8,7 +8,7 @@ from slicebus.manager.state.requirements import is_of_concern
 from slicebus.manager.state.store import Store, owner_ref
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import JobRef, Manifest
-from slicebus.slices import kueue
+from slicebus.slices.api import kueue
 
 Callback = Callable[[JobRef], None]
 

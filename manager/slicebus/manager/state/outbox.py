@@ -13,9 +13,9 @@ import msgspec
 
 from slicebus.manager.state.annotations import annotation
 from slicebus.proto.messages import ClusterName, Manifest, RequestKey
-from slicebus.slices import own_api
-from slicebus.slices.annotation_values import read_json, read_number
-from slicebus.slices.conditions import Finding, conditions_of
+from slicebus.slices.api import api_names
+from slicebus.slices.api.annotation_values import read_json, read_number
+from slicebus.slices.api.conditions import Finding, conditions_of
 
 LOST = "lost"
 """The hash of a dispatch that the worker does not hold although it reported it: it has to be dispatched anew."""
@@ -97,7 +97,7 @@ class Dispatch(msgspec.Struct, frozen=True):
     @staticmethod
     def absent(cluster: ClusterName) -> "Dispatch":
         """The dispatch of nothing, without its version."""
-        return Dispatch(version=0, hash=own_api.ABSENT, cluster=cluster)
+        return Dispatch(version=0, hash=api_names.ABSENT, cluster=cluster)
 
     def lost(self, *, seen: int) -> "Dispatch":
         """This dispatch as lost, at the highest version that was seen of the job: the next one is above that."""
@@ -115,7 +115,7 @@ class Dispatch(msgspec.Struct, frozen=True):
     @property
     def held(self) -> Held:
         """What the worker shall hold. A delete that is lost is read as a copy: nobody knows what the worker holds."""
-        if self.hash == own_api.ABSENT:
+        if self.hash == api_names.ABSENT:
             return Held.ABSENT
         return Held.SUSPENDED if self.suspended else Held.HOLD
 
@@ -138,13 +138,13 @@ class Dispatch(msgspec.Struct, frozen=True):
 
         One that was written with an admission is a condition. What is noted of it later is an annotation.
         """
-        texts = _texts(manifest, own_api.DISPATCHED_ANNOTATION, own_api.ORDER_CONDITION)
+        texts = _texts(manifest, api_names.DISPATCHED_ANNOTATION, api_names.ORDER_CONDITION)
         found = filter(None, (read_json(text, _DISPATCH) for text in texts))
         return max(found, key=attrgetter("version"), default=None)
 
     def to_finding(self) -> Finding:
         """The condition."""
-        return Finding(own_api.ORDER_CONDITION, True, "Admitted", self.to_annotation())
+        return Finding(api_names.ORDER_CONDITION, True, "Admitted", self.to_annotation())
 
 
 class Outbox(msgspec.Struct, frozen=True):
@@ -173,7 +173,7 @@ class Outbox(msgspec.Struct, frozen=True):
 
     def applied_finding(self) -> Finding:
         """The version that the worker has reported, as the condition."""
-        return Finding(own_api.APPLIED_CONDITION, True, "Applied", str(self.applied))
+        return Finding(api_names.APPLIED_CONDITION, True, "Applied", str(self.applied))
 
     def state(self, *, published: int = 0) -> State:
         """The state. `published`: the newest version that this process has published; 0 where that does not matter."""
@@ -190,7 +190,7 @@ def applied_version(manifest: Manifest) -> int:
 
     One that was written with the answer of a check is a condition.
     """
-    return max(map(read_number, _texts(manifest, own_api.APPLIED_ANNOTATION, own_api.APPLIED_CONDITION)))
+    return max(map(read_number, _texts(manifest, api_names.APPLIED_ANNOTATION, api_names.APPLIED_CONDITION)))
 
 
 def _texts(manifest: Manifest, name: str, condition: str) -> list[str | None]:

@@ -9,16 +9,16 @@ from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
-from slicebus.slices.admission import Admit, Snapshot
-from slicebus.slices.cohorts import cohort_node, queue_node, trees
-from slicebus.slices.fleet import Strategy
-from slicebus.slices.holdings import Part
-from slicebus.slices.ledger import Ledger
-from slicebus.slices.placement import usage_of
-from slicebus.slices.quantities import add
-from slicebus.slices.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage
-from slicebus.slices.sharing import FairSharing
-from slicebus.slices.workload import LocalQueueKey, Slice, SliceKey
+from slicebus.slices.admission.cycle import Admit, Snapshot
+from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.api.quantities import add
+from slicebus.slices.placement.fleet import Strategy
+from slicebus.slices.placement.placement import usage_of
+from slicebus.slices.quota.cohorts import cohort_node, queue_node, trees
+from slicebus.slices.quota.holdings import Part
+from slicebus.slices.quota.ledger import Ledger
+from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage
+from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey
 
 NOWHERE = "nowhere"
 """In place of a tree, for workloads whose queue does not exist."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.state.annotations import annotation
 from slicebus.proto.messages import Manifest
-from slicebus.slices import kueue, own_api
-from slicebus.slices.conditions import conditions_of
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.jobs import KINDS
 
 NOT_MANAGED = "NotManaged"
@@ -55,17 +55,17 @@ def is_of_concern(job: Manifest) -> bool:
 
 def is_reported_unmanaged(job: Manifest) -> bool:
     """Whether the job shows that slicebus leaves it alone."""
-    return annotation(job, own_api.NOT_MANAGED_ANNOTATION) is not None or any(map(says_unmanaged, conditions_of(job)))
+    return annotation(job, api_names.NOT_MANAGED_ANNOTATION) is not None or any(map(says_unmanaged, conditions_of(job)))
 
 
 def says_unmanaged(condition: Manifest) -> bool:
     """Whether a condition of a job shows that slicebus leaves it alone."""
-    return condition["type"] == own_api.ACCEPTED_CONDITION and condition.get("reason") == NOT_MANAGED
+    return condition["type"] == api_names.ACCEPTED_CONDITION and condition.get("reason") == NOT_MANAGED
 
 
 def is_our_check(check: Manifest) -> bool:
     """Whether an AdmissionCheck is for slicebus."""
-    return bool(check.get("spec", {}).get("controllerName") == own_api.CHECK_CONTROLLER)
+    return bool(check.get("spec", {}).get("controllerName") == api_names.CHECK_CONTROLLER)
 
 
 def queue_of(job: Manifest) -> str:

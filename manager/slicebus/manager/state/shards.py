@@ -19,9 +19,9 @@ from slicebus.kube.readings import Readings
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.quota_trees import NOWHERE, Quotas
 from slicebus.proto.messages import Manifest
-from slicebus.slices import own_api
-from slicebus.slices.cohorts import cohort_node, queue_node
-from slicebus.slices.workload import LocalQueueKey
+from slicebus.slices.api import api_names
+from slicebus.slices.quota.cohorts import cohort_node, queue_node
+from slicebus.slices.workload.workload import LocalQueueKey
 
 
 class Shard(msgspec.Struct, frozen=True):
@@ -125,7 +125,7 @@ class Shards:
 
 def claim_of(cluster_queue: Manifest) -> int:
     """The shard that a ClusterQueue names."""
-    text = annotation(cluster_queue, own_api.SHARD_ANNOTATION) or "0"
+    text = annotation(cluster_queue, api_names.SHARD_ANNOTATION) or "0"
     return int(text) if text.isascii() and text.isdecimal() else 0
 
 

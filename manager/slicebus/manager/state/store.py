@@ -33,9 +33,9 @@ from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobReading, JobView, Readiness, cluster_of, place_of
 from slicebus.manager.state.worker_clusters import Sender, connected_since
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
-from slicebus.slices import kueue, own_api
-from slicebus.slices.admission import Admit
-from slicebus.slices.workload import LocalQueueKey, Slice, SliceKey, chain_id
+from slicebus.slices.admission.cycle import Admit
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey, chain_id
 
 _BY_CHAIN = "chain"
 _OWN = "slicebus.dev/"
@@ -346,7 +346,7 @@ def owner_ref(workload: Manifest) -> JobRef | None:
 
 def _former_owner(workload: Manifest) -> JobRef | None:
     """The job that an orphaned Workload names (`endings.record_owner`). An agent's copies have no such label."""
-    metadata, kind_and_name = workload["metadata"], annotation(workload, own_api.JOB_ANNOTATION) or ""
+    metadata, kind_and_name = workload["metadata"], annotation(workload, api_names.JOB_ANNOTATION) or ""
     uid, (kind, _, name) = metadata.get("labels", {}).get(kueue.JOB_UID_LABEL), kind_and_name.partition("/")
     if not uid or kind not in JOB_RESOURCES:
         return None

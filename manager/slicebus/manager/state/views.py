@@ -11,10 +11,11 @@ from slicebus.manager.state.annotations import DesiredSize, as_copied, desired_s
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, State
 from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, Status, Waits
-from slicebus.slices import kueue, workload
+from slicebus.slices.api import kueue
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.pod_requests import pod_requests
-from slicebus.slices.workload import Slice, SliceKey
+from slicebus.slices.workload import workload
+from slicebus.slices.workload.pod_requests import pod_requests
+from slicebus.slices.workload.workload import Slice, SliceKey
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):

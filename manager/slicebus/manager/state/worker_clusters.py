@@ -6,10 +6,10 @@ import msgspec
 from propcache.api import cached_property
 
 from slicebus.proto.messages import ClusterUid, Manifest
-from slicebus.slices.conditions import conditions_of
-from slicebus.slices.fleet import Cluster
-from slicebus.slices.quantities import amounts
-from slicebus.slices.workload import FlavorName
+from slicebus.slices.api.conditions import conditions_of
+from slicebus.slices.api.quantities import amounts
+from slicebus.slices.placement.fleet import Cluster
+from slicebus.slices.workload.workload import FlavorName
 
 CONNECTED = "Connected"
 GIVEN_UP = "GivenUp"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from slicebus.sandbox.apiserver.status import Refusal
-from slicebus.slices.selectors import parse_selector, selects
+from slicebus.slices.api.selectors import parse_selector, selects
 
 Manifest = dict[str, Any]
 Matcher = Callable[[Manifest], bool]

@@ -29,7 +29,7 @@ from slicebus.sandbox.controllers.ray_pods import (
     next_step,
     suffix,
 )
-from slicebus.slices.conditions import Finding, conditions_of, has_finding, with_findings
+from slicebus.slices.api.conditions import Finding, conditions_of, has_finding, with_findings
 from slicebus.slices.jobs.ray import desired_replicas, groups, hosts
 
 Manifest = dict[str, Any]

@@ -16,8 +16,8 @@ from slicebus.proto.errors import ConflictError, NotFoundError
 from slicebus.sandbox.controllers.controller import Controller, owner_reference
 from slicebus.sandbox.controllers.ray import HEAD_READY
 from slicebus.sandbox.controllers.ray_pods import is_own, suffix
-from slicebus.slices.conditions import Finding, conditions_of, with_findings
-from slicebus.slices.fingerprints import content_hash
+from slicebus.slices.api.conditions import Finding, conditions_of, with_findings
+from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.jobs.copies import without
 from slicebus.slices.jobs.ray import groups
 

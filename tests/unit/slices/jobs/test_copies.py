@@ -9,8 +9,8 @@ from slicebus.agent.decide.orders import workload_spec
 from slicebus.agent.state.views import JobKey, WorkerView
 from slicebus.decisions.commands import Create
 from slicebus.proto.messages import ClusterName, JobRef, PodSetFlavor, WorkloadSpec
+from slicebus.slices.api.kueue import API_VERSION
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.kueue import API_VERSION
 from unit.slices.jobs.manifests import GATE, a_cluster, a_job, a_rayjob
 
 SLICE = "job-demo-12345"

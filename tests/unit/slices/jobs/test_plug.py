@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from slicebus.slices.conditions import Finding
+from slicebus.slices.api.conditions import Finding
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs import KINDS, LEFT_OUT, Refusal
 from slicebus.slices.jobs.batch import BatchJob
 from slicebus.slices.jobs.registry import ENTRY_POINTS, load
-from slicebus.slices.resource import Resource
 
 OWN = ["Job", "RayCluster", "RayJob", "RayService"]
 FINDING = Finding("slicebus.dev/Accepted", False, "TooManyPodSets", "a job has at most 18 pod sets")

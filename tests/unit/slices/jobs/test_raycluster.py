@@ -7,7 +7,7 @@ import pytest
 
 from slicebus.proto.messages import JobPhase
 from slicebus.slices.jobs import KINDS, Outcome, Placement
-from slicebus.slices.pod_requests import pod_requests
+from slicebus.slices.workload.pod_requests import pod_requests
 from unit.slices.jobs.manifests import GATE, POD_SET, a_cluster, a_group, a_template
 
 RAY = KINDS["RayCluster"]

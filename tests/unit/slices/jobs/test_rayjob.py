@@ -8,7 +8,7 @@ import pytest
 from slicebus.proto.messages import JobPhase
 from slicebus.slices.jobs import KINDS, Outcome, Placement, Problem
 from slicebus.slices.jobs.copies import without_lifetime
-from slicebus.slices.pod_requests import pod_requests
+from slicebus.slices.workload.pod_requests import pod_requests
 from unit.slices.jobs.manifests import GATE, POD_SET, a_cluster, a_cluster_spec, a_group, a_rayjob, a_template
 
 RAYJOB = KINDS["RayJob"]

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.slices.chain import RefuseScaling, plan
 from slicebus.slices.jobs import KINDS, JobKind, Problem
 from slicebus.slices.jobs.copies import common_problems
-from slicebus.slices.workload import PodSet
+from slicebus.slices.workload.chain import RefuseScaling, plan
+from slicebus.slices.workload.workload import PodSet
 from unit.slices.builders import a_slice
 from unit.slices.jobs.manifests import (
     GATE,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from slicebus.slices import kueue
-from slicebus.slices.resource import Resource
+from slicebus.slices.api import kueue
+from slicebus.slices.api.resource import Resource
 from slicebus.slices.schedulers import NAMES, Gang, Profile, Synced, every_version, init
 from slicebus.slices.schedulers.grove import POD_GANGS
 from slicebus.slices.schedulers.kai import POD_GROUPS as KAI_POD_GROUPS

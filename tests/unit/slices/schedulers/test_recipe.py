@@ -8,7 +8,7 @@ import pytest
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.sandbox import schedulers as scheduler_crds
 from slicebus.slices.schedulers import NAMES, Profile, every_version
-from slicebus.slices.waiting import SCHEDULING
+from slicebus.slices.workload.waiting import SCHEDULING
 from unit.slices.schedulers.test_backends import PREPARED
 
 REPOSITORY = Path(__file__).parents[4]

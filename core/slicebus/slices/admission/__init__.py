@@ -1,0 +1,4 @@
+"""Admission: `cycle` decides which pending slices get quota, who loses it, and why the others wait.
+
+The order of the queue, preemption, fair sharing and reservations each have a module here.
+"""

@@ -1,0 +1,381 @@
+"""The builtin admission: which pending slices get quota and a cluster now, why the others wait, and who loses quota.
+
+`cycle` is one pass over all pending slices. Each admission is charged before the next slice is assessed, so a cycle
+never admits more than there is, whichever of its decisions are written. A slice that replaces another is charged the
+difference.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from slicebus.slices.admission.preemption import Claim, Preemptor, Victim, message_of, preempted_for, without
+from slicebus.slices.admission.preemption_conflicts import Rivals
+from slicebus.slices.admission.preemption_cycles import Rings
+from slicebus.slices.admission.queue_order import Pending, by_distance, by_share, claim_of, preemptors_first, rank
+from slicebus.slices.admission.reservations import Reservations
+from slicebus.slices.admission.sharing import FairSharing, Head
+from slicebus.slices.admission.usage import QuotaUse
+from slicebus.slices.admission.victims import Search, no_victims
+from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED, EvictionReason
+from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
+from slicebus.slices.placement.fleet import Cluster, Fleet, Strategy
+from slicebus.slices.placement.placement import Placed, Placer, usage_of
+from slicebus.slices.quota.holdings import Part
+from slicebus.slices.quota.quota import (
+    ClusterQueue,
+    Cohort,
+    FlavorResource,
+    LocalQueue,
+    ResourceFlavor,
+    usable_queue,
+)
+from slicebus.slices.workload.workload import Admission, Slice, SliceKey
+
+_VICTIMS_SHOWN = 3
+_DEACTIVATED = "The workload is deactivated"
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The inputs of a cycle."""
+
+    cluster_queues: Mapping[str, ClusterQueue]
+    cohorts: tuple[Cohort, ...]
+    local_queues: Mapping[tuple[str, str], LocalQueue]
+    """By namespace and name."""
+    flavors: Mapping[str, ResourceFlavor]
+    namespaces: Mapping[str, Mapping[str, str]]
+    """Labels by namespace."""
+    part: Part
+    clusters: tuple[Cluster, ...]
+    load: Mapping[str, int]
+    """The number of chains on each worker cluster, also of jobs that are not among the slices."""
+    granted: Mapping[str, Mapping[FlavorResource, int]] = {}
+    """What these chains together are granted, by worker cluster."""
+    strategy: Strategy = Strategy.SPREAD
+    """The placement strategy of queues that name none."""
+    fair_sharing: FairSharing = FairSharing.OFF
+    rings_since: str | None = None
+    """See `Rings`."""
+
+
+class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A slice gets quota and a cluster."""
+
+    key: SliceKey
+    admission: Admission
+    cluster: str
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A slice waits."""
+
+    key: SliceKey
+    reason: str
+    message: str
+    would_admit: str = ""
+
+
+class Evict(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A chain loses its quota; `key` is the slice that holds it.
+
+    The quota stays charged until the worker has no pod of it left: `Slice.evicting`.
+    """
+
+    key: SliceKey
+    reason: EvictionReason
+    message: str
+    preemption: str = ""
+    """The `PreemptionReason`; empty for any other eviction."""
+
+
+Decision = Admit | Wait | Evict
+
+
+class _Cycle:
+    """One pass over all pending slices."""
+
+    def __init__(self, snapshot: Snapshot, evicted: Iterable[Slice]) -> None:
+        self.snapshot = snapshot
+        self.use = QuotaUse(snapshot.cluster_queues, snapshot.cohorts, snapshot.part.holdings, evicted)
+        self.search = Search(self.use, snapshot.fair_sharing.strategies)
+        self.reservations = Reservations(self.use)
+        self.rings = Rings(snapshot.part.preempted, snapshot.rings_since)
+        self.rivals = Rivals(self.use, self.search, self._assess, self._queue_of)
+        self.blocked: set[str] = set()
+        fleet = Fleet(snapshot.clusters, snapshot.load, snapshot.granted)
+        self.placer = Placer(fleet, snapshot.strategy, snapshot.namespaces)
+        self.placer.evict(leaving := self.use.evicted_holders())
+        self.victims: dict[str, list[Slice]] = {}
+        """The evicted slices by the UID of their preemptor."""
+        for victim in leaving:
+            self.victims.setdefault(preempted_for(victim), []).append(victim)
+
+    def decide(self, pending: Iterable[Slice]) -> Iterator[Decision]:
+        """Decide every pending slice once."""
+        by_queue: dict[str, deque[Slice]] = {}
+        for slice in pending:
+            queue = self._queue_of(slice)
+            if isinstance(queue, str):
+                yield Wait(key=slice.key, reason=INADMISSIBLE, message=queue)
+            else:
+                by_queue.setdefault(queue.name, deque()).append(slice)
+        for name, slices in by_queue.items():
+            if not self.snapshot.cluster_queues[name].strict_fifo:
+                by_queue[name] = preemptors_first(slices, self._claim_of)
+        for slice, found in self._ranked(by_queue):
+            queue = self._usable_queue_of(slice)
+            decisions = self._decisions_of(slice, queue, found)
+            if queue.strict_fifo and not isinstance(decisions[-1], Admit):
+                self.blocked.add(queue.name)
+            yield from decisions
+
+    def _ranked(self, pending: Pending) -> Iterator[tuple[Slice, Nomination | Misfit]]:
+        if self.snapshot.fair_sharing is FairSharing.OFF:
+            return by_distance(pending, self._assess, self._claim_of)
+        trees: dict[int, list[str]] = {}
+        for name in pending:
+            trees.setdefault(id(self.use.tree_of(name)), []).append(name)
+        return by_share(pending, trees.values(), self._assess, self._head)
+
+    def _head(self, slice: Slice, nomination: Nomination) -> Head:
+        queue = nomination.admission.cluster_queue
+        own, needs = self.use.own(queue, slice), usage_of(slice, nomination.admission)
+        return Head(
+            node=self.use.projected.queues[queue],
+            needs={key: need - own.get(key, 0) for key, need in needs.items()},
+            claim=self._claim_of(slice),
+            rank=rank(slice),
+        )
+
+    def _claim_of(self, slice: Slice) -> Claim:
+        return claim_of(slice, self.victims)
+
+    def _usable_queue_of(self, slice: Slice) -> ClusterQueue:
+        return self.snapshot.cluster_queues[self.snapshot.local_queues[slice.local_queue].cluster_queue]
+
+    def _queue_of(self, slice: Slice) -> ClusterQueue | str:
+        """The queue of a slice, or why it cannot be used."""
+        given = self.snapshot
+        found = usable_queue(slice, given.cluster_queues, given.local_queues, given.namespaces)
+        circle = self.use.current.circles.get(found.name) if isinstance(found, ClusterQueue) else None
+        return f"the cohorts {' and '.join(circle)} are each other's parent" if circle else found
+
+    def _assess(self, slice: Slice) -> Nomination | Misfit:
+        """What a slice could be assigned now, or why it need not be assessed."""
+        queue = self._usable_queue_of(slice)
+        if queue.name in self.blocked:
+            message = f"waits behind the head of the StrictFIFO ClusterQueue {queue.name}"
+            return Misfit(message, "the workloads before it")
+        replaced = self.use.holder(slice.chain_id)
+        if replaced is not None and replaced.key != slice.replaces:
+            return Misfit("the slice that it replaces is not the one that holds the job's quota")
+        if replaced is not None and self.use.is_evicted(replaced):
+            return Misfit("the job is evicted, and comes back at its spec's size")
+        if replaced is None and (behind := self.rings.behind(slice, self.use.tree_of(queue.name))):
+            return behind
+        with self.use.without(slice, queue.name):
+            return self._nominate(slice, self._room(slice, queue), replaced)
+
+    def _room(self, slice: Slice, queue: ClusterQueue) -> Room:
+        current, projected = (forest.queues[queue.name] for forest in (self.use.current, self.use.projected))
+        return Room(
+            queue,
+            self.snapshot.flavors,
+            current,
+            projected if projected is not current else None,
+            self.search.assess_preemption(slice, queue),
+            may_preempt_to_borrow=self.search.may_preempt_to_borrow(queue),
+        )
+
+    def _nominate(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | Misfit:
+        found = nominate(slice, room, replaced=replaced)
+        if (
+            isinstance(found, Nomination)
+            and Mode.NO_FIT < found.mode < Mode.AFTER_EVICTION
+            and self._claim_of(slice) is not Claim.NONE
+        ):
+            # Its victims are leaving. It gets no others, as long as it fits when they are gone.
+            kept = nominate(slice, msgspec.structs.replace(room, victims=no_victims), replaced=replaced)
+            found = kept if isinstance(kept, Nomination) and kept.mode >= Mode.AFTER_EVICTION else found
+        if self.use.is_apart(room.queue.name) and (isinstance(found, Misfit) or found.mode < Mode.FIT):
+            # After the evictions it may fit in other flavors than those with room now. What waits for them reserves
+            # what it chooses then, as others count on (`Reservations.chosen_again`), whatever comes free before.
+            then = nominate(slice, _projected(room), replaced=replaced)
+            if isinstance(then, Nomination) and then.mode is Mode.FIT:
+                misfit = found if isinstance(found, Misfit) else found.misfit
+                return msgspec.structs.replace(then, mode=Mode.AFTER_EVICTION, misfit=misfit)
+        has_hope = isinstance(found, Nomination) and found.mode > Mode.NO_CANDIDATES
+        return found if has_hope else self._without_victims(slice, room, replaced) or found
+
+    def _without_victims(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | None:
+        """The whole slice in later flavors than those that its queue would preempt for, or a part of it."""
+        if room.queue.fungibility.may_rather_preempt:
+            found = nominate(slice, msgspec.structs.replace(room, victims=None), replaced=replaced)
+            if isinstance(found, Nomination) and found.mode is Mode.FIT:
+                return found
+        part = assign_part(slice, room, replaced=replaced) if slice.partial and replaced is not None else None
+        return Nomination(admission=part, mode=Mode.FIT) if part is not None else None
+
+    def _decisions_of(self, slice: Slice, queue: ClusterQueue, found: Nomination | Misfit) -> list[Decision]:
+        """The decisions about the slice that is next. Its own comes last."""
+        if isinstance(found, Misfit):
+            return [_wait(slice, found)]
+        match found.mode:
+            case Mode.FIT:
+                return [self._admit(slice, queue, found.admission)]
+            case Mode.AFTER_EVICTION:
+                return [self._await_room(slice, queue, found)]
+            case Mode.NO_CANDIDATES:
+                self.rivals.remember(slice, queue)
+                return [_wait(slice, found.misfit)]
+            case _:
+                return self._preempt(slice, queue, found)
+
+    def _preempt(self, slice: Slice, queue: ClusterQueue, found: Nomination) -> list[Decision]:
+        """Evict the victims of a slice, and let the slice wait."""
+        needs, misfit = usage_of(slice, found.admission), found.misfit
+        replaced = self.use.holder(slice.chain_id)
+        with self.use.without(slice, queue.name):
+            room = self._room(slice, queue)
+            preemptor = Preemptor(
+                slice=slice, queue=queue, node=room.projected or room.node, needs=needs, short=found.short
+            )
+            victims = self.search.victims(preemptor)
+            then = self._then(slice, room, replaced, victims) if victims else None
+        if ring := self.rings.gone_round(slice, victims):
+            then, misfit = None, msgspec.structs.replace(misfit, message=f"{misfit.message}. {ring}")
+        if then is None or self.rivals.would_preempt(preemptor, usage_of(slice, then), victims):
+            with self.use.without(slice, queue.name):
+                spared = self._without_victims(slice, room, replaced)
+            self.rivals.remember(slice, queue)
+            return [self._admit(slice, queue, spared.admission) if spared else _wait(slice, misfit)]
+        evicted = [victim.candidate.slice for victim in victims]
+        self.placer.evict(evicted)
+        with self.placer.projected(), without(victims):
+            nowhere = self._place(slice, queue, then, later=True)
+        if isinstance(nowhere, Misfit):  # It would have quota and no cluster: nobody loses quota for that.
+            self.placer.evict(evicted, times=-1)
+            return [_wait(slice, nowhere)]
+        self.use.preempt(victims)
+        self.search.forget()
+        evictions = [
+            Evict(
+                key=victim.candidate.slice.key,
+                reason=EvictionReason.PREEMPTED,
+                message=message_of(preemptor, victim),
+                preemption=victim.reason,
+            )
+            for victim in victims
+        ]
+        return [*evictions, self._await_room(slice, queue, found, evicted)]
+
+    def _then(self, slice: Slice, room: Room, replaced: Slice | None, victims: Sequence[Victim]) -> Admission | None:
+        """What a slice is assigned without these victims, when the waiting slices have chosen flavors again."""
+        with without(victims):
+            if _after_evictions(slice, room, replaced) is None:
+                return None
+            with self.reservations.chosen_again(victims, self._choose):
+                return _after_evictions(slice, room, replaced)
+
+    def _choose(self, slice: Slice) -> Admission | None:
+        """What a waiting slice is assigned after the evictions."""
+        return _after_evictions(slice, self._room(slice, self._usable_queue_of(slice)))
+
+    def _await_room(self, slice: Slice, queue: ClusterQueue, found: Nomination, victims: Sequence[Slice] = ()) -> Wait:
+        """Let a slice wait for evicted workloads, and reserve their quota for it."""
+        own = [*victims, *self.victims.get(slice.uid, ())]
+        self.reservations.keep(slice, found.admission, queue)
+        self.rings.waits(slice, self.use.tree_of(queue.name))
+        if not own:
+            message = f"{found.misfit.message}. Fits when those are gone who are evicted already"
+            # Its own victims may leave before the others: what they left stays reserved for it.
+            reason = WAITING_FOR_PREEMPTED if self._claim_of(slice) is Claim.FREED else found.misfit.reason
+            return Wait(key=slice.key, reason=reason, message=message, would_admit="the end of evicted workloads")
+        keys = sorted({each.key for each in own})
+        message = f"{found.misfit.message}. Pending the preemption of {len(keys)} workload(s)"
+        return Wait(
+            key=slice.key,
+            reason=WAITING_FOR_PREEMPTED,
+            message=message,
+            would_admit=f"the end of {', '.join(keys[:_VICTIMS_SHOWN])}{' and others' * (len(keys) > _VICTIMS_SHOWN)}",
+        )
+
+    def _admit(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> Decision:
+        placed = self._place(slice, queue, admission)
+        if isinstance(placed, Misfit):
+            with self.placer.projected():
+                later = self._place(slice, queue, admission)
+            if isinstance(later, Misfit):
+                return _wait(slice, placed)
+            # Until then nobody else gets its quota: whoever did would be preempted for it, again and again.
+            found = Nomination(admission=admission, mode=Mode.AFTER_EVICTION, misfit=placed)
+            return self._await_room(slice, queue, found)
+        replaced, own = self.use.holder(slice.chain_id), self.use.own(queue.name, slice)
+        admitted = msgspec.structs.replace(slice, admission=placed.admission, cluster=placed.cluster)
+        self.use.charge(admitted)
+        usage = self.use.own(queue.name, slice)
+        self.placer.take(placed, usage, own=own, is_new=replaced is None or not replaced.cluster)
+        return Admit(key=slice.key, admission=placed.admission, cluster=placed.cluster)
+
+    def _place(self, slice: Slice, queue: ClusterQueue, found: Admission, *, later: bool = False) -> Placed | Misfit:
+        """The place where a slice would run, with the quota that is free now or after the evictions."""
+        replaced, own = self.use.holder(slice.chain_id), self.use.own(queue.name, slice)
+        with self.use.without(slice, queue.name):
+            room = _projected(self._room(slice, queue)) if later else self._room(slice, queue)
+            return self.placer.find(slice, found, room, own=own, replaced=replaced)
+
+
+def cycle(snapshot: Snapshot) -> list[Decision]:
+    """The evictions, and a decision about every pending slice.
+
+    BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
+    """
+    part, stopped = snapshot.part, _stopped(snapshot)
+    deactivated, pending = [slice.key for slice in part.waiting if slice.deactivated], in_order(part.waiting)
+    decided: list[Decision] = [
+        *(Evict(key=slice.key, reason=reason, message=message) for slice, (reason, message) in stopped),
+        *(Wait(key=key, reason=INADMISSIBLE, message=_DEACTIVATED) for key in deactivated),
+    ]
+    if not pending:
+        return decided
+    return [*decided, *_Cycle(snapshot, [*part.leaving, *(slice for slice, _ in stopped)]).decide(pending)]
+
+
+def _stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]]]:
+    """The quota holders that are deactivated or in a drained queue, and why they are evicted."""
+
+    def reason(slice: Slice) -> tuple[EvictionReason, str] | None:
+        if not slice.active:
+            return EvictionReason.DEACTIVATED, _DEACTIVATED
+        local = snapshot.local_queues.get(slice.local_queue)
+        if local is not None and local.drained:
+            return EvictionReason.LOCAL_QUEUE_STOPPED, "The LocalQueue is stopped"
+        queue = snapshot.cluster_queues.get(slice.admission.cluster_queue) if slice.admission else None
+        if queue is not None and queue.drained:
+            return EvictionReason.CLUSTER_QUEUE_STOPPED, "The ClusterQueue is stopped"
+        return None
+
+    holder = snapshot.part.holdings.holder
+    held = (slice for slice in snapshot.part.to_stop if holder(slice.chain_id) is slice)
+    return [(slice, why) for slice in held if (why := reason(slice))]
+
+
+def in_order(slices: Iterable[Slice]) -> list[Slice]:
+    """The pending slices by rank."""
+    return sorted((slice for slice in slices if slice.pending), key=rank)
+
+
+def _wait(slice: Slice, misfit: Misfit) -> Wait:
+    return Wait(key=slice.key, reason=misfit.reason, message=misfit.message, would_admit=misfit.lacking)
+
+
+def _projected(room: Room) -> Room:
+    """The room after the evictions, without any preemption."""
+    return msgspec.structs.replace(room, node=room.projected or room.node, projected=None, victims=None)
+
+
+def _after_evictions(slice: Slice, room: Room, replaced: Slice | None = None) -> Admission | None:
+    found = assign(slice, _projected(room), replaced=replaced)
+    return found if isinstance(found, Admission) else None

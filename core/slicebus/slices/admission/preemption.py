@@ -1,0 +1,296 @@
+"""Finds the victims of a preemption, as few as possible.
+
+A victim is the quota holder of a chain, and loses the quota of the whole chain. The search goes through the projected
+tree, which leaves out evicted chains: so nobody is preempted for quota that comes free anyway.
+Source of the rules: Kueue v0.19.2, `pkg/scheduler/preemption`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from enum import IntEnum
+from functools import partial
+
+import msgspec
+
+from slicebus.slices.api.kueue import Condition, PreemptionReason
+from slicebus.slices.quota.cohorts import Node
+from slicebus.slices.quota.policies import Whom
+from slicebus.slices.quota.quota import ClusterQueue, FlavorResource, Usage
+from slicebus.slices.workload.workload import Slice
+
+_DUE_TO = {
+    PreemptionReason.IN_CLUSTER_QUEUE: "prioritization in the ClusterQueue",
+    PreemptionReason.IN_COHORT_RECLAMATION: "reclamation within the cohort",
+    PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclamation within the cohort while borrowing",
+    PreemptionReason.IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
+}
+_MESSAGE = re.compile(
+    r"(Previously: )?Preempted to accommodate a workload \(UID: (?P<uid>[^,]+), JobUID: (?P<job>[^)]+)\)"
+    r".*; preemptor path: \S*/(?P<queue>[^/;]+);"
+)
+
+
+class Claim(IntEnum):
+    """A waiting slice's claim to quota that others were preempted for. Slices are decided in this order."""
+
+    FREED = 0
+    """The workloads that were preempted for it have left, perhaps since the last cycle."""
+    TO_BE_FREED = 1
+    """Workloads that were preempted for it are leaving."""
+    NONE = 2
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A chain that holds quota."""
+
+    slice: Slice
+    """Its holder."""
+    node: Node
+    """The node of the queue whose quota it holds."""
+    usage: Usage
+
+    @property
+    def order(self) -> tuple[int, tuple[int, ...], str]:
+        """The key to sort by: lower priority first, then the newest quota reservation."""
+        reserved = self.slice.conditions.get(Condition.QUOTA_RESERVED, {})
+        since = reserved.get("lastTransitionTime", "") if reserved.get("status") == "True" else ""
+        return self.slice.priority, tuple(-ord(letter) for letter in since), self.slice.uid
+
+
+Holders = Callable[[Node], Sequence[Candidate]]
+"""The quota holders of a queue that are not evicted, sorted by `order`."""
+
+
+class Preemptor(msgspec.Struct, frozen=True, kw_only=True):
+    """A slice that has no room, and what it needs."""
+
+    slice: Slice
+    queue: ClusterQueue
+    node: Node
+    """The node of its queue, without what its own chain holds."""
+    needs: Usage
+    short: frozenset[FlavorResource]
+    """The needs without room. A victim holds some of them."""
+
+
+class Victim(msgspec.Struct, frozen=True):
+    """A chain that loses its quota, and why it may be preempted."""
+
+    candidate: Candidate
+    reason: PreemptionReason
+
+
+class Trial:
+    """Takes candidates out of the tree to try what fits. `restore` puts them back."""
+
+    def __init__(self) -> None:
+        self.victims: list[Victim] = []
+
+    def remove(self, candidate: Candidate, reason: PreemptionReason) -> None:
+        """Take a candidate out of the tree."""
+        candidate.node.use_all(candidate.usage, times=-1)
+        self.victims.append(Victim(candidate, reason))
+
+    def fill_back(self, fits: Callable[[], bool]) -> None:
+        """Spare every victim that is not needed, the last ones first."""
+        for victim in self.victims[-2::-1]:
+            before, self.victims = self.victims, [other for other in self.victims if other is not victim]
+            victim.candidate.node.use_all(victim.candidate.usage)
+            if not fits():
+                self.victims = before
+                victim.candidate.node.use_all(victim.candidate.usage, times=-1)
+
+    def restore(self) -> list[Victim]:
+        """The victims, after putting them back into the tree."""
+        found, self.victims = self.victims, []
+        for victim in found:
+            victim.candidate.node.use_all(victim.candidate.usage)
+        return found
+
+
+@contextmanager
+def without(victims: Iterable[Victim]) -> Iterator[None]:
+    """The tree without these victims, while the context lasts."""
+    trial = Trial()
+    for victim in victims:
+        trial.remove(victim.candidate, victim.reason)
+    yield
+    trial.restore()
+
+
+def fits(preemptor: Preemptor, *, borrowing: bool = True) -> bool:
+    """Whether the preemptor fits, with borrowing or within its queue's own quota."""
+    node = preemptor.node
+    return all(
+        need <= max(0, node.available(key)) and (borrowing or not node.borrows(key, need))
+        for key, need in preemptor.needs.items()
+    )
+
+
+def may_preempt(slice: Slice, other: Slice, whom: Whom) -> bool:
+    """Whether a policy allows the preemption, by priority and age."""
+    match whom:
+        case Whom.NEVER:
+            return False
+        case Whom.LOWER:
+            return other.priority < slice.priority
+        case Whom.LOWER_OR_NEWER:
+            age = slice.created, slice.uid
+            return (other.priority, age) < (slice.priority, (other.created, other.uid))
+        case Whom.ANY:
+            return True
+
+
+def candidates(preemptor: Preemptor, node: Node, holders: Holders, whom: Whom) -> Iterator[Candidate]:
+    """The holders in one queue that the policy allows and that use what is short. Never the own chain."""
+    slice = preemptor.slice
+    for candidate in holders(node) if whom is not Whom.NEVER else ():
+        helps = any(candidate.usage.get(key, 0) > 0 for key in preemptor.short)
+        if helps and candidate.slice.chain_id != slice.chain_id and may_preempt(slice, candidate.slice, whom):
+            yield candidate
+
+
+def message_of(preemptor: Preemptor, victim: Victim) -> str:
+    """The message of the victim's condition, in Kueue's words."""
+    slice = preemptor.slice
+    return (
+        f"Preempted to accommodate a workload (UID: {slice.uid or 'UNKNOWN'}, JobUID: {slice.job_uid or 'UNKNOWN'}) "
+        f"due to {_DUE_TO[victim.reason]}; preemptor path: {path_of(preemptor.node)}; "
+        f"preemptee path: {path_of(victim.candidate.node)}"
+    )
+
+
+def preempted_for(slice: Slice) -> str:
+    """The UID of the Workload that a slice was preempted for; empty for one that was not."""
+    condition = slice.conditions.get(Condition.PREEMPTED, {})
+    return preemptor_uid(condition.get("message", "")) if condition.get("status") == "True" else ""
+
+
+def preemptor_uid(message: str) -> str:
+    """The UID of the preemptor in a victim's message; empty for any other message."""
+    found = _MESSAGE.match(message)
+    return found["uid"] if found else ""
+
+
+def preemptor_job(message: str) -> str:
+    """The UID of the preemptor's job in a victim's message, also in that of a victim that has quota again; empty for
+    any other message."""
+    found = _MESSAGE.match(message)
+    return found["job"] if found else ""
+
+
+def preempting_queue(message: str) -> str:
+    """The ClusterQueue of the preemptor in a victim's message; empty for any other message."""
+    found = _MESSAGE.match(message)
+    return found["queue"] if found else ""
+
+
+def path_of(node: Node) -> str:
+    """The path of a queue in its tree: `/org/team/queue`."""
+    return "".join(f"/{each.name}" for each in [node, *node.path()][::-1])
+
+
+class _Reclaimable(msgspec.Struct, frozen=True):
+    """A candidate, and the rule that makes it one."""
+
+    candidate: Candidate
+    reason: PreemptionReason
+    above: Node | None = None
+    """The smallest cohort with both preemptor and candidate; None in the preemptor's own queue."""
+    while_borrowing: bool = True
+    """Whether a preemptor that borrows may preempt it."""
+
+
+def classical(preemptor: Preemptor, holders: Holders) -> list[Victim]:
+    """The victims without fair sharing; none where they would not make room."""
+    own = [
+        _Reclaimable(candidate, PreemptionReason.IN_CLUSTER_QUEUE)
+        for candidate in candidates(preemptor, preemptor.node, holders, preemptor.queue.preemption.within_queue)
+    ]
+    by_rank, by_priority = _reclaimable(preemptor, holders)
+    others = [*_in_order(by_rank), *_in_order(by_priority)]
+    for borrowing in _attempts(preemptor, has_others=bool(others), has_by_rank=bool(by_rank)):
+        trial, has_room = Trial(), partial(fits, preemptor, borrowing=borrowing)
+        for found in (*others, *own):
+            if not _is_valid(found, preemptor.short, borrowing=borrowing):
+                continue
+            trial.remove(found.candidate, found.reason)
+            if has_room():
+                trial.fill_back(has_room)
+                return trial.restore()
+        trial.restore()
+    return []
+
+
+def _attempts(preemptor: Preemptor, *, has_others: bool, has_by_rank: bool) -> Sequence[bool]:
+    """Whether each search may borrow: with borrowing, without, or one after the other."""
+    may_not_borrow = preemptor.queue.preemption.borrow is Whom.NEVER
+    node = preemptor.node
+    has_quota_left = all(node.used(key) < node.quota.get(key, 0) for key in preemptor.short)
+    if not has_others or (may_not_borrow and not has_quota_left):
+        return (True,)
+    return (False, True) if may_not_borrow and not has_by_rank else (True, False)
+
+
+def _in_order(found: Iterable[_Reclaimable]) -> list[_Reclaimable]:
+    return sorted(found, key=lambda each: each.candidate.order)
+
+
+def _reclaimable(preemptor: Preemptor, holders: Holders) -> tuple[list[_Reclaimable], list[_Reclaimable]]:
+    """Candidates in other queues: those that use quota nearer to the preemptor, and the others."""
+    by_rank: list[_Reclaimable] = []
+    by_priority: list[_Reclaimable] = []
+    policy = preemptor.queue.preemption
+    if policy.reclaim is Whom.NEVER:
+        return by_rank, by_priority
+    has_rank, missing = _fits_in_quota(preemptor.node, preemptor.needs)
+    below = preemptor.node
+    for above in preemptor.node.path():
+        for node in _exceeding(above, below, preemptor.short):
+            for candidate in candidates(preemptor, node, holders, policy.reclaim):
+                if has_rank:
+                    by_rank.append(_Reclaimable(candidate, PreemptionReason.IN_COHORT_RECLAMATION, above))
+                else:
+                    by_priority.append(_by_priority(preemptor, candidate, above))
+        fits, missing = _fits_in_quota(above, missing)
+        has_rank, below = has_rank or fits, above
+    return by_rank, by_priority
+
+
+def _by_priority(preemptor: Preemptor, candidate: Candidate, above: Node) -> _Reclaimable:
+    policy, priority = preemptor.queue.preemption, candidate.slice.priority
+    is_low = policy.borrow_threshold is None or priority <= policy.borrow_threshold
+    if policy.borrow is not Whom.NEVER and priority < preemptor.slice.priority and is_low:
+        return _Reclaimable(candidate, PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING, above)
+    return _Reclaimable(candidate, PreemptionReason.IN_COHORT_RECLAMATION, above, while_borrowing=False)
+
+
+def _exceeding(above: Node, below: Node, short: frozenset[FlavorResource]) -> Iterator[Node]:
+    """The queues of a cohort that use more than their quota, except those below one node."""
+    for cohort in above.cohorts:
+        if cohort is not below and cohort.exceeds(short):
+            yield from _exceeding(cohort, below, short)
+    for queue in above.queues:
+        if queue is not below and queue.exceeds(short):
+            yield queue
+
+
+def _fits_in_quota(node: Node, needs: Mapping[FlavorResource, int]) -> tuple[bool, Usage]:
+    """Whether a node has the unused quota for these needs, and what it has to borrow from above."""
+    fits = not any(node.borrows(key, need) for key, need in needs.items())
+    return fits, {key: max(0, need - node.unused(key)) for key, need in needs.items()}
+
+
+def _is_valid(found: _Reclaimable, short: frozenset[FlavorResource], *, borrowing: bool) -> bool:
+    """Whether a candidate may still be preempted: its queue and the cohorts above still exceed their quota."""
+    if found.above is None:
+        return True
+    if borrowing and not found.while_borrowing:
+        return False
+    node: Node | None = found.candidate.node
+    while node is not None and node is not found.above:
+        if not node.exceeds(short):
+            return False
+        node = node.parent
+    return True

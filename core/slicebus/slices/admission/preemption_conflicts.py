@@ -1,0 +1,88 @@
+"""Tells whether a preemption would begin a ring: a waiting slice would preempt the preemptor at once.
+
+A slice preempts another of its queue and borrows for it; one of another queue, which waits and found no victims before,
+may preempt whoever borrows; and the first victim may take its own quota back from that one. Each step alone is what a
+policy says, and the three would go round for ever. So would a preemptor that chooses other flavors when its victim is
+gone, borrows for them, and may be preempted by that victim.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from slicebus.slices.admission.preemption import Preemptor, Victim
+from slicebus.slices.admission.usage import QuotaUse
+from slicebus.slices.admission.victims import Search
+from slicebus.slices.placement.flavors import Misfit, Mode, Nomination
+from slicebus.slices.placement.placement import usage_of
+from slicebus.slices.quota.policies import Whom
+from slicebus.slices.quota.quota import ClusterQueue, Usage
+from slicebus.slices.workload.workload import Slice
+
+_REMEMBERED = 2
+"""So many slices of a queue are remembered, the first ones, and so many victims are asked about.
+
+A bound: every preemption that borrows asks about them.
+"""
+
+
+class Rivals:
+    """The slices of a cycle that wait, may preempt in other queues, and found nobody there."""
+
+    def __init__(
+        self,
+        use: QuotaUse,
+        search: Search,
+        assess: Callable[[Slice], Nomination | Misfit],
+        queue_of: Callable[[Slice], ClusterQueue | str],
+    ) -> None:
+        self._use = use
+        self._search = search
+        self._assess = assess
+        self._queue_of = queue_of
+        self._waiting: dict[str, list[tuple[Slice, ClusterQueue]]] = {}
+
+    def remember(self, slice: Slice, queue: ClusterQueue) -> None:
+        """Note a slice that waits."""
+        waiting = self._waiting.setdefault(queue.name, [])
+        if queue.preemption.reclaim is not Whom.NEVER and len(waiting) < _REMEMBERED:
+            waiting.append((slice, queue))
+
+    def would_preempt(self, preemptor: Preemptor, needs: Usage, victims: Sequence[Victim]) -> bool:
+        """Whether one of them, or a victim, would preempt this preemptor as soon as it has its victims' quota.
+
+        `needs` is what the preemptor uses then: it may choose other flavors than those that it preempts for.
+        """
+        rivals = [each for name, waiting in self._waiting.items() if name != preemptor.queue.name for each in waiting]
+        rivals += self._back(preemptor.queue, victims)
+        if not rivals:
+            return False
+        then = msgspec.structs.replace(preemptor, needs=needs)
+        with self._use.as_if(then, victims) as borrows, self._search.apart():
+            return borrows and any(self._preempts(*rival, preemptor.slice) for rival in rivals)
+
+    def _back(self, preempting: ClusterQueue, victims: Sequence[Victim]) -> list[tuple[Slice, ClusterQueue]]:
+        """Victims of other queues that may preempt, as they wait again."""
+        back: list[tuple[Slice, ClusterQueue]] = []
+        for victim in victims:
+            holder = victim.candidate.slice
+            # A chain of its own: what the victim holds now is left out already.
+            slice = msgspec.structs.replace(holder, uid=f"{holder.uid}/back", job_uid="", admission=None)
+            queue = self._queue_of(slice)
+            if isinstance(queue, str) or queue.name == preempting.name or queue.preemption.reclaim is Whom.NEVER:
+                continue
+            back.append((slice, queue))
+            if len(back) == _REMEMBERED:
+                break
+        return back
+
+    def _preempts(self, rival: Slice, queue: ClusterQueue, other: Slice) -> bool:
+        found = self._assess(rival)
+        if isinstance(found, Misfit) or found.mode not in (Mode.PREEMPT, Mode.RECLAIM):
+            return False
+        needs, node = usage_of(rival, found.admission), self._use.projected.queues[queue.name]
+        with self._use.without(rival, queue.name):
+            victims = self._search.victims(
+                Preemptor(slice=rival, queue=queue, node=node, needs=needs, short=found.short)
+            )
+        return any(victim.candidate.slice is other for victim in victims)

@@ -1,0 +1,86 @@
+"""Reserves quota for slices that wait for evicted workloads, and predicts the flavors that they choose next.
+
+A waiting slice has its flavors chosen again in every cycle. One that reserved its second choice, because the first was
+in use, returns to the first when that comes free. A preemptor that counted on the reservations as they are would then
+find the room taken, and its victim would come back: the two would evict each other for ever.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from slicebus.slices.admission.preemption import Victim
+from slicebus.slices.admission.usage import QuotaUse
+from slicebus.slices.placement.placement import usage_of
+from slicebus.slices.quota.cohorts import Node
+from slicebus.slices.quota.quota import ClusterQueue, Usage
+from slicebus.slices.workload.workload import Admission, FlavorName, Slice
+
+_CHOOSE_AGAIN = 16
+"""So many slices of a tree choose again in each flavor, the first ones. A bound: every preemption repeats it."""
+Choose = Callable[[Slice], Admission | None]
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """The admission that a slice waits for."""
+
+    slice: Slice
+    admission: Admission
+    node: Node
+    """The node of its queue in the projected tree."""
+
+
+class Reservations:
+    """The reservations of one cycle, in order."""
+
+    def __init__(self, use: QuotaUse) -> None:
+        self._use = use
+        self._choosers: dict[tuple[str, FlavorName], list[Reservation]] = {}
+        """By root and flavor: the reservations that hold another flavor and would prefer this one."""
+
+    def keep(self, slice: Slice, admission: Admission, queue: ClusterQueue) -> None:
+        """Reserve what a slice waits for."""
+        self._use.reserve(slice, admission)
+        if self._use.holder(slice.chain_id):
+            # A replacement has the flavors of the slice that it replaces, but for pod sets that had no pods.
+            return
+        found = Reservation(slice, admission, self._use.projected.queues[queue.name])
+        for flavor in _others(admission, queue):
+            choosers = self._choosers.setdefault((found.node.root.name, flavor), [])
+            if len(choosers) < _CHOOSE_AGAIN:
+                choosers.append(found)
+
+    @contextmanager
+    def chosen_again(self, victims: Sequence[Victim], choose: Choose) -> Iterator[None]:
+        """The tree with the flavors that waiting slices choose once the victims are gone, while the context lasts.
+
+        The tree does not count the victims any more. `choose` returns a slice's new admission, or None to keep the old.
+        """
+        choosers = self._choosers_of(victims)
+        for each in choosers:
+            each.node.use_all(usage_of(each.slice, each.admission), times=-1)
+        chosen: list[Usage] = []
+        for each in choosers:
+            chosen.append(usage_of(each.slice, choose(each.slice) or each.admission))
+            each.node.use_all(chosen[-1])
+        yield
+        for each, usage in zip(choosers, chosen, strict=True):
+            each.node.use_all(usage, times=-1)
+            each.node.use_all(usage_of(each.slice, each.admission))
+
+    def _choosers_of(self, victims: Sequence[Victim]) -> list[Reservation]:
+        freed = {
+            (victim.candidate.node.root.name, key[0]): None for victim in victims for key in victim.candidate.usage
+        }
+        found = {each.slice.key: each for key in freed for each in self._choosers.get(key, ())}
+        return list(found.values())
+
+
+def _others(admission: Admission, queue: ClusterQueue) -> set[FlavorName]:
+    """The flavors of a queue that a pod set could have had instead."""
+    offered = {quota.name for group in queue.resource_groups for quota in group.flavors}
+    if len(offered) == 1:
+        return set()
+    had = [set(assignment.flavors.values()) for assignment in admission.pod_sets]
+    return {flavor for flavor in offered if any(flavors - {flavor} for flavors in had)}

@@ -1,0 +1,208 @@
+"""The use of quota in one admission cycle, as it is and as it will be after the evictions.
+
+There are two trees of quota. `current` counts every quota holder, so nothing is admitted twice. `projected` leaves out
+evicted chains, and counts the slices that wait for their quota, so nobody else gets it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from slicebus.slices.admission.preemption import Candidate, Preemptor, Victim, without
+from slicebus.slices.api.quantities import larger
+from slicebus.slices.placement.placement import usage_of
+from slicebus.slices.quota.cohorts import Forest, Node, grow
+from slicebus.slices.quota.holdings import Holdings
+from slicebus.slices.quota.quota import ChainInQueue, ClusterQueue, Cohort, Usage
+from slicebus.slices.workload.workload import Admission, Slice
+
+
+class QuotaUse:
+    """Who uses how much quota. `charge`, `reserve` and `preempt` change it."""
+
+    def __init__(
+        self,
+        queues: Mapping[str, ClusterQueue],
+        cohorts: Sequence[Cohort],
+        holdings: Holdings,
+        evicted: Iterable[Slice],
+    ) -> None:
+        """`holdings` may also have chains of other queues. `evicted` are the holders that are leaving, also those whose
+        eviction is not written yet."""
+        self._holdings = holdings
+        self._queues, self._cohorts = queues, cohorts
+        self._evicted = {slice.chain_id: slice for slice in evicted}
+        self.current = grow(queues.values(), cohorts, holdings.totals)
+        self._projected: Forest | None = None
+        self._apart: set[Node] = set()
+        """The roots of the projected trees that differ from the current ones."""
+        self._candidates: dict[str, list[Candidate]] = {}
+        self._admitted: dict[str, Slice] = {}
+        """The holders that this cycle has admitted, by chain."""
+        self._charged: dict[ChainInQueue, Usage] = {}
+        """What these chains use since."""
+        self._excluded: tuple[str, Usage] | None = None
+        """Queue and usage that `without` leaves out at the moment."""
+        self._has_given = False
+        self._standing: Forest | None = None
+        if self._evicted:
+            self._project()
+
+    @property
+    def projected(self) -> Forest:
+        """The tree after the evictions; the same as `current` while no chain is evicted."""
+        return self._projected or self.current
+
+    def tree_of(self, queue: str) -> Node:
+        """The root of the tree of a queue."""
+        return self.current.queues[queue].root
+
+    def is_apart(self, queue: str) -> bool:
+        """Whether anything is evicted or reserved in the tree of a queue."""
+        return self.projected.queues[queue].root in self._apart
+
+    def evicted_holders(self) -> list[Slice]:
+        """The evicted quota holders."""
+        return list(self._evicted.values())
+
+    def holder(self, chain_id: str) -> Slice | None:
+        """The newest slice of a chain that holds quota."""
+        return self._admitted.get(chain_id) or self._holdings.holder(chain_id)
+
+    def own(self, queue: str, slice: Slice) -> Usage:
+        """What a slice's chain holds of a queue."""
+        charged = self._charged.get((queue, slice.chain_id))
+        return self._before_cycle(queue, slice.chain_id) if charged is None else charged
+
+    @contextmanager
+    def without(self, slice: Slice, queue: str) -> Iterator[None]:
+        """Leave out what a slice's chain holds of a queue: a replacement is charged only the difference."""
+        own = self.own(queue, slice)
+        self._count(queue, own, times=-1)
+        self._excluded = queue, own
+        yield
+        self._excluded = None
+        self._count(queue, own, times=1)
+
+    @contextmanager
+    def as_if(self, preemptor: Preemptor, victims: Sequence[Victim]) -> Iterator[bool]:
+        """The projected tree as if a preemptor had its victims' quota, and might be preempted; whether it borrows."""
+        slice, node, before = preemptor.slice, self.projected.queues[preemptor.queue.name], self._candidates
+        left_out = {slice.chain_id, *(victim.candidate.slice.chain_id for victim in victims)}
+        changed = {each.name: each for each in (node, *(victim.candidate.node for victim in victims))}
+        self._candidates = dict(before)
+        for name, each in changed.items():
+            holders = [other for other in self.holders_of(each) if other.slice.chain_id not in left_out]
+            own = [Candidate(slice=slice, node=node, usage=preemptor.needs)] if each is node else []
+            self._candidates[name] = sorted([*holders, *own], key=lambda candidate: candidate.order)
+        more = _difference(preemptor.needs, self.own(preemptor.queue.name, slice))
+        with without(victims):
+            borrows = any(node.borrows(key, need) for key, need in more.items())
+            node.use_all(more)
+            yield borrows
+            node.use_all(more, times=-1)
+        self._candidates = before
+
+    def is_evicted(self, slice: Slice) -> bool:
+        """Whether a holder is evicted."""
+        return slice.chain_id in self._evicted
+
+    def charge(self, slice: Slice) -> None:
+        """Count an admitted slice in place of what its chain held."""
+        assert slice.admission is not None
+        queue = slice.admission.cluster_queue
+        before = self.own(queue, slice)
+        usage = larger(before, slice.usage)
+        more = _difference(usage, before)
+        self.current.queues[queue].give(more)
+        if self._projected is not None:
+            self._projected.queues[queue].give(more)
+        self._has_given = True
+        self._charged[queue, slice.chain_id] = usage
+        self._admitted[slice.chain_id] = slice
+        self._candidates.pop(queue, None)
+
+    def reserve(self, slice: Slice, admission: Admission) -> None:
+        """Reserve what a slice waits for, on top of what its chain holds."""
+        queue = admission.cluster_queue
+        before = self.own(queue, slice)
+        usage = larger(before, usage_of(slice, admission))
+        self._has_given = True
+        node = self._project().queues[queue]
+        node.give(_difference(usage, before))
+        self._apart.add(node.root)
+
+    def preempt(self, victims: Iterable[Victim]) -> None:
+        """Leave the victims out of `projected`."""
+        projected = self._project()
+        for victim in victims:
+            candidate = victim.candidate
+            self._evicted[candidate.slice.chain_id] = candidate.slice
+            node = projected.queues[candidate.node.name]
+            node.use_all(candidate.usage, times=-1)
+            self._apart.add(node.root)
+            self._candidates.pop(candidate.node.name, None)
+
+    def holders_of(self, node: Node) -> Sequence[Candidate]:
+        """The quota holders of a queue that may be preempted: neither evicted nor admitted in this cycle."""
+        found = self._candidates.get(node.name)
+        if found is None:
+            evicted, admitted = self._evicted, self._admitted
+            found = [
+                Candidate(slice=holder, node=node, usage=self._before_cycle(node.name, holder.chain_id))
+                for holder in self._holdings.holders_in(node.name)
+                if holder.chain_id not in evicted and holder.chain_id not in admitted
+            ]
+            self._candidates[node.name] = found = sorted(found, key=lambda candidate: candidate.order)
+        return found
+
+    def _before_cycle(self, queue: str, chain_id: str) -> Usage:
+        """What a chain held of a queue before this cycle."""
+        return self._holdings.used_by(chain_id).get(queue, {})
+
+    def _count(self, queue: str, usage: Usage, *, times: int) -> None:
+        self.current.queues[queue].use_all(usage, times=times)
+        if self._projected is not None:
+            self._projected.queues[queue].use_all(usage, times=times)
+
+    def track_standing(self) -> None:
+        """Tell what was held before this cycle from what the cycle gives: the search for victims needs it."""
+        if self._has_given and self._standing is None:
+            self._standing, _ = self._without_evicted()
+            if self._excluded is not None:
+                queue, own = self._excluded
+                self._standing.queues[queue].use_all(own, times=-1)
+            _link(self.projected, self._standing)
+
+    def _project(self) -> Forest:
+        """`projected` as a tree of its own, apart from `current`."""
+        if self._projected is None:
+            self._projected, self._apart = self._without_evicted()
+            for (queue, chain_id), usage in self._charged.items():
+                more = _difference(usage, self._before_cycle(queue, chain_id))
+                self._projected.queues[queue].use_all(more)
+            self._candidates = {}
+            if self._standing is not None:
+                _link(self.current, self.current)
+                _link(self._projected, self._standing)
+        return self._projected
+
+    def _without_evicted(self) -> tuple[Forest, set[Node]]:
+        """The trees as they were before this cycle, without the evicted chains, and the roots where there are any."""
+        forest, roots = grow(self._queues.values(), self._cohorts, self._holdings.totals), set[Node]()
+        for chain_id in self._evicted:
+            for queue, usage in self._holdings.used_by(chain_id).items():
+                if node := forest.queues.get(queue):
+                    node.use_all(usage, times=-1)
+                    roots.add(node.root)
+        return forest, roots
+
+
+def _link(forest: Forest, standing: Forest) -> None:
+    for name, node in forest.queues.items():
+        node.standing = standing.queues[name]
+    for name, node in forest.cohorts.items():
+        node.standing = standing.cohorts[name]
+
+
+def _difference(usage: Usage, before: Usage) -> Usage:
+    return {key: value - before.get(key, 0) for key, value in usage.items()}

@@ -1,0 +1,85 @@
+"""Searches the victims of a preemption, and remembers where there were none."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from slicebus.slices.admission.preemption import Preemptor, Victim, classical, without
+from slicebus.slices.admission.sharing import FairStrategy, fair
+from slicebus.slices.admission.usage import QuotaUse
+from slicebus.slices.placement.flavors import Mode
+from slicebus.slices.quota.policies import Whom
+from slicebus.slices.quota.quota import ClusterQueue, FlavorResource, Usage
+from slicebus.slices.workload.workload import Slice
+
+_REMEMBERED = 16
+"""So many failed searches of a queue are remembered."""
+
+
+def no_victims(key: FlavorResource, need: int) -> tuple[Mode, int]:
+    """An assessment that allows no preemption."""
+    return Mode.NO_CANDIDATES, 0
+
+
+class Search:
+    """The searches of one cycle. Slices of a queue come by rank: a later one that needs as much fails too."""
+
+    def __init__(self, use: QuotaUse, strategies: Sequence[FairStrategy]) -> None:
+        """`strategies` are those of fair sharing; none without it."""
+        self._use = use
+        self._strategies = strategies
+        self._failed: dict[str, list[Usage]] = {}
+
+    def victims(self, preemptor: Preemptor) -> list[Victim]:
+        """The victims; none where they would not make room. The tree must not count the preemptor's own chain."""
+        own = self._use.own(preemptor.queue.name, preemptor.slice)
+        more = {key: need - own.get(key, 0) for key, need in preemptor.needs.items()}
+        failures = self._failed.setdefault(preemptor.queue.name, [])
+        if any(all(more.get(key, 0) >= need for key, need in failed.items()) for failed in failures):
+            return []
+        self._use.track_standing()
+        holders = self._use.holders_of
+        found = fair(preemptor, holders, self._strategies) if self._strategies else classical(preemptor, holders)
+        if not found and len(failures) < _REMEMBERED:
+            failures.append(more)
+        return found
+
+    def forget(self) -> None:
+        """Forget the failed searches. Call it when there is more room than before."""
+        self._failed.clear()
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Remember nothing of the searches while the context lasts: the tree is another one."""
+        failed, self._failed = self._failed, {}
+        yield
+        self._failed = failed
+
+    def assess_preemption(
+        self, slice: Slice, queue: ClusterQueue
+    ) -> Callable[[FlavorResource, int], tuple[Mode, int]] | None:
+        """A function that assesses preemption for an amount of one resource; None where the queue never preempts."""
+        if queue.preemption.never:
+            return None
+        node = self._use.projected.queues[queue.name]
+
+        def assess(key: FlavorResource, need: int) -> tuple[Mode, int]:
+            distance, _ = node.distance(key, need)
+            if all(len(group.flavors) == 1 for group in queue.resource_groups):
+                # There is one flavor only: the search for all resources together decides.
+                return Mode.PREEMPT, distance
+            found = self.victims(
+                Preemptor(slice=slice, queue=queue, node=node, needs={key: need}, short=frozenset([key]))
+            )
+            if not found:
+                return Mode.NO_CANDIDATES, distance
+            with without(found):
+                distance, _ = node.distance(key, need)
+            is_own = any(victim.candidate.node is node for victim in found)
+            return Mode.PREEMPT if is_own else Mode.RECLAIM, distance
+
+        return assess
+
+    def may_preempt_to_borrow(self, queue: ClusterQueue) -> bool:
+        """Whether a slice that would borrow may preempt."""
+        policy = queue.preemption
+        return policy.borrow is not Whom.NEVER or bool(self._strategies and policy.reclaim is not Whom.NEVER)

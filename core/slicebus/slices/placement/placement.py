@@ -1,0 +1,177 @@
+"""Places a slice that fits the quota: on a cluster, with the flavors that it gets there."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+import msgspec
+
+from slicebus.slices.api import api_names
+from slicebus.slices.api.kueue import INADMISSIBLE
+from slicebus.slices.api.quantities import add
+from slicebus.slices.api.selectors import parse_selector
+from slicebus.slices.placement.flavors import Misfit, Room, assign, assign_part
+from slicebus.slices.placement.fleet import Fleet, Strategy, Tenant, describe
+from slicebus.slices.placement.suitability import unsuitable
+from slicebus.slices.quota.quota import ClusterQueue, FlavorResource, Usage
+from slicebus.slices.workload.workload import Admission, Slice
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """The cluster of a slice, and its admission there."""
+
+    admission: Admission
+    cluster: str
+
+
+class Placer:
+    """Places the slices of one cycle. What one slice takes, a later one does not get."""
+
+    def __init__(
+        self, fleet: Fleet, strategy: Strategy, namespaces: Mapping[str, Mapping[str, str]] | None = None
+    ) -> None:
+        """`strategy` is that of queues that name none. `namespaces` has the labels of each."""
+        self._fleet = fleet
+        self._strategy = strategy
+        self._namespaces = namespaces or {}
+        self._evicted: dict[str, Usage] = {}
+        """What the evicted chains use, by cluster."""
+
+    def find(
+        self, slice: Slice, found: Admission, room: Room, *, own: Usage, replaced: Slice | None
+    ) -> Placed | Misfit:
+        """A place with room, or why there is none. `own` is what the chain already holds."""
+        if replaced is not None and replaced.cluster:
+            return self._grow_in_place(slice, found, room, own=own, replaced=replaced, cluster=replaced.cluster)
+        return self._place(slice, found, room)
+
+    def take(self, placed: Placed, usage: Usage, *, own: Usage, is_new: bool) -> None:
+        """Count what a slice uses there, in place of what its chain held."""
+        more = {key: amount - own.get(key, 0) for key, amount in usage.items()}
+        self._fleet.take(placed.cluster, more, chains=int(is_new))
+
+    def evict(self, evicted: Iterable[Slice], *, times: int = 1) -> None:
+        """Note evicted slices; `times` -1 takes that back."""
+        for slice in evicted:
+            if slice.cluster:
+                usage = {key: times * amount for key, amount in slice.usage.items()}
+                self._evicted[slice.cluster] = add(self._evicted.get(slice.cluster, {}), usage)
+
+    @contextmanager
+    def projected(self) -> Iterator[None]:
+        """The clusters without the evicted slices, while the context lasts."""
+        for cluster, usage in self._evicted.items():
+            self._fleet.take(cluster, {key: -amount for key, amount in usage.items()})
+        yield
+        for cluster, usage in self._evicted.items():
+            self._fleet.take(cluster, usage)
+
+    def _grow_in_place(
+        self, slice: Slice, found: Admission, room: Room, *, own: Usage, replaced: Slice, cluster: str
+    ) -> Placed | Misfit:
+        """A chain grows on its cluster. It is charged only for pods that have room there."""
+        short = self._fleet.short(cluster, self._more(slice, found, own))
+        if not short:
+            return Placed(found, cluster)
+
+        def on_cluster(key: FlavorResource) -> int | None:
+            free = self._fleet.free(cluster, key)
+            return None if free is None else free + own.get(key, 0)
+
+        there = msgspec.structs.replace(room, victims=None, on_cluster=on_cluster)
+        # A pod set without pods may get another flavor.
+        fitting: Admission | Misfit | None = assign(slice, there, replaced=replaced)
+        if isinstance(fitting, Misfit):
+            fitting = assign_part(slice, there, replaced=replaced) if slice.partial else None
+        if fitting is not None and not self._fleet.short(cluster, self._more(slice, fitting, own)):
+            return Placed(fitting, cluster)
+        lacking = describe(short)
+        message = f"cluster {cluster}, where the job runs, has no room for it: {lacking} needed"
+        return Misfit(message, f"{lacking} on cluster {cluster}", api_names.NO_PLACE)
+
+    @staticmethod
+    def _more(slice: Slice, found: Admission, own: Usage) -> Usage:
+        return {key: need - own.get(key, 0) for key, need in usage_of(slice, found).items()}
+
+    def _tenant(self, slice: Slice, queue: ClusterQueue) -> Tenant:
+        return Tenant(
+            selector=parse_selector(slice.cluster_selector),
+            namespace=slice.namespace,
+            namespace_labels=self._namespaces.get(slice.namespace, {}),
+            cluster_queue=queue.name,
+            scheduler=slice.scheduler,
+            avoids=slice.avoids,
+        )
+
+    def _place(self, slice: Slice, found: Admission, room: Room) -> Placed | Misfit:
+        """A cluster with room in the nominated flavors, else in later ones."""
+        if wrong := _wrong_placement(slice, room.queue):
+            return Misfit(wrong, reason=INADMISSIBLE)
+        strategy = Strategy(room.queue.placement or self._strategy)
+        tenant, needs = self._tenant(slice, room.queue), usage_of(slice, found)
+        if cluster := self._fleet.place(strategy, needs, tenant=tenant, first=slice.cluster):
+            return Placed(found, cluster)
+        others: list[tuple[list[int], str, Admission]] = []
+        has_choice = any(len(group.flavors) > 1 for group in room.queue.resource_groups)
+        ranked = self._fleet.candidates(strategy, needs, tenant=tenant, first=slice.cluster)
+        for name in ranked if has_choice else ():
+            there = msgspec.structs.replace(room, victims=None, on_cluster=partial(self._fleet.free, name))
+            fitting = assign(slice, there)
+            if isinstance(fitting, Admission) and not self._fleet.short(name, usage_of(slice, fitting)):
+                others.append((_flavor_ranks(fitting, room.queue), name, fitting))
+        if others:
+            _, cluster, found = min(others, key=lambda other: other[0])
+            return Placed(found, cluster)
+        tried, over_quota = [needs], list[Usage]()
+        for other in _in_other_flavors(slice, needs, room):
+            over = {key: need - room.available(key) for key, need in other.items() if need > room.available(key)}
+            if over:
+                over_quota.append(over)
+            else:
+                tried.append(other)
+        obstacles = [self._fleet.why_not(tried, tenant=tenant)]
+        obstacles += [f"the quota lacks {describe(over)}" for over in over_quota]
+        message = f"no worker cluster can take it: {'; '.join(obstacles)}"
+        return Misfit(message, "a worker cluster with room for it", api_names.NO_PLACE)
+
+
+def usage_of(slice: Slice, admission: Admission) -> Usage:
+    """What a slice would use with an admission."""
+    return msgspec.structs.replace(slice, admission=admission).usage
+
+
+def _in_other_flavors(slice: Slice, needs: Usage, room: Room) -> Iterator[Usage]:
+    """What a slice would use in each other flavor that suits all its pods, one resource group at a time."""
+    for group in room.queue.resource_groups:
+        wanted: dict[str, int] = {}
+        for (_, resource), need in needs.items():
+            if resource in group.resources:
+                wanted[resource] = wanted.get(resource, 0) + need
+        for quota in group.flavors:
+            used = {(quota.name, resource): amount for resource, amount in wanted.items()}
+            if used.keys() <= needs.keys() or (flavor := room.flavors.get(quota.name)) is None:
+                continue
+            if not any(unsuitable(pods, flavor, group, room.flavors) for pods in slice.pod_sets):
+                yield used
+
+
+def _wrong_placement(slice: Slice, queue: ClusterQueue) -> str | None:
+    """The setting that has to be corrected before a cluster can be picked; None where all are valid."""
+    if queue.placement and queue.placement not in [*Strategy]:
+        return f"ClusterQueue {queue.name} wants placement {queue.placement!r}, and knows only {', '.join(Strategy)}"
+    try:
+        parse_selector(slice.cluster_selector)
+    except ValueError as error:
+        return f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+    return None
+
+
+def _flavor_ranks(admission: Admission, queue: ClusterQueue) -> list[int]:
+    """The places of an admission's flavors in their groups: the queue prefers lower ones."""
+    place = {
+        (resource, quota.name): number
+        for group in queue.resource_groups
+        for resource in group.resources
+        for number, quota in enumerate(group.flavors)
+    }
+    return [place[named] for assignment in admission.pod_sets for named in assignment.flavors.items()]

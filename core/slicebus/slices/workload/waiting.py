@@ -1,0 +1,110 @@
+"""Why a job does not have the size that it wants: one annotation, the same on the manager's object and on the worker's.
+
+It only shows. No decision about quota or pods depends on it, because whoever may edit the object may edit it too.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Self
+
+import msgspec
+
+from slicebus.proto.messages import Counts
+from slicebus.slices.api import api_names
+from slicebus.slices.api.annotation_values import read_json
+
+Manifest = dict[str, Any]
+
+SURPLUS = "SurplusPods"
+"""The reason of a smaller size that nobody carries out."""
+PODS_REFUSED = "PodsRefused"
+"""The reason of granted pods that the worker's API server does not let anybody make, as by a ResourceQuota."""
+SCHEDULING = (
+    "SchedulerNotEnabled",
+    "SchedulerUnusable",
+    "QueueNotFound",
+    "QueueNotOpen",
+    "SchedulingObjectRefused",
+    "SchedulingObjectExists",
+    "SchedulingPruned",
+    "GangTooLarge",
+)
+"""The reasons of granted pods that wait for what their scheduler backend needs."""
+ONLY_WORKERS_KNOW = (SURPLUS, PODS_REFUSED, *SCHEDULING)
+"""All other reasons are those of conditions."""
+_LENGTH = 2000
+"""Of each text: all annotations of an object share 256 KiB."""
+_NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:n|u|m|k|[KMGTPE]i?)?(?![\w-])")
+"""A number or a quantity that stands alone: no part of a name."""
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a job wants, what it has, and why it has no more, or still has more."""
+
+    wanted: Counts
+    granted: Counts
+    reason: str
+    """CamelCase."""
+    message: str
+    since: str
+    """RFC 3339."""
+    would_admit: str = ""
+    """What would let it in, in words; empty where that is unknown."""
+
+    @classmethod
+    def of(
+        cls, wanted: Counts, granted: Counts, *, reason: str, message: str, since: str, would_admit: str = ""
+    ) -> Self:
+        """With a granted count for each pod set that is wanted, and texts that an annotation may have."""
+        return cls(
+            wanted=wanted,
+            granted={name: granted.get(name, 0) for name in wanted},
+            reason=reason,
+            message=message[:_LENGTH],
+            since=since,
+            would_admit=would_admit[:_LENGTH],
+        )
+
+    @staticmethod
+    def from_manifest(manifest: Manifest) -> "Waiting | None":
+        """What an object shows; None where it shows nothing, or what nobody can read."""
+        return read_json(shown_on(manifest), _DECODER)
+
+    def to_annotation(self) -> str:
+        """JSON."""
+        return msgspec.json.encode(self, order="sorted").decode()
+
+    def says_same(self, other: "Waiting | None") -> bool:
+        """Whether another one says the same to a reader. Numbers in its texts change with every job that comes and
+        goes: they are as old as the rest."""
+        return other is not None and _story(self) == _story(other)
+
+
+_DECODER = msgspec.json.Decoder(Waiting)
+
+
+def shown_on(manifest: Manifest) -> str | None:
+    """The annotation's text, whatever it is."""
+    text: str | None = (manifest["metadata"].get("annotations") or {}).get(api_names.WAITING_ANNOTATION)
+    return text
+
+
+def without_numbers(text: str) -> str:
+    """A text with a mark in place of each number."""
+    return _NUMBER.sub("#", text)
+
+
+def lacks(wanted: Mapping[str, int], granted: Mapping[str, int]) -> bool:
+    """Whether pods are wanted that are not granted, or other pod sets."""
+    return wanted.keys() != granted.keys() or any(count > granted[name] for name, count in wanted.items())
+
+
+def _story(waiting: Waiting) -> Waiting:
+    if waiting.reason == SURPLUS:
+        # Its number is the worker's own pods.
+        return waiting
+    return msgspec.structs.replace(
+        waiting,
+        message=without_numbers(waiting.message),
+        would_admit=without_numbers(waiting.would_admit),
+    )

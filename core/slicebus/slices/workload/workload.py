@@ -1,0 +1,322 @@
+"""A Workload as the domain sees it: one slice of a job's chain.
+
+`Slice.from_manifest` reads what the API server holds; nothing here writes. Fields that no decision needs stay in the
+manifest.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, NewType, Self
+
+import msgspec
+from propcache.api import cached_property
+
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.annotation_values import read_json
+from slicebus.slices.api.fingerprints import content_hash
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.api.quantities import amounts, format_amount
+from slicebus.slices.workload.avoided_clusters import avoided_now
+from slicebus.slices.workload.pod_requests import pod_requests
+
+Manifest = dict[str, Any]
+Counts = dict[str, int]
+FlavorName = NewType("FlavorName", str)
+SliceKey = NewType("SliceKey", str)
+"""`namespace/name`, as in the replacement annotation."""
+LocalQueueKey = tuple[str, str]
+"""Namespace and name."""
+_OVER = (Condition.EVICTED, Condition.FINISHED)
+_REPLICA_SIZES = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=1)]])
+
+
+class PodSet(msgspec.Struct, frozen=True):
+    """Pods of one template. `requests` are one pod's, as amounts."""
+
+    name: str
+    count: int
+    requests: dict[str, int]
+    template: Manifest
+    """A PodTemplateSpec."""
+
+    @classmethod
+    def from_manifest(cls, pod_set: Manifest) -> Self:
+        """The pod set of a Workload's `spec.podSets[]`. Raises ValueError for a request that is not a quantity."""
+        return cls(
+            name=pod_set.get("name", "main"),
+            count=pod_set.get("count", 1),
+            requests=pod_requests(pod_set["template"].get("spec", {})),
+            template=pod_set["template"],
+        )
+
+
+class PodSetAssignment(msgspec.Struct, frozen=True):
+    """The admission of one pod set. `usage` is that of all its pods, as amounts, at the time of admission."""
+
+    name: str
+    flavors: dict[str, FlavorName]
+    """By resource; empty for a pod set that has had no pods yet."""
+    usage: dict[str, int]
+    count: int
+
+    def at_most(self, count: int) -> "PodSetAssignment":
+        """The assignment of at most so many of its pods."""
+        if count >= self.count:
+            return self
+        usage = {resource: value * count // self.count for resource, value in self.usage.items()}
+        return PodSetAssignment(name=self.name, flavors=self.flavors, usage=usage, count=count)
+
+    def to_manifest(self) -> Manifest:
+        """An entry of a Workload's `status.admission.podSetAssignments`."""
+        return {
+            "name": self.name,
+            "flavors": dict(self.flavors),
+            "resourceUsage": {resource: format_amount(resource, value) for resource, value in self.usage.items()},
+            "count": self.count,
+        }
+
+
+class Admission(msgspec.Struct, frozen=True, dict=True):
+    """Quota that a slice holds."""
+
+    cluster_queue: str
+    pod_sets: tuple[PodSetAssignment, ...]
+
+    @property
+    def counts(self) -> Counts:
+        """Pods by pod set, as admitted."""
+        return {assignment.name: assignment.count for assignment in self.pod_sets}
+
+    @cached_property
+    def flavors_hash(self) -> str:
+        """A hash of the flavors by pod set and resource."""
+        return content_hash({assignment.name: assignment.flavors for assignment in self.pod_sets})
+
+    def flavors_of(self, pod_set: str) -> Mapping[str, FlavorName]:
+        """The flavors of one pod set by resource; empty for one that was not admitted."""
+        return next((assignment.flavors for assignment in self.pod_sets if assignment.name == pod_set), {})
+
+    def is_placed(self, pod_set: str) -> bool:
+        """Whether it says where a pod set runs: not of one that has had no pods yet."""
+        return any(one.name == pod_set and (one.count > 0 or one.flavors) for one in self.pod_sets)
+
+    def within(self, counts: Mapping[str, int]) -> "Admission":
+        """The admission of at most so many pods of each pod set; a pod set without a count keeps its own."""
+        pod_sets = [assignment.at_most(counts.get(assignment.name, assignment.count)) for assignment in self.pod_sets]
+        return Admission(cluster_queue=self.cluster_queue, pod_sets=tuple(pod_sets))
+
+    def to_manifest(self) -> Manifest:
+        """A Workload's `status.admission`."""
+        return {"clusterQueue": self.cluster_queue, "podSetAssignments": [each.to_manifest() for each in self.pod_sets]}
+
+    @classmethod
+    def from_manifest(cls, admission: Manifest) -> Self:
+        """A Workload's `status.admission`."""
+        return cls(
+            cluster_queue=admission["clusterQueue"],
+            pod_sets=tuple(
+                PodSetAssignment(
+                    name=assignment.get("name", "main"),
+                    flavors={resource: FlavorName(name) for resource, name in assignment.get("flavors", {}).items()},
+                    usage=amounts(assignment.get("resourceUsage", {})),
+                    count=assignment.get("count", 0),
+                )
+                for assignment in admission.get("podSetAssignments", ())
+            ),
+        )
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One Workload. Slices of one job form a chain by `job_uid`."""
+
+    namespace: str
+    name: str
+    uid: str
+    created: str
+    """RFC 3339, so that text order is time order."""
+    job_uid: str
+    queue: str
+    priority: int
+    active: bool
+    pod_sets: tuple[PodSet, ...]
+    replaces: SliceKey | None
+    chain: str
+    """The name of the chain's first slice."""
+    admission: Admission | None
+    admitted: bool
+    """Whether it has quota, and is neither evicted nor finished. The condition `Admitted` comes with the quota, or,
+    where a Kueue admits, when every check is ready."""
+    evicted: bool
+    finished: bool
+    deleting: bool
+    cluster: str | None
+    reclaimable: Counts = {}
+    """Pods by pod set that have ended and in whose place none comes (`status.reclaimablePods`): they use no quota."""
+    elastic: bool = True
+    """Whether its job may be resized while it has quota."""
+    partial: bool = False
+    """Whether a replacement may be admitted with fewer pods than it asks for."""
+    replica_sizes: dict[str, int] = {}
+    """How many pods of a pod set are admitted together, where that is more than one."""
+    cluster_selector: str = ""
+    """The job's label selector of the clusters that it may run on; empty for all."""
+    scheduler: str = ""
+    """The scheduler backend that its job chooses; empty for that of the cluster."""
+    avoids: frozenset[str] = frozenset()
+    """The clusters that it does not go to now: its pods did not get ready there."""
+    conditions: dict[str, Manifest]
+    """By type."""
+
+    @cached_property
+    def key(self) -> SliceKey:
+        """`namespace/name`."""
+        return SliceKey(f"{self.namespace}/{self.name}")
+
+    @property
+    def local_queue(self) -> LocalQueueKey:
+        """The LocalQueue that it names, there or not."""
+        return self.namespace, self.queue
+
+    @cached_property
+    def chain_id(self) -> str:
+        """The same for all slices of one job: `namespace/UID`, so that no slice joins a chain of another namespace.
+
+        A Workload without a job is a chain of its own.
+        """
+        return chain_id(self.namespace, self.job_uid or self.uid)
+
+    @cached_property
+    def counts(self) -> Counts:
+        """Pods by pod set, as in the spec."""
+        return {pod_set.name: pod_set.count for pod_set in self.pod_sets}
+
+    @cached_property
+    def unfinished_counts(self) -> Counts:
+        """Pods by pod set, as in the spec, without those that are reclaimable."""
+        return {name: max(0, count - self.reclaimable.get(name, 0)) for name, count in self.counts.items()}
+
+    @cached_property
+    def granted(self) -> Counts:
+        """Pods by pod set that may run: min(admitted, spec), without reclaimable ones; empty while nothing is
+        admitted."""
+        if not self.admitted or self.admission is None:
+            return {}
+        wanted = self.unfinished_counts
+        return {name: min(count, wanted.get(name, 0)) for name, count in self.admission.counts.items()}
+
+    @property
+    def evicting(self) -> bool:
+        """Whether it is evicted and still holds its quota: its worker may have pods of it left."""
+        return self.evicted and self.admission is not None and not self.finished
+
+    @property
+    def lacks_quota(self) -> bool:
+        """Whether it is unfinished and has no quota."""
+        return self.admission is None and not (self.finished or self.deleting)
+
+    @property
+    def keeps_quota(self) -> bool:
+        """Whether it holds quota, and nothing takes that away yet."""
+        return self.admission is not None and not (self.finished or self.evicted or self.deleting)
+
+    @property
+    def pending(self) -> bool:
+        """Whether it wants quota and has none, as again after its eviction."""
+        return self.active and self.lacks_quota
+
+    @property
+    def deactivated(self) -> bool:
+        """Whether it would be pending if it were active."""
+        return not self.active and self.lacks_quota
+
+    def condition(self, type: Condition) -> bool:
+        """Whether the condition of that type is True."""
+        return self.conditions.get(type, {}).get("status") == "True"
+
+    @classmethod
+    def from_manifest(
+        cls, manifest: Manifest, *, pod_sets: tuple[PodSet, ...] = (), admission: Admission | None = None
+    ) -> Self:
+        """The slice of a Workload. Raises ValueError for a pod request that is not a quantity.
+
+        `pod_sets` and `admission` spare reading those, where the caller has them of this very manifest.
+        """
+        metadata, spec, status = manifest["metadata"], manifest.get("spec", {}), manifest.get("status", {})
+        annotations = metadata.get("annotations", {})
+        conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
+        true = {type for type, condition in conditions.items() if condition.get("status") == "True"}
+        return cls(
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            uid=metadata.get("uid", ""),
+            created=metadata.get("creationTimestamp", ""),
+            job_uid=metadata.get("labels", {}).get(kueue.JOB_UID_LABEL, ""),
+            queue=spec.get("queueName", ""),
+            priority=spec.get("priority", 0),
+            active=spec.get("active", True),
+            pod_sets=pod_sets or tuple(map(PodSet.from_manifest, spec.get("podSets", ()))),
+            replaces=annotations.get(kueue.REPLACEMENT_FOR_ANNOTATION),
+            chain=annotations.get(kueue.SLICE_NAME_ANNOTATION, metadata["name"]),
+            admission=admission or (Admission.from_manifest(status["admission"]) if status.get("admission") else None),
+            admitted=Condition.QUOTA_RESERVED in true and true.isdisjoint(_OVER),
+            evicted=Condition.EVICTED in true,
+            finished=Condition.FINISHED in true,
+            deleting="deletionTimestamp" in metadata,
+            cluster=annotations.get(api_names.CLUSTER_ANNOTATION, status.get("clusterName")),
+            reclaimable={each["name"]: each["count"] for each in status.get("reclaimablePods") or ()},
+            elastic=annotations.get(kueue.ELASTIC_ANNOTATION) == "true",
+            partial=annotations.get(api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true",
+            replica_sizes=read_json(annotations.get(api_names.REPLICA_SIZES_ANNOTATION), _REPLICA_SIZES) or {},
+            cluster_selector=annotations.get(api_names.CLUSTER_SELECTOR_ANNOTATION, ""),
+            scheduler=annotations.get(api_names.SCHEDULER_LABEL, ""),
+            avoids=avoided_now(manifest),
+            conditions=conditions,
+        )
+
+    @cached_property
+    def usage(self) -> Mapping[tuple[FlavorName, str], int]:
+        """What this slice holds of its ClusterQueue's quota, by (flavor, resource).
+
+        Per pod set min(admitted count, spec count without reclaimable pods) times one pod's requests; empty without an
+        admission.
+        """
+        used: dict[tuple[FlavorName, str], int] = {}
+        if self.admission is None or self.finished:
+            return used
+        for assignment in self.admission.within(self.unfinished_counts).pod_sets:
+            for resource, flavor in assignment.flavors.items():
+                value = assignment.usage.get(resource, 0) if assignment.count else 0
+                used[flavor, resource] = used.get((flavor, resource), 0) + value
+        return used
+
+
+def chain_id(namespace: str, uid: str) -> str:
+    """The chain of a job by its UID."""
+    return f"{namespace}/{uid}"
+
+
+def place_of(chain: Sequence[Slice]) -> str | None:
+    """The cluster that a chain was admitted to, given its slices oldest first. Beside a Kueue its newest slice may get
+    it last."""
+    return next((slice.cluster for slice in reversed(chain) if slice.cluster is not None), None) or None
+
+
+def oldest_first(slices: Iterable[Slice]) -> list[Slice]:
+    """The slices of one job in the order of their creation.
+
+    By creation time, but always after the slice that it replaces: times are whole seconds, and the clocks of a control
+    plane's servers differ.
+    """
+    found = list(slices)
+    if len(found) < 2:
+        return found
+    chain = {slice.key: slice for slice in found}
+
+    def made(slice: Slice) -> tuple[str, int, str]:
+        latest, count, seen, uid = slice.created, 0, {slice.key}, slice.uid
+        while slice.replaces in chain and slice.replaces not in seen:
+            slice = chain[slice.replaces]
+            seen.add(slice.key)
+            latest, count = max(latest, slice.created), count + 1
+        return latest, count, uid
+
+    return sorted(chain.values(), key=made)

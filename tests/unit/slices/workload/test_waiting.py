@@ -1,0 +1,99 @@
+"""The annotation that says why a job waits: what it holds, and when two of them say the same."""
+
+import orjson
+import pytest
+from msgspec import structs
+
+from slicebus.slices.api import api_names
+from slicebus.slices.workload.waiting import SURPLUS, Waiting, lacks, without_numbers
+
+WAITS = Waiting.of(
+    {"head": 1, "gpu-4": 5},
+    {"head": 1, "gpu-4": 1, "gone": 3},
+    reason="Pending",
+    message="insufficient unused quota for cpu in flavor pool-1, 2500m more needed",
+    since="2026-01-31T12:00:00Z",
+    would_admit="2500m more cpu of flavor pool-1",
+)
+
+
+def manifest(text: str | None) -> dict[str, dict[str, dict[str, str]]]:
+    return {"metadata": {"annotations": {api_names.WAITING_ANNOTATION: text}} if text is not None else {}}
+
+
+def test_it_is_json_that_users_read() -> None:
+    assert orjson.loads(WAITS.to_annotation()) == {
+        "wanted": {"head": 1, "gpu-4": 5},
+        "granted": {"head": 1, "gpu-4": 1},
+        "reason": "Pending",
+        "message": WAITS.message,
+        "since": "2026-01-31T12:00:00Z",
+        "wouldAdmit": WAITS.would_admit,
+    }
+    assert Waiting.from_manifest(manifest(WAITS.to_annotation())) == WAITS
+
+
+def test_what_would_admit_it_is_left_out_where_nobody_knows() -> None:
+    assert "wouldAdmit" not in orjson.loads(structs.replace(WAITS, would_admit="").to_annotation())
+
+
+@pytest.mark.parametrize("text", [None, "", "{", "{}", "[1]", "x" * 9, '{"wanted":{"a":-1}}', "[" * 5000])
+def test_what_nobody_can_read_is_nothing(text: str | None) -> None:
+    assert Waiting.from_manifest(manifest(text)) is None
+
+
+def test_texts_are_bounded() -> None:
+    """All annotations of an object share 256 KiB."""
+    long = Waiting.of({}, {}, reason="Pending", message="x" * 50_000, since="", would_admit="y" * 50_000)
+    assert len(long.to_annotation()) < 5000
+
+
+SAME: dict[str, tuple[dict[str, object], bool]] = {
+    "nothing": ({}, True),
+    "another amount": ({"message": WAITS.message.replace("2500m", "3")}, True),
+    "another amount that would admit it": ({"would_admit": "1Gi more cpu of flavor pool-1"}, True),
+    "another flavor": ({"message": WAITS.message.replace("pool-1", "pool-2")}, False),
+    "another resource": ({"message": WAITS.message.replace("cpu", "memory")}, False),
+    "another reason": ({"reason": "Inadmissible"}, False),
+    "another size": ({"wanted": {"head": 1, "gpu-4": 6}}, False),
+    "another grant": ({"granted": {"head": 1, "gpu-4": 2}}, False),
+    "another time": ({"since": "2026-01-31T12:00:01Z"}, False),
+}
+
+
+@pytest.mark.parametrize(("changes", "same"), SAME.values(), ids=SAME.keys())
+def test_numbers_in_texts_are_no_other_story(changes: dict[str, object], same: bool) -> None:
+    assert WAITS.says_same(structs.replace(WAITS, **changes)) is same
+    assert not WAITS.says_same(None)
+
+
+def test_the_number_of_pods_that_are_too_many_is_a_story() -> None:
+    past = structs.replace(WAITS, reason=SURPLUS, message="2 pods run")
+    assert not past.says_same(structs.replace(past, message="1 pod runs"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("4 more needed", "# more needed"),
+        ("needs 1.5 cpu, 2Gi and 300m", "needs # cpu, # and #"),
+        ("flavor a100, pool-2, 2-pool and nvidia.com/gpu", "flavor a100, pool-2, 2-pool and nvidia.com/gpu"),
+    ],
+)
+def test_a_number_stands_alone(text: str, expected: str) -> None:
+    assert without_numbers(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "granted", "expected"),
+    [
+        ({"a": 1}, {"a": 1}, False),
+        ({"a": 1}, {"a": 2}, False),
+        ({"a": 2}, {"a": 1}, True),
+        ({"a": 1, "b": 2}, {"a": 2, "b": 1}, True),
+        ({"a": 1}, {"a": 1, "b": 0}, True),
+        ({"a": 1, "b": 0}, {"a": 1}, True),
+    ],
+)
+def test_what_is_lacking(wanted: dict[str, int], granted: dict[str, int], expected: bool) -> None:
+    assert lacks(wanted, granted) is expected
