@@ -85,16 +85,3 @@ async def test_on_real_parts(control_plane: ControlPlane, rabbitmq: RabbitBroker
         for cluster in clusters.values():
             async with await KubeClient.from_kubeconfig(cluster.kubeconfig) as client:
                 await wipe(client)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["--worker", "east"], "--worker east: use NAME=KUBECONFIG"),
-        (["--worker", "east=/nowhere"], "give --manager-kubeconfig and at least one --worker"),
-    ],
-)
-def test_half_of_the_real_parts_is_refused(arguments: list[str], told: str) -> None:
-    done = run_cli("demo", *arguments, env={})
-    assert done.returncode == 2
-    assert told in done.stderr

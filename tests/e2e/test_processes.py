@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.installation import Role, run_cli
+from support.installation import Role
 from support.kubeconfig import write_kubeconfig
 from support.processes import free_port
 from support.rabbitmq import RabbitBroker
@@ -80,53 +80,6 @@ async def test_a_role_whose_login_is_refused_waits_until_it_is_not(
         assert not events(role, "process.failed")
     finally:
         role.kill()
-
-
-@pytest.mark.parametrize(
-    ("command", "variables", "told"),
-    [
-        ("manager", {}, "AMQP_URL is not set"),
-        ("agent", {"AMQP_URL": "amqps://broker"}, "SLICEBUS_CLUSTER is not set"),
-        (
-            "agent",
-            {**ROLES["agent"], "AMQP_URL": "amqps://broker", "SLICEBUS_CLUSTER": "No Name"},
-            "SLICEBUS_CLUSTER: ",
-        ),
-        ("agent", {"AMQP_URL": "amqps://broker", "SLICEBUS_CLUSTER": "east"}, "SLICEBUS_MANAGER_USER is not set"),
-        ("manager", {"AMQP_URL": "http://broker"}, "AMQP_URL: "),
-        ("manager", {"AMQP_URL": "amqp://broker"}, "SLICEBUS_AMQP_INSECURE=plaintext"),
-        ("manager", {"AMQP_URL": "amqps://broker?no_verify_ssl=1"}, "SLICEBUS_AMQP_INSECURE=unverified"),
-        ("manager", {"AMQP_URL": "amqps://broker", "SLICEBUS_AMQP_INSECURE": "yes"}, "SLICEBUS_AMQP_INSECURE: "),
-        ("manager", {"AMQP_URL": "amqps://broker", "SLICEBUS_WORKERS": "many"}, "SLICEBUS_WORKERS: "),
-        ("manager", {"AMQP_URL": "amqps://broker", "SLICEBUS_HEALTH_ADDRESS": "nowhere"}, "SLICEBUS_HEALTH_ADDRESS"),
-        ("manager", {"AMQP_URL": "amqps://broker", "KUBECONFIG": "/does/not/exist"}, "kubeconfig: "),
-    ],
-)
-def test_a_setting_that_cannot_work_ends_it_with_its_name(command: str, variables: dict[str, str], told: str) -> None:
-    unset = {"AMQP_URL": "", "SLICEBUS_CLUSTER": "", "KUBECONFIG": "", "SLICEBUS_HEALTH_ADDRESS": "127.0.0.1:0"}
-    done = run_cli(command, env=unset | variables)
-    assert done.returncode == 2
-    assert told in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_every_command_refuses_plain_amqp_to_another_host() -> None:
-    for command in (
-        ("doctor",),
-        ("dead", "list"),
-        ("journal", "tail"),
-        ("trace", "sweep"),
-        ("replay", "stream"),
-        ("redrive", "stream", "--all"),
-        ("demo",),
-    ):
-        done = run_cli(*command, env={"AMQP_URL": "amqp://u:hunter2@broker/v", "KUBECONFIG": "/does/not/exist"})
-        printed = done.stdout + done.stderr
-        assert done.returncode == (1 if command == ("doctor",) else 2), printed
-        assert "plain amqp:// to broker" in printed
-        assert "set SLICEBUS_AMQP_INSECURE=plaintext" in printed
-        assert "hunter2" not in printed
-        assert "Traceback" not in printed
 
 
 def events(role: Role, event: str) -> list[dict[str, object]]:

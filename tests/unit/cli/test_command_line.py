@@ -1,0 +1,119 @@
+"""The command line as a user meets it: each command describes itself, and settings that cannot work end it by name."""
+
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+
+import pytest
+import typer
+from typer.core import TyperGroup
+from typer.testing import CliRunner
+
+from slicebus.cli import main as command_line
+from slicebus.cli.entry import ROLES
+
+Ended = tuple[int, str]
+"""The exit status, and everything that was printed."""
+AGENT = {"SLICEBUS_CLUSTER": "east", "SLICEBUS_MANAGER_USER": "manager"}
+
+
+def commands() -> Iterator[tuple[str, ...]]:
+    """Every command and group of `slicebus`, itself too."""
+    left = [((), typer.main.get_command(command_line.app))]
+    while left:
+        path, command = left.pop()
+        yield path
+        if isinstance(command, TyperGroup):
+            left += [((*path, name), each) for name, each in command.commands.items()]
+
+
+def test_the_command_line_is_walked() -> None:
+    assert {(), ("manager",), ("agent",), ("doctor",), ("journal",), ("journal", "tail")} <= set(commands())
+
+
+@pytest.mark.parametrize("command", sorted(commands()), ids=lambda command: " ".join(command) or "slicebus")
+def test_a_command_describes_itself(command: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(command_line.app, [*command, "--help"], prog_name="slicebus")
+    assert done.exit_code == 0, done.output
+    assert " ".join(["Usage: slicebus", *command]) in done.stdout
+
+
+@pytest.fixture
+def ends(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """Runs `slicebus` in this process with variables of its own, and says how it ends."""
+
+    def run(*arguments: str, **variables: str) -> Ended:
+        unset = {"AMQP_URL": "", "SLICEBUS_CLUSTER": "", "KUBECONFIG": "", "SLICEBUS_HEALTH_ADDRESS": "127.0.0.1:0"}
+        for name, value in (unset | variables).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(sys, "argv", ["slicebus", *arguments])
+        monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+        role = ROLES.get(arguments[0]) if len(arguments) == 1 else None
+        with pytest.raises(SystemExit) as ended:
+            import_module(role).run() if role else command_line.main()
+        printed = capfd.readouterr()
+        assert isinstance(ended.value.code, int)
+        return ended.value.code, printed.out + printed.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("command", "variables", "told"),
+    [
+        ("manager", {}, "AMQP_URL is not set"),
+        ("agent", {"AMQP_URL": "amqps://broker"}, "SLICEBUS_CLUSTER is not set"),
+        ("agent", {**AGENT, "AMQP_URL": "amqps://broker", "SLICEBUS_CLUSTER": "No Name"}, "SLICEBUS_CLUSTER: "),
+        ("agent", {"AMQP_URL": "amqps://broker", "SLICEBUS_CLUSTER": "east"}, "SLICEBUS_MANAGER_USER is not set"),
+        ("manager", {"AMQP_URL": "http://broker"}, "AMQP_URL: "),
+        ("manager", {"AMQP_URL": "amqp://broker"}, "SLICEBUS_AMQP_INSECURE=plaintext"),
+        ("manager", {"AMQP_URL": "amqps://broker?no_verify_ssl=1"}, "SLICEBUS_AMQP_INSECURE=unverified"),
+        ("manager", {"AMQP_URL": "amqps://broker", "SLICEBUS_AMQP_INSECURE": "yes"}, "SLICEBUS_AMQP_INSECURE: "),
+        ("manager", {"AMQP_URL": "amqps://broker", "SLICEBUS_WORKERS": "many"}, "SLICEBUS_WORKERS: "),
+        ("manager", {"AMQP_URL": "amqps://broker", "SLICEBUS_HEALTH_ADDRESS": "nowhere"}, "SLICEBUS_HEALTH_ADDRESS"),
+        ("manager", {"AMQP_URL": "amqps://broker", "KUBECONFIG": "/does/not/exist"}, "kubeconfig: "),
+    ],
+)
+def test_a_setting_that_cannot_work_ends_a_role_with_its_name(
+    command: str, variables: dict[str, str], told: str, ends: Callable[..., Ended]
+) -> None:
+    status, printed = ends(command, **variables)
+    assert status == 2
+    assert told in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("doctor",),
+        ("dead", "list"),
+        ("journal", "tail"),
+        ("trace", "sweep"),
+        ("replay", "stream"),
+        ("redrive", "stream", "--all"),
+        ("demo",),
+    ],
+    ids=" ".join,
+)
+def test_a_command_refuses_plain_amqp_to_another_host(command: tuple[str, ...], ends: Callable[..., Ended]) -> None:
+    status, printed = ends(*command, AMQP_URL="amqp://u:hunter2@broker/v", KUBECONFIG="/does/not/exist")
+    assert status == (1 if command == ("doctor",) else 2), printed
+    assert "plain amqp:// to broker" in printed
+    assert "set SLICEBUS_AMQP_INSECURE=plaintext" in printed
+    assert "hunter2" not in printed
+    assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--worker", "east"), "--worker east: use NAME=KUBECONFIG"),
+        (("--worker", "east=/nowhere"), "give --manager-kubeconfig and at least one --worker"),
+    ],
+)
+def test_a_demo_on_half_of_the_real_parts_is_refused(
+    arguments: tuple[str, ...], told: str, ends: Callable[..., Ended]
+) -> None:
+    status, printed = ends("demo", *arguments)
+    assert (status, told in printed) == (2, True), printed
