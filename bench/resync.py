@@ -33,7 +33,7 @@ from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOBS, NAMESPACES, PODS, WORKLOADS
 from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.resyncer import Resyncer
-from slicebus.manager.decide.delete_breaker import Limits
+from slicebus.manager.decide.cluster.delete_breaker import Limits
 from slicebus.manager.decide.manifests import workload_manifest
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.store import Store as ManagerStore

@@ -11,7 +11,7 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import EVENTS, JOBS, RAYCLUSTERS, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.decide.identity import NAME_CONFLICT
+from slicebus.manager.decide.cluster.identity import NAME_CONFLICT
 from slicebus.manager.state.annotations import reported_status
 from slicebus.proto.messages import ClusterName, WorkloadSpec
 from slicebus.proto.topology import DEAD, agent_queue

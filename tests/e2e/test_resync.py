@@ -15,7 +15,7 @@ from slicebus.journal.entry import Entry
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import EVENTS, JOBS, WORKERCLUSTERS, WORKLOADS
 from slicebus.kube.transport import Answer, Request, Transport
-from slicebus.manager.decide import worker_cluster_status
+from slicebus.manager.decide.cluster import worker_cluster_status
 from slicebus.proto.messages import ClusterName, Delete, Inventory, Message, Resync, WorkloadSpec
 from slicebus.proto.topology import JOURNAL
 from slicebus.slices.api import api_names

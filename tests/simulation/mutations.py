@@ -17,8 +17,8 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import JobReading, WorkerView
 from slicebus.kube.informers import Informers
-from slicebus.manager.decide import verdicts
-from slicebus.manager.decide.delete_breaker import DeleteBreaker
+from slicebus.manager.decide.admission import admission_writes
+from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
 from slicebus.manager.state import store, worker_clusters
 from slicebus.manager.state.shards import Shards, belongs_to
 from slicebus.manager.state.worker_clusters import Sender
@@ -95,7 +95,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "last pod": lambda: patch.object(WorkerView, "running", frozenset()),
     "room": lambda: patch.object(Fleet, "short", lambda *_: {}),
     "first report": lambda: patch.object(worker_clusters, "_reported", _without_limit_before_a_report),
-    "stale decisions": lambda: patch.object(verdicts, "ensure_unchanged", lambda *_: None),
+    "stale decisions": lambda: patch.object(admission_writes, "ensure_unchanged", lambda *_: None),
     "lifetimes": lambda: patch.object(copies, "_LIFETIME_FIELDS", ()),
     "ends": lambda: patch.object(Departure, "of", _as_deleted_by_a_user),
     "orphans": lambda: patch.object(store, "_former_owner", lambda _: None),

@@ -26,7 +26,7 @@ from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch, Propagation
 from slicebus.kube.resources import JOB_RESOURCES, LOCALQUEUES, NAMESPACES, WORKERCLUSTERS, Resource
-from slicebus.manager.decide.worker_cluster_status import release_of
+from slicebus.manager.decide.cluster.worker_cluster_status import release_of
 from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError
 from slicebus.proto.messages import JobPhase
 from slicebus.slices.api import api_names, kueue

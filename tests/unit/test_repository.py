@@ -94,13 +94,13 @@ def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
         ),
         ("agent/slicebus/agent/app.py", "import slicebus.sandbox.bus", "Imports point inward"),
         (
-            "manager/slicebus/manager/decide/intake.py",
+            "manager/slicebus/manager/decide/messages/message_handlers.py",
             "import slicebus.manager.act.inbox",
             "The manager acts by its decisions",
         ),
         (
             "manager/slicebus/manager/state/views.py",
-            "import slicebus.manager.decide.intake",
+            "import slicebus.manager.decide.messages.message_handlers",
             "The manager acts by its decisions",
         ),
         ("agent/slicebus/agent/decide/orders.py", "import slicebus.agent.act.inbox", "The agent acts by its decisions"),

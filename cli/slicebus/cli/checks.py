@@ -16,7 +16,7 @@ from slicebus.cli.check import Check
 from slicebus.kube.client import KubeClient, Timeouts
 from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORKERCLUSTERS, Resource
 from slicebus.kube.schemas import misfit
-from slicebus.manager.decide import kueue_checks
+from slicebus.manager.decide.kueue import kueue_checks
 from slicebus.manager.settings import Admission
 from slicebus.manager.state.requirements import is_our_check
 from slicebus.manager.state.worker_clusters import WorkerCluster

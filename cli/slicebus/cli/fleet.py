@@ -49,7 +49,7 @@ def release(cluster: Cluster, kubeconfig: Kubeconfig = None) -> None:
     async def release_now(client: "KubeClient") -> int:
         from slicebus.kube.client import MergePatch
         from slicebus.kube.resources import WORKERCLUSTERS
-        from slicebus.manager.decide.worker_cluster_status import held_deletes, release_of
+        from slicebus.manager.decide.cluster.worker_cluster_status import held_deletes, release_of
         from slicebus.slices.api.api_names import RELEASE_ANNOTATION
 
         status = (await client.get(WORKERCLUSTERS, cluster)).get("status", {})
@@ -73,7 +73,7 @@ def repin(
     async def repin_now(client: "KubeClient") -> str | None:
         from slicebus.kube.client import MergePatch
         from slicebus.kube.resources import WORKERCLUSTERS
-        from slicebus.manager.decide.identity import other, repinned
+        from slicebus.manager.decide.cluster.identity import other, repinned
         from slicebus.proto.messages import ClusterUid
 
         found = ClusterUid(uid) if uid else other(await client.get(WORKERCLUSTERS, cluster))
@@ -141,7 +141,7 @@ def row(manifest: dict[str, Any], now: datetime) -> list[str]:
 
 
 def _status_of(cluster: "WorkerCluster", status: dict[str, Any]) -> str:
-    from slicebus.manager.decide.worker_cluster_status import held_deletes
+    from slicebus.manager.decide.cluster.worker_cluster_status import held_deletes
 
     held, out_of_sync = sum(hold["jobs"] for hold in held_deletes(status)), status.get("outOfSync", 0)
     lag_s = status.get("lagSeconds", 0)

@@ -98,7 +98,7 @@ def revoke(cluster: Cluster, broker_api: BrokerApiUrl, amqp_url: ManagerAmqpUrl,
 
     async def revoked(client: "KubeClient") -> int:
         from slicebus.cli.broker_api import BrokerApi
-        from slicebus.manager.decide.identity import unpinned
+        from slicebus.manager.decide.cluster.identity import unpinned
         from slicebus.proto.topology import queues_of_agent
 
         member = await _wanted(client, cluster, None)

@@ -18,7 +18,7 @@ from slicebus.decisions.job_states import JobState, JobStates, disagreements
 from slicebus.decisions.replay import Made, Model, Phase, Replay, Replayer
 from slicebus.journal.recording import RoleName, Source
 from slicebus.manager.decide.catalog import MODEL as MANAGER
-from slicebus.manager.decide.job_states import job_states as manager_job_states
+from slicebus.manager.decide.job.job_states import job_states as manager_job_states
 from slicebus.manager.state.store import Store as ManagerStore
 from slicebus.proto.errors import InvalidError
 from slicebus.proto.messages import counts_text

@@ -30,10 +30,11 @@ from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.act.router import Router, take_addressed
 from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.act.status_writer import StatusWriter
-from slicebus.manager.decide import catalog, relocation
-from slicebus.manager.decide.delete_breaker import Limits
+from slicebus.manager.decide import catalog
+from slicebus.manager.decide.cluster import relocation
+from slicebus.manager.decide.cluster.delete_breaker import Limits
+from slicebus.manager.decide.job.slice_history import SliceHistory
 from slicebus.manager.decide.modes import mode_of
-from slicebus.manager.decide.slice_history import SliceHistory
 from slicebus.manager.metrics.queues import QueueMetrics
 from slicebus.manager.metrics.slices import SliceMetrics
 from slicebus.manager.permissions import COMPONENT, lease_of

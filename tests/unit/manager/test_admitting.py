@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from slicebus.decisions.commands import Command, Patch
-from slicebus.manager.decide import admitting, builtin, verdicts
+from slicebus.manager.decide.admission import admission_writes, admitting, builtin
 from slicebus.manager.decide.modes import Builtin
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.views import JobView
@@ -76,7 +76,7 @@ def test_the_order_of_a_resize_comes_with_its_admission() -> None:
 
 
 def test_it_is_the_order_that_a_reconcile_would_have_written() -> None:
-    [patch, *_] = verdicts.commands(FIRST, FIRST.slices[0], admits("w1", 1), now=NOW)
+    [patch, *_] = admission_writes.commands(FIRST, FIRST.slices[0], admits("w1", 1), now=NOW)
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     plain = FIRST.with_workload(merge_patch(patch.target, patch.body))
@@ -114,7 +114,7 @@ WITHOUT = {
 @pytest.mark.parametrize("view", WITHOUT.values(), ids=WITHOUT.keys())
 def test_otherwise_it_is_admitted_without_one(view: JobView) -> None:
     decision = admits("w1", 1)
-    assert written(view, decision) == verdicts.commands(view, view.slices[0], decision, now=NOW)
+    assert written(view, decision) == admission_writes.commands(view, view.slices[0], decision, now=NOW)
 
 
 def edited(job: Manifest) -> JobView:
@@ -183,7 +183,7 @@ def test_a_suspended_copy_is_resumed_where_it_is() -> None:
 )
 def test_other_decisions_are_as_they_were(decision: Decision) -> None:
     slice = next(slice for slice in GROWS.slices if slice.key == decision.key)
-    assert written(GROWS, decision) == verdicts.commands(GROWS, slice, decision, now=NOW)
+    assert written(GROWS, decision) == admission_writes.commands(GROWS, slice, decision, now=NOW)
 
 
 def test_of_annotation_and_condition_the_newer_counts() -> None:

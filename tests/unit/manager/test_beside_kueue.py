@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from slicebus.decisions.commands import Command, Patch, Publish, Remember
-from slicebus.manager.decide import beside_kueue, intake, kueue_intake, kueue_status
-from slicebus.manager.decide.beside_kueue import Places
+from slicebus.manager.decide.kueue import beside_kueue, kueue_messages, kueue_status
+from slicebus.manager.decide.kueue.beside_kueue import Places
 from slicebus.manager.decide.manifests import merge_difference
+from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.proto.messages import Applied, ClusterName, JobPhase, Manifest, ScaleRequest, Status, WorkloadSpec
@@ -289,7 +290,7 @@ def test_a_check_that_waits_for_long_says_for_what() -> None:
 def take_applied(workload: Manifest, *, version: int = 1, **changes: Any) -> list[Command]:
     view = a_view(kueues_job(suspended=True), workload, checks=frozenset({"slicebus"}), **changes)
     report = Applied(job=REF, workload="w1", spec_version=version)
-    return kueue_intake.applied(view, intake.applied(view, report, an_envelope()), now=NOW)
+    return kueue_messages.with_applied(view, message_handlers.applied(view, report, an_envelope()), now=NOW)
 
 
 def test_what_the_worker_has_applied_and_the_answer_of_the_check_are_one_write() -> None:
@@ -347,7 +348,9 @@ def ask(job: Manifest, *workloads: Manifest, **wanted: int) -> list[Command]:
     request = ScaleRequest(
         job=REF, wanted=wanted, granted={"main": 1}, worker_uid="uid-copy", worker_generation=2, workload="w1"
     )
-    return kueue_intake.requested(view, intake.scale_request(view, request, an_envelope()), places("east"), now=NOW)
+    return kueue_messages.with_request(
+        view, message_handlers.scale_request(view, request, an_envelope()), places("east"), now=NOW
+    )
 
 
 def test_a_request_and_the_counts_in_the_spec_are_one_write() -> None:

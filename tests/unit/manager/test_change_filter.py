@@ -9,8 +9,8 @@ import pytest
 
 from slicebus.decisions.commands import Command, Create, Patch
 from slicebus.kube.cache import Change
-from slicebus.manager.decide import builtin
-from slicebus.manager.decide.change_filter import needs_reconcile
+from slicebus.manager.decide.admission import builtin
+from slicebus.manager.decide.admission.change_filter import needs_reconcile
 from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.slices.api import api_names, kueue

@@ -12,7 +12,7 @@ from slicebus.bus.dead_letters import DeadLetter
 from slicebus.decisions.commands import Command, Emit
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.act.dead_letter_watch import DeadLetterWatch
-from slicebus.manager.decide.dead_letters import age_s, alerts, labels, newly_dead
+from slicebus.manager.decide.messages.dead_letters import age_s, alerts, labels, newly_dead
 from slicebus.manager.state.store import Store
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.topology import DEAD, manager_topology

@@ -10,8 +10,8 @@ from slicebus.manager.decide import catalog
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import Delete, JobRef
 from slicebus.slices.api.api_names import HELD_CONDITION
+from unit.manager.message_router import Manager
 from unit.manager.objects import a_workload
-from unit.manager.receiving import Manager
 from unit.manager.test_resyncer import an_item, inventory
 
 NOW = "2026-05-01T10:00:00Z"

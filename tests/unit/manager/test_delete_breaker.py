@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.manager.decide.delete_breaker import DeleteBreaker, Limits
+from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker, Limits
 from slicebus.proto.messages import JobRef
 
 LIMITS = Limits(share=0.2, count=3, window_s=60.0)

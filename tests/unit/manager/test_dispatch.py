@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Patch, Publish
-from slicebus.manager.decide import dispatch
+from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.proto.messages import ClusterName, PodSetFlavor, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch

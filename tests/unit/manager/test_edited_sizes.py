@@ -6,9 +6,9 @@ import pytest
 from msgspec import structs
 
 from slicebus.decisions.commands import Emit, Patch, Publish
-from slicebus.manager.decide import unmanaged
-from slicebus.manager.decide.builtin import decide
-from slicebus.manager.decide.inventory import forget_lost_requests
+from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.job import unmanaged
+from slicebus.manager.decide.messages.inventory import forget_lost_requests
 from slicebus.manager.state.requirements import SIZE_EDITED
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, WorkloadSpec

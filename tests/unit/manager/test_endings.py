@@ -7,9 +7,10 @@ import pytest
 from slicebus.decisions.commands import Create, Patch
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, NAMESPACES, WORKLOADS
-from slicebus.manager.decide import beside_kueue, endings
-from slicebus.manager.decide.builtin import decide
-from slicebus.manager.decide.endings import Ending, ending_of
+from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.job import endings
+from slicebus.manager.decide.job.endings import Ending, ending_of
+from slicebus.manager.decide.kueue import beside_kueue
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.store import owner_ref
@@ -18,8 +19,8 @@ from slicebus.proto.messages import JobPhase, JobRef
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.api_names import HELD_CONDITION
 from slicebus.slices.placement.fleet import Fleet, Strategy
+from unit.manager.message_router import Manager
 from unit.manager.objects import NOW, a_job, a_view, a_workload, condition, shorts, vanished, withdrawn
-from unit.manager.receiving import Manager
 from unit.manager.test_inbox import status
 
 Manifest = dict[str, Any]

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Command, Patch, Publish
-from slicebus.manager.decide import dispatch, intake, verdicts
-from slicebus.manager.decide.builtin import decide
+from slicebus.manager.decide.admission import admission_writes
+from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.messages import message_handlers
+from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.annotations import SizeRequest, desired_size_of
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.messages import Applied, ClusterName, ScaleRequest, Suspend
@@ -235,7 +237,9 @@ def test_it_is_made_anew_when_there_is_quota_again() -> None:
 @pytest.mark.usefixtures("not_suspendable")
 def test_the_grown_size_is_forgotten_before_its_delete_counts() -> None:
     view = a_view(asking(1, 5), evicted(dispatched=4, hash=api_names.ABSENT, applied=3))
-    first, second = intake.applied(view, report(4, workload="", deleted=True), an_envelope(epoch=2, sequence=7))
+    first, second = message_handlers.applied(
+        view, report(4, workload="", deleted=True), an_envelope(epoch=2, sequence=7)
+    )
     assert [first.target["kind"], second.target["kind"]] == ["Job", "Workload"]
     assert desired_size_of(merge_patch(asking(1, 5), first.body), KINDS["Job"]).counts == {"main": 1}
 
@@ -254,23 +258,27 @@ def report(version: int, **how: Any) -> Applied:
 @pytest.mark.parametrize("how", [{}, {"workload": "", "deleted": True}], ids=["suspended", "it never had it"])
 def test_the_grown_size_is_forgotten_before_the_report_counts(how: dict[str, Any]) -> None:
     view = a_view(asking(1, 5), evicted(version=4, applied=3))
-    first, second = intake.applied(view, report(4, **how), an_envelope(epoch=2, sequence=7))
+    first, second = message_handlers.applied(view, report(4, **how), an_envelope(epoch=2, sequence=7))
     assert [first.target["kind"], second.target["kind"]] == ["Job", "Workload"]
     job = merge_patch(asking(1, 5), first.body)
     assert desired_size_of(job, KINDS["Job"]).counts == {"main": 1}
-    again = intake.applied(a_view(job, evicted(version=4, applied=3)), report(4), an_envelope(epoch=2, sequence=7))
+    again = message_handlers.applied(
+        a_view(job, evicted(version=4, applied=3)), report(4), an_envelope(epoch=2, sequence=7)
+    )
     assert [command.target["kind"] for command in again] == ["Workload"]
     reported = a_view(job, evicted(version=4, applied=4))
-    assert intake.applied(reported, report(4), an_envelope(epoch=2, sequence=8)) == []
+    assert message_handlers.applied(reported, report(4), an_envelope(epoch=2, sequence=8)) == []
 
 
 def test_a_request_that_comes_after_the_report_is_forgotten_where_an_earlier_one_was() -> None:
     earlier = SizeRequest.none_before((2, 3), speaker=EAST, last=None)
     job = a_job(annotations={api_names.REQUESTED_ANNOTATION: earlier.to_annotation()})
-    commands = intake.applied(a_view(job, evicted(version=4, applied=3)), report(4), an_envelope(epoch=2, sequence=7))
+    commands = message_handlers.applied(
+        a_view(job, evicted(version=4, applied=3)), report(4), an_envelope(epoch=2, sequence=7)
+    )
     [forgotten] = applied(commands, "Job")
     view = a_view(merge_patch(job, forgotten.body), a_workload(admitted=1, dispatched=5, applied=5))
-    assert intake.scale_request(view, asks(), an_envelope(epoch=2, sequence=6)) == []
+    assert message_handlers.scale_request(view, asks(), an_envelope(epoch=2, sequence=6)) == []
 
 
 @pytest.mark.parametrize(
@@ -279,7 +287,7 @@ def test_a_request_that_comes_after_the_report_is_forgotten_where_an_earlier_one
     ids=["an older report", "no eviction"],
 )
 def test_other_reports_forget_nothing(workload: Manifest, version: int) -> None:
-    commands = intake.applied(a_view(asking(1, 5), workload), report(version), an_envelope())
+    commands = message_handlers.applied(a_view(asking(1, 5), workload), report(version), an_envelope())
     assert not applied(commands, "Job")
 
 
@@ -302,13 +310,13 @@ def test_a_request_from_before_the_eviction_does_not_count(epoch: int, sequence:
     floor = SizeRequest.none_before((2, 7), speaker=EAST, last=None)
     job = a_job(annotations={api_names.REQUESTED_ANNOTATION: floor.to_annotation()})
     view = a_view(job, a_workload(admitted=1, dispatched=5, applied=5))
-    commands = intake.scale_request(view, asks(), an_envelope(epoch=epoch, sequence=sequence))
+    commands = message_handlers.scale_request(view, asks(), an_envelope(epoch=epoch, sequence=sequence))
     assert bool(commands) is counts
 
 
 def test_a_request_during_the_eviction_does_not_count() -> None:
     for workload in (evicted(version=4, applied=3), without_quota()):
-        assert intake.scale_request(a_view(a_job(), workload), asks(), an_envelope(sequence=9)) == []
+        assert message_handlers.scale_request(a_view(a_job(), workload), asks(), an_envelope(sequence=9)) == []
 
 
 # --- coming back ----------------------------------------------------------------------------------------------------
@@ -331,7 +339,7 @@ def back(workload: Manifest, *, flavor: str = "spot", cluster: ClusterName = EAS
     admit = Admit(key=SliceKey("team/w1"), admission=given(flavor), cluster=cluster)
     while not workload["status"].get("admission"):
         view = a_view(forgetting(), workload)
-        workload = carried_out(workload, verdicts.commands(view, view.slices[0], admit, now=NOW))
+        workload = carried_out(workload, admission_writes.commands(view, view.slices[0], admit, now=NOW))
     return workload
 
 
@@ -355,7 +363,7 @@ def test_it_is_requeued_when_nothing_stops_it(stopped: str, waits: str, expected
     workload = without_quota(STOPPED, condition("Requeued", False, stopped))
     view = a_view(a_job(), workload)
     wait = Wait(key=SliceKey("team/w1"), reason=waits, message="it waits")
-    shown = carried_out(workload, verdicts.commands(view, view.slices[0], wait, now=NOW))
+    shown = carried_out(workload, admission_writes.commands(view, view.slices[0], wait, now=NOW))
     [requeued] = [entry for entry in shown["status"]["conditions"] if entry["type"] == "Requeued"]
     assert f"{requeued['status']} {requeued['reason']}" == expected
 
@@ -389,4 +397,4 @@ def test_it_goes_elsewhere_when_its_copy_is_gone() -> None:
     assert shorts(moved) == [("w1", "version 6 is held"), ("workload-spec to west", 6)]
     there = a_view(forgetting(suspended=False), carried_out(leaving, moved))
     # What the cluster that it has left reports now is late, and no dead letter.
-    assert intake.applied(there, report(4), an_envelope()) == []
+    assert message_handlers.applied(there, report(4), an_envelope()) == []

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from slicebus.manager.decide.admission.queue_status import FAIR_SHARING
 from slicebus.manager.decide.explain import Explanation, explain
-from slicebus.manager.decide.job_states import job_states
-from slicebus.manager.decide.queue_status import FAIR_SHARING
+from slicebus.manager.decide.job.job_states import job_states
 from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.store import Store
 from slicebus.slices.api import kueue

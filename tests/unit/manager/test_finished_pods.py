@@ -3,8 +3,10 @@
 import pytest
 
 from slicebus.decisions.commands import Create, Patch, Publish
-from slicebus.manager.decide import beside_kueue, evictions, intake
-from slicebus.manager.decide.builtin import decide
+from slicebus.manager.decide.admission import evictions
+from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.kueue import beside_kueue
+from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.state.annotations import SizeRequest, desired_size_of
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import Counts, Manifest, ScaleRequest, WorkloadSpec
@@ -97,7 +99,7 @@ def a_request(finished: Counts) -> ScaleRequest:
 
 def test_the_request_keeps_them_until_it_is_cleared() -> None:
     view = a_view(a_job(5), runs())
-    [patch] = intake.scale_request(view, a_request(THREE), an_envelope())
+    [patch] = message_handlers.scale_request(view, a_request(THREE), an_envelope())
     assert isinstance(patch, Patch)
     job = merge_patch(a_job(5), patch.body)
     desired, requested = desired_size_of(job, KINDS["Job"]), SizeRequest.from_job(job)
@@ -109,7 +111,7 @@ def test_the_request_keeps_them_until_it_is_cleared() -> None:
 @pytest.mark.parametrize("finished", [{"main": -1}, {"main": 100_001}, {"other": 1}], ids=str)
 def test_a_request_with_impossible_counts_is_refused(finished: Counts) -> None:
     with pytest.raises(ProtocolError, match="pods that have ended"):
-        intake.scale_request(a_view(a_job(5), runs()), a_request(finished), an_envelope())
+        message_handlers.scale_request(a_view(a_job(5), runs()), a_request(finished), an_envelope())
 
 
 def test_an_edit_on_the_manager_is_newer() -> None:

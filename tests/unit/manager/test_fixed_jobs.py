@@ -6,8 +6,8 @@ import pytest
 from msgspec import structs
 
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
-from slicebus.manager.decide import unmanaged, waiting
-from slicebus.manager.decide.builtin import decide
+from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.job import unmanaged, waiting
 from slicebus.manager.state.requirements import FIXED_SIZE, is_managed, missing
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Pending, WorkloadSpec

@@ -6,7 +6,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Create, Patch
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide.builtin import decide
+from slicebus.manager.decide.admission.builtin import decide
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.slices.api import api_names, kueue

@@ -8,9 +8,9 @@ import pytest
 
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import WORKERCLUSTERS
-from slicebus.manager.decide import identity, worker_cluster_status
-from slicebus.manager.decide.identity import NAME_CONFLICT
-from slicebus.manager.decide.intake import authorize
+from slicebus.manager.decide.cluster import identity, worker_cluster_status
+from slicebus.manager.decide.cluster.identity import NAME_CONFLICT
+from slicebus.manager.decide.messages.authorization import check as authorize
 from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.worker_clusters import Sender, pinned_uid, queue_uid
 from slicebus.proto.codec import encode
@@ -19,8 +19,8 @@ from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import Applied, ClusterName, ClusterUid, Heartbeat
 from slicebus.proto.topology import UP
 from slicebus.sandbox.bus import MemoryBus
+from unit.manager.message_router import Manager
 from unit.manager.objects import NOW, an_envelope, shorts
-from unit.manager.receiving import Manager
 from unit.manager.test_inbox import status
 from unit.manager.test_resyncer import an_item, inventory, record
 from unit.manager.test_worker_cluster_status import BEAT, HELLO, a_cluster, carried_out

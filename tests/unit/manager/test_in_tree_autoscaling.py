@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch
-from slicebus.manager.decide.builtin import decide
+from slicebus.manager.decide.admission.builtin import decide
 from slicebus.slices.api import api_names, kueue
 from unit.manager.objects import NOW, a_view
 from unit.slices.jobs.manifests import a_cluster, a_cluster_spec, a_group, a_rayjob

@@ -23,7 +23,7 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
 )
-from unit.manager.receiving import Manager
+from unit.manager.message_router import Manager
 
 HELLO = Hello(agent_version="0.1.0", kubernetes_version="v1.34.0", schema_version="1.0")
 

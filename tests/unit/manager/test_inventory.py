@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slicebus.decisions.commands import Patch
-from slicebus.manager.decide.inventory import (
+from slicebus.manager.decide.messages.inventory import (
     Assembly,
     Difference,
     Stamp,

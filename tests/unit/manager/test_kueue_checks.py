@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Patch
-from slicebus.manager.decide import kueue_checks
+from slicebus.manager.decide.kueue import kueue_checks
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.kueue import CheckState

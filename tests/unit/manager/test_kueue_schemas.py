@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from slicebus.decisions.commands import Command, Patch
-from slicebus.manager.decide import kueue_checks
+from slicebus.manager.decide.kueue import kueue_checks
 from slicebus.sandbox.apiserver.schema import problems, unknown
 from unit.manager.objects import NOW
 from unit.manager.test_beside_kueue import asking, evicted, kueues_job, kueues_workload, places, reconcile

@@ -10,8 +10,8 @@ import pytest
 
 from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.manager.decide import dispatch
-from slicebus.manager.decide.outbox import STEPS
+from slicebus.manager.decide.order import dispatch
+from slicebus.manager.decide.order.outbox import STEPS
 from slicebus.manager.state.outbox import HOLDING, LOST, WITHDRAWN, WITHOUT_PODS, Dispatch, Held, Progress, State
 from slicebus.manager.state.views import JobView
 from slicebus.sandbox.apiserver.patches import merge_patch

@@ -8,7 +8,7 @@ import pytest
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.manager.act.publisher import Publisher
-from slicebus.manager.decide import dispatch
+from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.errors import NotFoundError, UnavailableError

@@ -7,7 +7,7 @@ import pytest
 
 from slicebus.decisions.commands import Patch
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES
-from slicebus.manager.decide.queue_status import fair_sharing_of, statuses
+from slicebus.manager.decide.admission.queue_status import fair_sharing_of, statuses
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.quota.quota import ClusterQueue, Cohort

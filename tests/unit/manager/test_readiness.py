@@ -8,9 +8,10 @@ from msgspec import UNSET, structs
 
 from slicebus.decisions.commands import Command, Emit, Patch, Publish
 from slicebus.kube.times import time_text
-from slicebus.manager.decide import dispatch, intake
-from slicebus.manager.decide.builtin import decide
-from slicebus.manager.decide.readiness import act, again
+from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.admission.readiness import act, again
+from slicebus.manager.decide.messages import message_handlers
+from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.annotations import SizeRequest, desired_size_of
 from slicebus.manager.state.views import JobView, Readiness
 from slicebus.proto.messages import ScaleRequest, WorkloadSpec
@@ -233,7 +234,7 @@ def test_then_the_worker_asks_for_it_and_the_quota_is_free() -> None:
     request = ScaleRequest(
         job=REF, workload="w2", worker_uid="w-1", worker_generation=3, granted={"main": 5}, wanted={"main": 3}
     )
-    [noted] = intake.scale_request(view, request, an_envelope(sequence=9))
+    [noted] = message_handlers.scale_request(view, request, an_envelope(sequence=9))
     assert isinstance(noted, Patch)
     assert isinstance(noted.body, dict)
     job = merge_patch(taken_back(), noted.body)

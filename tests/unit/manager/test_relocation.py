@@ -5,7 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.manager.decide.relocation import assess, evictions, fence_s, is_outage, is_refused, leaves_for_want
+from slicebus.manager.decide.cluster.relocation import (
+    assess,
+    evictions,
+    fence_s,
+    is_outage,
+    is_refused,
+    leaves_for_want,
+)
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api.api_names import DISPATCHED_CONDITION

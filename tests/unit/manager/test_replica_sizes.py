@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Create
-from slicebus.manager.decide.builtin import decide
+from slicebus.manager.decide.admission.builtin import decide
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.workload import Slice
 from unit.manager.objects import NOW, a_view

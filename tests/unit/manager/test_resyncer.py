@@ -22,8 +22,8 @@ from slicebus.proto.messages import (
     Status,
 )
 from slicebus.slices.api.fingerprints import status_hash
+from unit.manager.message_router import Manager
 from unit.manager.objects import CONTENT
-from unit.manager.receiving import Manager
 from unit.manager.test_inbox import HELLO
 
 NO_STATUS = status_hash({}, JobPhase.RUNNING, None)

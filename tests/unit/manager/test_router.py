@@ -11,7 +11,7 @@ from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import JobRef, Lane
 from slicebus.proto.topology import JOURNAL, UP, manager_queue, manager_topology, shard_exchange
 from slicebus.slices.api import api_names
-from unit.manager.receiving import Manager, of_shard
+from unit.manager.message_router import Manager, of_shard
 from unit.manager.test_inbox import HELLO, request, status
 from unit.manager.test_quota_trees import an_object
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from slicebus.decisions.commands import Command, Create, Patch, Publish, Remember
 from slicebus.kube.cache import Change
-from slicebus.manager.decide import builtin, intake, verdicts
-from slicebus.manager.decide.change_filter import needs_reconcile
+from slicebus.manager.decide.admission import admission_writes, builtin
+from slicebus.manager.decide.admission.change_filter import needs_reconcile
+from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
@@ -153,7 +154,7 @@ class World:
                 replaced = self.view.holder
                 if (replaced.key if replaced else None) != slice.replaces:
                     continue
-                self.run(verdicts.commands(self.view, slice, self.verdict(slice), now=NOW))
+                self.run(admission_writes.commands(self.view, slice, self.verdict(slice), now=NOW))
                 return
 
     def verdict(self, slice: Slice) -> Admit:
@@ -197,12 +198,12 @@ class World:
                 granted=self.worker.granted,
                 wanted={"main": number},
             )
-            self.run(intake.scale_request(self.view, request, an_envelope()))
+            self.run(message_handlers.scale_request(self.view, request, an_envelope()))
 
     def receive(self, message: Message) -> None:
         report = self.worker.take(message)
         if report is not None:
-            self.run(intake.applied(self.view, report, an_envelope()))
+            self.run(message_handlers.applied(self.view, report, an_envelope()))
 
     def calm_down(self) -> None:
         """No more losses: every message arrives, in order, after the agent has said hello."""

@@ -11,7 +11,8 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.lease import LeaderElection, acquire_first
 from slicebus.kube.resources import CLUSTERQUEUES, LEASES, WORKLOADS, Resource
 from slicebus.manager.act.shard_keeper import ShardKeeper
-from slicebus.manager.decide import catalog, sharding
+from slicebus.manager.decide import catalog
+from slicebus.manager.decide.admission import sharding
 from slicebus.manager.permissions import lease_of
 from slicebus.manager.settings import Admission, ManagerSettings
 from slicebus.manager.state.job_changes import on_job_change

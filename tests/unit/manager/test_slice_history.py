@@ -8,7 +8,7 @@ import pytest
 from slicebus.decisions.commands import Remove
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide import catalog
-from slicebus.manager.decide.slice_history import SliceHistory, collect
+from slicebus.manager.decide.job.slice_history import SliceHistory, collect
 from slicebus.manager.state.store import Store
 from slicebus.slices.api import kueue
 from unit.manager.objects import a_job, a_view, a_workload, condition

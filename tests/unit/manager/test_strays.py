@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.decisions.commands import Publish
-from slicebus.manager.decide.strays import Whereabouts, delete, is_stray, whereabouts
+from slicebus.manager.decide.cluster.strays import Whereabouts, delete, is_stray, whereabouts
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, Delete
 from unit.manager.objects import REF, a_job, a_view

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.decisions.commands import Publish
-from slicebus.manager.decide.terms import answer, terms_of
+from slicebus.manager.decide.cluster.terms import answer, terms_of
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import Flavor, Heard, Heartbeat, Hello, Terms
 from unit.manager.objects import EAST, an_envelope

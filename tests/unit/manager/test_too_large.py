@@ -6,7 +6,7 @@ import pytest
 
 from slicebus.decisions.commands import Emit, Publish
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide import builtin
+from slicebus.manager.decide.admission import builtin
 from slicebus.manager.state.store import Store
 from slicebus.slices.api.api_names import DISPATCHED_CONDITION
 from slicebus.slices.api.conditions import conditions_of

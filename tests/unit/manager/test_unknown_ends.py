@@ -6,8 +6,11 @@ import pytest
 from msgspec import UNSET
 
 from slicebus.decisions.commands import Command, Patch, Remember
-from slicebus.manager.decide import beside_kueue, builtin, intake, unknown_ends
-from slicebus.manager.decide.beside_kueue import Places
+from slicebus.manager.decide.admission import builtin
+from slicebus.manager.decide.job import unknown_ends
+from slicebus.manager.decide.kueue import beside_kueue
+from slicebus.manager.decide.kueue.beside_kueue import Places
+from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
@@ -90,9 +93,9 @@ class World:
     def take(self, message: Any) -> None:
         envelope = an_envelope()
         if isinstance(message, Status):
-            self.carry_out(intake.status(self.view, message, envelope, now=NOW))
+            self.carry_out(message_handlers.status(self.view, message, envelope, now=NOW))
         else:
-            self.carry_out(intake.applied(self.view, message, envelope))
+            self.carry_out(message_handlers.applied(self.view, message, envelope))
 
     def reconcile(self) -> list[tuple[Any, ...]]:
         view = self.view

@@ -6,7 +6,7 @@ import jsonpatch
 import pytest
 
 from slicebus.decisions.commands import Emit, Patch, Publish
-from slicebus.manager.decide.builtin import decide
+from slicebus.manager.decide.admission.builtin import decide
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import WorkloadSpec

@@ -7,7 +7,7 @@ import pytest
 from msgspec import structs
 
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Publish, Remember, Requeue
-from slicebus.manager.decide import waiting
+from slicebus.manager.decide.job import waiting
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, JobPhase, Manifest, Pending, Status, Waits

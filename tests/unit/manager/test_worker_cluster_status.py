@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET
 
 from slicebus.decisions.commands import Command, Patch
-from slicebus.manager.decide import identity, worker_cluster_status
+from slicebus.manager.decide.cluster import identity, worker_cluster_status
 from slicebus.manager.state.worker_clusters import CONNECTED, Sender, WorkerCluster
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import ClusterUid, Heartbeat, Hello

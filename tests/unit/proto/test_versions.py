@@ -23,7 +23,7 @@ from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Incoming
 from slicebus.decisions.replay import Model, Replayer
 from slicebus.journal.recording import RoleName
-from slicebus.manager.decide import receiving as manager
+from slicebus.manager.decide.messages import message_router as manager
 from slicebus.manager.state.store import Store as Manager
 from slicebus.proto.codec import decode, encode
 from slicebus.proto.envelope import SCHEMA_VERSION

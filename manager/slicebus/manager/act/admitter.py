@@ -28,7 +28,8 @@ from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text, time_text
 from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.act.shard_keeper import ShardKeeper
-from slicebus.manager.decide import catalog, verdicts
+from slicebus.manager.decide import catalog
+from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.state.store import Store, Uncertain, owner_ref
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.proto.messages import JobRef, Manifest
@@ -151,7 +152,7 @@ class Admitter:
             return False
         except TransientError as error:
             _log.warning("admission.unanswered", slice=decision.key, error=str(error))
-            if workload and isinstance(decision, Admit) and not verdicts.was_elsewhere(workload, decision):
+            if workload and isinstance(decision, Admit) and not admission_writes.was_elsewhere(workload, decision):
                 self._store.uncertain[decision.key] = Uncertain(decision, version)
             return False
         except PermanentError as error:

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.dead_letters import DeadLetter, head
-from slicebus.manager.decide.dead_letters import age_s, alerts, brief, labels, newly_dead
+from slicebus.manager.decide.messages.dead_letters import age_s, alerts, brief, labels, newly_dead
 from slicebus.manager.state.store import Store
 from slicebus.proto.errors import DeadReason, NotFoundError, TransientError
 from slicebus.proto.topology import DEAD

@@ -16,9 +16,11 @@ from slicebus.kube.cache import Change
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES
 from slicebus.kube.times import now_text
-from slicebus.manager.decide import catalog, endings, worker_cluster_status
-from slicebus.manager.decide.delete_breaker import DeleteBreaker, Hold, Limits
-from slicebus.manager.decide.endings import Ending
+from slicebus.manager.decide import catalog
+from slicebus.manager.decide.cluster import worker_cluster_status
+from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker, Hold, Limits
+from slicebus.manager.decide.job import endings
+from slicebus.manager.decide.job.endings import Ending
 from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.job_changes import on_job_change

@@ -15,7 +15,8 @@ from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.manager.act.inbox import Inbox
 from slicebus.manager.act.resyncer import Resyncer
-from slicebus.manager.decide import catalog, relocation
+from slicebus.manager.decide import catalog
+from slicebus.manager.decide.cluster import relocation
 from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.store import Store
 from slicebus.proto.errors import ConflictError, TransientError

@@ -21,7 +21,8 @@ from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.act.router import Router
-from slicebus.manager.decide import intake, receiving
+from slicebus.manager.decide.messages import message_router
+from slicebus.manager.decide.messages.authorization import UNAUTHORIZED
 from slicebus.manager.metrics.resizes import ResizeMetrics
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import Store
@@ -136,7 +137,7 @@ class Inbox:
         cluster: it concerns this shard."""
         try:
             received = decode(wire)
-            receiving.authorize(self._store, received.envelope, now=now_text(), epoch_skew_s=self._epoch_skew_s)
+            message_router.authorize(self._store, received.envelope, now=now_text(), epoch_skew_s=self._epoch_skew_s)
         except ProtocolError:
             return None
         return received
@@ -146,7 +147,7 @@ class Inbox:
         envelope, message = incoming.envelope, incoming.message
         try:
             commands = self._decide(
-                receiving.receive,
+                message_router.receive,
                 incoming=incoming,
                 now=now_text(),
                 fence_s=self._fence_s,
@@ -154,7 +155,7 @@ class Inbox:
                 passed_on=passed_on,
             )
         except ProtocolError as error:
-            if error.reason in intake.UNAUTHORIZED:
+            if error.reason in UNAUTHORIZED:
                 await self._refuse(incoming, error)
                 return
             self._note_message(envelope)
@@ -184,7 +185,7 @@ class Inbox:
         if error.reason is DeadReason.UNKNOWN_CLUSTER and isinstance(incoming.message, Heartbeat):
             _log.info("heartbeat.ignored", **fields)
         elif error.reason is DeadReason.WRONG_CLUSTER:
-            await self._executor.run(self._decide(receiving.refuse_cluster, incoming=incoming, now=now_text()))
+            await self._executor.run(self._decide(message_router.refuse_cluster, incoming=incoming, now=now_text()))
             self._foreign.labels(envelope.cluster, envelope.type).inc()
             _log.warning("message.rejected", **fields)
         elif error.reason is DeadReason.FENCED_EPOCH:

@@ -18,8 +18,8 @@ from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.decide import catalog
-from slicebus.manager.decide.inventory import Assembly, Difference, Listed, Stamp, stamp_of
-from slicebus.manager.decide.strays import Whereabouts
+from slicebus.manager.decide.cluster.strays import Whereabouts
+from slicebus.manager.decide.messages.inventory import Assembly, Difference, Listed, Stamp, stamp_of
 from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import ConflictError, NotFoundError

@@ -23,7 +23,7 @@ from slicebus.kube.lease import LeaderElection
 from slicebus.kube.resources import LEASES, WORKLOADS
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.act.router import take_addressed
-from slicebus.manager.decide import sharding
+from slicebus.manager.decide.admission import sharding
 from slicebus.manager.permissions import lease_of
 from slicebus.manager.state.shards import claim_of
 from slicebus.manager.state.store import Store

@@ -10,25 +10,18 @@ from typing import Any
 from slicebus.decisions.commands import Command
 from slicebus.decisions.replay import Model
 from slicebus.kube.cache import key_of
-from slicebus.manager.decide import (
-    dispatch,
-    endings,
-    inventory,
-    kueue_checks,
-    queue_status,
-    receiving,
-    relocation,
-    sharding,
-    strays,
-    verdicts,
-    worker_cluster_status,
-)
-from slicebus.manager.decide.endings import Ending
-from slicebus.manager.decide.inventory import Difference, Stamp
+from slicebus.manager.decide.admission import admission_writes, queue_status, sharding
+from slicebus.manager.decide.cluster import relocation, strays, worker_cluster_status
+from slicebus.manager.decide.cluster.strays import Whereabouts
+from slicebus.manager.decide.job import endings
+from slicebus.manager.decide.job.endings import Ending
+from slicebus.manager.decide.job.slice_history import SliceHistory, surplus
+from slicebus.manager.decide.job.slice_history import collect as collected
+from slicebus.manager.decide.kueue import kueue_checks
+from slicebus.manager.decide.messages import inventory, message_router
+from slicebus.manager.decide.messages.inventory import Difference, Stamp
 from slicebus.manager.decide.modes import mode_of
-from slicebus.manager.decide.slice_history import SliceHistory, surplus
-from slicebus.manager.decide.slice_history import collect as collected
-from slicebus.manager.decide.strays import Whereabouts
+from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.store import Store, owner_ref
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import WorkerCluster
@@ -198,7 +191,7 @@ def cycle(
         trees, assumed, strategy=strategy, fair_sharing=fair_sharing, rings_since=rings_since
     )
     decided = admission.cycle(snapshot)
-    unanswered = [verdicts.once_more(uncertain) for uncertain in store.uncertain.values()]
+    unanswered = [admission_writes.once_more(uncertain) for uncertain in store.uncertain.values()]
     decided = [*(decision for decision in decided if decision.key not in assumed), *unanswered]
     return [decision for decision in decided if _is_unshown(store, decision)]
 
@@ -214,7 +207,7 @@ def verdict(store: Store, *, decision: Decision, version: str, in_turn: bool, no
     ref = owner_ref(workload) if workload else None
     if slice is None or workload is None or ref is None:
         return []
-    verdicts.ensure_unchanged(workload, version)
+    admission_writes.ensure_unchanged(workload, version)
     return mode_of(store).apply(store.view(ref), slice, decision, in_turn=in_turn, now=now)
 
 
@@ -257,8 +250,8 @@ def report_checks(store: Store, *, now: str) -> list[Command]:
 DECISIONS: tuple[Callable[..., Any], ...] = (
     reconcile_job,
     ending,
-    receiving.receive,
-    receiving.refuse_cluster,
+    message_router.receive,
+    message_router.refuse_cluster,
     compare,
     status_differs,
     lacks_request,
@@ -302,4 +295,4 @@ def _is_unshown(store: Store, decision: Decision) -> bool:
     """Whether the slice does not yet show the decision on its Workload."""
     slice = store.slices.get(decision.key)
     workload = store.workloads.get(slice.namespace, slice.name) if slice else None
-    return workload is not None and not verdicts.is_shown(workload, decision)
+    return workload is not None and not admission_writes.is_shown(workload, decision)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from slicebus.manager.decide import waiting
-from slicebus.manager.decide.queue_status import fair_sharing_of
+from slicebus.manager.decide.admission.queue_status import fair_sharing_of
+from slicebus.manager.decide.job import waiting
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.outbox import Held, Progress
 from slicebus.manager.state.requirements import NOT_MANAGED, missing

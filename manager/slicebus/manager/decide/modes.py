@@ -5,24 +5,13 @@ from typing import ClassVar, Protocol
 
 from slicebus.decisions.commands import Command
 from slicebus.kube.cache import Change
-from slicebus.manager.decide import (
-    admitting,
-    beside_kueue,
-    builtin,
-    change_filter,
-    intake,
-    kueue_checks,
-    kueue_intake,
-    kueue_status,
-    unmanaged,
-    verdicts,
-    waiting,
-)
+from slicebus.manager.decide.admission import admission_writes, admitting, builtin, change_filter
+from slicebus.manager.decide.job import status_mirror, unmanaged, waiting
+from slicebus.manager.decide.kueue import beside_kueue, kueue_checks, kueue_messages, kueue_status
 from slicebus.manager.state.requirements import is_nearly_managed
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
-from slicebus.proto.envelope import Envelope
-from slicebus.proto.messages import Applied, Manifest, ScaleRequest, Status
+from slicebus.proto.messages import Manifest, Status
 from slicebus.slices.admission.cycle import Admit, Decision, Evict
 from slicebus.slices.placement.fleet import Fleet, Strategy
 from slicebus.slices.workload.workload import Slice
@@ -50,13 +39,11 @@ class AdmissionMode(Protocol):
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, in_turn: bool, now: str) -> list[Command]:
         """The writes of a decision about a slice. `in_turn`: nobody else writes for the job meanwhile."""
 
-    def requested(
-        self, store: Store, view: JobView, request: ScaleRequest, envelope: Envelope, now: str
-    ) -> list[Command]:
-        """The writes of a worker's request for another size."""
+    def with_request(self, store: Store, view: JobView, commands: list[Command], now: str) -> list[Command]:
+        """The writes of a worker's request for another size, with what follows from it at once."""
 
-    def applied(self, view: JobView, report: Applied, envelope: Envelope, now: str) -> list[Command]:
-        """The writes of a report that a worker has applied an order."""
+    def with_applied(self, view: JobView, commands: list[Command], now: str) -> list[Command]:
+        """The writes of a report that a worker has applied an order, with what follows from it at once."""
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
         """The writes of a worker's status on the manager."""
@@ -90,22 +77,20 @@ class Builtin:
         edits of the job are due on its slices."""
         if isinstance(decision, Admit) and admitting.comes_too_early(view):
             return []
-        commands = admitting.commands if in_turn else verdicts.commands
+        commands = admitting.commands if in_turn else admission_writes.commands
         return commands(view, slice, decision, now=now)
 
-    def requested(
-        self, store: Store, view: JobView, request: ScaleRequest, envelope: Envelope, now: str
-    ) -> list[Command]:
-        """Write the request onto the job. The chain follows from there."""
-        return intake.scale_request(view, request, envelope)
+    def with_request(self, store: Store, view: JobView, commands: list[Command], now: str) -> list[Command]:
+        """Nothing more: the chain follows with the next reconcile."""
+        return commands
 
-    def applied(self, view: JobView, report: Applied, envelope: Envelope, now: str) -> list[Command]:
-        """Write the version."""
-        return intake.applied(view, report, envelope)
+    def with_applied(self, view: JobView, commands: list[Command], now: str) -> list[Command]:
+        """Nothing more."""
+        return commands
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
         """Write the status as it is, and whether the pods are ready."""
-        return intake.mirror(view, report, now)
+        return status_mirror.mirror(view, report, now)
 
 
 class BesideKueue:
@@ -134,16 +119,13 @@ class BesideKueue:
         """Ask Kueue to evict; Kueue decides everything else."""
         return beside_kueue.ask_to_evict(view, slice, decision, now=now) if isinstance(decision, Evict) else []
 
-    def requested(
-        self, store: Store, view: JobView, request: ScaleRequest, envelope: Envelope, now: str
-    ) -> list[Command]:
-        """Write the request onto the job, with its counts in the job's spec."""
-        commands = intake.scale_request(view, request, envelope)
-        return kueue_intake.requested(view, commands, _places(store, view), now=now)
+    def with_request(self, store: Store, view: JobView, commands: list[Command], now: str) -> list[Command]:
+        """The counts in the job's spec too."""
+        return kueue_messages.with_request(view, commands, _places(store, view), now=now)
 
-    def applied(self, view: JobView, report: Applied, envelope: Envelope, now: str) -> list[Command]:
-        """Write the version, and answer the check in the same write where it is Ready by that."""
-        return kueue_intake.applied(view, intake.applied(view, report, envelope), now=now)
+    def with_applied(self, view: JobView, commands: list[Command], now: str) -> list[Command]:
+        """The answer of the check in the same write, where it is Ready by that."""
+        return kueue_messages.with_applied(view, commands, now=now)
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
         """Write as much of the status as Kueue may see now."""

@@ -21,7 +21,7 @@ from slicebus.manager.act.inbox import Inbox
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.act.router import Router
 from slicebus.manager.decide import catalog
-from slicebus.manager.decide.delete_breaker import Limits
+from slicebus.manager.decide.cluster.delete_breaker import Limits
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import Store
 from slicebus.proto.codec import encode

@@ -11,9 +11,9 @@ import msgspec
 
 from slicebus.decisions.commands import Command
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.manager.decide import beside_kueue
-from slicebus.manager.decide.dispatch import is_unanswered
-from slicebus.manager.decide.intake import forget_requests
+from slicebus.manager.decide.kueue import beside_kueue
+from slicebus.manager.decide.messages.message_handlers import forget_requests
+from slicebus.manager.decide.order.dispatch import is_unanswered
 from slicebus.manager.state.annotations import reported_status
 from slicebus.manager.state.outbox import Held, Progress, State
 from slicebus.manager.state.views import JobView

@@ -6,7 +6,7 @@ for as long as it has quota.
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide import pod_templates
+from slicebus.manager.decide.job import pod_templates
 from slicebus.manager.decide.manifests import priority_spec
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.requirements import is_elastic, queue_of

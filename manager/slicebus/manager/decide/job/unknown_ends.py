@@ -7,8 +7,8 @@ shows why. Its user deletes it, or activates its Workload to have it run anew.
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide import dispatch
 from slicebus.manager.decide.manifests import findings_patch, write_status
+from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest, Status
 from slicebus.slices.api import api_names

@@ -7,7 +7,9 @@ whose order is written and not published, which is what a crash after the second
 import msgspec
 
 from slicebus.decisions.commands import Command, Patch
-from slicebus.manager.decide import dispatch, edits, endings, pod_templates, verdicts
+from slicebus.manager.decide.admission import admission_writes
+from slicebus.manager.decide.job import edits, endings, pod_templates
+from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
 from slicebus.slices.admission.cycle import Admit, Decision
@@ -18,7 +20,7 @@ from slicebus.slices.workload.workload import Slice
 
 def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> list[Command]:
     """The writes of one decision about a slice of this job."""
-    match verdicts.commands(view, slice, decision, now=now):
+    match admission_writes.commands(view, slice, decision, now=now):
         case [Patch(body={"status": {"admission": dict()} as status}) as patch, *rest] if isinstance(decision, Admit):
             return [_with_order(view, slice, patch, status, now=now), *rest]
         case written:

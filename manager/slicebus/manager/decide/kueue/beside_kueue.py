@@ -18,7 +18,8 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide import dispatch, endings, holding, kueue_checks, kueue_status, unknown_ends
+from slicebus.manager.decide.job import endings, unknown_ends
+from slicebus.manager.decide.kueue import kueue_checks, kueue_status
 from slicebus.manager.decide.manifests import (
     annotation_patch,
     finalizer_patch,
@@ -27,6 +28,7 @@ from slicebus.manager.decide.manifests import (
     with_annotations,
     write_status,
 )
+from slicebus.manager.decide.order import dispatch, holding
 from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.outbox import HOLDING, Dispatch
 from slicebus.manager.state.requirements import is_managed

@@ -7,8 +7,8 @@ job's spec.
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide import dispatch
 from slicebus.manager.decide.manifests import NOT_YET_READY, annotation_patch, counts_patch
+from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts
 from slicebus.slices.api import api_names
@@ -60,7 +60,7 @@ def _set_suspended(view: JobView, suspended: bool) -> list[Command]:
 
 
 def _forget_request(view: JobView) -> list[Command]:
-    """Forget the worker's request where `intake.applied` has not, because its cluster left the fleet."""
+    """Forget the worker's request where `message_handlers.applied` has not, because its cluster left the fleet."""
     requested = view.desired.requested if view.job else None
     if view.job is None or requested is None or not requested.asks_for_size:
         return []

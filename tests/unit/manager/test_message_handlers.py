@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slicebus.decisions.commands import Patch
-from slicebus.manager.decide import intake
-from slicebus.manager.decide.intake import authorize
 from slicebus.manager.decide.manifests import merge_difference
+from slicebus.manager.decide.messages import message_handlers
+from slicebus.manager.decide.messages.authorization import check as authorize
 from slicebus.manager.state.annotations import SizeRequest, reported_status
 from slicebus.manager.state.outbox import LOST as LOST_HASH
 from slicebus.manager.state.outbox import Dispatch
@@ -119,12 +119,12 @@ NOT_THERE = {
 def taken_in(view: Any, message: Any, envelope: Any = FROM_EAST) -> list[tuple[Any, ...]]:
     match message:
         case ScaleRequest():
-            return shorts(intake.scale_request(view, message, envelope))
+            return shorts(message_handlers.scale_request(view, message, envelope))
         case Status():
-            return shorts(intake.status(view, message, envelope, now=NOW))
+            return shorts(message_handlers.status(view, message, envelope, now=NOW))
         case Applied():
-            return shorts(intake.applied(view, message, envelope))
-    return shorts(intake.refused(view, message, envelope, now=NOW))
+            return shorts(message_handlers.applied(view, message, envelope))
+    return shorts(message_handlers.refused(view, message, envelope, now=NOW))
 
 
 MESSAGES = {"scale-request": REQUEST, "status": STATUS, "applied": APPLIED, "refused": REFUSED}
@@ -137,7 +137,7 @@ def test_a_delete_that_is_recorded_on_the_job_is_reported_there(workloads: tuple
     absent = {api_names.DISPATCHED_ANNOTATION: Dispatch(3, api_names.ABSENT, cluster=EAST).to_annotation()}
     job = a_job(annotations=absent | {api_names.APPLIED_ANNOTATION: "2"})
     deleted = Applied(job=REF, workload="", spec_version=3, deleted=True)
-    commands = intake.applied(a_view(job, *workloads), deleted, FROM_EAST)
+    commands = message_handlers.applied(a_view(job, *workloads), deleted, FROM_EAST)
     written = [command.target["kind"] for command in commands if isinstance(command, Patch)]
     assert written == [*(each["kind"] for each in workloads), "Job"]
     assert {str(command.body) for command in commands if isinstance(command, Patch)} == {
@@ -201,7 +201,7 @@ REQUESTS: dict[str, tuple[Any, ScaleRequest, bool]] = {
 
 @pytest.mark.parametrize(("view", "request_", "written"), REQUESTS.values(), ids=REQUESTS.keys())
 def test_a_request_is_written_onto_the_job_once(view: Any, request_: ScaleRequest, written: bool) -> None:
-    commands = intake.scale_request(view, request_, FROM_EAST)
+    commands = message_handlers.scale_request(view, request_, FROM_EAST)
     assert bool(commands) is written
     for command in commands:
         assert isinstance(command, Patch)
@@ -228,7 +228,7 @@ def test_a_late_request_of_a_worker_object_that_was_replaced_changes_nothing(
 ) -> None:
     view = after(1, uid="w-new", speaker="east", epoch=known[0], sequence=known[1])
     envelope = an_envelope(epoch=came[0], sequence=came[1])
-    assert bool(intake.scale_request(view, REQUEST, envelope)) is (came > known)
+    assert bool(message_handlers.scale_request(view, REQUEST, envelope)) is (came > known)
 
 
 IMPOSSIBLE = [{}, {"main": -1}, {"main": 100_001}, {"main": 1, "other": -5}]
@@ -237,7 +237,7 @@ IMPOSSIBLE = [{}, {"main": -1}, {"main": 100_001}, {"main": 1, "other": -5}]
 @pytest.mark.parametrize("wanted", IMPOSSIBLE, ids=str)
 def test_counts_that_cannot_be_are_refused(wanted: dict[str, int]) -> None:
     with pytest.raises(ProtocolError, match="between 0 and 100000") as raised:
-        intake.scale_request(RUNNING, request_with(wanted=wanted), FROM_EAST)
+        message_handlers.scale_request(RUNNING, request_with(wanted=wanted), FROM_EAST)
     assert raised.value.reason is DeadReason.REFUSED
 
 
@@ -423,7 +423,7 @@ def test_a_status(view: Any, report: Status, expected: list[tuple[Any, ...]]) ->
 def test_the_whole_status_is_mirrored() -> None:
     job = a_job() | {"status": {"active": 2, "old": 1, "nested": {"a": 1, "b": 2}, "conditions": [{"type": "X"}]}}
     there = {"active": 3, "nested": {"b": 2, "c": 3}, "conditions": []}
-    [patch] = intake.status(
+    [patch] = message_handlers.status(
         a_view(job, a_workload(admitted=1)), status(workload="w0", job_status=there), FROM_EAST, now=NOW
     )
     assert isinstance(patch, Patch)
@@ -435,14 +435,14 @@ def test_what_cannot_be_shown_of_a_job_that_was_made_anew_is_kept_beside_it() ->
     there = {"startTime": "now", "active": 3, "succeeded": 1, "failed": 1}
     for remaining in (2, 1, 0):
         view, report = a_view(job, a_workload(admitted=1)), status(workload="w0", job_status=there)
-        commands = intake.status(view, report, FROM_EAST, now=NOW)
+        commands = message_handlers.status(view, report, FROM_EAST, now=NOW)
         assert len(commands) == remaining, "the first write makes the second conflict, which is decided again"
         for command in commands[:1]:
             assert isinstance(command, Patch)
             job = merge_patch(job, command.body)
     assert job["status"] == {"startTime": "before", "active": 3, "succeeded": 2, "failed": 1}
     assert reported_status(job) == there
-    [shown, *_] = intake.status(
+    [shown, *_] = message_handlers.status(
         a_view(job, a_workload(admitted=1)), status(workload="w0", job_status=job["status"]), FROM_EAST, now=NOW
     )
     assert isinstance(shown, Patch)
@@ -453,13 +453,13 @@ def test_a_status_that_another_controller_writes_is_left_to_it(monkeypatch: pyte
     monkeypatch.setattr(KINDS["Job"], "mirrored_status", lambda job, reported: job["status"])
     job, there = a_job() | {"status": {"observedGeneration": 2, "active": 0}}, {"active": 3, "ready": 3}
     report = status(workload="w0", job_status=there)
-    [note] = intake.status(a_view(job, a_workload(admitted=1)), report, FROM_EAST, now=NOW)
+    [note] = message_handlers.status(a_view(job, a_workload(admitted=1)), report, FROM_EAST, now=NOW)
     assert isinstance(note, Patch)
     assert note.body.keys() == {"metadata"}
     noted = merge_patch(job, note.body)
     assert noted["status"] == job["status"]
     assert reported_status(noted) == there
-    assert intake.status(a_view(noted, a_workload(admitted=1)), report, FROM_EAST, now=NOW) == []
+    assert message_handlers.status(a_view(noted, a_workload(admitted=1)), report, FROM_EAST, now=NOW) == []
 
 
 OBJECTS = st.recursive(
@@ -500,11 +500,11 @@ RECALLED: dict[str, tuple[dict[str, int], Applied, dict[str, int] | None]] = {
 def test_a_cluster_that_was_given_up_reports_that_its_copy_is_gone(
     left_copies: dict[str, int], report: Applied, expected: dict[str, int] | None
 ) -> None:
-    commands = intake.applied(a_view(a_job(), elsewhere(left_copies)), report, an_envelope())
+    commands = message_handlers.applied(a_view(a_job(), elsewhere(left_copies)), report, an_envelope())
     records = [Dispatch.from_manifest({"metadata": c.body["metadata"]}) for c in commands if isinstance(c, Patch)]
     assert [record.left_copies for record in records if record] == ([] if expected is None else [expected])
 
 
 def test_its_other_messages_about_the_job_are_late() -> None:
     view = a_view(a_job(), elsewhere({"east": 4}))
-    assert intake.status(view, STATUS, an_envelope(), now=NOW) == []
+    assert message_handlers.status(view, STATUS, an_envelope(), now=NOW) == []

@@ -7,8 +7,8 @@ from msgspec import UNSET
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKERCLUSTERS
-from slicebus.manager.decide import identity
-from slicebus.manager.decide.delete_breaker import Hold
+from slicebus.manager.decide.cluster import identity
+from slicebus.manager.decide.cluster.delete_breaker import Hold
 from slicebus.manager.decide.manifests import merge_difference
 from slicebus.manager.state.worker_clusters import CONNECTED, WorkerCluster, is_true
 from slicebus.proto.envelope import Envelope

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKERCLUSTERS
-from slicebus.manager.decide import too_large
+from slicebus.manager.decide.order import too_large
 from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.manager.state.worker_clusters import GIVEN_UP, WorkerCluster
 from slicebus.proto.messages import Manifest

@@ -15,7 +15,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide import verdicts
+from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.state.annotations import SizeRequest, TakenBack
 from slicebus.manager.state.views import JobView
@@ -60,7 +60,7 @@ def act(view: JobView, job: Manifest, *, now: str) -> list[Command]:
         return [_note(workload, avoided)]
     message = f"Exceeded the PodsReady timeout {holder.key}"
     evict = Evict(key=holder.key, reason=EvictionReason.PODS_READY_TIMEOUT, message=message)
-    return verdicts.commands(view, holder, evict, now=now)
+    return admission_writes.commands(view, holder, evict, now=now)
 
 
 def again(view: JobView, *, now: str) -> list[Command]:

@@ -10,8 +10,8 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Publish, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.manager.decide import dispatch
 from slicebus.manager.decide.manifests import annotation_patch
+from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.requirements import FIXED_SIZE
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.decisions.commands import Emit, Patch, Remember
-from slicebus.manager.decide import verdicts
+from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.state.tables import TableName
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.admission.cycle import Admit, Evict, Wait
@@ -32,7 +32,7 @@ def slice_of(view: Any, name: str) -> Slice:
 
 
 def test_quota_and_admission_come_in_one_write() -> None:
-    commands = verdicts.commands(GROWING, slice_of(GROWING, "w2"), ADMIT, now=NOW)
+    commands = admission_writes.commands(GROWING, slice_of(GROWING, "w2"), ADMIT, now=NOW)
     assert shorts(commands) == [
         (
             "w2",
@@ -54,7 +54,7 @@ def test_quota_and_admission_come_in_one_write() -> None:
 
 def test_a_partial_admission_names_the_counts() -> None:
     part = msgspec.structs.replace(ADMIT, admission=msgspec.structs.replace(ADMISSION, pod_sets=(A_PART,)))
-    [_, event, _] = verdicts.commands(GROWING, slice_of(GROWING, "w2"), part, now=NOW)
+    [_, event, _] = admission_writes.commands(GROWING, slice_of(GROWING, "w2"), part, now=NOW)
     assert isinstance(event, Emit)
     assert event.note == "Admitted by ClusterQueue cq, runs on cluster east, main=3 of main=5"
 
@@ -62,14 +62,14 @@ def test_a_partial_admission_names_the_counts() -> None:
 def test_a_job_that_is_gone_gets_no_event() -> None:
     view = a_view(None, a_workload())
     decision = Admit(key=SliceKey("team/w1"), admission=ADMISSION, cluster="east")
-    assert [what for what, *_ in shorts(verdicts.commands(view, view.slices[0], decision, now=NOW))] == [
+    assert [what for what, *_ in shorts(admission_writes.commands(view, view.slices[0], decision, now=NOW))] == [
         "w1",
         "event Workload",
     ]
 
 
 def test_a_waiting_slice_shows_why_once() -> None:
-    commands = verdicts.commands(GROWING, slice_of(GROWING, "w2"), WAIT, now=NOW)
+    commands = admission_writes.commands(GROWING, slice_of(GROWING, "w2"), WAIT, now=NOW)
     assert shorts(commands) == [
         ("w2", "QuotaReserved=False Pending"),
         ("warn Workload", "Pending"),
@@ -79,7 +79,7 @@ def test_a_waiting_slice_shows_why_once() -> None:
     assert remember == Remember(table=TableName.WOULD_ADMIT, key="team/w2", value="4 cpu")
     assert isinstance(patch, Patch)
     shown = a_view(asking(1, 5), OLD, merge_patch(NEW, patch.body))
-    assert verdicts.commands(shown, slice_of(shown, "w2"), WAIT, now=LATER) == []
+    assert admission_writes.commands(shown, slice_of(shown, "w2"), WAIT, now=LATER) == []
 
 
 @pytest.mark.parametrize(("message", "events"), [("3 cpu short", 0), ("no place", 2), ("4 gpu short", 2)])
@@ -87,14 +87,14 @@ def test_the_same_reason_with_other_numbers_is_no_event(message: str, events: in
     """Other jobs come and go: each changes what is lacking."""
     waiting = a_workload("w2", 5, replaces="w1", conditions=(condition("QuotaReserved", False, "Pending", message),))
     view = a_view(asking(1, 5), OLD, waiting)
-    found = [what for what, *_ in shorts(verdicts.commands(view, slice_of(view, "w2"), WAIT, now=NOW))]
+    found = [what for what, *_ in shorts(admission_writes.commands(view, slice_of(view, "w2"), WAIT, now=NOW))]
     assert found == ["w2", "warn Workload", "warn Job"][: 1 + events]
 
 
 def test_another_reason_keeps_the_time_since_when_it_waits() -> None:
     waiting = a_workload("w2", 5, replaces="w1", conditions=(condition("QuotaReserved", False, "Pending", "before"),))
     view = a_view(asking(1, 5), OLD, waiting)
-    [_, patch, *_] = verdicts.commands(view, slice_of(view, "w2"), WAIT, now=NOW)
+    [_, patch, *_] = admission_writes.commands(view, slice_of(view, "w2"), WAIT, now=NOW)
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     [shown] = patch.body["status"]["conditions"]
@@ -106,11 +106,11 @@ def test_a_slice_admitted_elsewhere_first_clears_its_cluster() -> None:
     was_west = a_workload()
     was_west["status"] = was_west.get("status", {}) | {"clusterName": "west"}
     view = a_view(a_job(), was_west)
-    [forget] = verdicts.commands(view, view.slices[0], ADMIT, now=NOW)
+    [forget] = admission_writes.commands(view, view.slices[0], ADMIT, now=NOW)
     assert isinstance(forget, Patch)
     assert forget.body == {"status": {"clusterName": None}}
     view = a_view(a_job(), merge_patch(was_west, forget.body))
-    admitted = verdicts.commands(view, view.slices[0], ADMIT, now=NOW)[0]
+    admitted = admission_writes.commands(view, view.slices[0], ADMIT, now=NOW)[0]
     assert isinstance(admitted, Patch)
     assert isinstance(admitted.body, dict)
     assert admitted.body["status"]["clusterName"] == "east"
@@ -122,7 +122,7 @@ EVICT = Evict(
 
 
 def test_an_evicted_slice_keeps_its_quota_at_first() -> None:
-    commands = verdicts.commands(GROWING, slice_of(GROWING, "w1"), EVICT, now=NOW)
+    commands = admission_writes.commands(GROWING, slice_of(GROWING, "w1"), EVICT, now=NOW)
     assert shorts(commands) == [
         ("w1", "Evicted=True ClusterQueueStopped", "slicebus.dev/Dispatched=False Suspending"),
         ("event Workload", "EvictedDueToClusterQueueStopped"),
@@ -133,10 +133,10 @@ def test_an_evicted_slice_keeps_its_quota_at_first() -> None:
     read = Slice.from_manifest(merge_patch(OLD, patch.body))
     assert (read.evicting, read.admitted, read.granted) == (True, False, {})
     again = a_view(asking(1, 5), merge_patch(OLD, patch.body))
-    assert verdicts.commands(again, again.slices[0], EVICT, now=LATER) == []
+    assert admission_writes.commands(again, again.slices[0], EVICT, now=LATER) == []
 
 
 def test_a_preemption_shows_its_kueue_reason_too() -> None:
     evict = Evict(key=EVICT.key, reason=EvictionReason.PREEMPTED, message="for w9", preemption="InCohortReclamation")
-    [(_, *findings), *_] = shorts(verdicts.commands(GROWING, slice_of(GROWING, "w1"), evict, now=NOW))
+    [(_, *findings), *_] = shorts(admission_writes.commands(GROWING, slice_of(GROWING, "w1"), evict, now=NOW))
     assert findings[:2] == ["Evicted=True Preempted", "Preempted=True InCohortReclamation"]

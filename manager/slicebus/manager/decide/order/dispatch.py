@@ -11,7 +11,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Publish, Remember, Requeue
 from slicebus.manager.decide.manifests import without_server_fields
-from slicebus.manager.decide.outbox import NO_DISPATCH, Step, Wanted, following, step, write, write_applied
+from slicebus.manager.decide.order.outbox import NO_DISPATCH, Step, Wanted, following, step, write, write_applied
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, as_copied
 from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Outbox, Progress, applied_version
 from slicebus.manager.state.tables import TableName
@@ -185,7 +185,7 @@ def has_copy(view: JobView) -> bool:
 def may_have_next_copy(view: JobView) -> bool:
     """Whether the worker of a job that has ended may run another copy of it: its quota stays until that has gone.
 
-    That copy was withdrawn before the end was shown (`intake.status`). Nothing starts on a given-up cluster.
+    That copy was withdrawn before the end was shown (`message_handlers.status`). Nothing starts on a given-up cluster.
     """
     return view.is_withdrawing and not view.is_withdrawn and not view.given_up
 

@@ -10,7 +10,8 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide import dispatch, edits, endings, evictions, holding, pod_templates, readiness, unknown_ends
+from slicebus.manager.decide.admission import evictions, readiness
+from slicebus.manager.decide.job import edits, endings, pod_templates, unknown_ends
 from slicebus.manager.decide.manifests import (
     finalizer_patch,
     findings_patch,
@@ -19,6 +20,7 @@ from slicebus.manager.decide.manifests import (
     priority_class,
     workload_manifest,
 )
+from slicebus.manager.decide.order import dispatch, holding
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest

@@ -1,7 +1,7 @@
-"""What messages from the agents change. `intake` has what becomes of each.
+"""Routes each agent message to its handler in `message_handlers`.
 
-Whoever gets a message from an agent looks at the sender. What one shard of the manager passes on to another is not
-looked at again: what that one knows of the fleet may be older. The first one answers for the clusters.
+The shard that gets a message from an agent authorizes the sender. Forwarded messages are not authorized again; the
+forwarding shard did that, and what this one knows of the fleet may be older. The first shard answers for the clusters.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,10 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Remember
 from slicebus.decisions.decider import Incoming
-from slicebus.manager.decide import identity, intake, terms, waiting, worker_cluster_status
+from slicebus.manager.decide.cluster import identity, terms, worker_cluster_status
+from slicebus.manager.decide.job import waiting
+from slicebus.manager.decide.messages import message_handlers
+from slicebus.manager.decide.messages.authorization import check
 from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.state.store import Store
 from slicebus.manager.state.tables import TableName
@@ -45,7 +48,7 @@ def receive(
     `epoch_skew_s` how far an epoch may be ahead of now; older recordings do not limit that. `passed_on`: another shard
     has authorized it.
 
-    Raises ProtocolError; its reason is one of `intake.UNAUTHORIZED` where the sender may not speak for its cluster."""
+    Raises ProtocolError; its reason is one of `UNAUTHORIZED` where the sender may not speak for its cluster."""
     if not passed_on:
         authorize(store, incoming.envelope, now=now, epoch_skew_s=epoch_skew_s)
     return [*_note_epoch(store, incoming.envelope), *_receive(store, incoming, now=now, fence_s=fence_s)]
@@ -65,11 +68,15 @@ def _receive(store: Store, incoming: Incoming, *, now: str, fence_s: float | Non
         case Hello() | Heartbeat():
             return _receive_of_cluster(store, envelope, message, now, fence_s)
         case ScaleRequest():
-            return mode_of(store).requested(store, store.view(_known(message.job)), message, envelope, now)
+            view = store.view(_known(message.job))
+            return mode_of(store).with_request(
+                store, view, message_handlers.scale_request(view, message, envelope), now
+            )
         case Applied():
-            return mode_of(store).applied(store.view(_known(message.job)), message, envelope, now)
+            view = store.view(_known(message.job))
+            return mode_of(store).with_applied(view, message_handlers.applied(view, message, envelope), now)
         case Refused():
-            return intake.refused(store.view(_known(message.job)), message, envelope, now=now)
+            return message_handlers.refused(store.view(_known(message.job)), message, envelope, now=now)
         case Status():
             return _receive_status(store, envelope, message, now)
         case Inventory():
@@ -83,7 +90,7 @@ def authorize(store: Store, envelope: Envelope, *, now: str, epoch_skew_s: float
     sender = store.sender(envelope.cluster)
     if sender is not None and (heard := store.heard_epochs.get(envelope.speaker, 0)) > sender.epoch:
         sender = msgspec.structs.replace(sender, epoch=heard)
-    intake.authorize(envelope, sender, newest_epoch=newest_epoch)
+    check(envelope, sender, newest_epoch=newest_epoch)
 
 
 def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
@@ -131,7 +138,7 @@ def _receive_status(store: Store, envelope: Envelope, message: Status, now: str)
         notes.append(Remember(table=TableName.LAST_STATUS, key=key, value=at))
         if mode_of(store).keeps_reports:
             notes.append(Remember(table=TableName.REPORTED, key=message.job, value=message))
-    taken = intake.status(view, message, envelope, now=now, take=mode_of(store).mirror)
+    taken = message_handlers.status(view, message, envelope, now=now, take=mode_of(store).mirror)
     return [*notes, *taken, *waiting.take_report(view, message, envelope.cluster)]
 
 

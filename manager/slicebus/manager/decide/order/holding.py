@@ -2,8 +2,8 @@
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide import dispatch, too_large
 from slicebus.manager.decide.manifests import counts_patch
+from slicebus.manager.decide.order import dispatch, too_large
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts
 from slicebus.slices.workload.workload import Slice

@@ -1,6 +1,6 @@
 """Which changes of a job or a Workload have the job reconciled where the manager admits.
 
-No decision depends on a running job's mirrored status (`intake.mirror`). A released Workload needs nothing. Nor does a
+No decision depends on a running job's mirrored status (`status_mirror`). A released Workload needs nothing. Nor does a
 report that the worker has applied the dispatch, when nothing has waited for it. A new slice waits for its admission,
 which changes it in any case.
 """

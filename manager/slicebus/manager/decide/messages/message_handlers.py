@@ -1,6 +1,6 @@
 """What to do with a message from a worker.
 
-`authorize` comes first: it checks that the sender may speak for the cluster. Each message type has one function.
+The sender is authorized already (`authorization`). Each message type has one function.
 A message that comes late or twice gives no commands. A message about a job that runs nowhere is late.
 """
 
@@ -10,78 +10,33 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide import dispatch, unknown_ends
-from slicebus.manager.decide.manifests import NOT_YET_READY, annotation_patch, findings_patch, write_status
-from slicebus.manager.decide.outbox import write
-from slicebus.manager.state.annotations import SizeRequest, annotation
+from slicebus.manager.decide.job import status_mirror, unknown_ends
+from slicebus.manager.decide.manifests import annotation_patch, findings_patch
+from slicebus.manager.decide.order import dispatch
+from slicebus.manager.decide.order.outbox import write
+from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch, Held, Outbox, Progress, applied_version
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobView
-from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
     JobPhase,
-    Manifest,
     Refused,
     RequestKey,
     ScaleRequest,
     Status,
 )
-from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, has_finding
-from slicebus.slices.api.fingerprints import all_ready
-from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.suspension import can_suspend
 
 _RETRY_REFUSED_S = 30.0
 _MAX_PODS = 100_000
 """A larger count is a mistake: Kubernetes clusters are tested up to 150,000 pods."""
-UNAUTHORIZED = frozenset(
-    {
-        DeadReason.UNKNOWN_CLUSTER,
-        DeadReason.WRONG_USER,
-        DeadReason.WRONG_CLUSTER,
-        DeadReason.NO_CLUSTER_UID,
-        DeadReason.FENCED_EPOCH,
-        DeadReason.FUTURE_EPOCH,
-    }
-)
-"""Why a sender may not speak for the cluster that its envelope names."""
-
-
-def authorize(envelope: Envelope, sender: Sender | None, *, newest_epoch: int | None = None) -> None:
-    """Check that the sender may speak for the cluster. Raises ProtocolError with a reason of `UNAUTHORIZED`.
-
-    `sender` is who may speak for the cluster that the envelope names; None where there is no such WorkerCluster.
-    `newest_epoch` is the highest that an agent can have by now; None for any. A higher one is refused, and fences
-    nobody where it is stored: it would fence the agents to come until then.
-    """
-    if sender is None:
-        raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"there is no WorkerCluster {envelope.cluster!r}")
-    if not sender.accepted:
-        raise ProtocolError(
-            DeadReason.UNKNOWN_CLUSTER, f"WorkerCluster {envelope.cluster!r} is not accepted: set spec.accepted to true"
-        )
-    if envelope.user_id != sender.user:
-        detail = f"user {envelope.user_id!r} may not speak for cluster {envelope.cluster!r}, only {sender.user!r} may"
-        raise ProtocolError(DeadReason.WRONG_USER, detail)
-    if sender.uid and envelope.cluster_uid is None:
-        detail = f"it names no cluster UID, and {envelope.cluster!r} is {sender.uid}"
-        raise ProtocolError(DeadReason.NO_CLUSTER_UID, detail)
-    if sender.uid and envelope.cluster_uid != sender.uid:
-        detail = f"cluster {envelope.cluster_uid} speaks as {envelope.cluster!r}, which is {sender.uid}"
-        raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)
-    if newest_epoch is not None and envelope.epoch > newest_epoch:
-        ahead = envelope.epoch - newest_epoch
-        detail = f"epoch {envelope.epoch} of {envelope.cluster!r} is {ahead} s too far ahead: compare the clocks"
-        raise ProtocolError(DeadReason.FUTURE_EPOCH, detail)
-    if envelope.epoch < sender.epoch and (newest_epoch is None or sender.epoch <= newest_epoch):
-        detail = f"epoch {envelope.epoch} of {envelope.cluster!r} has ended, {sender.epoch} speaks now"
-        raise ProtocolError(DeadReason.FENCED_EPOCH, detail)
 
 
 def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> list[Command]:
@@ -195,24 +150,13 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
     return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *events, *again]
 
 
-def mirror(view: JobView, report: Status, now: str) -> list[Command]:
-    """Mirror the worker's status onto the manager's job, and whether its pods are ready onto its slice.
-
-    The status of an earlier run comes too late when the next run is dispatched: it is ignored, also when the run ended.
-    """
-    assert view.job is not None
-    if view.outbox is not None and not view.outbox.record.is_of_this_run(report.spec_version):
-        return []
-    return _mirror(view.job, report) + _pods_ready(view, report, now=now)
-
-
 def status(
     view: JobView,
     report: Status,
     envelope: Envelope,
     *,
     now: str,
-    take: Callable[[JobView, Status, str], list[Command]] = mirror,
+    take: Callable[[JobView, Status, str], list[Command]] = status_mirror.mirror,
 ) -> list[Command]:
     """Take a status in with `take`, and record whether the worker's copy is gone.
 
@@ -248,43 +192,6 @@ def _withdraw_next(view: JobView, report: Status) -> list[Command]:
         return []
     is_last = report.spec_version >= outbox.record.version and view.state.progress is not Progress.LOST
     return [] if is_last else dispatch.withdraw(view, reason="JobFinished")
-
-
-def _mirror(job: Manifest, report: Status) -> list[Command]:
-    """Write the worker's whole status onto the job, and what its kind cannot show into an annotation.
-
-    Where both have changed, the first write makes the second conflict, and the message is handled again.
-    """
-    wanted, reported = KINDS[job["kind"]].mirrored_status(job, report.job_status), report.job_status
-    names = wanted.keys() | reported.keys()
-    unshown = {name: reported.get(name) for name in names if reported.get(name) != wanted.get(name)}
-    note = msgspec.json.encode(unshown, order="deterministic").decode() if unshown else None
-    commands = write_status(job, wanted)
-    if annotation(job, api_names.UNSHOWN_ANNOTATION) == note:
-        return commands
-    body = {"metadata": {"annotations": {api_names.UNSHOWN_ANNOTATION: note}}}
-    return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body), *commands]
-
-
-def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:
-    """Set Kueue's condition PodsReady on the slice that the worker's pods run on."""
-    holder = view.holder
-    if holder is None or holder.name != report.workload or report.phase is not JobPhase.RUNNING:
-        return []
-    ready, succeeded = {name: pods.ready for name, pods in report.pods.items()}, KINDS[view.ref.kind].succeeded
-    workload, before = view.workload(holder), holder.conditions.get(Condition.PODS_READY, {})
-    if all_ready(holder.granted, ready, succeeded(report.job_status)):
-        finding = Finding(Condition.PODS_READY, True, "PodsReady", "All pods are ready")
-    elif before.get("status") == "True" or before.get("reason") == kueue.WAIT_FOR_RECOVERY:
-        finding = Finding(Condition.PODS_READY, False, kueue.WAIT_FOR_RECOVERY, "Not all pods are ready any more")
-    else:
-        finding = NOT_YET_READY
-    if has_finding(workload, finding):
-        return []
-    body = findings_patch(workload, finding, now=now)
-    shown = Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")
-    # A reconcile ignores the condition, but for the time that pods have to get ready.
-    return [shown, Requeue(job=view.ref, delay_s=0.0)] if view.readiness is not None else [shown]
 
 
 def _recalled(outbox: Outbox, report: Applied, cluster: ClusterName) -> list[Command]:

@@ -1,4 +1,4 @@
-"""What to do with a message from a worker beside a Kueue: what `intake` says, and in the same write what would follow.
+"""A worker's message beside a Kueue: the writes of its handler, and in the same write what would follow from them.
 
 Each write of a Workload or of a job goes through Kueue's webhooks (docs/decisions/0055).
 """
@@ -6,15 +6,15 @@ Each write of a Workload or of a job goes through Kueue's webhooks (docs/decisio
 import msgspec
 
 from slicebus.decisions.commands import Command, Patch
-from slicebus.manager.decide import beside_kueue, kueue_checks
-from slicebus.manager.decide.beside_kueue import Places
+from slicebus.manager.decide.kueue import beside_kueue, kueue_checks
+from slicebus.manager.decide.kueue.beside_kueue import Places
 from slicebus.manager.decide.manifests import with_annotations
 from slicebus.manager.state.outbox import HOLDING
 from slicebus.manager.state.views import JobReading, JobView
 from slicebus.slices.api.conditions import with_findings
 
 
-def applied(view: JobView, commands: list[Command], *, now: str) -> list[Command]:
+def with_applied(view: JobView, commands: list[Command], *, now: str) -> list[Command]:
     """The commands of a report that an order is applied. The check gets its answer with it."""
     holder, last = view.holder, commands[-1] if commands else None
     if holder is None or not isinstance(last, Patch) or last.target is not view.workload(holder):
@@ -31,7 +31,7 @@ def applied(view: JobView, commands: list[Command], *, now: str) -> list[Command
     return commands
 
 
-def requested(view: JobView, commands: list[Command], places: Places, *, now: str) -> list[Command]:
+def with_request(view: JobView, commands: list[Command], places: Places, *, now: str) -> list[Command]:
     """The commands of a request. The job's spec gets the counts with it, for Kueue to read."""
     match commands:
         case [Patch(target=job) as noted] if job is view.job:

@@ -5,7 +5,7 @@ The cycle itself is `slicebus.slices.admission.cycle`.
 
 from slicebus.decisions.commands import Command, Emit, Patch, Remember
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide.evictions import quota_held
+from slicebus.manager.decide.admission.evictions import quota_held
 from slicebus.manager.decide.manifests import NOT_YET_READY, findings_patch
 from slicebus.manager.state.store import Uncertain
 from slicebus.manager.state.tables import TableName

@@ -1,0 +1,1 @@
+"""What every reconcile of a job knows, whoever admits it: its edits, its end, its pod templates, why it waits."""

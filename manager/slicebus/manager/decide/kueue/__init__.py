@@ -1,0 +1,1 @@
+"""Beside a Kueue: `beside_kueue` dispatches what Kueue admits, and answers its AdmissionCheck."""

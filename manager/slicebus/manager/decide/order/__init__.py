@@ -1,0 +1,1 @@
+"""What a worker is ordered to hold of a job, when it is ordered, and when again."""
