@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
+from slicebus.ambient.backoff import Backoff
 from slicebus.cli.demo.world import World, fleet
+from slicebus.kube import informers, reflector
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, WORKERCLUSTERS, WORKLOADS
+from slicebus.manager.decide import intake
 from slicebus.sandbox.controllers import crds as ray_crds
 from slicebus.slices.api.api_names import HELD_CONDITION
 from support.scenario import NAMESPACE, Scenario, set_quota
@@ -16,8 +19,14 @@ from support.waiting import eventually
 
 Manifest = dict[str, Any]
 RAY = (RAYCLUSTERS, RAYJOBS, RAYSERVICES)
-AT_ONCE_S = 20.0
-"""Less than the half minute after which what was refused is tried again."""
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For definitions. What was refused is not tried again by the clock: it has to be their coming."""
+    for module in (informers, reflector):
+        monkeypatch.setattr(module, "_BACKOFF", Backoff(first_s=0.2, most_s=1.0))
+    monkeypatch.setattr(intake, "_RETRY_REFUSED_S", 3600.0)
 
 
 @pytest.fixture
@@ -138,8 +147,8 @@ async def test_a_worker_without_the_definition_refuses_and_one_that_loses_it_get
         batch = await running(bare, "Job", "batch", 2)
 
         await install(*workers)
-        await eventually(ray.worker_job, "the worker has the job at once", within_s=AT_ONCE_S)
-        await ray.expect_pods(running=1)  # the operator had given its watch pauses of up to 45 s
+        await eventually(ray.worker_job, "the worker has the job at once")
+        await ray.expect_pods(running=1)
         before = await bare.manager.get(RAYCLUSTERS, "ray", NAMESPACE)
 
         await remove(*workers)

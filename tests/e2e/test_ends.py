@@ -101,11 +101,14 @@ async def test_a_copy_that_vanished_with_its_end_leaves_the_managers_job_with_an
                 job = await world.manager.get(JOBS, "older", NAMESPACE)
                 return slice.admission is None and not slice.active and not job.get("status", {}).get("active")
 
+            async def is_unknown() -> bool:
+                job = await world.manager.get(JOBS, "older", NAMESPACE)
+                workload = await world.manager.get(WORKLOADS, slice.name, NAMESPACE)
+                return said(job) == said(workload) == ("False", "VanishedOnWorker")
+
             await eventually(rests, "the job has given its quota back")
-            job = await world.manager.get(JOBS, "older", NAMESPACE)
             [slice] = await scenario.chain()
-            workload = await world.manager.get(WORKLOADS, slice.name, NAMESPACE)
-            assert said(job) == said(workload) == ("False", "VanishedOnWorker")
+            await eventually(is_unknown, "both objects say that its end is unknown")
             assert slice.name in told
             assert await is_gone(worker, "older")
 

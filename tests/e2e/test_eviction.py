@@ -58,10 +58,14 @@ async def expect_condition(scenario: Scenario, type: str, status: str, reason: s
     return found
 
 
-async def is_suspended(scenario: Scenario) -> bool:
-    """Whether the manager's own job says so."""
-    job = await scenario.world.manager.get(scenario.resource, scenario.name, NAMESPACE)
-    return bool(job["spec"].get("suspend"))
+async def expect_suspended(scenario: Scenario, suspended: bool) -> None:
+    """Wait until the manager's own job says so."""
+
+    async def look() -> bool:
+        job = await scenario.world.manager.get(scenario.resource, scenario.name, NAMESPACE)
+        return bool(job["spec"].get("suspend")) is suspended
+
+    await eventually(look, f"the manager's {scenario.name} is suspended: {suspended}")
 
 
 async def expect_no_pods(scenario: Scenario) -> None:
@@ -87,7 +91,7 @@ async def test_a_drained_job_comes_back_at_its_specs_size_in_the_same_chain(
         waits = await expect_condition(scenario, Condition.QUOTA_RESERVED, "False", "Inadmissible")
         assert waits.conditions[Condition.EVICTED]["reason"] == "ClusterQueueStopped"
         assert waits.conditions[Condition.REQUEUED]["status"] == "False"
-        assert await is_suspended(scenario)
+        await expect_suspended(scenario, True)
         assert scenario.workers_of(waits) == 1
         await expect_used(world, "0")
         await stop(world, "None")
@@ -95,7 +99,7 @@ async def test_a_drained_job_comes_back_at_its_specs_size_in_the_same_chain(
         back = await expect_condition(scenario, Condition.EVICTED, "False", "QuotaReserved")
         assert (back.name, back.chain) == (waits.name, first.chain)
         assert back.conditions[Condition.REQUEUED]["reason"] == "ClusterQueueRestarted"
-        assert not await is_suspended(scenario)
+        await expect_suspended(scenario, False)
         await scenario.scale(3)
         await scenario.expect_pods(running=3)
 

@@ -23,7 +23,7 @@ from slicebus.slices.schedulers.grove import POD_GANGS
 from support import roles
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.schedulers import GROVE, Recording, Version, chosen, install, made_for, profiles, recorded, remove
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 Manifest = dict[str, Any]
 EAST = ClusterName("east")
@@ -240,7 +240,7 @@ async def test_an_agent_goes_on_where_another_was_killed(world: World, urls: dic
     async with roles.manager(world, urls), recorded(east, POD_GANGS) as seen:
         async with roles.agent(world, urls, EAST, client=hanging, **settings):
             await world.manager.create(RAYCLUSTERS, chosen(objects.ray_cluster("gang", replicas=2), GROVE))
-            await asyncio.wait_for(hanging.reached.wait(), 30)
+            await asyncio.wait_for(hanging.reached.wait(), PATIENCE_S)
         assert seen.let_go() == {}
         async with roles.agent(world, urls, EAST, **settings):
             await scenario.expect_pods(running=2)

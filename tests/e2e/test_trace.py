@@ -1,7 +1,5 @@
 """The traces of a job in a fleet's journal: its resizes, what waits, and what was dead-lettered."""
 
-import asyncio
-
 from slicebus.ambient.clock import now
 from slicebus.bus.dead_letter_headers import dead_copy
 from slicebus.bus.factory import connect
@@ -17,11 +15,16 @@ from support.scenario import set_quota
 from support.waiting import eventually
 
 
-async def traces_of(url: str, job: str) -> dict[str, Trace]:
-    """The traces of a job by title, from the journal once everything is recorded."""
-    await asyncio.sleep(0.3)
-    found = await find(job, STREAM, Span(), amqp_url=url)
-    return {trace.title: trace for trace in found.traces()}
+async def trace_of(url: str, job: str, title: str, *, outcome: Outcome) -> Trace:
+    """Wait until the journal has a trace of the job with this title and this outcome."""
+
+    async def look() -> Trace | None:
+        found = await find(job, STREAM, Span(), amqp_url=url)
+        return next((each for each in found.traces() if (each.title, each.outcome) == (title, outcome)), None)
+
+    trace = await eventually(look, f"the trace {title} is {outcome.name}")
+    assert trace is not None
+    return trace
 
 
 async def test_the_journal_of_a_broker_has_the_trace_of_a_job(world: World, urls: dict[str, str]) -> None:
@@ -32,12 +35,7 @@ async def test_the_journal_of_a_broker_has_the_trace_of_a_job(world: World, urls
     await job.scale(3)
     await job.expect_pods(running=3)
 
-    async def grown() -> Trace | None:
-        trace = (await traces_of(urls["manager"], "traced")).get("resize main 1 -> 3")
-        return trace if trace and trace.outcome is Outcome.DONE else None
-
-    trace = await eventually(grown, "the trace shows the end of the resize")
-    assert trace is not None
+    trace = await trace_of(urls["manager"], "traced", "resize main 1 -> 3", outcome=Outcome.DONE)
     words = [hop.type if hop.type != STEP else " ".join(hop.text.split()[:2]) for hop in trace.hops]
     expected = ["scale-request", "creates slice", "admits slice", "workload-spec", "moves the", "ungates 2", "status"]
     assert [word for word in words if word in expected] == expected
@@ -45,8 +43,7 @@ async def test_the_journal_of_a_broker_has_the_trace_of_a_job(world: World, urls
 
     await job.scale(9)
     await job.expect_event("Pending", on=await job.worker())
-    waiting = (await traces_of(urls["manager"], "traced"))["resize main 3 -> 9"]
-    assert waiting.outcome is Outcome.WAITS
+    waiting = await trace_of(urls["manager"], "traced", "resize main 3 -> 9", outcome=Outcome.WAITS)
     assert "insufficient quota" in waiting.note
 
 
@@ -66,5 +63,5 @@ async def test_the_trace_shows_a_dead_letter_of_the_job(world: World, urls: dict
         await bus.publish(DEAD, copy)
     finally:
         await bus.aclose()
-    trace = (await traces_of(urls["manager"], "deadly"))["resize main 1 -> 9"]
-    assert (trace.outcome, trace.note) == (Outcome.DEAD, "scale-request is dead: refused: no")
+    trace = await trace_of(urls["manager"], "deadly", "resize main 1 -> 9", outcome=Outcome.DEAD)
+    assert trace.note == "scale-request is dead: refused: no"

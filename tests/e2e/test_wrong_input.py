@@ -23,6 +23,7 @@ from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobRef, ScaleRequest
 from slicebus.proto.topology import DEAD, UP
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.conditions import conditions_of
 from support.epochs import later_epoch
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
@@ -71,10 +72,15 @@ async def test_a_job_that_cannot_be_taken_says_why(
     spoil(job)
     await world.manager.create(wrong.resource, job)
     assert message in await wrong.expect_event(reason, on=world.manager)
-    refused = await world.manager.get(wrong.resource, "wrong", NAMESPACE)
-    (condition,) = (c for c in refused["status"]["conditions"] if c["type"] == "slicebus.dev/Accepted")
-    assert (condition["status"], condition["reason"]) == ("False", reason)
-    assert message in condition["message"]
+
+    async def says_so() -> bool:
+        conditions = conditions_of(await world.manager.get(wrong.resource, "wrong", NAMESPACE))
+        said = [
+            (c["status"], c["reason"], c["message"]) for c in conditions if c["type"] == api_names.ACCEPTED_CONDITION
+        ]
+        return [each[:2] for each in said] == [("False", reason)] and message in said[0][2]
+
+    await eventually(says_so, "the job says so too")
     assert not await wrong.chain()
     await expect_that_others_work(world)
 
@@ -96,7 +102,11 @@ async def test_a_job_that_is_left_alone_says_what_it_lacks_until_it_is_taken(wor
     body = MergePatch({"metadata": {"annotations": {kueue.ELASTIC_ANNOTATION: "true"}}})
     await world.manager.patch(scenario.resource, "lacking", NAMESPACE, body)
     await scenario.expect_pods(running=1)
-    assert not await lacks()
+
+    async def lacks_nothing() -> bool:
+        return not await lacks()
+
+    await eventually(lacks_nothing, "the job says no more that it lacks something")
     events = (await world.manager.list(EVENTS, namespace=NAMESPACE)).items
     mine = [each for each in events if each["involvedObject"].get("uid") == made["metadata"]["uid"]]
     assert [each["count"] for each in mine if each["reason"] == NOT_MANAGED] == [1]
@@ -107,8 +117,12 @@ async def test_an_unknown_queue_is_said_on_the_slice_and_mended_by_making_it(wor
     scenario = Scenario(world, "Job", "sweep")
     await scenario.submit()
     assert "LocalQueue main doesn't exist" in await scenario.expect_event("Inadmissible", on=world.manager)
-    (slice,) = await scenario.chain()
-    assert slice.conditions["QuotaReserved"]["reason"] == "Inadmissible"
+
+    async def is_said() -> bool:
+        (slice,) = await scenario.chain()
+        return slice.conditions.get("QuotaReserved", {}).get("reason") == "Inadmissible"
+
+    await eventually(is_said, "the slice says that it is inadmissible")
     await set_quota(world, 20)
     await scenario.expect_pods(running=1)
 
