@@ -21,7 +21,7 @@ from support.kubeconfig import write_kubeconfig
 from support.rabbitmq import RabbitBroker
 from support.wiping import wipe
 
-REAL = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(240)]
+REAL = [pytest.mark.rabbitmq, pytest.mark.controlplane]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

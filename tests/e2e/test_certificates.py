@@ -15,7 +15,7 @@ from support.rabbitmq import RabbitBroker
 from support.scenario import set_quota
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane]
 
 NAMES = ["one", "two", "three"]
 RESIZES = 30

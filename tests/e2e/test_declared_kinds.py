@@ -15,7 +15,7 @@ from support.rabbitmq import RabbitBroker
 
 TESTS = Path(__file__).parents[1]
 KINDS_FILE = TESTS / "support" / "declared" / "kinds.yaml"
-REAL = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(240)]
+REAL = [pytest.mark.rabbitmq, pytest.mark.controlplane]
 
 
 async def round_trip(parts: Parts, *, declared: Path = KINDS_FILE) -> None:

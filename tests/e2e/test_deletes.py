@@ -109,7 +109,7 @@ async def test_more_jobs_than_the_breaker_allows_go_at_once(
     async with roles.manager(world, urls), roles.agent(world, urls, "east"):
         await submitted(world, count)
         if how == "kubectl":
-            await asyncio.to_thread(kubectl, "delete", "jobs", "--all", "--namespace", NAMESPACE, "--timeout=50s")
+            await asyncio.to_thread(kubectl, "delete", "jobs", "--all", "--namespace", NAMESPACE, "--timeout=90s")
         else:
             await asyncio.to_thread(kubectl, "delete", "--raw", JOBS.path(NAMESPACE))
         await nothing_left(world)

@@ -63,7 +63,6 @@ def test_on_embedded_parts(tmp_path: Path) -> None:
 
 @pytest.mark.rabbitmq
 @pytest.mark.controlplane
-@pytest.mark.timeout(240)
 async def test_on_real_parts(control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str, tmp_path: Path) -> None:
     timeline = tmp_path / "timeline.html"
     clusters = control_plane.clusters

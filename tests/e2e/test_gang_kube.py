@@ -34,7 +34,7 @@ from support.servers import definitions
 from support.waiting import eventually
 from support.wiping import wipe, wipe_resource
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane]
 
 Manifest = dict[str, Any]
 EAST, WEST = ClusterName("east"), ClusterName("west")

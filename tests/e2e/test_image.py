@@ -9,6 +9,7 @@ import pytest
 
 from support.image import TOP
 from support.installation import run_cli
+from support.processes import COMMAND_S
 
 pytestmark = [pytest.mark.index, pytest.mark.timeout(420)]
 
@@ -40,7 +41,7 @@ def test_an_image_says_what_is_in_it(image: Path) -> None:
         assert {found["alg"] for found in distribution["hashes"]} == {"SHA-256"}, component["name"]
     python = image.with_name("python")
     listed = "from importlib.metadata import distributions as d; print(*sorted(x.name.lower() for x in d()))"
-    done = subprocess.run([python, "-P", "-c", listed], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([python, "-P", "-c", listed], capture_output=True, text=True, timeout=COMMAND_S, check=True)
     installed = {re.sub(r"[-_.]+", "-", name) for name in done.stdout.split()}
     # Before 3.12 a virtual environment begins with setuptools.
     assert installed - {"slicebus", "setuptools"} <= {re.sub(r"[-_.]+", "-", name.lower()) for name, _ in locked}
@@ -48,7 +49,9 @@ def test_an_image_says_what_is_in_it(image: Path) -> None:
 
 def test_every_module_can_be_imported(image: Path) -> None:
     python = image.with_name("python")
-    done = subprocess.run([python, "-P", "-c", IMPORT_ALL], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [python, "-P", "-c", IMPORT_ALL], capture_output=True, text=True, timeout=COMMAND_S, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert {"slicebus.manager.app", "slicebus.agent.app", "slicebus.cli.replay"} <= set(done.stdout.split())
 

@@ -25,7 +25,7 @@ from support.rabbitmq import RabbitBroker
 from support.scenario import Scenario, set_quota
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.rabbitmq]
 
 BLUE = ClusterName("blue")
 SOON = BusSettings(connect_s=5.0)

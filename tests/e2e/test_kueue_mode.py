@@ -42,7 +42,7 @@ from support.servers import SHARED_CRDS, tools
 from support.waiting import eventually
 from support.wiping import wipe, wipe_resource
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.controlplane]
 Manifest = dict[str, Any]
 CHECK = "slicebus"
 WAITS = ("Pending", "ExceedsMaxQuota")

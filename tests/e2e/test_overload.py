@@ -53,7 +53,7 @@ from support.rabbitmq import RabbitBroker
 from support.scenario import NAMESPACE, set_quota
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane]
 
 _log = structlog.get_logger()
 EAST, WEST = ClusterName("east"), ClusterName("west")

@@ -14,6 +14,7 @@ from slicebus.journal.export import from_line
 from support.installation import run_cli
 from support.recordings import exported
 from support.scenario import NAMESPACE, Scenario, set_quota
+from support.waiting import eventually
 
 KINDS = ("Job", "RayCluster", "RayJob")
 
@@ -72,9 +73,13 @@ async def test_a_decision_that_differs_is_shown_with_both(world: World, urls: di
     scenario = Scenario(world, "Job", "grown")
     await scenario.submit()
     await scenario.expect_pods(running=1)
-    file = await exported(urls["manager"], tmp_path / "grown.jsonl")
+    file = tmp_path / "grown.jsonl"
+
+    async def is_recorded() -> bool:
+        return "runs on cluster" in (await exported(urls["manager"], file)).read_text()
+
+    await eventually(is_recorded, "the decision is recorded")
     text = file.read_text()
-    assert "runs on cluster" in text
     file.write_text(text.replace("runs on cluster", "ran on cluster"))
 
     different = await replay(file)
@@ -99,13 +104,15 @@ async def test_what_each_side_believed_in_the_middle(world: World, urls: dict[st
     await scenario.scale(5)
     await scenario.expect_pods(running=1, gated=4)
     await scenario.expect_event("Pending", on=await scenario.worker())
-    file = await exported(urls["manager"], tmp_path / "middle.jsonl")
+    file = tmp_path / "middle.jsonl"
 
-    shown = await replay(file, "--state")
-    assert shown.returncode == 0, shown.stdout + shown.stderr
-    assert "insufficient quota" in shown.stdout
-    assert "1 pods ready, 4 gated" in shown.stdout
-    assert "all jobs are seen alike" in shown.stdout
+    async def is_shown() -> bool:
+        shown = await replay(await exported(urls["manager"], file), "--state")
+        assert shown.returncode == 0, shown.stdout + shown.stderr
+        said = ("insufficient quota", "1 pods ready, 4 gated", "all jobs are seen alike")
+        return all(text in shown.stdout for text in said)
+
+    await eventually(is_shown, "both sides believe the same")
     before = await replay(file, "--state", "--until", "0")
     assert before.returncode == 0, before.stdout + before.stderr
     assert "Job/team-a/middle" not in before.stdout

@@ -32,7 +32,7 @@ from support.rabbitmq import RabbitBroker
 from support.scenario import Scenario, set_quota
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.rabbitmq]
 
 EAST = ClusterName("east")
 [OWN] = agent_rights(Member(EAST, "east")).permissions

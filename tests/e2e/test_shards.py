@@ -24,7 +24,7 @@ from support.rabbitmq import RabbitBroker
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane]
 
 Manifest = dict[str, Any]
 COHORTS = {"analysis": "all", "research": "team"}

@@ -18,6 +18,7 @@ from support.controlplane import Cluster, ControlPlane
 from support.helm import NAMESPACE as SYSTEM_NAMESPACE
 from support.installation import apply
 from support.previous import checkout_version
+from support.processes import COMMAND_S
 from support.rabbitmq import RabbitBroker
 from support.release import Deployed, Release, add_secret
 from support.waiting import eventually
@@ -48,7 +49,7 @@ class Fleet:
         if ends:
             self.deployed["agent"].stop()
         done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", commands], env=env, capture_output=True, text=True, timeout=120
+            ["bash", "-euo", "pipefail", "-c", commands], env=env, capture_output=True, text=True, timeout=COMMAND_S
         )
         assert done.returncode == 0, f"{commands}{done.stdout}{done.stderr}"
 
@@ -169,4 +170,4 @@ async def nothing_of_the_manager_is_left(fleet: Fleet, *blocks: str) -> None:
     held = [found for found in objects_of(fleet.manager, "workloads") if found["metadata"].get("finalizers")]
     assert not held
     assert "slicebus" not in fleet.manager.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
-    fleet.manager.kubectl("delete", "namespace", NAMESPACE, "--timeout=40s")
+    fleet.manager.kubectl("delete", "namespace", NAMESPACE, "--timeout=90s")

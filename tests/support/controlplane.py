@@ -19,10 +19,9 @@ import msgspec
 import trustme
 import yaml
 
-from support.processes import Server, free_port
+from support.processes import COMMAND_S, Server, free_port
 
 _READY_S = 120.0
-_COMMAND_S = 180.0
 _CONTROLLERS = (
     "job-controller",
     "garbage-collector-controller",
@@ -107,7 +106,7 @@ class Cluster:
     def kubectl(self, *arguments: str, stdin: str | None = None, kubeconfig: Path | None = None) -> str:
         """Run kubectl as a user would, by default as the administrator; its standard output."""
         command = ["kubectl", f"--kubeconfig={kubeconfig or self.kubeconfig}", *arguments]
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=_COMMAND_S)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=COMMAND_S)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
         return done.stdout

@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from support.processes import COMMAND_S
+
 CHARTS = Path(__file__).parents[2] / "charts"
 NAMESPACE = "slicebus-system"
 
@@ -26,7 +28,7 @@ def render(
     command = [str(helm), "template", release or chart, str(CHARTS / chart), "--namespace", NAMESPACE, "--values", "-"]
     command += more or ("--skip-tests",)
     done = subprocess.run(
-        command, input=yaml.safe_dump(dict(values)), capture_output=True, text=True, timeout=60, check=False
+        command, input=yaml.safe_dump(dict(values)), capture_output=True, text=True, timeout=COMMAND_S, check=False
     )
     if done.returncode:
         raise HelmError(done.stderr)

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from support.processes import COMMAND_S
+
 TOP = Path(__file__).parents[2]
 _COPIED = ("proto", "core", "agent", "manager", "sandbox", "cli", "pyproject.toml", "README.md", "LICENSE")
 """What the Dockerfiles copy."""
@@ -25,7 +27,7 @@ def build_wheel(folder: Path) -> Path:
         copy = shutil.copytree if (TOP / name).is_dir() else shutil.copyfile
         copy(TOP / name, source / name)
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=COMMAND_S)
     (wheel,) = folder.glob("*.whl")
     return wheel
 

@@ -13,7 +13,7 @@ import yaml
 
 from support.controlplane import Cluster
 from support.helm import NAMESPACE, Manifest, environment, only, render
-from support.processes import Server, free_port
+from support.processes import COMMAND_S, Server, free_port
 
 SECRET = "slicebus-amqp"
 """With the broker's address."""
@@ -96,7 +96,7 @@ class Role:
         self._server.wait_for(self.is_ready, within_s=_READY_S)
 
     def probe(self, path: str) -> str:
-        with urllib.request.urlopen(f"{self.url}{path}", timeout=5) as answer:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:
             return str(answer.read().decode())
 
     def doctor(self) -> subprocess.CompletedProcess[str]:
@@ -105,7 +105,7 @@ class Role:
 
     def terminate(self) -> int:
         """SIGTERM; the exit status."""
-        return self._server.signal(signal.SIGTERM, within_s=15)
+        return self._server.signal(signal.SIGTERM, within_s=60)
 
     def kill(self) -> None:
         self._server.kill()
@@ -138,7 +138,7 @@ def run_cli(
         env={**os.environ, "COLUMNS": "200", **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=COMMAND_S,
         check=False,
     )
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _LOG_TAIL = 2000
+COMMAND_S = 180.0
+"""What a command may take on a busy machine."""
 
 
 _PORTS = range(20_000, 30_000)

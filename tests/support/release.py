@@ -9,6 +9,7 @@ import yaml
 from support.controlplane import Cluster
 from support.helm import NAMESPACE, Manifest, environment
 from support.installation import SECRET, Role, definitions, kubeconfig_of, with_mounted_files
+from support.processes import COMMAND_S
 
 
 class Release:
@@ -48,7 +49,7 @@ class Release:
         command = [str(self._program), f"--kubeconfig={self.cluster.kubeconfig}", f"--namespace={NAMESPACE}"]
         text = yaml.safe_dump(dict(values)) if values is not None else None
         done = subprocess.run(
-            [*command, *map(str, arguments)], input=text, capture_output=True, text=True, timeout=120, check=False
+            [*command, *map(str, arguments)], input=text, capture_output=True, text=True, timeout=COMMAND_S, check=False
         )
         if done.returncode:
             raise RuntimeError(f"helm {' '.join(map(str, arguments))}: {done.stderr}")

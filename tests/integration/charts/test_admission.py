@@ -15,7 +15,7 @@ from support.accounts import OTHER_NAMESPACE, TENANT_NAMESPACE, Account, Refused
 from support.helm import NAMESPACE as SYSTEM_NAMESPACE
 from support.helm import Manifest
 
-pytestmark = [pytest.mark.helm, pytest.mark.controlplane, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.helm, pytest.mark.controlplane]
 
 HERE = ("-n", TENANT_NAMESPACE)
 SYSTEM = ("-n", SYSTEM_NAMESPACE)

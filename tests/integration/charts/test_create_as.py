@@ -23,7 +23,7 @@ from support.helm import NAMESPACE as SYSTEM_NAMESPACE
 from support.helm import Manifest
 from support.installation import apply, kubeconfig_of
 
-pytestmark = [pytest.mark.helm, pytest.mark.controlplane, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.helm, pytest.mark.controlplane]
 
 NAME = "slicebus-jobs"
 ACCOUNT = f"system:serviceaccount:{TENANT_NAMESPACE}:{NAME}"

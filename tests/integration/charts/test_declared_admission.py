@@ -18,7 +18,7 @@ from support.helm import Manifest
 from support.installation import apply
 from unit.slices.jobs.declared import DECLARED, ENTRIES, a_deployment, a_group_set, a_jobset
 
-pytestmark = [pytest.mark.helm, pytest.mark.controlplane, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.helm, pytest.mark.controlplane]
 
 HERE = ("-n", TENANT_NAMESPACE)
 NAMES = {"JobSet": "sets", "LeaderWorkerSet": "groups", "Deployment": "web"}

@@ -23,7 +23,7 @@ from support.installation import apply
 from support.schedulers import BACKENDS, GROVE, KAI, VOLCANO, Backend, definitions, prepared
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.helm, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.helm]
 
 VALUES: dict[str, Any] = {"cluster": "east", "managerUser": "boss", "amqp": {"url": "amqps://east:secret@broker/v"}}
 HERE = ("-n", TENANT_NAMESPACE)

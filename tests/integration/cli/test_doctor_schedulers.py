@@ -13,7 +13,7 @@ from support.kubeconfig import write_kubeconfig
 from support.schedulers import BACKENDS, GROVE, KAI, VOLCANO, install, profiles, remove
 
 
-@pytest.fixture(params=["embedded", pytest.param("real", marks=[pytest.mark.controlplane, pytest.mark.timeout(240)])])
+@pytest.fixture(params=["embedded", pytest.param("real", marks=[pytest.mark.controlplane])])
 async def kubeconfig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Path]:
     """Of a cluster without the definitions."""
     if request.param == "real":

@@ -20,8 +20,6 @@ from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.jobs import KINDS
 from support.waiting import eventually
 
-pytestmark = pytest.mark.timeout(240)
-
 Manifest = dict[str, Any]
 NAME = "chat"
 CLUSTER = "/spec/rayClusterConfig"
