@@ -11,7 +11,7 @@ from slicebus.kube import informers, reflector
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.decide import intake
+from slicebus.manager.decide.messages import message_handlers
 from slicebus.sandbox.controllers import crds as ray_crds
 from slicebus.slices.api.api_names import HELD_CONDITION
 from support.scenario import NAMESPACE, Scenario, set_quota
@@ -26,7 +26,7 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """For definitions. What was refused is not tried again by the clock: it has to be their coming."""
     for module in (informers, reflector):
         monkeypatch.setattr(module, "_BACKOFF", Backoff(first_s=0.2, most_s=1.0))
-    monkeypatch.setattr(intake, "_RETRY_REFUSED_S", 3600.0)
+    monkeypatch.setattr(message_handlers, "_RETRY_REFUSED_S", 3600.0)
 
 
 @pytest.fixture
