@@ -118,7 +118,7 @@ def as_shell(given: Definitions, vhost: str) -> str:
     """A script that runs on a host of the broker, as often as one likes.
 
     The password of a user that is not there yet comes from a file of the user's name: an argument shows in the list of
-    processes.
+    processes. rabbitmqctl of RabbitMQ 4.0 reads a password from its input only without `-q`, and definitions never.
     """
     where = quote(vhost)
     rest = {key: value for key, value in as_definitions(given, vhost, {}).items() if key in _OF_THE_SCRIPT}
@@ -133,10 +133,14 @@ def as_shell(given: Definitions, vhost: str) -> str:
             "users=$(names list_users)",
             "user() {",
             '  printf \'%s\\n\' "$users" | grep -Fqx -- "$1" ||',
-            f'    rabbitmqctl -q add_user "$1" < "${{PASSWORDS:?a folder with {_FILES}}}/$1"',
+            f'    rabbitmqctl add_user "$1" < "${{PASSWORDS:?a folder with {_FILES}}}/$1" > /dev/null',
             '  rabbitmqctl -q set_user_limits "$1" "$2"',
             "}",
             *(f"user {quote(one.user)} {quote(_json(limits_of(one)))}" for one in given.rights.limits),
+            "file=$(mktemp)",
+            "trap 'rm \"$file\"' EXIT",
+            "# Debian's rabbitmqctl reads it as another user.",
+            'chmod a+r "$file"',
             *_import({"exchanges": exchanges(given, vhost)}),
             *_import(rest),
         ]
@@ -145,7 +149,8 @@ def as_shell(given: Definitions, vhost: str) -> str:
 
 def _import(made: Manifest) -> list[str]:
     """One call, however much it makes: each takes seconds of processor time."""
-    return ["rabbitmqctl -q import_definitions <<'END'", orjson.dumps(made).decode(), "END"]
+    text = orjson.dumps(made).decode()
+    return ["cat > \"$file\" <<'END'", text, "END", 'rabbitmqctl -q import_definitions "$file"']
 
 
 def as_manifests(given: Definitions, vhost: str, *, rabbitmq: str) -> str:

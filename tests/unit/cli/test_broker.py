@@ -83,9 +83,9 @@ def test_wrong_input_is_one_line_without_a_secret(arguments: list[str], stdin: s
 def test_the_script_is_shell_whatever_the_users_are_called(tmp_path: Any) -> None:
     ctl = tmp_path / "rabbitmqctl"
     ctl.write_text(
-        '#!/bin/sh\ncase "$2" in\n'
-        "--no-table-headers) ;;\n"
-        "import_definitions) cat >> imported ;;\n"
+        '#!/bin/sh\ncase "$*" in\n'
+        "*--no-table-headers*) ;;\n"
+        '*import_definitions*) cat "$3" >> imported ;;\n'
         '*) printf "%s\\n" "$@" >> calls ;;\nesac\n'
     )
     ctl.chmod(0o755)
