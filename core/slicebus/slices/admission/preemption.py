@@ -115,8 +115,10 @@ def without(victims: Iterable[Victim]) -> Iterator[None]:
     trial = Trial()
     for victim in victims:
         trial.remove(victim.candidate, victim.reason)
-    yield
-    trial.restore()
+    try:
+        yield
+    finally:
+        trial.restore()
 
 
 def fits(preemptor: Preemptor, *, borrowing: bool = True) -> bool:

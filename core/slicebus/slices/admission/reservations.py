@@ -6,7 +6,7 @@ find the room taken, and its victim would come back: the two would evict each ot
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 
@@ -14,7 +14,7 @@ from slicebus.slices.admission.preemption import Victim
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.placement.placement import usage_of
 from slicebus.slices.quota.cohorts import Node
-from slicebus.slices.quota.quota import ClusterQueue, Usage
+from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.workload import Admission, FlavorName, Slice
 
 _CHOOSE_AGAIN = 16
@@ -58,16 +58,16 @@ class Reservations:
         The tree does not count the victims any more. `choose` returns a slice's new admission, or None to keep the old.
         """
         choosers = self._choosers_of(victims)
-        for each in choosers:
-            each.node.use_all(usage_of(each.slice, each.admission), times=-1)
-        chosen: list[Usage] = []
-        for each in choosers:
-            chosen.append(usage_of(each.slice, choose(each.slice) or each.admission))
-            each.node.use_all(chosen[-1])
-        yield
-        for each, usage in zip(choosers, chosen, strict=True):
-            each.node.use_all(usage, times=-1)
-            each.node.use_all(usage_of(each.slice, each.admission))
+        with ExitStack() as put_back:
+            for each in choosers:
+                reserved = usage_of(each.slice, each.admission)
+                each.node.use_all(reserved, times=-1)
+                put_back.callback(each.node.use_all, reserved)
+            for each in choosers:
+                chosen = usage_of(each.slice, choose(each.slice) or each.admission)
+                each.node.use_all(chosen)
+                put_back.callback(each.node.use_all, chosen, times=-1)
+            yield
 
     def _choosers_of(self, victims: Sequence[Victim]) -> list[Reservation]:
         freed = {

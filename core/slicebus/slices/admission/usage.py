@@ -79,9 +79,11 @@ class QuotaUse:
         own = self.own(queue, slice)
         self._count(queue, own, times=-1)
         self._excluded = queue, own
-        yield
-        self._excluded = None
-        self._count(queue, own, times=1)
+        try:
+            yield
+        finally:
+            self._excluded = None
+            self._count(queue, own, times=1)
 
     @contextmanager
     def as_if(self, preemptor: Preemptor, victims: Sequence[Victim]) -> Iterator[bool]:
@@ -95,12 +97,16 @@ class QuotaUse:
             own = [Candidate(slice=slice, node=node, usage=preemptor.needs)] if each is node else []
             self._candidates[name] = sorted([*holders, *own], key=lambda candidate: candidate.order)
         more = _difference(preemptor.needs, self.own(preemptor.queue.name, slice))
-        with without(victims):
-            borrows = any(node.borrows(key, need) for key, need in more.items())
-            node.use_all(more)
-            yield borrows
-            node.use_all(more, times=-1)
-        self._candidates = before
+        try:
+            with without(victims):
+                borrows = any(node.borrows(key, need) for key, need in more.items())
+                node.use_all(more)
+                try:
+                    yield borrows
+                finally:
+                    node.use_all(more, times=-1)
+        finally:
+            self._candidates = before
 
     def is_evicted(self, slice: Slice) -> bool:
         """Whether a holder is evicted."""

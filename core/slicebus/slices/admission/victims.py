@@ -51,8 +51,10 @@ class Search:
     def apart(self) -> Iterator[None]:
         """Remember nothing of the searches while the context lasts: the tree is another one."""
         failed, self._failed = self._failed, {}
-        yield
-        self._failed = failed
+        try:
+            yield
+        finally:
+            self._failed = failed
 
     def assess_preemption(
         self, slice: Slice, queue: ClusterQueue

@@ -62,9 +62,11 @@ class Placer:
         """The clusters without the evicted slices, while the context lasts."""
         for cluster, usage in self._evicted.items():
             self._fleet.take(cluster, {key: -amount for key, amount in usage.items()})
-        yield
-        for cluster, usage in self._evicted.items():
-            self._fleet.take(cluster, usage)
+        try:
+            yield
+        finally:
+            for cluster, usage in self._evicted.items():
+                self._fleet.take(cluster, usage)
 
     def _grow_in_place(
         self, slice: Slice, found: Admission, room: Room, *, own: Usage, replaced: Slice, cluster: str
