@@ -1,8 +1,7 @@
 """As a user has it: charts on real API servers, roles as processes of what an image has with the charts' rights, the
-quota and the job of docs/getting-started.md, everything by kubectl."""
+quota and the job of examples/, everything by kubectl."""
 
 import json
-import re
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -14,6 +13,7 @@ from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.proto.topology import words
 from support.controlplane import Cluster, ControlPlane
+from support.examples import EXAMPLES
 from support.helm import NAMESPACE as SYSTEM_NAMESPACE
 from support.installation import Role, apply, install, kubeconfig_of, run_cli, uninstall
 from support.rabbitmq import RabbitBroker
@@ -29,8 +29,7 @@ pytestmark = [
 ]
 
 NAMESPACE = objects.NAMESPACE
-GUIDE = Path(__file__).parents[2] / "docs" / "getting-started.md"
-YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+JOB = "example-job"
 
 
 class Fleet:
@@ -93,18 +92,17 @@ def test_a_resize_on_the_worker_comes_through(fleet: Fleet, image: Path, tmp_pat
     until(lambda: fleet.is_connected(), "east is connected", fleet)
     for cluster in (fleet.manager, fleet.east):
         apply(cluster, objects.namespace(NAMESPACE))
-    quota, job = YAML.findall(GUIDE.read_text())
-    fleet.manager.kubectl("apply", "-f", "-", stdin=quota)
-    fleet.manager.kubectl("create", "-f", "-", stdin=job)
+    for example in ("quota.yaml", "job.yaml"):
+        fleet.manager.kubectl("apply", "-f", str(EXAMPLES / example))
     until(lambda: fleet.pods() == (1, 0), "one pod runs on east", fleet)
-    fleet.east.kubectl("patch", "job", "sweep", "-n", NAMESPACE, "--type=merge", "-p", '{"spec":{"parallelism":5}}')
+    fleet.east.kubectl("patch", "job", JOB, "-n", NAMESPACE, "--type=merge", "-p", '{"spec":{"parallelism":5}}')
     until(lambda: fleet.pods() == (5, 0), "five pods run on east", fleet)
-    fleet.east.kubectl("patch", "job", "sweep", "-n", NAMESPACE, "--type=merge", "-p", '{"spec":{"parallelism":3}}')
+    fleet.east.kubectl("patch", "job", JOB, "-n", NAMESPACE, "--type=merge", "-p", '{"spec":{"parallelism":3}}')
     until(lambda: fleet.pods() == (3, 0), "three pods run on east", fleet)
 
     table = fleet.manager.kubectl("get", "workloads", "-n", NAMESPACE)
-    assert table.count("job-sweep-") == 2, table
-    described = fleet.manager.kubectl("describe", "job", "sweep", "-n", NAMESPACE)
+    assert table.count(f"job-{JOB}-") == 2, table
+    described = fleet.manager.kubectl("describe", "job", JOB, "-n", NAMESPACE)
     assert "CreatedWorkload" in described
     assert "runs on cluster east" in described
 
@@ -128,7 +126,7 @@ def test_a_resize_on_the_worker_comes_through(fleet: Fleet, image: Path, tmp_pat
     assert "main=1 -> main=5 (parallelism changed)" in tailed.stdout
     assert "main=5 -> main=3 (parallelism changed)" in tailed.stdout
 
-    fleet.manager.kubectl("delete", "job", "sweep", "-n", NAMESPACE, "--timeout=90s")
+    fleet.manager.kubectl("delete", "job", JOB, "-n", NAMESPACE, "--timeout=90s")
     until(lambda: fleet.pods() == (0, 0), "no pod is left on east", fleet)
     for name, role in fleet.roles.items():
         assert role.terminate() == 0, f"{name}: {role.log()[-5:]}"

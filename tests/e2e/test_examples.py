@@ -1,0 +1,76 @@
+"""examples/: an API server takes each, a fleet runs it, and the commands of its comment resize and delete it."""
+
+import asyncio
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slicebus.cli.demo.world import World, real_world
+from slicebus.slices.jobs.registry import DECLARATIONS
+from support.controlplane import ControlPlane
+from support.examples import EXAMPLES, TOP, try_out
+from support.kubeconfig import join_kubeconfigs, write_kubeconfig
+from support.missing import skip_or_fail
+
+TESTS = TOP / "tests"
+JOBS = {"job.yaml": "Job", "raycluster.yaml": "RayCluster", "rayjob.yaml": "RayJob", "rayservice.yaml": "RayService"}
+AFTER = {"job.yaml": 5}
+"""Workers after the resize; 4 elsewhere."""
+
+
+@pytest.fixture
+def kubectl() -> None:
+    """What the comments use."""
+    if shutil.which("kubectl") is None:
+        skip_or_fail("no kubectl: Debian's package kubernetes-client is not installed")
+
+
+@pytest.fixture
+def contexts(world: World, parts: str, kubectl: None, tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A kubeconfig with a context for each cluster; the manager's is the current one."""
+    if parts == "embedded":
+        clients = {"manager": world.manager} | {str(name): client for name, client in world.workers.items()}
+        made = {name: write_kubeconfig(tmp_path / name, client.host) for name, client in clients.items()}
+    else:
+        plane: ControlPlane = request.getfixturevalue("control_plane")
+        made = {name: cluster.kubeconfig for name, cluster in plane.clusters.items()}
+    return join_kubeconfigs(tmp_path / "contexts", made)
+
+
+@pytest.mark.parametrize("file", JOBS)
+async def test_an_example_runs_and_is_resized_as_its_comment_says(world: World, contexts: Path, file: str) -> None:
+    await try_out(world, contexts, file, kind=JOBS[file], before=1, after=AFTER.get(file, 4))
+
+
+@pytest.mark.controlplane
+@pytest.mark.timeout(240)
+async def test_a_real_api_server_takes_each(control_plane: ControlPlane, kubectl: None) -> None:
+    """By Kueue's and KubeRay's own definitions, where these are at hand."""
+    cluster = control_plane.clusters["manager"]
+    async with real_world(cluster.kubeconfig, {}):
+        for file in ("quota.yaml", *JOBS):
+            told = cluster.kubectl("apply", "--dry-run=server", "-f", str(EXAMPLES / file))
+            assert "(server dry run)" in told
+
+
+async def test_the_example_of_a_declared_kind_runs_by_its_declaration(kubectl: None, tmp_path: Path) -> None:
+    """In a process of its own: kinds are read once."""
+    declared = tmp_path / "kinds.yaml"
+    values = yaml.safe_load((EXAMPLES / "jobset-kind.yaml").read_text())
+    declared.write_text(yaml.safe_dump(values["declaredJobKinds"]))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "support.declared.example", "JobSet", "jobset.yaml", "2", "6"),
+        env=os.environ | {DECLARATIONS: str(declared), "PYTHONPATH": str(TESTS)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        said, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+    assert process.returncode == 0, said.decode()[-4000:]
