@@ -1,6 +1,9 @@
 """`slicebus demo`, as a process: the story comes through, on embedded parts and on real ones."""
 
 import re
+import shutil
+import signal
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -8,8 +11,12 @@ import pytest
 
 from slicebus.kube.client import KubeClient
 from support.controlplane import ControlPlane
-from support.installation import run_cli
+from support.examples import TOP
+from support.installation import run_cli, slicebus
+from support.missing import skip_or_fail
+from support.processes import Server
 from support.rabbitmq import ADMIN, RabbitBroker
+from support.waiting import PATIENCE_S
 from support.wiping import wipe
 
 RESIZES = (
@@ -59,6 +66,28 @@ def test_on_embedded_parts(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("on embedded API servers and the in-process bus")
     expect_the_scenario(done.stdout, timeline)
+
+
+def test_the_fleet_can_be_kept_and_tried_with_kubectl(tmp_path: Path) -> None:
+    if shutil.which("kubectl") is None:
+        skip_or_fail("no kubectl: Debian's package kubernetes-client is not installed")
+    command = [slicebus(), "demo", "--pause=0", "--keep", f"--timeline={tmp_path / 'timeline.html'}"]
+    demo = Server("demo", command, log=tmp_path / "log", env={"AMQP_URL": ""})
+    demo.start()
+    try:
+        demo.wait_for(lambda: "# west\n" in demo.log_text(), within_s=PATIENCE_S)
+        _, told = demo.log_text().split("Try, in another terminal:\n")
+        # At the end the demo leaves alone what it has not made, and what it has made may have gone.
+        more = "kubectl apply -f examples/rayjob.yaml; kubectl delete job sweep -n team-a --wait=false"
+        tried = ["bash", "-ec", f"{told}\n{more}"]
+        done = subprocess.run(tried, cwd=TOP, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        for line in ("workercluster.slicebus.dev/east", "job.batch/backfill", "rayjob.ray.io/example-rayjob created"):
+            assert line in done.stdout
+        assert demo.signal(signal.SIGINT, within_s=PATIENCE_S) == 0, demo.log_tail()
+    finally:
+        demo.kill()
+    assert not list(tmp_path.glob("*.kubeconfig"))
 
 
 @pytest.mark.rabbitmq

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from slicebus.bus.contract import Bus
 from slicebus.cli.broker_connection import bus_of
+from slicebus.cli.demo.keep import keep_embedded, keep_real
 from slicebus.cli.demo.observation import Observer
 from slicebus.cli.demo.scenario import Images, acts, clean_up, play
 from slicebus.cli.demo.screen import Screen
@@ -83,8 +84,10 @@ async def perform(parts: Parts, images: Images, *, timeline: Path, pause_s: floa
             html = page(title="slicebus demo", note=f"Run {parts.headline}.", traces=found, sizes=sizes(entries))
             await asyncio.to_thread(timeline.write_text, html, encoding="utf-8")
             console.print(Text.assemble("\nTimeline: ", (str(timeline), "bold"), ", open it in a browser."))
-            if keep:
-                await _keep(world)
+            if keep and parts.manager_kubeconfig:
+                await keep_real(parts.manager_kubeconfig, parts.worker_kubeconfigs)
+            elif keep:
+                await keep_embedded(world, timeline.parent)
         finally:
             await clean_up(world, observer)
 
@@ -116,12 +119,3 @@ def _print_resizes(console: SafeConsole, traces: Sequence[Trace]) -> None:
             note = "it waited for quota" if trace.waited_for else ""
             table.add_row(trace.job, trace.cluster, trace.title.removeprefix("resize "), milliseconds(trace.took), note)
     console.print(table)
-
-
-async def _keep(world: World) -> None:
-    console = SafeConsole()
-    console.print("\nThe fleet runs on until Ctrl-C. Try:")
-    console.print(f"  kubectl --server {world.manager.host} get workerclusters,clusterqueues,workloads -A")
-    for name, client in world.workers.items():
-        console.print(f"  kubectl --server {client.host} get jobs,rayclusters,pods -A   # {name}")
-    await asyncio.Event().wait()

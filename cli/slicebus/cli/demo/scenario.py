@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -10,12 +11,13 @@ from slicebus.cli.demo.observation import Observation, Observer
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOBS, RAYCLUSTERS
-from slicebus.proto.errors import UnavailableError
+from slicebus.proto.errors import NotFoundError, UnavailableError
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
 
 QUOTA_CPU = 12
 """The sweep's 5 and the train's 5 and its head fit; three more cores do not, until both have shrunk to 3."""
+_JOBS = {"sweep": JOBS, "train": RAYCLUSTERS, "backfill": JOBS}
 _ACT_S = 60.0
 """On real clusters images have to be pulled; here an act takes a fraction of a second."""
 
@@ -88,11 +90,14 @@ def acts(images: Images) -> list[Act]:
 
 
 async def clean_up(world: World, observer: Observer) -> None:
-    """Delete the scenario's jobs, and wait until they are gone everywhere."""
+    """Delete the scenario's jobs, and no others. They are gone everywhere when it returns.
+
+    A job is seen until its worker holds nothing of it.
+    """
     ending = Act(
         "The jobs are deleted",
-        lambda world, seen: _delete_all(world, seen),
-        lambda seen: not seen.jobs and not any(cluster.running or cluster.gated for cluster in seen.clusters),
+        lambda world, _: _delete_jobs(world),
+        lambda seen: not any(map(seen.job, _JOBS)),
     )
     await play(ending, world, observer)
 
@@ -108,9 +113,10 @@ async def _create(world: World, job: objects.Manifest) -> None:
     await world.manager.create(JOBS, job)
 
 
-async def _delete_all(world: World, seen: Observation) -> None:
-    for job in seen.jobs:
-        await world.manager.delete(JOBS if job.kind == "Job" else RAYCLUSTERS, job.name, objects.NAMESPACE)
+async def _delete_jobs(world: World) -> None:
+    for name, resource in _JOBS.items():
+        with suppress(NotFoundError):
+            await world.manager.delete(resource, name, objects.NAMESPACE)
 
 
 async def _set_parallelism(client: KubeClient, name: str, count: int) -> None:
