@@ -6,20 +6,25 @@ import shutil
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
 from slicebus.cli.demo.world import World, real_world
 from slicebus.slices.jobs.registry import DECLARATIONS
 from support.controlplane import ControlPlane
-from support.examples import EXAMPLES, TOP, try_out
+from support.examples import EXAMPLES, TOP, Example, try_out
 from support.kubeconfig import join_kubeconfigs, write_kubeconfig
 from support.missing import skip_or_fail
 
 TESTS = TOP / "tests"
-JOBS = {"job.yaml": "Job", "raycluster.yaml": "RayCluster", "rayjob.yaml": "RayJob", "rayservice.yaml": "RayService"}
-AFTER = {"job.yaml": 5}
-"""Workers after the resize; 4 elsewhere."""
+TRIED = [
+    Example("job.yaml", "Job", "example-job", 1, 5),
+    Example("cohort.yaml", "Job", "example-research", 1, 15),
+    Example("raycluster.yaml", "RayCluster", "example-raycluster", 1, 4),
+    Example("rayjob.yaml", "RayJob", "example-rayjob", 1, 4),
+    Example("rayservice.yaml", "RayService", "example-rayservice", 1, 4),
+]
 
 
 @pytest.fixture
@@ -41,9 +46,9 @@ def contexts(world: World, parts: str, kubectl: None, tmp_path: Path, request: p
     return join_kubeconfigs(tmp_path / "contexts", made)
 
 
-@pytest.mark.parametrize("file", JOBS)
-async def test_an_example_runs_and_is_resized_as_its_comment_says(world: World, contexts: Path, file: str) -> None:
-    await try_out(world, contexts, file, kind=JOBS[file], before=1, after=AFTER.get(file, 4))
+@pytest.mark.parametrize("example", TRIED, ids=lambda example: example.file)
+async def test_it_runs_and_is_resized_as_its_comment_says(world: World, contexts: Path, example: Example) -> None:
+    await try_out(world, contexts, example)
 
 
 @pytest.mark.controlplane
@@ -52,18 +57,19 @@ async def test_a_real_api_server_takes_each(control_plane: ControlPlane, kubectl
     """By Kueue's and KubeRay's own definitions, where these are at hand."""
     cluster = control_plane.clusters["manager"]
     async with real_world(cluster.kubeconfig, {}):
-        for file in ("quota.yaml", *JOBS):
+        for file in ("quota.yaml", *(example.file for example in TRIED)):
             told = cluster.kubectl("apply", "--dry-run=server", "-f", str(EXAMPLES / file))
             assert "(server dry run)" in told
 
 
 async def test_the_example_of_a_declared_kind_runs_by_its_declaration(kubectl: None, tmp_path: Path) -> None:
     """In a process of its own: kinds are read once."""
+    example = Example("jobset.yaml", "JobSet", "example-jobset", 2, 6)
     declared = tmp_path / "kinds.yaml"
     values = yaml.safe_load((EXAMPLES / "jobset-kind.yaml").read_text())
     declared.write_text(yaml.safe_dump(values["declaredJobKinds"]))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "support.declared.example", "JobSet", "jobset.yaml", "2", "6"),
+        *(sys.executable, "-m", "support.declared.example", msgspec.json.encode(example).decode()),
         env=os.environ | {DECLARATIONS: str(declared), "PYTHONPATH": str(TESTS)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

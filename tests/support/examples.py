@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 from pathlib import Path
+from typing import NamedTuple
 
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
@@ -25,18 +26,28 @@ def commands(file: str) -> list[str]:
     return _COMMAND.findall(comment.group())
 
 
-async def try_out(world: World, contexts: Path, file: str, *, kind: str, before: int, after: int) -> None:
+class Example(NamedTuple):
+    """A file with one job."""
+
+    file: str
+    kind: str
+    name: str
+    before: int
+    """Workers before its resize."""
+    after: int
+
+
+async def try_out(world: World, contexts: Path, example: Example) -> None:
     """Apply the quota and an example, resize it, and delete it, by the commands of their comments.
 
-    It has `before` workers first, and `after` when it is resized. `contexts` is a kubeconfig with the contexts manager,
-    which is the current one, east and west.
+    `contexts` is a kubeconfig with the contexts manager, which is the current one, east and west.
     """
-    applies, *resizes, deletes = commands(file)
+    applies, *resizes, deletes = commands(example.file)
     await eventually(lambda: _only_east_takes_jobs(world), "only east takes jobs")
     for command in (*commands("quota.yaml"), applies):
         await _run(command, contexts)
-    scenario = Scenario(world, kind, f"example-{kind.lower()}")
-    await scenario.expect_pods(running=before)
+    scenario = Scenario(world, example.kind, example.name)
+    await scenario.expect_pods(running=example.before)
     assert await scenario.cluster() == "east"
 
     async def resized() -> bool:
@@ -44,8 +55,8 @@ async def try_out(world: World, contexts: Path, file: str, *, kind: str, before:
         done = await _done("set -e\n" + "\n".join(resizes), contexts)
         return done.returncode == 0
 
-    await eventually(resized, f"{file} is resized")
-    await scenario.expect_pods(running=after)
+    await eventually(resized, f"{example.file} is resized")
+    await scenario.expect_pods(running=example.after)
     newest = (await scenario.chain())[-1]
     assert newest.admission is not None
     await _run(deletes, contexts)

@@ -1,6 +1,6 @@
 """Tries out an example of a declared kind, in a process that has the declaration by its variable.
 
-Its arguments are the kind, its file, and its workers before and after its resize. It runs on embedded servers.
+Its argument is an `Example` as a JSON array. It runs on embedded servers.
 """
 
 import asyncio
@@ -8,14 +8,16 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
+
 from slicebus.cli.demo.world import embedded_world, fleet, running
 from support.declared.cluster import JobSetController
 from support.declared.round_trip import defined
-from support.examples import try_out
+from support.examples import Example, try_out
 from support.kubeconfig import join_kubeconfigs, write_kubeconfig
 
 
-async def main(kind: str, file: str, before: int, after: int) -> None:
+async def main(example: Example) -> None:
     async with embedded_world() as world:
         clients = {"manager": world.manager} | {str(name): client for name, client in world.workers.items()}
         for client in clients.values():
@@ -26,9 +28,8 @@ async def main(kind: str, file: str, before: int, after: int) -> None:
             kubeconfigs = {name: write_kubeconfig(folder / name, client.host) for name, client in clients.items()}
             contexts = join_kubeconfigs(folder / "contexts", kubeconfigs)
             async with running(*controllers), fleet(world, {role: f"memory://{role}@example" for role in clients}):
-                await try_out(world, contexts, file, kind=kind, before=before, after=after)
+                await try_out(world, contexts, example)
 
 
 if __name__ == "__main__":
-    kind, file, before, after = sys.argv[1:]
-    asyncio.run(main(kind, file, int(before), int(after)))
+    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=Example)))
