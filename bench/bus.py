@@ -4,7 +4,7 @@
 
 Both publish the same scale requests with publisher confirms, one after the other, to the same exchange and quorum
 queue, as an agent does. A consumer of another connection takes them with the same prefetch, hands each to one of as
-many workers, and acknowledges it after its effect. The bus does that by `dispatch`, so it keeps the order of each
+many workers, and acknowledges it after its effect. The bus does that by `consume`, so it keeps the order of each
 object; bare aio-pika keeps none. Encoding and decoding are left out. Publisher and consumer are in this process.
 
 In a round each goes once, and the first is the other one every time. With many in flight, what counts is the time from
@@ -29,7 +29,7 @@ from figures import Figure, Target
 
 from slicebus.bus.contract import Delivery
 from slicebus.bus.factory import connect
-from slicebus.bus.lanes import dispatch
+from slicebus.bus.lanes import consume
 from slicebus.bus.rabbitmq_messages import to_message
 from slicebus.cli.demo.world import running
 from slicebus.proto.codec import encode
@@ -83,7 +83,7 @@ async def by_slicebus(url: Callable[[str], str], effect: Effect) -> AsyncIterato
         for bus in buses:
             stack.push_async_callback(bus.aclose)
         subscription = await stack.enter_async_context(buses[1].subscribe(QUEUE, prefetch=PREFETCH))
-        await stack.enter_async_context(running(dispatch(subscription, handle, key=subject_of, workers=WORKERS)))
+        await stack.enter_async_context(running(consume(subscription, handle, key=subject_of, workers=WORKERS)))
 
         async def publish(message: WireMessage) -> None:
             await buses[0].publish(UP, message)

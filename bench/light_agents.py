@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 from slicebus.agent.act.addressees import Addressees
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.factory import connect
-from slicebus.bus.lanes import dispatch
+from slicebus.bus.lanes import consume
 from slicebus.cli.demo.world import running
 from slicebus.proto.codec import decode, encode
 from slicebus.proto.envelope import Envelope, MessageId
@@ -110,7 +110,7 @@ class LightAgent:
         while not await self._exists(queue):  # noqa: ASYNC110 the manager makes it
             await asyncio.sleep(_LOOKS_S)
         async with self._bus.subscribe(queue, prefetch=_PREFETCH) as orders, asyncio.TaskGroup() as group:
-            group.create_task(dispatch(orders, self._handle, key=subject_of))
+            group.create_task(consume(orders, self._handle, key=subject_of))
             while True:
                 await asyncio.sleep(self._heartbeat_s)
                 await self._beat()

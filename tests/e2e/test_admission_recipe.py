@@ -34,7 +34,7 @@ def unsettled(slice: Slice, *, made_before: str | None) -> Misfit | None:
         '''
     made_before: str | None = None
     """See `unsettled`."""''',
-        after='    rings_since: str | None = None\n    """See `Rings`."""',
+        after='    preemption_cycles_since: str | None = None\n    """See `PreemptionCycles`."""',
     ),
     Edit(
         f"{SLICES}/cycle.py",
@@ -48,19 +48,23 @@ SNAPSHOT = [
     Edit(
         f"{MANAGER}/state/quota_trees.py",
         "        made_before: str | None = None,\n",
-        after="        rings_since: str | None = None,\n",
+        after="        preemption_cycles_since: str | None = None,\n",
     ),
     Edit(
         f"{MANAGER}/state/quota_trees.py",
         "            made_before=made_before,\n",
-        after="            rings_since=rings_since,\n",
+        after="            preemption_cycles_since=preemption_cycles_since,\n",
     ),
     Edit(
         f"{MANAGER}/decide/catalog.py",
         "    made_before: str | None = None,\n",
-        after="    rings_since: str | None = None,\n",
+        after="    preemption_cycles_since: str | None = None,\n",
     ),
-    Edit(f"{MANAGER}/decide/catalog.py", ", made_before=made_before", after="rings_since=rings_since"),
+    Edit(
+        f"{MANAGER}/decide/catalog.py",
+        ", made_before=made_before",
+        after="preemption_cycles_since=preemption_cycles_since",
+    ),
 ]
 ADMITTER = [
     Edit(
@@ -76,7 +80,7 @@ ADMITTER = [
     Edit(
         f"{MANAGER}/act/admitter.py",
         MADE_BEFORE,
-        after="            rings_since=time_text(now() - _RING),\n",
+        after="            preemption_cycles_since=time_text(now() - _RING),\n",
     ),
     Edit(
         f"{MANAGER}/act/admitter.py",

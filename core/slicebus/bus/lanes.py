@@ -66,7 +66,7 @@ class Backlog:
         del self._since[id(delivery)]
 
 
-async def dispatch(
+async def consume(
     subscription: Subscription,
     handler: Handler,
     *,

@@ -10,7 +10,7 @@ from integration.bus.contract import CONTROL, EAST, Connect, browse_all, message
 from slicebus.bus.contract import Bus, Delivery, Record, StreamOffset
 from slicebus.bus.dead_letter_headers import DETAIL_HEADER, QUEUE_HEADER, REASON_HEADER, TIME_HEADER
 from slicebus.bus.dead_letters import DeadLetter
-from slicebus.bus.lanes import dispatch
+from slicebus.bus.lanes import consume
 from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import (
@@ -202,7 +202,7 @@ async def test_what_is_lost_is_tried_no_longer(bus: Bus) -> None:
 
     await bus.publish(UP, message(body=b"1"))
     async with bus.subscribe(CONTROL, prefetch=10) as subscription:
-        working = asyncio.create_task(dispatch(subscription, fail, key=lambda delivery: "one"))
+        working = asyncio.create_task(consume(subscription, fail, key=lambda delivery: "one"))
         await eventually(in_vain, "it is tried again and again")
     count = len(tried)
     assert await take(bus, CONTROL, 1) == [b"1"]

@@ -11,7 +11,7 @@ from integration.bus.contract import CONTROL, Connect, browse_all, message, take
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.dead_letter_headers import REASON_HEADER
 from slicebus.bus.dead_letters import Wanted
-from slicebus.bus.lanes import dispatch
+from slicebus.bus.lanes import consume
 from slicebus.bus.sizes import HEADER_BYTES, LEFT_OUT_HEADER, MESSAGE_BYTES, SIZE_HEADER
 from slicebus.cli.dead_letter_actions import Outcome, Requeuer, settle, survey
 from slicebus.proto.envelope import WireMessage
@@ -39,7 +39,7 @@ async def handle(bus: Bus, *, until_dead: int) -> list[bytes]:
 
     async def run() -> None:
         async with bus.subscribe(CONTROL, prefetch=10) as subscription:
-            await dispatch(subscription, note, key=lambda delivery: delivery.message.headers.get("key", ""))
+            await consume(subscription, note, key=lambda delivery: delivery.message.headers.get("key", ""))
 
     running = asyncio.create_task(run())
 

@@ -54,7 +54,7 @@ def a_view(
 
 def noted(view: WorkerView, now_s: float) -> WorkerView:
     """The view after what was noted of it."""
-    for command in finishing.follow(view, now_s=now_s):
+    for command in finishing.reconcile(view, now_s=now_s):
         assert isinstance(command, Remember | Forget)
         view = structs.replace(view, finishing=command.value if isinstance(command, Remember) else None)
     return view
@@ -128,11 +128,11 @@ def test_nothing_is_told_of_a_job_that_does_not_run(how: dict[str, Any]) -> None
 
 
 def test_it_is_looked_at_again_when_it_is_time() -> None:
-    [again] = finishing.again(a_view(3, known=SINCE), now_s=101.0)
+    [again] = finishing.requeue_after(a_view(3, known=SINCE), now_s=101.0)
     assert isinstance(again, Requeue)
     assert again.delay_s == pytest.approx(SETTLES_S - 1.0, abs=0.2)
-    assert finishing.again(a_view(3, known=SETTLED), now_s=101.0) == []
-    assert finishing.again(a_view(3), now_s=101.0) == []
+    assert finishing.requeue_after(a_view(3, known=SETTLED), now_s=101.0) == []
+    assert finishing.requeue_after(a_view(3), now_s=101.0) == []
 
 
 def test_a_request_again_names_them_again() -> None:

@@ -106,7 +106,7 @@ class Worker:
         return done
 
     def _next(self) -> Sequence[Command]:
-        return gangs.follow(self.view(), now=NOW, now_s=0.0) or gangs.removes(self.view())
+        return gangs.reconcile(self.view(), now=NOW, now_s=0.0) or gangs.removes(self.view())
 
     def _do(self, command: Command) -> None:
         version = str(next(self._versions))

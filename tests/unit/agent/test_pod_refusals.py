@@ -124,7 +124,7 @@ def shown(view: WorkerView, *, before: Waiting | None = None) -> list[Waiting]:
     if before is not None:
         assert view.job is not None
         view.job["metadata"]["annotations"]["slicebus.dev/waiting"] = before.to_annotation()
-    patches = [command for command in waiting.follow(view, now=SINCE) if hasattr(command, "body")]
+    patches = [command for command in waiting.reconcile(view, now=SINCE) if hasattr(command, "body")]
     texts = [patch.body["metadata"]["annotations"]["slicebus.dev/waiting"] for patch in patches]
     return [Waiting.from_manifest({"metadata": {"annotations": {"slicebus.dev/waiting": t}}}) for t in texts]  # type: ignore[misc]
 

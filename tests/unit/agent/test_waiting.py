@@ -168,12 +168,12 @@ def test_a_notice_about_another_job_does_nothing() -> None:
 
 
 def test_the_cluster_of_a_rayjob_shows_what_the_job_shows() -> None:
-    assert written(waiting.follow(a_view(on_job=TEXT), now=NOW)) == {"RayCluster": SHOWN}
-    assert waiting.follow(a_view(on_job=TEXT, on_child=TEXT), now=NOW) == []
+    assert written(waiting.reconcile(a_view(on_job=TEXT), now=NOW)) == {"RayCluster": SHOWN}
+    assert waiting.reconcile(a_view(on_job=TEXT, on_child=TEXT), now=NOW) == []
 
 
 def test_present_counts_are_shown() -> None:
-    found = written(waiting.follow(a_view(7, 3, on_job=TEXT, on_child=TEXT), now=NOW))
+    found = written(waiting.reconcile(a_view(7, 3, on_job=TEXT, on_child=TEXT), now=NOW))
     assert list(found) == ["RayJob", "RayCluster"]
     for shown in found.values():
         assert shown is not None
@@ -199,7 +199,7 @@ def test_a_request_that_stands_is_shown_while_pods_past_a_smaller_size_go(
     metadata = view.job["metadata"]
     job = view.job | {"metadata": metadata | {"annotations": metadata["annotations"] | asked}}
     view = structs.replace(view, job=job, reading=JobReading.from_manifest(job))
-    found = written(waiting.follow(view, now=NOW))
+    found = written(waiting.reconcile(view, now=NOW))
     assert [each and each.wanted[WORKERS] for each in found.values()] == [shown, shown]
 
 
@@ -215,26 +215,26 @@ OVER = {
 
 @pytest.mark.parametrize("view", OVER.values(), ids=OVER.keys())
 def test_it_goes_from_both_when_it_is_over(view: WorkerView) -> None:
-    assert written(waiting.follow(view, now=NOW)) == {"RayJob": None, "RayCluster": None}
+    assert written(waiting.reconcile(view, now=NOW)) == {"RayJob": None, "RayCluster": None}
 
 
 def test_what_somebody_wrote_onto_the_cluster_means_nothing() -> None:
-    assert written(waiting.follow(a_view(on_child=TEXT), now=NOW)) == {"RayCluster": None}
+    assert written(waiting.reconcile(a_view(on_child=TEXT), now=NOW)) == {"RayCluster": None}
     forged = structs.replace(SHOWN, granted=WANTED).to_annotation()
-    assert written(waiting.follow(a_view(on_job=TEXT, on_child=forged), now=NOW)) == {"RayCluster": SHOWN}
+    assert written(waiting.reconcile(a_view(on_job=TEXT, on_child=forged), now=NOW)) == {"RayCluster": SHOWN}
 
 
 def test_what_somebody_wrote_onto_the_job_lets_nothing_start() -> None:
     forged = structs.replace(SHOWN, granted=WANTED).to_annotation()
     view = a_view(on_job=forged)
     assert reconcile.ungate(view) == []
-    assert written(waiting.follow(view, now=NOW)) == {"RayJob": SHOWN, "RayCluster": SHOWN}
+    assert written(waiting.reconcile(view, now=NOW)) == {"RayJob": SHOWN, "RayCluster": SHOWN}
 
 
 def test_a_job_that_is_gone_or_not_ours_is_left_alone() -> None:
     view = a_view(on_job=TEXT)
-    assert waiting.follow(structs.replace(view, job=None, reading=None), now=NOW) == []
-    assert waiting.follow(structs.replace(view, scale_target=None), now=NOW) == []
+    assert waiting.reconcile(structs.replace(view, job=None, reading=None), now=NOW) == []
+    assert waiting.reconcile(structs.replace(view, scale_target=None), now=NOW) == []
 
 
 # --- pods that are no longer wanted ---------------------------------------------------------------------------------
@@ -256,26 +256,28 @@ PAST = Waiting.of(
 
 
 def test_pods_that_are_no_longer_wanted_are_timed_first() -> None:
-    assert waiting.follow(past_view(), now=NOW) == [Remember(table=TableName.SURPLUS, key=past_view().key, value=NOW)]
-    assert waiting.again(past_view(), now=NOW) == []
+    assert waiting.reconcile(past_view(), now=NOW) == [
+        Remember(table=TableName.SURPLUS, key=past_view().key, value=NOW)
+    ]
+    assert waiting.requeue_after(past_view(), now=NOW) == []
     timed, soon = past_view(surplus_since=NOW), "2026-01-31T13:00:50Z"
-    assert waiting.follow(timed, now=soon) == []
-    assert waiting.again(timed, now=soon) == [Requeue(job=REF, delay_s=11.0)]
-    assert waiting.again(timed, now=LATER) == []
+    assert waiting.reconcile(timed, now=soon) == []
+    assert waiting.requeue_after(timed, now=soon) == [Requeue(job=REF, delay_s=11.0)]
+    assert waiting.requeue_after(timed, now=LATER) == []
 
 
 def test_they_are_shown_and_told_once_when_nobody_deletes_them() -> None:
-    commands = waiting.follow(past_view(surplus_since=NOW), now=LATER)
+    commands = waiting.reconcile(past_view(surplus_since=NOW), now=LATER)
     assert written(commands) == {"RayJob": PAST, "RayCluster": PAST}
     assert events(commands) == [("RayJob", SURPLUS), ("RayCluster", SURPLUS)]
     text = PAST.to_annotation()
-    assert waiting.follow(past_view(text, text, surplus_since=NOW), now=LATER) == []
+    assert waiting.reconcile(past_view(text, text, surplus_since=NOW), now=LATER) == []
 
 
 def test_an_agent_that_starts_again_keeps_the_time_and_tells_nothing_again() -> None:
     text = PAST.to_annotation()
-    assert waiting.follow(past_view(text, text), now=LATER) == []
-    commands = waiting.follow(past_view(text, text, running=2), now=LATER)
+    assert waiting.reconcile(past_view(text, text), now=LATER) == []
+    commands = waiting.reconcile(past_view(text, text, running=2), now=LATER)
     [one, *_] = written(commands).values()
     assert one is not None
     assert (one.since, one.message) == (
@@ -295,22 +297,22 @@ NONE = {
 
 @pytest.mark.parametrize("view", NONE.values(), ids=NONE.keys())
 def test_nothing_is_said_of_pods_that_go(view: WorkerView) -> None:
-    assert waiting.follow(view, now=LATER) == []
+    assert waiting.reconcile(view, now=LATER) == []
     timed = structs.replace(view, surplus_since=NOW)
-    assert waiting.follow(timed, now=LATER) == [Forget(table=TableName.SURPLUS, key=view.key)]
+    assert waiting.reconcile(timed, now=LATER) == [Forget(table=TableName.SURPLUS, key=view.key)]
 
 
 @pytest.mark.parametrize("how", [{"running": 1}, {"named": ("w-0", "w-1")}], ids=["gone", "named for deletion"])
 def test_it_goes_when_somebody_deletes_them(how: Any) -> None:
     text = PAST.to_annotation()
     view = past_view(text, text, surplus_since=NOW, **how)
-    assert written(waiting.follow(view, now=LATER)) == {"RayJob": None, "RayCluster": None}
+    assert written(waiting.reconcile(view, now=LATER)) == {"RayJob": None, "RayCluster": None}
 
 
 def test_terminating_pods_are_on_their_way() -> None:
     view = past_view()
     going = tuple(structs.replace(pod, is_terminating=pod.name != "w-0") for pod in view.pods)
-    assert waiting.follow(structs.replace(view, pods=going), now=NOW) == []
+    assert waiting.reconcile(structs.replace(view, pods=going), now=NOW) == []
 
 
 def test_a_lack_of_quota_is_shown_before_them() -> None:
@@ -319,7 +321,7 @@ def test_a_lack_of_quota_is_shown_before_them() -> None:
     more = {"groupName": "more", "replicas": 2, "template": TEMPLATE}
     spec = view.scale_target["spec"]
     child = view.scale_target | {"spec": spec | {"workerGroupSpecs": [*spec["workerGroupSpecs"], more]}}
-    shown = written(waiting.follow(structs.replace(view, scale_target=child), now=LATER))
+    shown = written(waiting.reconcile(structs.replace(view, scale_target=child), now=LATER))
     assert {waits.reason for waits in shown.values() if waits} == {"Pending"}
 
 
@@ -335,7 +337,7 @@ def test_the_manager_is_told_of_them_only() -> None:
 def test_a_time_that_somebody_else_wrote_shows_nothing() -> None:
     for since in ("yesterday", "2026-01-31T13:00:00"):
         forged = structs.replace(PAST, since=since).to_annotation()
-        assert written(waiting.follow(past_view(forged, forged), now=LATER)) == {"RayJob": None, "RayCluster": None}
+        assert written(waiting.reconcile(past_view(forged, forged), now=LATER)) == {"RayJob": None, "RayCluster": None}
 
 
 def test_a_copy_does_not_take_the_managers_annotation_over() -> None:

@@ -60,7 +60,7 @@ def a_view(
 
 def noted(view: WorkerView, now_s: float) -> WorkerView:
     """The view after what was noted of it."""
-    for command in withdrawals.follow(view, now_s=now_s):
+    for command in withdrawals.reconcile(view, now_s=now_s):
         assert isinstance(command, Remember | Forget)
         assert (command.table, command.key) == (TableName.WITHDRAWN, view.key)
         view = structs.replace(view, withdrawn=command.value if isinstance(command, Remember) else None)
@@ -80,14 +80,14 @@ def test_a_request_stands_when_it_was_just_taken_back() -> None:
 
 def test_it_is_looked_at_again_when_its_time_is_over() -> None:
     view = a_view(1, withdrawn=HELD)
-    [again] = withdrawals.again(view, now_s=110.0)
+    [again] = withdrawals.requeue_after(view, now_s=110.0)
     assert isinstance(again, Requeue)
     assert STANDS_S - 10 < again.delay_s < STANDS_S - 9
-    [late] = withdrawals.again(view, now_s=100.0 + STANDS_S)
+    [late] = withdrawals.requeue_after(view, now_s=100.0 + STANDS_S)
     assert isinstance(late, Requeue)
     assert late.delay_s > 0
     over = noted(view, 100.0 + STANDS_S)
-    assert withdrawals.again(over, now_s=100.0 + STANDS_S) == []
+    assert withdrawals.requeue_after(over, now_s=100.0 + STANDS_S) == []
     assert over.desired == counts(1)
     assert noted(over, 200.0) == over, "its time begins once"
     [note] = reconcile.request(over, EAST)
@@ -139,8 +139,8 @@ def test_a_grant_that_comes_meanwhile_is_kept() -> None:
     ],
 )
 def test_other_changes_are_asked_for_at_once(view: WorkerView) -> None:
-    assert withdrawals.follow(view, now_s=100.0) == []
-    assert withdrawals.again(view, now_s=100.0) == []
+    assert withdrawals.reconcile(view, now_s=100.0) == []
+    assert withdrawals.requeue_after(view, now_s=100.0) == []
 
 
 def test_a_shrink_ends_what_was_taken_back() -> None:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from slicebus.bus.contract import Delivery
-from slicebus.bus.lanes import Backlog, dispatch
+from slicebus.bus.lanes import Backlog, consume
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import (
     ConflictError,
@@ -60,7 +60,7 @@ class Lane:
         async def run() -> None:
             async with self.bus.subscribe(queue, prefetch=PREFETCH) as subscription:
                 superseded = is_older if coalescing else None
-                await dispatch(
+                await consume(
                     subscription,
                     self._one,
                     key=name_of,
@@ -285,7 +285,7 @@ class Unsteady:
     async def running(self, *, coalescing: bool) -> AsyncIterator[None]:
         superseded = is_older if coalescing else None
         async with asyncio.TaskGroup() as group:
-            working = group.create_task(dispatch(self, self.handle, key=name_of, superseded=superseded))
+            working = group.create_task(consume(self, self.handle, key=name_of, superseded=superseded))
             await settle()
             yield
             assert not working.done()

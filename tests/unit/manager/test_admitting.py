@@ -62,14 +62,14 @@ def test_the_first_order_comes_with_the_admission() -> None:
     order = order_of(after, "w1")
     assert order is not None
     assert (order.version, order.cluster, after.state) == (1, "east", ("hold", "written"))
-    assert shorts(builtin.decide(after, NOW)) == [("workload-spec to east", 1)], "only that is left to do"
+    assert shorts(builtin.reconcile(after, NOW)) == [("workload-spec to east", 1)], "only that is left to do"
 
 
 def test_the_order_of_a_resize_comes_with_its_admission() -> None:
     after = admitted(GROWS, admits("w2", 5))
     assert after.outbox is not None
     assert (after.outbox.record.version, after.outbox.record.answers.worker_generation) == (4, 2)
-    assert shorts(builtin.decide(after, NOW))[:2] == [
+    assert shorts(builtin.reconcile(after, NOW))[:2] == [
         ("w1", "Finished=True WorkloadSliceReplaced"),
         ("workload-spec to east", 4),
     ]
@@ -80,7 +80,7 @@ def test_it_is_the_order_that_a_reconcile_would_have_written() -> None:
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     plain = FIRST.with_workload(merge_patch(patch.target, patch.body))
-    [write, *_] = without_notes(builtin.decide(plain, NOW))
+    [write, *_] = without_notes(builtin.reconcile(plain, NOW))
     assert Dispatch.from_manifest(write.body) == order_of(admitted(FIRST, admits("w1", 1)), "w1")
 
 
@@ -139,7 +139,7 @@ EDITS = {
 @pytest.mark.parametrize("view", EDITS.values(), ids=EDITS.keys())
 def test_what_somebody_has_edited_comes_before_the_admission(view: JobView) -> None:
     """It would not count before the next start."""
-    [copy] = builtin.decide(view, NOW)
+    [copy] = builtin.reconcile(view, NOW)
     assert isinstance(copy, Patch)
     assert isinstance(copy.body, dict)
     [slice], decision = view.slices, admits("w1", 1)

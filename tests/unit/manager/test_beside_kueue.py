@@ -84,7 +84,7 @@ def evicted(workload: Manifest) -> Manifest:
 
 def reconcile(job: Manifest | None, *workloads: Manifest, at: Places | None = None, **changes: Any) -> list[Command]:
     given = {"checks": frozenset({"slicebus"})} | changes
-    return beside_kueue.decide(a_view(job, *workloads, **given), at or places("east", "west"), NOW)
+    return beside_kueue.reconcile(a_view(job, *workloads, **given), at or places("east", "west"), NOW)
 
 
 def in_words(commands: list[Command]) -> list[tuple[Any, ...]]:

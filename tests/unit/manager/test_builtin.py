@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
-from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.modes import Builtin
 from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.requirements import is_managed
@@ -149,7 +149,7 @@ DECISIONS["failed"] = {
 @pytest.mark.parametrize("job", JOBS)
 def test_every_job_with_every_chain(job: str, chain: str) -> None:
     workloads, published = CHAINS[chain]
-    assert shorts(decide(a_view(JOBS[job], *workloads, published=published), NOW)) == DECISIONS[job][chain]
+    assert shorts(reconcile(a_view(JOBS[job], *workloads, published=published), NOW)) == DECISIONS[job][chain]
 
 
 S1 = holding(applied=1)
@@ -276,7 +276,7 @@ RESIZES: dict[str, tuple[Manifest, list[Manifest], list[tuple[Any, ...]]]] = {
 
 @pytest.mark.parametrize(("job", "workloads", "expected"), RESIZES.values(), ids=RESIZES.keys())
 def test_a_resize(job: Manifest, workloads: list[Manifest], expected: list[tuple[Any, ...]]) -> None:
-    assert shorts(decide(a_view(job, *workloads), NOW)) == expected
+    assert shorts(reconcile(a_view(job, *workloads), NOW)) == expected
 
 
 MANAGED = {
@@ -295,7 +295,7 @@ def test_which_jobs_are_ours(job: Manifest, expected: bool) -> None:
 
 
 def test_a_new_slice_is_the_jobs_in_every_way() -> None:
-    [create, _] = decide(a_view(a_job(3, generation=4)), NOW)
+    [create, _] = reconcile(a_view(a_job(3, generation=4)), NOW)
     assert isinstance(create, Create)
     metadata, spec = create.manifest["metadata"], create.manifest["spec"]
     assert metadata["name"].startswith("job-train-")
@@ -321,7 +321,7 @@ def test_a_new_slice_is_the_jobs_in_every_way() -> None:
 
 
 def test_a_later_slice_knows_the_first_one() -> None:
-    [create, _] = decide(a_view(asking(1, 5), S1), NOW)
+    [create, _] = reconcile(a_view(asking(1, 5), S1), NOW)
     assert isinstance(create, Create)
     assert create.manifest["metadata"]["annotations"][kueue.SLICE_NAME_ANNOTATION] == "w1"
 
@@ -329,13 +329,13 @@ def test_a_later_slice_knows_the_first_one() -> None:
 def test_slices_of_a_job_that_takes_a_part_may_be_granted_in_part() -> None:
     job = asking(1, 5)
     job["metadata"]["annotations"][api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"
-    [create, _] = decide(a_view(job, S1), NOW)
+    [create, _] = reconcile(a_view(job, S1), NOW)
     assert isinstance(create, Create)
     assert create.manifest["metadata"]["annotations"][api_names.PARTIAL_SCALE_UP_ANNOTATION] == "true"
 
 
 def names_of(*jobs_and_workloads: tuple[Manifest, list[Manifest]]) -> list[str]:
-    made = [decide(a_view(job, *workloads), NOW)[0] for job, workloads in jobs_and_workloads]
+    made = [reconcile(a_view(job, *workloads), NOW)[0] for job, workloads in jobs_and_workloads]
     return [command.manifest["metadata"]["name"] for command in made if isinstance(command, Create)]
 
 
@@ -365,7 +365,7 @@ BAD = a_job(annotations={kueue.MIN_PARALLELISM_ANNOTATION: "1"})
 
 
 def test_a_job_that_cannot_be_taken_gets_one_event() -> None:
-    commands = decide(a_view(BAD), NOW)
+    commands = reconcile(a_view(BAD), NOW)
     assert shorts(commands) == [
         ("train", f"{ACCEPTED_CONDITION}=False PartialAdmissionNotSupported"),
         ("warn Job", "PartialAdmissionNotSupported"),
@@ -373,7 +373,7 @@ def test_a_job_that_cannot_be_taken_gets_one_event() -> None:
     [patch, _] = commands
     assert isinstance(patch, Patch)
     shown = BAD | {"status": patch.body["status"]}
-    assert decide(a_view(shown), NOW) == []
+    assert reconcile(a_view(shown), NOW) == []
 
 
 URGENT = a_job(labels={kueue.PRIORITY_CLASS_LABEL: "urgent"})
@@ -381,25 +381,27 @@ URGENT_REF = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name"
 
 
 def test_a_slice_has_the_priority_of_its_jobs_class() -> None:
-    [create, _] = decide(a_view(URGENT, priority_classes={"urgent": 100}), NOW)
+    [create, _] = reconcile(a_view(URGENT, priority_classes={"urgent": 100}), NOW)
     assert isinstance(create, Create)
     assert create.manifest["spec"]["priority"] == 100
     assert create.manifest["spec"]["priorityClassRef"] == URGENT_REF
 
 
 def test_a_job_of_a_missing_priority_class_waits_and_gets_an_event() -> None:
-    [_, event] = decide(a_view(URGENT, priority_classes={"other": 1}), NOW)
+    [_, event] = reconcile(a_view(URGENT, priority_classes={"other": 1}), NOW)
     assert isinstance(event, Emit)
     assert (event.reason, event.note) == ("PriorityClassNotFound", "WorkloadPriorityClass urgent doesn't exist")
 
 
 def test_another_class_or_value_is_another_priority_of_what_runs_and_waits() -> None:
     waiting = a_workload("w2", 5, replaces="w1")
-    changed = decide(a_view(URGENT, S1, waiting, priority_classes={"urgent": 7}), NOW)
+    changed = reconcile(a_view(URGENT, S1, waiting, priority_classes={"urgent": 7}), NOW)
     assert [(patch.target["metadata"]["name"], patch.body) for patch in changed if isinstance(patch, Patch)] == [
         (name, {"spec": {"priority": 7, "priorityClassRef": URGENT_REF}}) for name in ("w1", "w2")
     ]
-    [back] = decide(a_view(a_job(), S1 | {"spec": S1["spec"] | {"priority": 7, "priorityClassRef": URGENT_REF}}), NOW)
+    [back] = reconcile(
+        a_view(a_job(), S1 | {"spec": S1["spec"] | {"priority": 7, "priorityClassRef": URGENT_REF}}), NOW
+    )
     assert isinstance(back, Patch)
     assert back.body == {"spec": {"priority": 0, "priorityClassRef": None}}
 
@@ -407,36 +409,36 @@ def test_another_class_or_value_is_another_priority_of_what_runs_and_waits() -> 
 def test_what_runs_keeps_the_priority_of_a_class_that_was_deleted() -> None:
     running = S1 | {"spec": S1["spec"] | {"priority": 7, "priorityClassRef": URGENT_REF}}
     job = URGENT | {"spec": URGENT["spec"] | {"parallelism": 5}}
-    [create, *_] = decide(a_view(job, running), NOW)
+    [create, *_] = reconcile(a_view(job, running), NOW)
     assert isinstance(create, Create)
     assert (create.manifest["spec"]["priority"], create.manifest["spec"]["priorityClassRef"]) == (7, URGENT_REF)
 
 
 def test_a_job_that_runs_already_is_not_refused() -> None:
-    assert decide(a_view(BAD, S1), NOW) == []
+    assert reconcile(a_view(BAD, S1), NOW) == []
 
 
 STRUCTURAL = a_job(annotations={api_names.REQUESTED_ANNOTATION: requested({"main": 1, "extra": 1}).to_annotation()})
 
 
 def test_a_change_of_the_pod_sets_is_refused_once() -> None:
-    [patch, event] = decide(a_view(STRUCTURAL, S1), NOW)
+    [patch, event] = reconcile(a_view(STRUCTURAL, S1), NOW)
     assert isinstance(patch, Patch)
     assert isinstance(event, Emit)
     assert shorts([patch, event]) == [
         ("w1", f"{RESIZABLE_CONDITION}=False StructuralChange"),
         ("warn Job", "StructuralChange"),
     ]
-    assert decide(a_view(STRUCTURAL, S1 | {"status": S1["status"] | patch.body["status"]}), NOW) == []
+    assert reconcile(a_view(STRUCTURAL, S1 | {"status": S1["status"] | patch.body["status"]}), NOW) == []
 
 
 def test_the_refusal_goes_when_the_pod_sets_are_right_again() -> None:
     refused = holding(applied=1, conditions=(condition(RESIZABLE_CONDITION, False),))
-    assert shorts(decide(a_view(a_job(), refused), NOW)) == [("w1", f"{RESIZABLE_CONDITION}=True Resizable")]
+    assert shorts(reconcile(a_view(a_job(), refused), NOW)) == [("w1", f"{RESIZABLE_CONDITION}=True Resizable")]
 
 
 def test_a_spec_and_its_relabel_belong_to_the_workers_request() -> None:
-    commands = decide(a_view(asking(1, 5), S1, a_workload("w2", 5, admitted=5, replaces="w1")), NOW)
+    commands = reconcile(a_view(asking(1, 5), S1, a_workload("w2", 5, admitted=5, replaces="w1")), NOW)
     spec, relabel = (command for command in commands if isinstance(command, Publish))
     assert isinstance(spec.message, WorkloadSpec)
     assert isinstance(relabel.message, Relabel)
@@ -457,11 +459,11 @@ RAY_JOB: Manifest = {
 
 
 def test_a_rayjob_that_cannot_be_taken_gets_one_event_without_conditions() -> None:
-    [patch, event] = decide(a_view(RAY_JOB), NOW)
+    [patch, event] = reconcile(a_view(RAY_JOB), NOW)
     assert isinstance(patch, Patch)
     assert isinstance(event, Emit)
     assert patch.body["status"].keys() == {"message", "reason"}
-    assert decide(a_view(RAY_JOB | {"status": patch.body["status"]}), NOW) == []
+    assert reconcile(a_view(RAY_JOB | {"status": patch.body["status"]}), NOW) == []
 
 
 OTHER = {kueue.QUEUE_NAME_LABEL: "other"}
@@ -470,26 +472,26 @@ EVICTED = (condition("Evicted"),)
 
 @pytest.mark.parametrize("conditions", [(), EVICTED], ids=["pending", "evicted"])
 def test_what_waits_moves_to_another_queue(conditions: tuple[Manifest, ...]) -> None:
-    [patch] = decide(a_view(a_job(labels=OTHER), a_workload(conditions=conditions)), NOW)
+    [patch] = reconcile(a_view(a_job(labels=OTHER), a_workload(conditions=conditions)), NOW)
     assert isinstance(patch, Patch)
     assert patch.body == {"spec": {"queueName": "other"}}
 
 
 def test_what_has_quota_stays_in_its_queue_and_grows_there() -> None:
     job = a_job(5, generation=2, labels=OTHER)
-    create, *_ = decide(a_view(job, holding(applied=1)), NOW)
+    create, *_ = reconcile(a_view(job, holding(applied=1)), NOW)
     assert isinstance(create, Create)
     assert create.manifest["spec"]["queueName"] == "queue"
     grown = a_workload("w2", 5, replaces="w1")
-    assert shorts(decide(a_view(job, holding(applied=1), grown), NOW)) == shorts(
-        decide(a_view(job | {"metadata": a_job(generation=2)["metadata"]}, holding(applied=1), grown), NOW)
+    assert shorts(reconcile(a_view(job, holding(applied=1), grown), NOW)) == shorts(
+        reconcile(a_view(job | {"metadata": a_job(generation=2)["metadata"]}, holding(applied=1), grown), NOW)
     ), "what it grows by stays there too"
 
 
 def test_a_job_that_opted_out_grows_in_the_queue_that_it_was_taken_in() -> None:
     opted_out = asking(1, 5)
     del opted_out["metadata"]["labels"][kueue.QUEUE_NAME_LABEL]
-    create, *_ = decide(a_view(opted_out, holding(applied=1)), NOW)
+    create, *_ = reconcile(a_view(opted_out, holding(applied=1)), NOW)
     assert isinstance(create, Create)
     assert create.manifest["spec"]["queueName"] == "queue"
 
@@ -498,32 +500,32 @@ EU = {api_names.CLUSTER_SELECTOR_ANNOTATION: "region=eu"}
 
 
 def test_a_slice_has_the_cluster_selector_of_its_job() -> None:
-    [create, _] = decide(a_view(a_job(annotations=EU)), NOW)
+    [create, _] = reconcile(a_view(a_job(annotations=EU)), NOW)
     assert isinstance(create, Create)
     assert create.manifest["metadata"]["annotations"][api_names.CLUSTER_SELECTOR_ANNOTATION] == "region=eu"
 
 
 def test_another_cluster_selector_counts_for_what_waits() -> None:
-    [patch] = decide(a_view(a_job(annotations=EU), a_workload()), NOW)
+    [patch] = reconcile(a_view(a_job(annotations=EU), a_workload()), NOW)
     assert isinstance(patch, Patch)
     assert patch.body == {"metadata": {"annotations": EU | {api_names.SCHEDULER_LABEL: None}}}
 
 
 def test_another_scheduler_counts_for_what_waits() -> None:
-    [patch] = decide(a_view(a_job(labels={api_names.SCHEDULER_LABEL: "kai"}), a_workload()), NOW)
+    [patch] = reconcile(a_view(a_job(labels={api_names.SCHEDULER_LABEL: "kai"}), a_workload()), NOW)
     assert isinstance(patch, Patch)
     assert patch.body["metadata"]["annotations"][api_names.SCHEDULER_LABEL] == "kai"
 
 
 def test_a_slice_names_the_scheduler_of_its_job() -> None:
-    [create, _] = decide(a_view(a_job(labels={api_names.SCHEDULER_LABEL: "kai"})), NOW)
+    [create, _] = reconcile(a_view(a_job(labels={api_names.SCHEDULER_LABEL: "kai"})), NOW)
     assert isinstance(create, Create)
     assert create.manifest["metadata"]["annotations"][api_names.SCHEDULER_LABEL] == "kai"
 
 
 def test_an_invalid_cluster_selector_is_shown_on_the_job() -> None:
     wrong = {api_names.CLUSTER_SELECTOR_ANNOTATION: "region=eu=us"}
-    [_, event] = decide(a_view(a_job(annotations=wrong)), NOW)
+    [_, event] = reconcile(a_view(a_job(annotations=wrong)), NOW)
     assert isinstance(event, Emit)
     assert event.reason == "InvalidClusterSelector"
     assert "unable to parse requirement" in event.note
@@ -541,17 +543,17 @@ def requested_cpu(manifest: Manifest) -> list[str]:
 
 
 def test_a_slice_of_which_nothing_can_run_yet_takes_over_other_pods() -> None:
-    [patch] = decide(a_view(with_cpu(a_job(), "64"), a_workload()), NOW)
+    [patch] = reconcile(a_view(with_cpu(a_job(), "64"), a_workload()), NOW)
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     assert requested_cpu(patch.body) == ["64"]
-    assert decide(a_view(with_cpu(a_job(), "no number"), a_workload()), NOW) == []
+    assert reconcile(a_view(with_cpu(a_job(), "no number"), a_workload()), NOW) == []
 
 
 def test_a_job_that_runs_keeps_its_pods_and_shows_why() -> None:
     """Its next slice is charged for the pods that there are."""
     view = a_view(with_cpu(asking(1, 5), "64"), holding(applied=1))
-    commands = decide(view, NOW)
+    commands = reconcile(view, NOW)
     [made] = [command for command in commands if isinstance(command, Create)]
     assert requested_cpu(made.manifest) == requested_cpu(holding())
     assert ("w1", f"{RESIZABLE_CONDITION}=False StructuralChange") in shorts(commands)
@@ -564,13 +566,13 @@ def test_a_worker_makes_no_job_with_pods_that_have_no_quota(applied: int, is_pub
     view = a_view(
         with_cpu(a_job(), "64"), a_workload(admitted=1, dispatched=1, applied=applied, hash="of another size")
     )
-    assert (("workload-spec to east", 2) in shorts(decide(view, NOW))) == is_published
+    assert (("workload-spec to east", 2) in shorts(reconcile(view, NOW))) == is_published
 
 
 def test_what_has_to_go_goes_although_its_next_copy_cannot_be_made() -> None:
     """The delete was written down, and the broker did not get it."""
     view = a_view(with_cpu(a_job(), "64"), withdrawn(applied=1))
-    assert ("delete to east", 2) in shorts(decide(view, NOW))
+    assert ("delete to east", 2) in shorts(reconcile(view, NOW))
 
 
 LEFT_OUT: dict[str, tuple[tuple[Manifest, ...], list[tuple[Any, ...]]]] = {

@@ -157,9 +157,9 @@ def test_a_filtered_change_leaves_nothing_more_to_do(edit: Edit) -> None:
         if needs_reconcile(Change(before, after)):
             continue
         passed_over += 1
-        commands = builtin.decide(view(before), NOW)
+        commands = builtin.reconcile(view(before), NOW)
         if not any(map(_asks, commands)):
-            assert not set(map(_in_short, builtin.decide(view(after), NOW))) - set(map(_in_short, commands))
+            assert not set(map(_in_short, builtin.reconcile(view(after), NOW))) - set(map(_in_short, commands))
     assert passed_over > 30
 
 

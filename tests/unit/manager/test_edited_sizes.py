@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from slicebus.decisions.commands import Emit, Patch, Publish
-from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.job import unmanaged
 from slicebus.manager.decide.messages.inventory import forget_lost_requests
 from slicebus.manager.state.requirements import SIZE_EDITED
@@ -109,7 +109,7 @@ def test_a_copy_that_is_made_anew_begins_with_the_spec_again() -> None:
 
 def dispatched(job: Manifest, workload: Manifest) -> tuple[list[int], Manifest]:
     """The versions that are published, and the Workload when its cluster has reported them."""
-    commands = decide(a_view(job, workload), NOW)
+    commands = reconcile(a_view(job, workload), NOW)
     for command in commands:
         if isinstance(command, Patch) and command.target is workload:
             assert isinstance(command.body, dict)

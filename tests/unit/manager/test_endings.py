@@ -7,7 +7,7 @@ import pytest
 from slicebus.decisions.commands import Create, Patch
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, NAMESPACES, WORKLOADS
-from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.job import endings
 from slicebus.manager.decide.job.endings import Ending, ending_of
 from slicebus.manager.decide.kueue import beside_kueue
@@ -154,16 +154,16 @@ FOLLOWING: dict[str, tuple[JobView, list[tuple[Any, ...]]]] = {
 
 @pytest.mark.parametrize(("view", "expected"), FOLLOWING.values(), ids=FOLLOWING.keys())
 def test_a_job_without_its_copy(view: JobView, expected: list[tuple[Any, ...]]) -> None:
-    assert shorts(decide(view, NOW)) == expected
+    assert shorts(reconcile(view, NOW)) == expected
 
 
 def test_a_job_without_its_copy_that_is_held_stays_as_it_is() -> None:
     workloads = vanished().workloads.values()
     held = a_view(a_job(3), *workloads, deletes_held=True)
-    assert decide(held, NOW) == []
+    assert reconcile(held, NOW) == []
     places = beside_kueue.Places(frozenset(("east",)), Fleet([], {}, {}), Strategy.SPREAD)
-    assert beside_kueue.decide(held, places, NOW) == []
-    assert shorts(beside_kueue.decide(a_view(a_job(), *workloads), places, NOW)) == GONE
+    assert beside_kueue.reconcile(held, places, NOW) == []
+    assert shorts(beside_kueue.reconcile(a_view(a_job(), *workloads), places, NOW)) == GONE
 
 
 # --- orphans ----------------------------------------------------------------------------------------------------------
@@ -181,13 +181,13 @@ def test_an_orphan_records_its_owner_and_goes_in_the_end() -> None:
     assert patch.body == {"metadata": {"annotations": {api_names.JOB_ANNOTATION: "Job/train"}}}
     for view in (a_view(None, known), a_view(None, RUNNING), a_view(a_job(), orphaned(RUNNING))):
         assert endings.record_owner(view) == []
-    assert shorts(decide(a_view(None, orphaned(withdrawn())), NOW)) == [("remove Workload", "w1")]
-    assert shorts(decide(a_view(None, orphaned(withdrawn(deleting=True))), NOW)) == [("w1", "release")]
+    assert shorts(reconcile(a_view(None, orphaned(withdrawn())), NOW)) == [("remove Workload", "w1")]
+    assert shorts(reconcile(a_view(None, orphaned(withdrawn(deleting=True))), NOW)) == [("w1", "release")]
 
 
 def test_a_workload_orphaned_without_a_manager_records_its_owner() -> None:
     job = a_job()
-    [created] = [command for command in decide(a_view(job), NOW) if isinstance(command, Create)]
+    [created] = [command for command in reconcile(a_view(job), NOW) if isinstance(command, Create)]
     assert owner_ref(orphaned(created.manifest)) == job_ref(job)
 
 

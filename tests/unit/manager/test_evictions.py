@@ -6,7 +6,7 @@ import pytest
 
 from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.manager.decide.admission import admission_writes
-from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.annotations import SizeRequest, desired_size_of
@@ -135,7 +135,7 @@ def test_what_follows(
     workloads: list[Manifest], published: int, in_fleet: bool, expected: list[tuple[Any, ...]]
 ) -> None:
     view = a_view(forgetting(), *workloads, published=published, in_fleet=in_fleet)
-    assert sorted(shorts(decide(view, NOW))) == sorted(expected)
+    assert sorted(shorts(reconcile(view, NOW))) == sorted(expected)
 
 
 def test_what_it_had_shrunk_by_is_given_up_before_it_has_its_size_again() -> None:
@@ -143,7 +143,7 @@ def test_what_it_had_shrunk_by_is_given_up_before_it_has_its_size_again() -> Non
     job, workload, charged = forgetting(4), evicted(3, version=4, applied=4), []
     while "admission" in workload["status"]:
         charged.append(sum(Slice.from_manifest(workload).usage.values()))
-        [command] = decide(a_view(job, workload, published=4), NOW)
+        [command] = reconcile(a_view(job, workload, published=4), NOW)
         workload = carried_out(workload, [command])
     assert charged == [3000, 3000, 3000]
     assert Slice.from_manifest(workload).counts == {"main": 4}
@@ -152,22 +152,22 @@ def test_what_it_had_shrunk_by_is_given_up_before_it_has_its_size_again() -> Non
 def test_the_request_of_a_worker_that_left_the_fleet_is_forgotten() -> None:
     asked = asking(1, 5)
     asked["spec"]["suspend"] = True
-    [patch] = decide(a_view(asked, evicted(dispatched=3, applied=3), in_fleet=False), NOW)
+    [patch] = reconcile(a_view(asked, evicted(dispatched=3, applied=3), in_fleet=False), NOW)
     assert isinstance(patch, Patch)
     job = merge_patch(asked, patch.body)
     assert desired_size_of(job, KINDS["Job"]).counts == {"main": 1}
 
 
 def test_a_deactivated_size_changes_while_nothing_runs() -> None:
-    assert shorts(decide(a_view(forgetting(3), without_quota()), NOW)) == [("w1", "counts", {"main": 3})]
+    assert shorts(reconcile(a_view(forgetting(3), without_quota()), NOW)) == [("w1", "counts", {"main": 3})]
 
 
 def test_the_managers_job_is_suspended_and_resumed_before_its_copy() -> None:
-    first, *others = decide(a_view(forgetting(suspended=False), evicted(dispatched=3, applied=3)), NOW)
+    first, *others = reconcile(a_view(forgetting(suspended=False), evicted(dispatched=3, applied=3)), NOW)
     assert isinstance(first, Patch)
     assert (first.target["kind"], first.body) == ("Job", {"spec": {"suspend": True}})
     assert shorts(others) == SUSPENDS
-    first, *others = decide(a_view(forgetting(), back(without_quota())), NOW)
+    first, *others = reconcile(a_view(forgetting(), back(without_quota())), NOW)
     assert isinstance(first, Patch)
     assert (first.target["kind"], first.body) == ("Job", {"spec": {"suspend": False}})
     assert shorts(others) == RESUMED
@@ -176,14 +176,14 @@ def test_the_managers_job_is_suspended_and_resumed_before_its_copy() -> None:
 def test_what_a_user_has_suspended_is_left_alone() -> None:
     job = a_job()
     job["spec"]["suspend"] = True
-    assert shorts(decide(a_view(job, a_workload(admitted=1)), NOW)) == [
+    assert shorts(reconcile(a_view(job, a_workload(admitted=1)), NOW)) == [
         ("w1", "version 1 is held"),
         ("workload-spec to east", 1),
     ]
 
 
 def test_the_order_names_the_slice_and_the_reason() -> None:
-    [_, _, publish] = decide(a_view(forgetting(), evicted(dispatched=3, applied=3)), NOW)
+    [_, _, publish] = reconcile(a_view(forgetting(), evicted(dispatched=3, applied=3)), NOW)
     assert isinstance(publish, Publish)
     assert publish.message == Suspend(
         job=REF,
@@ -224,13 +224,13 @@ def not_suspendable(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_job_that_cannot_be_suspended_leaves_its_worker(
     workload: Manifest, published: int, expected: list[tuple[Any, ...]]
 ) -> None:
-    assert shorts(decide(a_view(forgetting(suspended=False), workload, published=published), NOW)) == expected
+    assert shorts(reconcile(a_view(forgetting(suspended=False), workload, published=published), NOW)) == expected
 
 
 @pytest.mark.usefixtures("not_suspendable")
 def test_it_is_made_anew_when_there_is_quota_again() -> None:
     workload = without_quota(dispatched=4, hash=api_names.ABSENT, version=0, applied=4)
-    commands = decide(a_view(forgetting(suspended=False), back(workload)), NOW)
+    commands = reconcile(a_view(forgetting(suspended=False), back(workload)), NOW)
     assert shorts(commands) == [("w1", "version 5 is held"), ("workload-spec to east", 5)]
 
 
@@ -383,17 +383,17 @@ PLACES: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
 def test_its_copy_is_resumed_where_it_fits_and_deleted_where_not(
     workload: Manifest, expected: list[tuple[Any, ...]]
 ) -> None:
-    assert shorts(decide(a_view(forgetting(suspended=False), workload), NOW)) == expected
+    assert shorts(reconcile(a_view(forgetting(suspended=False), workload), NOW)) == expected
 
 
 def test_it_goes_elsewhere_when_its_copy_is_gone() -> None:
     workload = back(without_quota(place=SPOT), cluster=WEST)
-    leaving = carried_out(workload, decide(a_view(forgetting(suspended=False), workload), NOW))
+    leaving = carried_out(workload, reconcile(a_view(forgetting(suspended=False), workload), NOW))
     assert a_view(forgetting(suspended=False), leaving).cluster == EAST
-    assert decide(a_view(forgetting(suspended=False), leaving, published=5), NOW) == []
+    assert reconcile(a_view(forgetting(suspended=False), leaving, published=5), NOW) == []
     leaving["metadata"]["annotations"][api_names.APPLIED_ANNOTATION] = "5"
     assert a_view(forgetting(suspended=False), leaving).cluster == WEST
-    moved = decide(a_view(forgetting(suspended=False), leaving, published=5), NOW)
+    moved = reconcile(a_view(forgetting(suspended=False), leaving, published=5), NOW)
     assert shorts(moved) == [("w1", "version 6 is held"), ("workload-spec to west", 6)]
     there = a_view(forgetting(suspended=False), carried_out(leaving, moved))
     # What the cluster that it has left reports now is late, and no dead letter.

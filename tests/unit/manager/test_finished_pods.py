@@ -4,7 +4,7 @@ import pytest
 
 from slicebus.decisions.commands import Create, Patch, Publish
 from slicebus.manager.decide.admission import evictions
-from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.kueue import beside_kueue
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.state.annotations import SizeRequest, desired_size_of
@@ -35,14 +35,14 @@ def ended(wanted: int = 2, finished: Counts = THREE) -> Manifest:
 
 def test_they_become_reclaimable_and_the_counts_stay() -> None:
     view = a_view(ended(), runs())
-    [patch] = decide(view, NOW)
+    [patch] = reconcile(view, NOW)
     assert isinstance(patch, Patch)
     assert (patch.subresource, patch.body) == ("status", {"status": {"reclaimablePods": RECLAIMABLE}})
 
 
 def test_then_the_worker_gets_the_lower_grant_and_the_whole_job() -> None:
     view = a_view(ended(), runs(reclaimable=True), published=3)
-    [spec] = [command.message for command in decide(view, NOW) if isinstance(command, Publish)]
+    [spec] = [command.message for command in reconcile(view, NOW) if isinstance(command, Publish)]
     assert isinstance(spec, WorkloadSpec)
     assert spec.granted == {"main": 2}
     assert spec.manifest["spec"]["parallelism"] == 5
@@ -52,7 +52,7 @@ def test_then_the_worker_gets_the_lower_grant_and_the_whole_job() -> None:
 def test_a_job_that_is_made_anew_grows_again() -> None:
     """Nobody stands by the request any more, and a new copy begins with all its pods."""
     [create] = [
-        command for command in decide(a_view(a_job(5), runs(reclaimable=True)), NOW) if isinstance(command, Create)
+        command for command in reconcile(a_view(a_job(5), runs(reclaimable=True)), NOW) if isinstance(command, Create)
     ]
     assert create.manifest["spec"]["podSets"][0]["count"] == 5
 
@@ -60,7 +60,7 @@ def test_a_job_that_is_made_anew_grows_again() -> None:
 def test_an_evicted_slice_has_none() -> None:
     workload = merge_patch(evicted(version=4, applied=4), {"status": {"reclaimablePods": RECLAIMABLE}})
     view, wanted = a_view(forgetting(5), workload, published=4), {"main": 5}
-    [patch] = evictions.follow(view, view.slices[0], wanted=wanted, now=NOW)
+    [patch] = evictions.reconcile(view, view.slices[0], wanted=wanted, now=NOW)
     assert isinstance(patch, Patch)
     after = Slice.from_manifest(merge_patch(workload, patch.body))
     assert (after.admission, after.reclaimable) == (None, {})
@@ -71,7 +71,7 @@ def test_an_evicted_slice_is_never_charged_for_more_than_it_was() -> None:
     usage = [Slice.from_manifest(workload).usage]
     for _ in range(3):
         view = a_view(forgetting(8), workload, published=4)
-        for command in evictions.follow(view, view.slices[0], wanted={"main": 8}, now=NOW):
+        for command in evictions.reconcile(view, view.slices[0], wanted={"main": 8}, now=NOW):
             assert isinstance(command, Patch)
             workload = merge_patch(workload, command.body)
         usage.append(Slice.from_manifest(workload).usage)
@@ -81,7 +81,7 @@ def test_an_evicted_slice_is_never_charged_for_more_than_it_was() -> None:
 def test_beside_a_kueue_the_spec_keeps_its_size() -> None:
     """Kueue itself reads from the status how many are reclaimable."""
     view = a_view(ended(), kueues_workload(count=5, admitted=True, state="Ready"), checks=frozenset({"slicebus"}))
-    patches = [command for command in beside_kueue.decide(view, places("east"), NOW) if isinstance(command, Patch)]
+    patches = [command for command in beside_kueue.reconcile(view, places("east"), NOW) if isinstance(command, Patch)]
     assert not [patch for patch in patches if patch.target is view.job and "spec" in patch.body]
 
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
-from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.job import unmanaged, waiting
 from slicebus.manager.state.requirements import FIXED_SIZE, is_managed, missing
 from slicebus.manager.state.views import JobView
@@ -38,12 +38,12 @@ def test_they_are_run_by_a_setting() -> None:
     job = a_job(annotations=FIXED)
     assert [is_managed(job, fixed_jobs=setting) for setting in (False, True)] == [False, True]
     assert [len(list(missing(job, fixed_jobs=setting))) for setting in (False, True)] == [1, 0]
-    assert decide(a_view(job, fixed_jobs=False), NOW) == []
+    assert reconcile(a_view(job, fixed_jobs=False), NOW) == []
 
 
 @pytest.mark.parametrize(("elastic", "annotation"), [(False, None), (True, "true")])
 def test_their_workload_is_not_elastic(elastic: bool, annotation: str | None) -> None:
-    [create, _] = decide(a_view(a_job(3) if elastic else a_job(3, annotations=FIXED)), NOW)
+    [create, _] = reconcile(a_view(a_job(3) if elastic else a_job(3, annotations=FIXED)), NOW)
     assert isinstance(create, Create)
     assert create.manifest["metadata"]["annotations"].get(kueue.ELASTIC_ANNOTATION) == annotation
     assert create.manifest["spec"]["podSets"][0]["count"] == 3
@@ -55,7 +55,7 @@ def test_ray_with_the_autoscaler_on_has_to_be_elastic() -> None:
     template = {"spec": {"containers": [{"name": "ray", "resources": {"requests": {"cpu": "1"}}}]}}
     job["spec"] |= {"enableInTreeAutoscaling": True, "headGroupSpec": {"template": template}}
     ref = structs.replace(view.ref, kind="RayCluster", api_version="ray.io/v1")
-    commands = decide(structs.replace(a_view(job), ref=ref), NOW)
+    commands = reconcile(structs.replace(a_view(job), ref=ref), NOW)
     [event] = [each for each in commands if isinstance(each, Emit)]
     assert event.reason == "AutoscalingOfFixedSize"
 
@@ -63,7 +63,7 @@ def test_ray_with_the_autoscaler_on_has_to_be_elastic() -> None:
 def specs(view: JobView) -> list[Manifest]:
     return [
         each.message.manifest["spec"]
-        for each in decide(view, NOW)
+        for each in reconcile(view, NOW)
         if isinstance(each, Publish) and isinstance(each.message, WorkloadSpec)
     ]
 
@@ -72,7 +72,7 @@ def specs(view: JobView) -> list[Manifest]:
 def test_while_they_have_quota_an_edit_changes_nothing_and_is_told(edited: int) -> None:
     view = a_view(a_job(edited, annotations=FIXED), fixed(a_workload(count=3, admitted=3)))
     assert view.desired.counts == {"main": 3}
-    assert [each for each in shorts(decide(view, NOW)) if "counts" in each] == []
+    assert [each for each in shorts(reconcile(view, NOW)) if "counts" in each] == []
     assert [spec["parallelism"] for spec in specs(view)] == [3], "the worker's job keeps it too"
     assert view.job is not None
     told = unmanaged.run_on(view, view.job)
@@ -92,14 +92,14 @@ def test_the_annotation_counts_from_their_next_start() -> None:
         (a_job(3), fixed(a_workload(count=3)), "true"),
         (a_job(3, annotations=FIXED), a_workload(count=3), None),
     ):
-        [set_elastic] = decide(a_view(job, workload), NOW)
+        [set_elastic] = reconcile(a_view(job, workload), NOW)
         assert isinstance(set_elastic, Patch)
         assert set_elastic.body == {"metadata": {"annotations": {kueue.ELASTIC_ANNOTATION: expected}}}
-    assert decide(a_view(a_job(3, annotations=FIXED), a_workload(count=3), fixed_jobs=False), NOW) == []
+    assert reconcile(a_view(a_job(3, annotations=FIXED), a_workload(count=3), fixed_jobs=False), NOW) == []
 
 
 def test_while_they_wait_an_edit_is_another_size() -> None:
-    changed = shorts(decide(a_view(a_job(5, annotations=FIXED), fixed(a_workload(count=3))), NOW))
+    changed = shorts(reconcile(a_view(a_job(5, annotations=FIXED), fixed(a_workload(count=3))), NOW))
     assert changed == [("w1", "counts", {"main": 5})]
 
 
@@ -117,7 +117,7 @@ def test_a_job_that_was_started_elastic_stays_so_until_its_next_start() -> None:
 def test_a_resize_on_the_worker_is_told_there_and_gets_nothing(wanted: int, shown: int | None) -> None:
     view = a_view(inelastic(asking(3, wanted)), fixed(a_workload(count=3, admitted=3)))
     assert view.desired.counts == {"main": 3}
-    commands = waiting.follow(view)
+    commands = waiting.reconcile(view)
     written = [Waiting.from_manifest(each.body) for each in commands if isinstance(each, Patch)]  # type: ignore[arg-type]
     notices = [each.message for each in commands if isinstance(each, Publish)]
     if shown is None:
@@ -154,6 +154,6 @@ def test_pods_that_have_ended_give_their_quota_back() -> None:
     ended = structs.replace(view.desired.requested, finished={"main": 2})
     asked["metadata"]["annotations"][api_names.REQUESTED_ANNOTATION] = ended.to_annotation()
     view = a_view(asked, fixed(a_workload(count=3, admitted=3, dispatched=1)))
-    [reclaim, *_] = decide(view, NOW)
+    [reclaim, *_] = reconcile(view, NOW)
     assert isinstance(reclaim, Patch)
     assert reclaim.body == {"status": {"reclaimablePods": [{"name": "main", "count": 2}]}}

@@ -6,7 +6,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Create, Patch
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.slices.api import api_names, kueue
@@ -30,7 +30,7 @@ def a_job(replicas: int = 4) -> Manifest:
 
 def first_slice(job: Manifest) -> Manifest:
     bare = job["metadata"] | {"annotations": {kueue.ELASTIC_ANNOTATION: "true"}}
-    [create] = [each for each in decide(a_view(job | {"metadata": bare}), NOW) if isinstance(each, Create)]
+    [create] = [each for each in reconcile(a_view(job | {"metadata": bare}), NOW) if isinstance(each, Create)]
     workload: Manifest = create.manifest | {"metadata": create.manifest["metadata"] | {"uid": "s1"}}
     workload["metadata"]["resourceVersion"] = "20"
     return workload
@@ -57,7 +57,7 @@ def resized(view: JobView) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
     def changes(command: Command) -> bool:
         return isinstance(command, Patch) and command.resource is WORKLOADS and "spec" in command.body
 
-    commands = decide(view, NOW)
+    commands = reconcile(view, NOW)
     made = [counts(each.manifest) for each in commands if isinstance(each, Create)]
     return made, [counts(each.body) for each in commands if isinstance(each, Patch) and changes(each)]
 

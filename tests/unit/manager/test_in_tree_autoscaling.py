@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch
-from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.slices.api import api_names, kueue
 from unit.manager.objects import NOW, a_view
 from unit.slices.jobs.manifests import a_cluster, a_cluster_spec, a_group, a_rayjob
@@ -31,12 +31,12 @@ def autoscaled(job: Manifest) -> Manifest:
 
 
 def first_slice(job: Manifest) -> Manifest:
-    [create] = [command for command in decide(a_view(job), NOW) if isinstance(command, Create)]
+    [create] = [command for command in reconcile(a_view(job), NOW) if isinstance(command, Create)]
     return create.manifest
 
 
 def refusal(job: Manifest) -> str:
-    [event] = [command for command in decide(a_view(job), NOW) if isinstance(command, Emit)]
+    [event] = [command for command in reconcile(a_view(job), NOW) if isinstance(command, Emit)]
     return event.note
 
 
@@ -55,7 +55,7 @@ def test_the_head_is_charged_for_the_autoscaler_beside_it(make: Any) -> None:
 def test_a_slice_without_quota_takes_over_an_autoscaler_that_is_turned_on(make: Any) -> None:
     waiting = first_slice(queued(make())) | {"status": {}}
     waiting["metadata"] |= {"resourceVersion": "1", "uid": "uid-w1", "creationTimestamp": NOW}
-    [patch] = decide(a_view(autoscaled(make()), waiting), NOW)
+    [patch] = reconcile(a_view(autoscaled(make()), waiting), NOW)
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     assert head_containers(patch.body) == ["main", "autoscaler"]

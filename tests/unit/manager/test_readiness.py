@@ -8,8 +8,9 @@ from msgspec import UNSET, structs
 
 from slicebus.decisions.commands import Command, Emit, Patch, Publish
 from slicebus.kube.times import time_text
-from slicebus.manager.decide.admission.builtin import decide
-from slicebus.manager.decide.admission.readiness import act, again
+from slicebus.manager.decide.admission.builtin import reconcile
+from slicebus.manager.decide.admission.readiness import reconcile as reconcile_readiness
+from slicebus.manager.decide.admission.readiness import requeue_after
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.annotations import SizeRequest, desired_size_of
@@ -57,7 +58,9 @@ def holds(count: int = 1, *conditions: Manifest, name: str = "w1", **how: Any) -
 
 def decided(view: JobView, *, at_s: float) -> list[Command]:
     """What is decided when only time has passed: the dispatch is as it was."""
-    return [command for command in decide(structs.replace(view, published=3), after(at_s)) if not _is_dispatch(command)]
+    return [
+        command for command in reconcile(structs.replace(view, published=3), after(at_s)) if not _is_dispatch(command)
+    ]
 
 
 def _is_dispatch(command: Command) -> bool:
@@ -195,25 +198,25 @@ def specs(commands: list[Command]) -> list[WorkloadSpec]:
 
 def test_the_worker_gets_the_smaller_size_and_the_quota_stays_until_it_has_it() -> None:
     view = grown(SCALE_UPS, READY, job=taken_back())
-    [spec] = specs(decide(structs.replace(view, published=3), after(301)))
+    [spec] = specs(reconcile(structs.replace(view, published=3), after(301)))
     assert spec.manifest["spec"]["parallelism"] == 3
     assert spec.granted == {"main": 5}
     assert "the size is main=3 again" in str(spec.resized_because)
     assert view.holder is not None
     assert view.holder.counts == {"main": 5}, "its pods may still run"
-    assert requeued(decide(view, after(301))) == [], "nothing more is taken back"
+    assert requeued(reconcile(view, after(301))) == [], "nothing more is taken back"
 
 
 def test_the_worker_gets_it_also_where_it_has_grown_from_that_size() -> None:
     """The order that granted the growth had the same counts."""
     view = grown(SCALE_UPS, READY, job=asking(3, 5))
-    granted = decide(view, after(1))
+    granted = reconcile(view, after(1))
     [first_order], second = specs(granted), applied(view.workloads["w2"], granted)
 
     def ordered(job: Manifest) -> list[WorkloadSpec]:
         first = a_workload("w1", 3, admitted=3, conditions=(READY, REPLACED))
         published = first_order.spec_version
-        return specs(decide(a_view(job, first, second, readiness=SCALE_UPS, published=published), after(301)))
+        return specs(reconcile(a_view(job, first, second, readiness=SCALE_UPS, published=published), after(301)))
 
     assert ordered(asking(3, 5)) == []
     [again] = ordered(taken_back(spec=3, before=3))
@@ -226,7 +229,7 @@ def test_that_answers_no_request_for_more() -> None:
     """The worker may run what it was granted, whatever it has asked for since."""
     view = grown(SCALE_UPS, READY, job=taken_back())
     assert dispatch.is_unanswered(view)
-    assert [each for each in shorts(decide(view, after(301))) if each[1] == "counts"] == []
+    assert [each for each in shorts(reconcile(view, after(301))) if each[1] == "counts"] == []
 
 
 def test_then_the_worker_asks_for_it_and_the_quota_is_free() -> None:
@@ -238,7 +241,7 @@ def test_then_the_worker_asks_for_it_and_the_quota_is_free() -> None:
     assert isinstance(noted, Patch)
     assert isinstance(noted.body, dict)
     job = merge_patch(taken_back(), noted.body)
-    shrinks = [each for each in shorts(decide(grown(SCALE_UPS, READY, job=job), after(302))) if each[1] == "counts"]
+    shrinks = [each for each in shorts(reconcile(grown(SCALE_UPS, READY, job=job), after(302))) if each[1] == "counts"]
     assert shrinks == [("w2", "counts", {"main": 3}, "version 4 is held")]
     desired = desired_size_of(job, KINDS["Job"])
     assert (desired.counts, desired.sent) == ({"main": 3}, {"main": 3}), "the worker's job is not resized again"
@@ -265,7 +268,7 @@ def test_a_scale_up_that_was_made_at_the_manager_is_taken_back_too() -> None:
     job = merge_patch(a_job(5), patch.body)
     desired = desired_size_of(job, KINDS["Job"])
     assert (desired.counts, desired.sent, desired.correlation) == ({"main": 3}, {"main": 3}, None)
-    [spec] = specs(decide(structs.replace(grown(SCALE_UPS, READY, job=job), published=3), after(301)))
+    [spec] = specs(reconcile(structs.replace(grown(SCALE_UPS, READY, job=job), published=3), after(301)))
     assert spec.manifest["spec"]["parallelism"] == 3
 
 
@@ -308,9 +311,9 @@ def test_a_new_slice_knows_what_the_one_before_avoids() -> None:
     workload = holds(1, NOT_READY)
     text = avoided_clusters.to_annotation({"west": Avoided(2)})
     workload["metadata"]["annotations"][api_names.AVOIDED_CLUSTERS_ANNOTATION] = text
-    [create] = [each for each in shorts(decide(a_view(asking(1, 5), workload), after(0))) if "create" in each[0]]
+    [create] = [each for each in shorts(reconcile(a_view(asking(1, 5), workload), after(0))) if "create" in each[0]]
     assert create == ("create Workload", {"main": 5}, "team/w1")
-    made = decide(a_view(asking(1, 5), workload), after(0))
+    made = reconcile(a_view(asking(1, 5), workload), after(0))
     [annotations] = [
         each.manifest["metadata"]["annotations"] for each in made if getattr(each, "manifest", None) is not None
     ]
@@ -342,5 +345,5 @@ def test_the_next_cluster_of_a_service_has_no_time(limits: Readiness, heads: int
         workload["spec"]["podSets"] = [workload["spec"]["podSets"][0] | size for size in sizes]
         workload["status"]["conditions"] += conditions
     view = a_view(service, first, second, readiness=limits)
-    assert bool(again(view, now=after(10))) is has_time
-    assert bool(act(view, service, now=after(300))) is has_time
+    assert bool(requeue_after(view, now=after(10))) is has_time
+    assert bool(reconcile_readiness(view, service, now=after(300))) is has_time

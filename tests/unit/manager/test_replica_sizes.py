@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Create
-from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.workload import Slice
 from unit.manager.objects import NOW, a_view
@@ -23,7 +23,9 @@ def first_slice(job: Manifest) -> Manifest:
         "labels": {kueue.QUEUE_NAME_LABEL: "lq"},
         "annotations": {kueue.ELASTIC_ANNOTATION: "true"},
     }
-    [create] = [command for command in decide(a_view(job | {"metadata": metadata}), NOW) if isinstance(command, Create)]
+    [create] = [
+        command for command in reconcile(a_view(job | {"metadata": metadata}), NOW) if isinstance(command, Create)
+    ]
     return create.manifest
 
 

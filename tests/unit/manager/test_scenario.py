@@ -86,7 +86,7 @@ class World:
 
     def settle(self) -> None:
         for _ in range(10):
-            commands = builtin.decide(self.view, NOW)
+            commands = builtin.reconcile(self.view, NOW)
             assert self.asks or not commands, f"the job is not reconciled, and there is something to do: {commands}"
             self.asks = False
             self.run(commands)

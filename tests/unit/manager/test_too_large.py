@@ -32,7 +32,7 @@ def decided(size: int, *, limit: int = 2**20, shown: str | None = None, dispatch
     workload = a_workload(admitted=1, dispatched=dispatched or None)
     if shown is not None:
         workload.setdefault("status", {}).setdefault("conditions", []).append(SHOWN | {"message": shown})
-    return builtin.decide(a_view(job(size), workload, message_bytes=limit), NOW)
+    return builtin.reconcile(a_view(job(size), workload, message_bytes=limit), NOW)
 
 
 def condition(commands: list[Any]) -> dict[str, Any]:

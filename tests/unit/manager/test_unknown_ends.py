@@ -99,7 +99,7 @@ class World:
 
     def reconcile(self) -> list[tuple[Any, ...]]:
         view = self.view
-        commands = beside_kueue.decide(view, PLACES, NOW) if self.beside_kueue else builtin.decide(view, NOW)
+        commands = beside_kueue.reconcile(view, PLACES, NOW) if self.beside_kueue else builtin.reconcile(view, NOW)
         self.carry_out(commands)
         return shorts(commands)
 

@@ -6,7 +6,7 @@ import jsonpatch
 import pytest
 
 from slicebus.decisions.commands import Emit, Patch, Publish
-from slicebus.manager.decide.admission.builtin import decide
+from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import WorkloadSpec
@@ -35,7 +35,7 @@ def a_service(*edits: Manifest) -> Manifest:
 def dispatched(service: Manifest) -> Manifest:
     """Its slice, after it was ordered on its worker."""
     workload = admitted(first_slice(service))
-    [write] = [each for each in decide(a_view(service, workload), NOW) if isinstance(each, Patch)]
+    [write] = [each for each in reconcile(a_view(service, workload), NOW) if isinstance(each, Patch)]
     assert isinstance(write.body, dict)
     return merge_patch(workload, write.body)
 
@@ -58,7 +58,7 @@ def test_an_edit_is_ordered(edit: Manifest, is_ordered: bool) -> None:
     version = Outbox.from_manifest(runs)
     assert version is not None
     edited = a_service(edit)
-    messages = [command.message for command in decide(a_view(edited, runs), NOW) if isinstance(command, Publish)]
+    messages = [command.message for command in reconcile(a_view(edited, runs), NOW) if isinstance(command, Publish)]
     newer = [
         message.manifest["spec"]
         for message in messages
@@ -68,7 +68,7 @@ def test_an_edit_is_ordered(edit: Manifest, is_ordered: bool) -> None:
 
 
 def told(view: JobView) -> list[str]:
-    return [command.note for command in decide(view, NOW) if isinstance(command, Emit) and command.warning]
+    return [command.note for command in reconcile(view, NOW) if isinstance(command, Emit) and command.warning]
 
 
 @pytest.mark.parametrize(

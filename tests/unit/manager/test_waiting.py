@@ -65,17 +65,17 @@ def told(commands: Sequence[Command]) -> list[Pending]:
 
 
 def test_a_waiting_resize_is_shown_on_the_job() -> None:
-    assert written(waiting.follow(a_wait())) == [SHOWN]
+    assert written(waiting.reconcile(a_wait())) == [SHOWN]
 
 
 def test_it_is_written_once() -> None:
-    assert written(waiting.follow(a_wait(shown(asking(1, 5))))) == []
+    assert written(waiting.reconcile(a_wait(shown(asking(1, 5))))) == []
 
 
 def test_other_numbers_in_a_message_are_no_write() -> None:
     other = pending(WHY.replace("4 more", "3 more"))
     view = a_wait(shown(asking(1, 5)), other, would_admit={KEY: "3 more cpu of flavor spot"})
-    assert written(waiting.follow(view)) == []
+    assert written(waiting.reconcile(view)) == []
 
 
 @pytest.mark.parametrize(
@@ -88,20 +88,20 @@ def test_other_numbers_in_a_message_are_no_write() -> None:
     ids=["another size", "another flavor", "another resource"],
 )
 def test_another_reason_is_a_write(slice: Manifest) -> None:
-    [found] = written(waiting.follow(a_wait(shown(asking(1, 5)), slice)))
+    [found] = written(waiting.reconcile(a_wait(shown(asking(1, 5)), slice)))
     assert found.since == SINCE
 
 
 def test_a_manager_that_starts_again_keeps_what_would_let_it_in() -> None:
     """The admission cycle decides nothing again that is shown."""
-    assert written(waiting.follow(a_wait(shown(asking(1, 5)), would_admit={}))) == []
-    [notice] = told(waiting.follow(a_wait(shown(asking(1, 5)), would_admit={})))
+    assert written(waiting.reconcile(a_wait(shown(asking(1, 5)), would_admit={}))) == []
+    [notice] = told(waiting.reconcile(a_wait(shown(asking(1, 5)), would_admit={})))
     assert notice.would_admit == SHOWN.would_admit
 
 
 def test_a_first_slice_waits_without_a_notice() -> None:
     first = a_workload("w1", 3, conditions=(condition("QuotaReserved", False, "Pending", "no"),))
-    commands = waiting.follow(a_view(a_job(3), first))
+    commands = waiting.reconcile(a_view(a_job(3), first))
     assert written(commands) == [Waiting.of({"main": 3}, {}, reason="Pending", message="no", since=SINCE)]
     assert written(commands)[0].granted == {"main": 0}
     assert told(commands) == []
@@ -118,34 +118,34 @@ OVER: dict[str, JobView] = {
 
 @pytest.mark.parametrize("view", OVER.values(), ids=OVER.keys())
 def test_it_goes_when_it_is_over(view: JobView) -> None:
-    assert written(waiting.follow(view)) == [None]
+    assert written(waiting.reconcile(view)) == [None]
 
 
 def test_a_job_that_opts_out_goes_on_showing_it() -> None:
     view = a_wait(shown(a_job(managed=False), SHOWN))
-    assert written(waiting.follow(view)) == []
+    assert written(waiting.reconcile(view)) == []
 
 
 def test_a_job_that_goes_is_left_alone() -> None:
-    assert waiting.follow(a_wait(shown(a_job(deleting=True)))) == []
-    assert waiting.follow(a_view(None, OLD)) == []
+    assert waiting.reconcile(a_wait(shown(a_job(deleting=True)))) == []
+    assert waiting.reconcile(a_view(None, OLD)) == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "{}", "[]", '{"wanted":{"main":"5"}}', "x" * 1000])
 def test_what_somebody_else_wrote_means_nothing(text: str) -> None:
-    assert written(waiting.follow(a_wait(with_annotation(asking(1, 5), text)))) == [SHOWN]
-    assert written(waiting.follow(a_view(with_annotation(asking(1, 1), text), OLD))) == [None]
+    assert written(waiting.reconcile(a_wait(with_annotation(asking(1, 5), text)))) == [SHOWN]
+    assert written(waiting.reconcile(a_view(with_annotation(asking(1, 1), text), OLD))) == [None]
 
 
 def test_a_forged_reason_is_replaced() -> None:
     forged = structs.replace(SHOWN, granted={"main": 5}, since=NOW, message="nothing")
-    assert written(waiting.follow(a_wait(shown(asking(1, 5), forged)))) == [SHOWN]
+    assert written(waiting.reconcile(a_wait(shown(asking(1, 5), forged)))) == [SHOWN]
 
 
 def test_a_refused_resize_is_shown_beside_the_granted_counts() -> None:
     refused = condition(RESIZABLE_CONDITION, False, "StructuralChange", "it adds more")
     job = a_job(annotations={api_names.REQUESTED_ANNOTATION: requested({"main": 1, "more": 2}).to_annotation()})
-    commands = waiting.follow(a_view(job, a_workload(admitted=1, dispatched=1, applied=1, conditions=(refused,))))
+    commands = waiting.reconcile(a_view(job, a_workload(admitted=1, dispatched=1, applied=1, conditions=(refused,))))
     [found] = written(commands)
     assert (found.reason, found.message, found.since) == ("StructuralChange", "it adds more", SINCE)
     assert (found.wanted, found.granted) == ({"main": 1, "more": 2}, {"main": 1, "more": 0})
@@ -156,19 +156,19 @@ def test_a_refused_resize_is_shown_beside_the_granted_counts() -> None:
 def test_edited_pods_of_the_same_counts_are_no_size_that_waits() -> None:
     edited = condition(RESIZABLE_CONDITION, False, "StructuralChange", "A job that runs keeps its pods")
     view = a_view(a_job(), a_workload(admitted=1, dispatched=1, applied=1, conditions=(edited,)))
-    assert waiting.follow(view) == []
+    assert waiting.reconcile(view) == []
 
 
 def test_beside_a_kueue_no_condition_says_that_a_resize_is_refused() -> None:
     job = a_job(annotations={api_names.REQUESTED_ANNOTATION: requested({"main": 1, "more": 2}).to_annotation()})
-    commands = waiting.follow(a_view(job, OLD))
+    commands = waiting.reconcile(a_view(job, OLD))
     [found], [notice] = written(commands), told(commands)
     assert found.message == notice.message
     assert found.message.endswith("it adds more")
 
 
 def test_a_worker_that_asked_gets_the_notice_once() -> None:
-    commands = waiting.follow(a_wait())
+    commands = waiting.reconcile(a_wait())
     [publish] = [command for command in commands if isinstance(command, Publish)]
     assert publish.correlation == "chain-1"
     assert publish.message == Pending(
@@ -185,21 +185,21 @@ def test_a_worker_that_asked_gets_the_notice_once() -> None:
     [remember] = [command for command in commands if isinstance(command, Remember)]
     assert remember == Remember(table=TableName.NOTICES, key=a_wait().ref, value=waiting.notice_key(told(commands)[0]))
     again = a_wait(last_notice=remember.value)
-    assert told(waiting.follow(again)) == []
+    assert told(waiting.reconcile(again)) == []
     numbers = a_wait(None, pending(WHY.replace("4 more", "3 more")), last_notice=remember.value)
-    assert told(waiting.follow(numbers)) == []
+    assert told(waiting.reconcile(numbers)) == []
 
 
 def test_the_same_size_asked_for_again_gets_another_notice() -> None:
     """The worker has forgotten the reason with the request before."""
-    known = waiting.notice_key(told(waiting.follow(a_wait()))[0])
+    known = waiting.notice_key(told(waiting.reconcile(a_wait()))[0])
     again = a_wait(asking(1, 5, generation=4), last_notice=known)
-    assert [notice.worker_generation for notice in told(waiting.follow(again))] == [4]
+    assert [notice.worker_generation for notice in told(waiting.reconcile(again))] == [4]
 
 
 def test_what_was_told_is_forgotten_when_it_is_over() -> None:
     over = a_view(asking(1, 1), OLD, last_notice="before")
-    assert waiting.follow(over) == [Forget(table=TableName.NOTICES, key=over.ref)]
+    assert waiting.reconcile(over) == [Forget(table=TableName.NOTICES, key=over.ref)]
 
 
 NOBODY = {
@@ -211,7 +211,7 @@ NOBODY = {
 
 @pytest.mark.parametrize("view", NOBODY.values(), ids=NOBODY.keys())
 def test_a_notice_needs_a_worker_that_asked(view: Any) -> None:
-    assert told(waiting.follow(view)) == []
+    assert told(waiting.reconcile(view)) == []
 
 
 def test_a_decision_that_writes_the_job_comes_first() -> None:
@@ -239,15 +239,15 @@ def test_pods_that_are_no_longer_wanted_are_shown_with_one_event() -> None:
     assert isinstance(requeue, Requeue)
     known = a_view(a_job(), OLD, waits=SAID)
     assert waiting.take_report(known, a_report(SAID), EAST) == []
-    [patch, event] = waiting.follow(known)
+    [patch, event] = waiting.reconcile(known)
     assert written([patch]) == [
         Waiting.of({"main": 1}, {"main": 1}, reason=SURPLUS, message=SAID.message, since=SAID.since)
     ]
     assert isinstance(event, Emit)
     assert (event.reason, event.note) == (SURPLUS, SAID.message)
     shows = merge_patch(a_job(), patch.body)  # type: ignore[union-attr]
-    assert waiting.follow(a_view(shows, OLD, waits=SAID)) == []
-    [fewer] = waiting.follow(a_view(shows, OLD, waits=structs.replace(SAID, message="1 pod runs")))
+    assert waiting.reconcile(a_view(shows, OLD, waits=SAID)) == []
+    [fewer] = waiting.reconcile(a_view(shows, OLD, waits=structs.replace(SAID, message="1 pod runs")))
     assert written([fewer])[0].message == "1 pod runs"
 
 
@@ -270,7 +270,7 @@ def test_pods_that_a_worker_cannot_make_are_shown_in_its_words() -> None:
     said = structs.replace(
         SAID, reason=PODS_REFUSED, message="1 pod cannot be made and holds its quota: exceeded quota"
     )
-    patch, event = waiting.follow(a_view(a_job(), OLD, waits=said))
+    patch, event = waiting.reconcile(a_view(a_job(), OLD, waits=said))
     assert written([patch]) == [
         Waiting.of({"main": 1}, {"main": 1}, reason=PODS_REFUSED, message=said.message, since=SAID.since)
     ]
@@ -283,7 +283,7 @@ SURPLUS_SHOWN = shown(a_job(), Waiting.of({"main": 1}, {"main": 1}, reason=SURPL
 
 def test_what_an_earlier_manager_has_shown_stays_until_a_report() -> None:
     view = a_view(SURPLUS_SHOWN, OLD)
-    assert waiting.follow(view) == []
+    assert waiting.reconcile(view) == []
     assert waiting.take_report(a_view(a_job(), OLD), a_report(), EAST) == []
     assert written(waiting.take_report(view, a_report(), EAST)) == [None]
 
@@ -302,10 +302,10 @@ def test_other_reports_say_nothing_of_them(report: Status, cluster: ClusterName)
 
 
 def test_a_lack_of_quota_is_shown_first() -> None:
-    assert written(waiting.follow(a_wait(waits=SAID))) == [SHOWN]
+    assert written(waiting.reconcile(a_wait(waits=SAID))) == [SHOWN]
 
 
 def test_a_job_of_another_user_says_the_same_of_its_copy() -> None:
     """A submitted copy of a YAML has the annotation, and its queue is another one."""
     copied = shown(a_job(labels={kueue.QUEUE_NAME_LABEL: "other"}))
-    assert written(waiting.follow(a_view(copied))) == [None]
+    assert written(waiting.reconcile(a_view(copied))) == [None]

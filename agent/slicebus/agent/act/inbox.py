@@ -19,7 +19,7 @@ from slicebus.agent.state.store import Store
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.backoff import Backoff
 from slicebus.bus.contract import Bus, Delivery
-from slicebus.bus.lanes import Backlog, dispatch
+from slicebus.bus.lanes import Backlog, consume
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.errors import ConflictError, ForbiddenError, NotFoundError, PermanentError, TransientError
@@ -107,7 +107,7 @@ class Inbox:
             try:
                 async with self._bus.subscribe(queue, prefetch=prefetch) as subscription:
                     self._open.add(queue)
-                    await dispatch(subscription, self._handle, key=_subject, backlog=self._backlog)
+                    await consume(subscription, self._handle, key=_subject, backlog=self._backlog)
                 return
             except (NotFoundError, ForbiddenError, TransientError) as error:
                 if isinstance(error, NotFoundError) and queue in self._open:

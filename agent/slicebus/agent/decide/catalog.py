@@ -201,20 +201,20 @@ def reconcile_job(
         yield Then.AGAIN, reconcile.link_copies(view)
         confirmed = store.confirmed_suspended.get(key)
         yield Then.AGAIN, reconcile.confirm_suspended(view, cluster, reported=confirmed)
-        yield Then.AGAIN, [*withdrawals.follow(view, now_s=now_s), *finishing.follow(view, now_s=now_s)]
+        yield Then.AGAIN, [*withdrawals.reconcile(view, now_s=now_s), *finishing.reconcile(view, now_s=now_s)]
         yield Then.AGAIN, reconcile.request(view, cluster)
-        yield Then.AGAIN, gangs.follow(view, now=now, now_s=now_s)
+        yield Then.AGAIN, gangs.reconcile(view, now=now, now_s=now_s)
         yield Then.DONE, gangs.removes(view)
         if not fenced:
             yield Then.AGAIN, [*reconcile.ungate(view), *reconcile.ungate_cleanups(view)]
-        yield Then.AGAIN, waiting.follow(view, now=now)
+        yield Then.AGAIN, waiting.reconcile(view, now=now)
         last = store.reported.get(key)
         report = reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=interval_s)
         later = [
-            waiting.again(view, now=now),
-            gangs.again(view, now_s=now_s),
-            withdrawals.again(view, now_s=now_s),
-            finishing.again(view, now_s=now_s),
+            waiting.requeue_after(view, now=now),
+            gangs.requeue_after(view, now_s=now_s),
+            withdrawals.requeue_after(view, now_s=now_s),
+            finishing.requeue_after(view, now_s=now_s),
         ]
         yield Then.DONE, [*report, *itertools.chain(*later)]
 

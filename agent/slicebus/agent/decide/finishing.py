@@ -12,7 +12,7 @@ SETTLES_S = 5.0
 _MARGIN_S = 0.1
 
 
-def follow(view: WorkerView, *, now_s: float) -> list[Command]:
+def reconcile(view: WorkerView, *, now_s: float) -> list[Command]:
     """Note that pods have ended for good, that it is time to tell of them, or that they are told of."""
     known, job = view.finishing, view.reading
     if job is None or not job.runs or view.told == view.left:
@@ -24,7 +24,7 @@ def follow(view: WorkerView, *, now_s: float) -> list[Command]:
     return [Remember(table=TableName.FINISHING, key=view.key, value=Finishing(known.since_s, settled=True))]
 
 
-def again(view: WorkerView, *, now_s: float) -> list[Command]:
+def requeue_after(view: WorkerView, *, now_s: float) -> list[Command]:
     """Look again when it is time. After each reconcile: of several delays only the earliest counts."""
     known, job = view.finishing, view.reading
     if known is None or job is None or known.settled:

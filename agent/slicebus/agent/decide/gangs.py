@@ -39,7 +39,7 @@ class _Scheduled(NamedTuple):
     synced: Synced
 
 
-def follow(view: WorkerView, *, now: str | None, now_s: float) -> list[Command]:
+def reconcile(view: WorkerView, *, now: str | None, now_s: float) -> list[Command]:
     """The next commands by which the objects are there; empty where they are, or have to be removed first. `now` is
     RFC 3339, `now_s` the process' own time."""
     job = view.reading
@@ -137,7 +137,7 @@ def _blocks(view: WorkerView) -> Problem | None:
     return _taken(view, found) or _pruned(found, pods)
 
 
-def again(view: WorkerView, *, now_s: float) -> list[Command]:
+def requeue_after(view: WorkerView, *, now_s: float) -> list[Command]:
     """Try again what was refused, when it is time."""
     refused, job = view.refused_object, view.reading
     left_s = _TRIED_AGAIN_S - (now_s - refused.since_s) if refused is not None else 0.0

@@ -40,7 +40,7 @@ def take(view: WorkerView, notice: Pending) -> list[Command]:
     return [_annotate(job.manifest, waiting), *events]
 
 
-def follow(view: WorkerView, *, now: str | None) -> list[Command]:
+def reconcile(view: WorkerView, *, now: str | None) -> list[Command]:
     """Keep what is shown true: of the present counts, on the present RayCluster, and gone when it is over.
 
     `now` is RFC 3339; older recordings have none, and time nothing.
@@ -64,7 +64,7 @@ def follow(view: WorkerView, *, now: str | None) -> list[Command]:
     return [*timed, *patches, *events]
 
 
-def again(view: WorkerView, *, now: str | None) -> list[Command]:
+def requeue_after(view: WorkerView, *, now: str | None) -> list[Command]:
     """Look again when it is time to tell that pods run which are no longer wanted. After each reconcile: of several
     delays only the earliest counts."""
     job, since = view.reading, view.surplus_since

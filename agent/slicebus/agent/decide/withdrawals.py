@@ -21,7 +21,7 @@ STANDS_S = 30.0
 _MARGIN_S = 0.1
 
 
-def follow(view: WorkerView, *, now_s: float) -> list[Command]:
+def reconcile(view: WorkerView, *, now_s: float) -> list[Command]:
     """Note that a waiting request was taken back, that its time is over, or that it was asked for again."""
     known, less = view.withdrawn, _less(view)
     if less is None:
@@ -35,7 +35,7 @@ def follow(view: WorkerView, *, now_s: float) -> list[Command]:
     return []
 
 
-def again(view: WorkerView, *, now_s: float) -> list[Command]:
+def requeue_after(view: WorkerView, *, now_s: float) -> list[Command]:
     """Look again when the time of a request that was taken back is over. After each reconcile: of several delays only
     the earliest counts."""
     known, job = view.withdrawn, view.reading

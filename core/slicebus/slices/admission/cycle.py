@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from slicebus.slices.admission.preemption import Claim, Preemptor, Victim, message_of, preempted_for, without
-from slicebus.slices.admission.preemption_conflicts import Rivals
-from slicebus.slices.admission.preemption_cycles import Rings
+from slicebus.slices.admission.preemption_conflicts import PreemptionConflicts
+from slicebus.slices.admission.preemption_cycles import PreemptionCycles
 from slicebus.slices.admission.queue_order import Pending, by_distance, by_share, claim_of, preemptors_first, rank
 from slicebus.slices.admission.reservations import Reservations
 from slicebus.slices.admission.sharing import FairSharing, Head
@@ -56,8 +56,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy = Strategy.SPREAD
     """The placement strategy of queues that name none."""
     fair_sharing: FairSharing = FairSharing.OFF
-    rings_since: str | None = None
-    """See `Rings`."""
+    preemption_cycles_since: str | None = None
+    """See `PreemptionCycles`."""
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -101,8 +101,8 @@ class _Cycle:
         self.use = QuotaUse(snapshot.cluster_queues, snapshot.cohorts, snapshot.part.holdings, evicted)
         self.search = Search(self.use, snapshot.fair_sharing.strategies)
         self.reservations = Reservations(self.use)
-        self.rings = Rings(snapshot.part.preempted, snapshot.rings_since)
-        self.rivals = Rivals(self.use, self.search, self._assess, self._queue_of)
+        self.preemption_cycles = PreemptionCycles(snapshot.part.preempted, snapshot.preemption_cycles_since)
+        self.preemption_conflicts = PreemptionConflicts(self.use, self.search, self._assess, self._queue_of)
         self.blocked: set[str] = set()
         fleet = Fleet(snapshot.clusters, snapshot.load, snapshot.granted)
         self.placer = Placer(fleet, snapshot.strategy, snapshot.namespaces)
@@ -173,7 +173,7 @@ class _Cycle:
             return Misfit("the slice that it replaces is not the one that holds the job's quota")
         if replaced is not None and self.use.is_evicted(replaced):
             return Misfit("the job is evicted, and comes back at its spec's size")
-        if replaced is None and (behind := self.rings.behind(slice, self.use.tree_of(queue.name))):
+        if replaced is None and (behind := self.preemption_cycles.behind(slice, self.use.tree_of(queue.name))):
             return behind
         with self.use.without(slice, queue.name):
             return self._nominate(slice, self._room(slice, queue), replaced)
@@ -228,7 +228,7 @@ class _Cycle:
             case Mode.AFTER_EVICTION:
                 return [self._await_room(slice, queue, found)]
             case Mode.NO_CANDIDATES:
-                self.rivals.remember(slice, queue)
+                self.preemption_conflicts.remember(slice, queue)
                 return [_wait(slice, found.misfit)]
             case _:
                 return self._preempt(slice, queue, found)
@@ -244,12 +244,12 @@ class _Cycle:
             )
             victims = self.search.victims(preemptor)
             then = self._then(slice, room, replaced, victims) if victims else None
-        if ring := self.rings.gone_round(slice, victims):
-            then, misfit = None, msgspec.structs.replace(misfit, message=f"{misfit.message}. {ring}")
-        if then is None or self.rivals.would_preempt(preemptor, usage_of(slice, then), victims):
+        if cycle_message := self.preemption_cycles.gone_round(slice, victims):
+            then, misfit = None, msgspec.structs.replace(misfit, message=f"{misfit.message}. {cycle_message}")
+        if then is None or self.preemption_conflicts.would_preempt(preemptor, usage_of(slice, then), victims):
             with self.use.without(slice, queue.name):
                 spared = self._without_victims(slice, room, replaced)
-            self.rivals.remember(slice, queue)
+            self.preemption_conflicts.remember(slice, queue)
             return [self._admit(slice, queue, spared.admission) if spared else _wait(slice, misfit)]
         evicted = [victim.candidate.slice for victim in victims]
         self.placer.evict(evicted)
@@ -287,7 +287,7 @@ class _Cycle:
         """Let a slice wait for evicted workloads, and reserve their quota for it."""
         own = [*victims, *self.victims.get(slice.uid, ())]
         self.reservations.keep(slice, found.admission, queue)
-        self.rings.waits(slice, self.use.tree_of(queue.name))
+        self.preemption_cycles.waits(slice, self.use.tree_of(queue.name))
         if not own:
             message = f"{found.misfit.message}. Fits when those are gone who are evicted already"
             # Its own victims may leave before the others: what they left stays reserved for it.

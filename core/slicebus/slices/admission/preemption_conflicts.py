@@ -1,4 +1,4 @@
-"""Tells whether a preemption would begin a ring: a waiting slice would preempt the preemptor at once.
+"""Finds preemptions that would begin a preemption cycle: a waiting slice would preempt the preemptor at once.
 
 A slice preempts another of its queue and borrows for it; one of another queue, which waits and found no victims before,
 may preempt whoever borrows; and the first victim may take its own quota back from that one. Each step alone is what a
@@ -26,7 +26,7 @@ A bound: every preemption that borrows asks about them.
 """
 
 
-class Rivals:
+class PreemptionConflicts:
     """The slices of a cycle that wait, may preempt in other queues, and found nobody there."""
 
     def __init__(
@@ -53,13 +53,13 @@ class Rivals:
 
         `needs` is what the preemptor uses then: it may choose other flavors than those that it preempts for.
         """
-        rivals = [each for name, waiting in self._waiting.items() if name != preemptor.queue.name for each in waiting]
-        rivals += self._back(preemptor.queue, victims)
-        if not rivals:
+        others = [slice for name, waiting in self._waiting.items() if name != preemptor.queue.name for slice in waiting]
+        others += self._back(preemptor.queue, victims)
+        if not others:
             return False
         then = msgspec.structs.replace(preemptor, needs=needs)
         with self._use.as_if(then, victims) as borrows, self._search.apart():
-            return borrows and any(self._preempts(*rival, preemptor.slice) for rival in rivals)
+            return borrows and any(self._preempts(*other, preemptor.slice) for other in others)
 
     def _back(self, preempting: ClusterQueue, victims: Sequence[Victim]) -> list[tuple[Slice, ClusterQueue]]:
         """Victims of other queues that may preempt, as they wait again."""
@@ -76,13 +76,13 @@ class Rivals:
                 break
         return back
 
-    def _preempts(self, rival: Slice, queue: ClusterQueue, other: Slice) -> bool:
-        found = self._assess(rival)
-        if isinstance(found, Misfit) or found.mode not in (Mode.PREEMPT, Mode.RECLAIM):
+    def _preempts(self, slice: Slice, queue: ClusterQueue, victim_slice: Slice) -> bool:
+        nomination = self._assess(slice)
+        if isinstance(nomination, Misfit) or nomination.mode not in (Mode.PREEMPT, Mode.RECLAIM):
             return False
-        needs, node = usage_of(rival, found.admission), self._use.projected.queues[queue.name]
-        with self._use.without(rival, queue.name):
+        needs, node = usage_of(slice, nomination.admission), self._use.projected.queues[queue.name]
+        with self._use.without(slice, queue.name):
             victims = self._search.victims(
-                Preemptor(slice=rival, queue=queue, node=node, needs=needs, short=found.short)
+                Preemptor(slice=slice, queue=queue, node=node, needs=needs, short=nomination.short)
             )
-        return any(victim.candidate.slice is other for victim in victims)
+        return any(victim.candidate.slice is victim_slice for victim in victims)

@@ -1,4 +1,4 @@
-"""Tells whether preemptions go round: workloads that have preempted each other in turn and begin again, or victims that
+"""Finds preemption cycles: workloads that have preempted each other in turn and begin again, or victims that
 get quota before their preemptor, and are preempted for it again.
 
 Each step is what the policies say, and the workloads would lose their pods one after the other for ever. The conditions
@@ -15,11 +15,11 @@ from slicebus.slices.quota.cohorts import Node
 from slicebus.slices.workload.workload import Slice, SliceKey
 
 
-class Rings:
+class PreemptionCycles:
     """The preemptions among some slices."""
 
     def __init__(self, slices: Iterable[Slice], since: str | None) -> None:
-        """`since`: only what has changed from then on counts, as metav1.Time; None where no ring is looked for."""
+        """`since`: only what has changed from then on counts, as metav1.Time; None where no cycle is looked for."""
         self._slices = slices
         self._since = since
         self._waiting: dict[str, tuple[SliceKey, Node]] = {}

@@ -10,7 +10,7 @@ from slicebus.slices.api.quantities import add
 from slicebus.slices.quota.holdings import Holdings, Part, Sums
 from slicebus.slices.quota.quota import FlavorResource, Usage, usage_by_chain
 from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey, oldest_first, place_of
-from slicebus.slices.workload.workload_counts import Census
+from slicebus.slices.workload.workload_counts import WorkloadCounts
 
 _Value = TypeVar("_Value")
 
@@ -55,7 +55,7 @@ class Ledger:
         self._granted: dict[str, Counter[FlavorResource]] = {}
         self._preempted: dict[SliceKey, None] = {}
         """The unfinished slices that were preempted once."""
-        self.census = Census()
+        self.workload_counts = WorkloadCounts()
         self.holdings = Holdings()
         self.used_in = Sums[tuple[LocalQueueKey, str]]()
         """What the slices of each LocalQueue use of each ClusterQueue."""
@@ -166,7 +166,7 @@ class Ledger:
 
     def _note(self, old: Slice | None, new: Slice | None) -> None:
         """Count a slice by what changes without its place or its quota."""
-        self.census.change(old, new)
+        self.workload_counts.change(old, new)
         if new is not None and not new.finished and Condition.PREEMPTED in new.conditions:
             self._preempted[new.key] = None
         elif old is not None:

@@ -29,7 +29,7 @@ def states(slice: Slice) -> tuple[State, ...]:
     return (*reserving, State.ADMITTED) if slice.admitted else reserving
 
 
-class Census:
+class WorkloadCounts:
     """The counts. Only `change` changes them."""
 
     def __init__(self) -> None:

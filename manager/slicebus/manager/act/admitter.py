@@ -109,7 +109,7 @@ class Admitter:
             trees=trees,
             strategy=self._strategy,
             fair_sharing=self._fair_sharing,
-            rings_since=time_text(now() - _RING),
+            preemption_cycles_since=time_text(now() - _RING),
         )
         free = asyncio.Semaphore(self._writers)
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.dead_letter_headers import as_sent, was_passed_on
-from slicebus.bus.lanes import OnDead, dispatch
+from slicebus.bus.lanes import OnDead, consume
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
@@ -105,7 +105,7 @@ class Inbox:
         it, and asks for what lay in it, when it begins anew. That of a shard that there is no more may be missing."""
         try:
             async with self._bus.subscribe(manager_queue(lane, shard), prefetch=prefetch) as subscription:
-                await dispatch(
+                await consume(
                     subscription,
                     partial(self._handle, of=shard),
                     key=_order_key,

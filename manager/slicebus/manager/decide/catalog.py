@@ -180,15 +180,15 @@ def cycle(
     trees: Sequence[str] | None,
     strategy: Strategy,
     fair_sharing: FairSharing,
-    rings_since: str | None = None,
+    preemption_cycles_since: str | None = None,
 ) -> list[Decision]:
     """Run the admission cycle over some trees of quota; all for None. Decisions that are shown already are left out.
 
-    `rings_since` as in `Rings`; older recordings have none.
+    `preemption_cycles_since` as in `PreemptionCycles`; older recordings have none.
     """
     assumed = {key: uncertain.decision for key, uncertain in store.uncertain.items()}
     snapshot = store.quotas.snapshot(
-        trees, assumed, strategy=strategy, fair_sharing=fair_sharing, rings_since=rings_since
+        trees, assumed, strategy=strategy, fair_sharing=fair_sharing, preemption_cycles_since=preemption_cycles_since
     )
     decided = admission.cycle(snapshot)
     unanswered = [admission_writes.once_more(uncertain) for uncertain in store.uncertain.values()]

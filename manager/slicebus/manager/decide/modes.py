@@ -66,7 +66,7 @@ class Builtin:
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """Make the chain follow the desired size, and dispatch it to the worker."""
-        return waiting.then(builtin.decide(view, now), view)
+        return waiting.then(builtin.reconcile(view, now), view)
 
     def go_on_ending(self, view: JobView) -> list[Command]:
         """Nothing may have been dispatched yet."""
@@ -109,7 +109,7 @@ class BesideKueue:
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """Dispatch the slice, pass the worker's request to Kueue, and answer the check."""
-        return waiting.then(beside_kueue.decide(view, _places(store, view), now), view)
+        return waiting.then(beside_kueue.reconcile(view, _places(store, view), now), view)
 
     def go_on_ending(self, view: JobView) -> list[Command]:
         """Only our own finalizer is removed: Kueue removes its own."""

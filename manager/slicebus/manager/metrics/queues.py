@@ -46,12 +46,12 @@ class QueueMetrics(Collector):
 
 
 def _workloads(quotas: Quotas, queues: Iterable[ClusterQueue]) -> Iterator[Metric]:
-    census, members = quotas.ledger.census, keys_by_cluster_queue(quotas.local_queues.values())
+    workload_counts, members = quotas.ledger.workload_counts, keys_by_cluster_queue(quotas.local_queues.values())
     pending = GaugeMetricFamily("kueue_pending_workloads", "Workloads that wait.", labels=(*_QUEUE, "status"))
     reserving = GaugeMetricFamily("kueue_reserving_active_workloads", "Workloads with quota.", labels=_QUEUE)
     admitted = GaugeMetricFamily("kueue_admitted_active_workloads", "Admitted workloads.", labels=_QUEUE)
     for queue in (queue.name for queue in queues):
-        counted = census.of(members.get(queue, ()))
+        counted = workload_counts.of(members.get(queue, ()))
         pending.add_metric((queue, "active"), counted[State.PENDING] - counted[State.INADMISSIBLE])
         pending.add_metric((queue, "inadmissible"), counted[State.INADMISSIBLE])
         reserving.add_metric((queue,), counted[State.RESERVING])

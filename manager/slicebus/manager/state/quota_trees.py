@@ -134,7 +134,7 @@ class Quotas:
         *,
         strategy: Strategy = Strategy.SPREAD,
         fair_sharing: FairSharing = FairSharing.OFF,
-        rings_since: str | None = None,
+        preemption_cycles_since: str | None = None,
     ) -> Snapshot:
         """The input of an admission cycle over some trees; all for None. `assumed` slices count as admitted."""
         forest = self._forest
@@ -162,7 +162,7 @@ class Quotas:
             granted=granted,
             strategy=strategy,
             fair_sharing=fair_sharing,
-            rings_since=rings_since,
+            preemption_cycles_since=preemption_cycles_since,
         )
 
     def _added_usage(self, slice: Slice, admit: Admit) -> Usage:

@@ -53,7 +53,7 @@ def test_a_ring_that_has_gone_round_ends(history: dict[str, tuple[str, str]], si
         holding("fourth", 1, 20),
     ]
     slices = [preempted(slice, *history[slice.name]) if slice.name in history else slice for slice in slices]
-    decided = cycle(msgspec.structs.replace(world(*slices), rings_since=since))
+    decided = cycle(msgspec.structs.replace(world(*slices), preemption_cycles_since=since))
     assert set(evicted(decided)) == (set() if told else {"low"})
     [wait] = [each for each in decided if isinstance(each, Wait)]
     assert told in wait.message
@@ -77,7 +77,7 @@ def test_a_victim_comes_after_a_preemptor_that_waits(
     """`high` has to wait until `big` has gone. Beside both there is room for `low`."""
     low = waiting("low", 2)
     slices = [waiting("high", cores, 10), holding("big", 6), preempted(low, *history) if history else low]
-    decided = cycle(msgspec.structs.replace(world(*slices), rings_since=since))
+    decided = cycle(msgspec.structs.replace(world(*slices), preemption_cycles_since=since))
     assert admitted_names(decided) == (set() if is_behind else {"low"})
     [told] = [each.message for each in decided if isinstance(each, Wait) and each.key == "team/low"] or [""]
     assert ("preempted for team/high" in told) is is_behind
@@ -87,7 +87,7 @@ def test_a_job_that_has_quota_again_grows_beside_its_preemptor() -> None:
     low = preempted(holding("low", 1), "high", LATER)
     growth = waiting("low-2", 2, job_uid=low.job_uid, replaces=SliceKey("team/low"))
     slices = [waiting("high", 8, 10), holding("big", 6, -1), low, growth]
-    decided = cycle(msgspec.structs.replace(world(*slices), rings_since=SINCE))
+    decided = cycle(msgspec.structs.replace(world(*slices), preemption_cycles_since=SINCE))
     assert "low-2" in admitted_names(decided)
 
 
@@ -97,5 +97,5 @@ def test_a_victim_waits_only_behind_one_of_its_own_tree(parent: str, is_behind: 
     slices = [waiting("high", 8, 10), holding("big", 6), preempted(waiting("low", 2, queue="other"), "high", LATER)]
     queues = [queue(cohort="team", **OWN), queue("other", "1", cohort="all", **OWN)]
     given = world(*slices, queues=queues, cohorts=[cohort("team", parent), cohort("all", cores=2)])
-    decided = cycle(msgspec.structs.replace(given, rings_since=SINCE))
+    decided = cycle(msgspec.structs.replace(given, preemption_cycles_since=SINCE))
     assert admitted_names(decided) == (set() if is_behind else {"low"})

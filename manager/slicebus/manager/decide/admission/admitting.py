@@ -44,14 +44,14 @@ def comes_too_early(view: JobView) -> bool:
 
 
 def _goes_on(view: JobView) -> bool:
-    """Whether a job with quota is ordered next, and nothing else comes first: see `builtin.decide`."""
+    """Whether a job with quota is ordered next, and nothing else comes first: see `builtin.reconcile`."""
     if not _is_followed(view) or view.holder is None:
         return False
     return dispatch.has_copy(view) or not pod_templates.refused(view.holder, view)
 
 
 def _is_followed(view: JobView) -> bool:
-    """Whether the chain follows the job: see `builtin.decide`."""
+    """Whether the chain follows the job: see `builtin.reconcile`."""
     if view.job is None or not view.is_managed or endings.is_deleted(view):
         return False
     if view.vanished or dispatch.has_unknown_end(view):

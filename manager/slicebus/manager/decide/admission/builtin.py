@@ -45,7 +45,7 @@ from slicebus.slices.workload.workload import Slice
 _FINISHED = {JobPhase.SUCCEEDED: FinishedReason.SUCCEEDED, JobPhase.FAILED: FinishedReason.FAILED}
 
 
-def decide(view: JobView, now: str) -> list[Command]:
+def reconcile(view: JobView, now: str) -> list[Command]:
     """The commands for everything that a job needs now."""
     return dispatch.recall(view) + _decide(view, now)
 
@@ -67,14 +67,14 @@ def _decide(view: JobView, now: str) -> list[Command]:
     deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
         return end(view, reason="WorkloadDeleted", ended=deleting)
-    if (deletion := endings.follow_vanished(view)) is not None:
+    if (deletion := endings.reconcile_vanished(view)) is not None:
         return deletion
     if not view.slices and (problems := [*kind.problems(as_copied(view.job)), *_other_problems(view.job, view)]):
         return _refuse(view.job, problems, now=now)
-    return _follow(view, view.job, now)
+    return _reconcile_chain(view, view.job, now)
 
 
-def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
+def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
     """Make the chain follow the desired size, dispatch its newest slice, and release replaced slices."""
     if dispatch.has_unknown_end(view):
         return _stop(view, job, now)
@@ -82,7 +82,7 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
         return restarted
     if copied := edits.copied(view, job):
         return copied
-    if stuck := readiness.act(view, job, now=now):
+    if stuck := readiness.reconcile(view, job, now=now):
         return stuck
     desired = _with_kept_quota(view.desired, view)
     edited = _edited_pods(view)
@@ -100,11 +100,11 @@ def _follow(view: JobView, job: Manifest, now: str) -> list[Command]:
     if view.holder is not None and view.holder.key not in resized:
         commands += [*resumed, *(holding.hold(view, view.holder, now=now) if may_send else [])]
     elif view.evicted is not None and view.evicted.key not in resized:
-        commands += evictions.follow(view, view.evicted, wanted=desired.counts, now=now)
+        commands += evictions.reconcile(view, view.evicted, wanted=desired.counts, now=now)
     # The newest dispatch is released only after the next one is written: the job's copy would be forgotten with it.
     recorded_on = view.outbox.recorded_on if view.outbox else None
     ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not recorded_on]
-    return [*commands, *_release(ended, view), *_replaced(view, planned), *readiness.again(view, now=now)]
+    return [*commands, *_release(ended, view), *_replaced(view, planned), *readiness.requeue_after(view, now=now)]
 
 
 def _replaced(view: JobView, planned: Sequence[ChainCommand]) -> list[Command]:
@@ -123,7 +123,7 @@ def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
     ended = [command for command in plan(view.slices, view.desired.counts) if isinstance(command, FinishSlice)]
     if view.evicted is not None and ended:
         return [_finish(view, each.slice, reason=each.reason, message=each.message, now=now) for each in ended]
-    following = evictions.follow(view, view.evicted, wanted=view.desired.counts, now=now) if view.evicted else []
+    following = evictions.reconcile(view, view.evicted, wanted=view.desired.counts, now=now) if view.evicted else []
     return (
         following
         or dispatch.withdraw(view, reason=unknown_ends.VANISHED)

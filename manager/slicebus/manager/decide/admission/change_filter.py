@@ -35,7 +35,7 @@ def _holds_as_dispatched(manifest: Manifest) -> bool:
     """Whether the worker has applied the dispatch, and nothing has waited for that.
 
     The steps after a suspend and a delete wait for it. So does the dispatch of a job whose pods were edited before its
-    worker had a copy (`builtin._follow`): the slice shows that, or has finished.
+    worker had a copy (`builtin._reconcile_chain`): the slice shows that, or has finished.
     """
     outbox = Outbox.from_manifest(manifest)
     if outbox is None or outbox.state() != HOLDING:

@@ -18,7 +18,7 @@ from slicebus.slices.jobs.suspension import to_resume, to_suspend
 from slicebus.slices.workload.workload import Slice
 
 
-def follow(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Command]:
+def reconcile(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Command]:
     """The next step for an evicted slice: suspend it on its worker, then give its quota back.
 
     One write a reconcile. The slice gets its new counts before it waits, or it would be admitted at the old ones. If it

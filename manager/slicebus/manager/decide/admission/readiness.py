@@ -41,7 +41,7 @@ class Deadline(msgspec.Struct, frozen=True):
     """The size that a scale-up is taken back to; None where the job is evicted."""
 
 
-def act(view: JobView, job: Manifest, *, now: str) -> list[Command]:
+def reconcile(view: JobView, job: Manifest, *, now: str) -> list[Command]:
     """The next step for a job whose pods are not ready in time, or that may go to a cluster again; one write a pass."""
     moment = datetime.fromisoformat(now)
     if tried_again := _tried_again(view, moment):
@@ -63,7 +63,7 @@ def act(view: JobView, job: Manifest, *, now: str) -> list[Command]:
     return admission_writes.commands(view, holder, evict, now=now)
 
 
-def again(view: JobView, *, now: str) -> list[Command]:
+def requeue_after(view: JobView, *, now: str) -> list[Command]:
     """Reconcile the job when its time is over, or a cluster may be tried again."""
     moment, deadline = datetime.fromisoformat(now), _deadline(view)
     waits = [_next_over_s(view, moment), _left_s(view, deadline, moment)]

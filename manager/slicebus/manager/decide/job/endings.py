@@ -96,7 +96,7 @@ def show_held(view: JobView, ending: Ending, *, unserved: str = "", now: str) ->
     return [*writes, Emit(regarding=regarding, reason="DeleteHeld", note=finding.message, warning=True)]
 
 
-def follow_vanished(view: JobView) -> list[Command] | None:
+def reconcile_vanished(view: JobView) -> list[Command] | None:
     """Commands that delete a job whose copy is gone, unless that is held; None where the copy is not gone."""
     if view.job is None or not _has_vanished(view):
         return None

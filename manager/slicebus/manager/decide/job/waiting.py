@@ -33,12 +33,12 @@ class Wait(msgspec.Struct, frozen=True):
 
 
 def then(commands: Sequence[Command], view: JobView) -> list[Command]:
-    """The commands of a decision, and what `follow` adds. A job that they write is decided about again anyway."""
+    """The commands of a decision, and what `reconcile` adds. A job that they write is decided about again anyway."""
     writes_job = any(isinstance(command, Patch) and command.target is view.job for command in commands)
-    return [*commands, *([] if writes_job else follow(view))]
+    return [*commands, *([] if writes_job else reconcile(view))]
 
 
-def follow(view: JobView) -> list[Command]:
+def reconcile(view: JobView) -> list[Command]:
     """Show why the job waits, or that it no longer does, and tell its worker; nothing where both is done."""
     wait = found(view)
     return [*_show(view, wait.shown if wait else None), *_tell(view, wait)]

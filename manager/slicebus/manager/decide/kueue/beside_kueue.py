@@ -68,7 +68,7 @@ class Places(msgspec.Struct, frozen=True):
     """Those of the job's namespace."""
 
 
-def decide(view: JobView, places: Places, now: str) -> list[Command]:
+def reconcile(view: JobView, places: Places, now: str) -> list[Command]:
     """The commands for everything that a job needs now."""
     return dispatch.recall(view) + _decide(view, places, now)
 
@@ -103,7 +103,7 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
         return _stop(view, job, now=now)
     if dispatch.has_unknown_end(view) and (stopping := unknown_ends.stop(view, now=now)):
         return stopping
-    if (deletion := endings.follow_vanished(view)) is not None:
+    if (deletion := endings.reconcile_vanished(view)) is not None:
         return deletion
     holder = view.holder
     if holder is None:

@@ -36,7 +36,7 @@ def with_request(view: JobView, commands: list[Command], places: Places, *, now:
     match commands:
         case [Patch(target=job) as noted] if job is view.job:
             after = with_annotations(job, noted)
-            match beside_kueue.decide(msgspec.structs.replace(view, reading=JobReading(after)), places, now):
+            match beside_kueue.reconcile(msgspec.structs.replace(view, reading=JobReading(after)), places, now):
                 case [Patch(body={"spec": dict()}) as written, *_] if written.target is after:
                     return [msgspec.structs.replace(written, target=job)]
     return commands

@@ -183,7 +183,7 @@ def status(
 def _withdraw_next(view: JobView, report: Status) -> list[Command]:
     """Withdraw the copy that a newer order may have made since the one that has ended was gone.
 
-    Only then is the end shown, so that the quota stays until that copy has gone: see `builtin.decide`.
+    Only then is the end shown, so that the quota stays until that copy has gone: see `builtin.reconcile`.
     """
     outbox = view.outbox
     if outbox is None or not report.phase.is_terminal or view.state.held is not Held.HOLD:
