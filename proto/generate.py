@@ -100,7 +100,8 @@ def _named(node: msgspec.inspect.Type) -> list[type[Any]]:
             return _named(inner)
         case msgspec.inspect.UnionType(types=types):
             return [named for each in types for named in _named(each)]
-    return []
+        case _:
+            return []
 
 
 def _describe(component: Json, part: type[Any]) -> None:
@@ -141,6 +142,8 @@ def _field_docstrings(part: type[Any]) -> dict[str, str]:
                         ast.Expr(value=ast.Constant(value=str(words))),
                     ):
                         found[name] = _flowing(words)
+                    case _:
+                        continue  # No field, or nothing is said of it.
     return found
 
 

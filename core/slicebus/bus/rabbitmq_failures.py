@@ -89,6 +89,7 @@ def _text_of(error: Exception) -> str:
             return f"the broker's certificate is refused: {cause.verify_message}"
         case ssl.SSLError():
             return f"TLS failed: {cause.reason or cause}"
-    if type(error) is Exception:
-        return "the connection was lost"
-    return str(error) or type(error).__name__
+        case _ if type(error) is Exception:
+            return "the connection was lost"
+        case _:
+            return str(error) or type(error).__name__

@@ -51,16 +51,16 @@ async def _is_refused(bus: "RabbitBus", use: Use) -> bool:
 
 async def _try(opened: AbstractChannel, use: Use) -> None:
     channel = await opened.get_underlay_channel()
-    match use:
-        case Use(Action.WRITE, exchange, str(key)):
+    match use.action:
+        case Action.WRITE if use.key is not None:
             await channel.tx_select()
-            await channel.basic_publish(b"", exchange=exchange, routing_key=key)
+            await channel.basic_publish(b"", exchange=use.name, routing_key=use.key)
             await channel.tx_rollback()
-        case Use(Action.WRITE, name):
-            await channel.exchange_unbind(destination=name, source=_NOWHERE, routing_key=_KEY)
-        case Use(Action.READ, name):
-            await channel.exchange_unbind(destination=UP, source=name, routing_key=_KEY)
-        case Use(Action.CONFIGURE, name):
-            if name in EXCHANGES:
-                raise ConfigurationError(f"the exchange {name} exists: deleting it is no way to find out")
-            await channel.exchange_delete(name, if_unused=True)
+        case Action.WRITE:
+            await channel.exchange_unbind(destination=use.name, source=_NOWHERE, routing_key=_KEY)
+        case Action.READ:
+            await channel.exchange_unbind(destination=UP, source=use.name, routing_key=_KEY)
+        case Action.CONFIGURE:
+            if use.name in EXCHANGES:
+                raise ConfigurationError(f"the exchange {use.name} exists: deleting it is no way to find out")
+            await channel.exchange_delete(use.name, if_unused=True)

@@ -58,11 +58,11 @@ from slicebus.journal.recording import (
 from slicebus.journal.redaction import MARK, Redactor
 from slicebus.kube.cache import Cache, Change, Key, key_of
 from slicebus.kube.resources import Resource
-from slicebus.proto import codec
-from slicebus.proto.envelope import Envelope, WireMessage
+from slicebus.proto.codec import Decoded
+from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.headers import ATTRIBUTES
-from slicebus.proto.messages import Manifest, Message, job_of
+from slicebus.proto.messages import Manifest, Order, Report, job_of
 
 
 class State(Protocol):
@@ -79,22 +79,16 @@ class State(Protocol):
         recorded from the first decision on that names it."""
 
 
-class Incoming:
+M = TypeVar("M", bound=Order | Report)
+
+
+class Incoming(Generic[M]):
     """A received message. A recording has it once; decisions refer to it by its number."""
 
-    def __init__(self, number: int, received: codec.Received) -> None:
+    def __init__(self, number: int, decoded: Decoded[M]) -> None:
         self.number = number
-        self.received = received
-
-    @property
-    def envelope(self) -> Envelope:
-        """The message's attributes."""
-        return self.received.envelope
-
-    @property
-    def message(self) -> Message:
-        """The message itself."""
-        return self.received.message
+        self.envelope = decoded.envelope
+        self.message = decoded.message
 
 
 S = TypeVar("S", bound=State)
@@ -130,12 +124,14 @@ class Decider(Generic[S]):
         self._begun = True
         self._recorder.begin(Began(version=version("slicebus")), self._content)
 
-    def receive(self, wire: WireMessage, received: codec.Received | None = None) -> Incoming:
-        """The decoded message; `received` where somebody has decoded it already. Raises ProtocolError."""
+    def receive(
+        self, wire: WireMessage, decode: Callable[[WireMessage], Decoded[M]], decoded: Decoded[M] | None = None
+    ) -> Incoming[M]:
+        """The message as `decode` reads it; `decoded` where somebody has done that already. Raises ProtocolError."""
         self._received += 1
         number, problem = self._received, ""
         try:
-            return Incoming(number, received or codec.decode(wire))
+            return Incoming(number, decoded or decode(wire))
         except ProtocolError as error:
             problem = problem_of(error)
             raise

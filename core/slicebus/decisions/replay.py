@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum, auto
 from operator import itemgetter
-from typing import Any, Self, get_type_hints
+from typing import Any, Self, get_origin, get_type_hints
 
 import msgspec
 import orjson
@@ -37,7 +37,8 @@ from slicebus.journal.recording import (
 )
 from slicebus.journal.redaction import MARK, has_marks, redacted
 from slicebus.kube.cache import Cache
-from slicebus.proto import codec
+from slicebus.proto.codec import Decoded
+from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, ProtocolError, SlicebusError
 from slicebus.proto.topology import DECISIONS_TYPE
 
@@ -54,6 +55,8 @@ class Model(msgspec.Struct, frozen=True):
     """A role as it can be replayed."""
 
     state: Callable[[], State]
+    decode: Callable[[WireMessage], Decoded[Any]]
+    """Reads a message to the role, and refuses one that is not for it."""
     decisions: Mapping[str, Decision]
     """By name."""
     hashed: frozenset[str] = frozenset()
@@ -140,7 +143,7 @@ class Replay:
         self._caches: dict[str, Cache] = {}
         self._tables: Mapping[str, Table[Any, Any]] = {}
         self._readers: dict[str, _Reader] = {}
-        self._incoming: dict[int, Incoming] = {}
+        self._incoming: dict[int, Incoming[Any]] = {}
         self._snapshot: list[Put | Noted] = []
         self._waiting: list[tuple[Position, Record]] = []
         self._next = 0
@@ -176,19 +179,22 @@ class Replay:
         return None
 
     def _feed(self, position: Position, record: Record) -> Iterator[Made]:
+        if self.phase is Phase.KNOWN:
+            made = self._next_known(position.offset, position.index, record)
+            if made is not None:
+                yield made
+            return
         match record:
             case Began() | Gap():
                 self.phase = Phase.UNKNOWN
-            case Snapshot() if self.phase is not Phase.KNOWN:
+            case Snapshot():
                 yield from self._collect(record)
-            case Decided() if self.phase is Phase.UNKNOWN:
-                self.passed_over += 1
             case _ if self.phase is Phase.COLLECTING:
                 self._waiting.append((position, record))
-            case _ if self.phase is Phase.KNOWN:
-                made = self._next_known(position.offset, position.index, record)
-                if made is not None:
-                    yield made
+            case Decided():
+                self.passed_over += 1
+            case Put() | Gone() | Noted() | Forgot() | Received():
+                return  # The snapshot to come has it.
 
     def _collect(self, part: Snapshot) -> Iterator[Made]:
         if part.part == 0:
@@ -240,7 +246,7 @@ class Replay:
             return None
         problem = ""
         try:
-            self._incoming[record.number] = Incoming(record.number, codec.decode(record.wire))
+            self._incoming[record.number] = Incoming(record.number, self._model.decode(record.wire))
         except ProtocolError as error:
             problem = problem_of(error)
         if len(self._incoming) > _MESSAGES_KEPT:
@@ -305,11 +311,11 @@ class Replay:
             for each in parameters
         ]
         decoder = msgspec.json.Decoder(msgspec.defstruct(what, fields, kw_only=True), dec_hook=self._look_up)
-        repeats = all(each.name != "now" and hints.get(each.name) not in (Incoming, Any, float) for each in parameters)
+        repeats = all(_is_repeated(each.name, hints.get(each.name)) for each in parameters)
         made = self._callable[what] = _Callable(decision, decoder, repeats, {})
         return made
 
-    def _look_up(self, _: type, number: int) -> Incoming:
+    def _look_up(self, _: type, number: int) -> Incoming[Any]:
         incoming = self._incoming.get(number)
         if incoming is None:
             raise _UnknownMessage
@@ -362,6 +368,11 @@ class Replayer:
     def passed_over(self) -> int:
         """The number of decisions that could not be made again."""
         return sum(replay.passed_over for replay in self.sources.values())
+
+
+def _is_repeated(name: str, type: object) -> bool:
+    """Whether an argument of a decision has the same value again and again."""
+    return name != "now" and type not in (Any, float) and (get_origin(type) or type) is not Incoming
 
 
 class _UnknownMessage(SlicebusError):

@@ -57,6 +57,8 @@ class Chain:
                     yield workload.get("metadata", {}).get("name", "")
                 case Relabel(to_workload=name) | Pending(workload=name):
                     yield name
+                case _:
+                    continue  # It names no slice that is new to the chain.
 
     def requests(self) -> Iterator[tuple[str, int]]:
         """The idempotency keys of its size requests: worker UID and generation."""
@@ -138,11 +140,10 @@ class Chains:
                 self.statuses.setdefault(entry.subject, []).append(entry)
                 continue
             id = repeated.get((entry.subject, entry.correlation_id), entry.correlation_id)
-            match message:
-                case Delete(job=job):
-                    deletes[job] = id
-                case Applied(job=job, deleted=True):
-                    id = deletes.get(job, id)
+            if isinstance(message, Delete):
+                deletes[message.job] = id
+            elif isinstance(message, Applied) and message.deleted:
+                id = deletes.get(message.job, id)
             if (key := _repeat_key(entry, message)) is not None:
                 id = repeated[entry.subject, entry.correlation_id] = first.setdefault(key, id)
             chain = self._by_id.setdefault((entry.subject, id), Chain(entry.subject, id))
@@ -208,7 +209,8 @@ def _repeat_key(entry: Entry, message: Message | None) -> tuple[object, ...] | N
             return entry.subject, uid, generation
         case WorkloadSpec() | Relabel() | Suspend() | Delete():
             return message.job, message.type, message.spec_version
-    return None
+        case _:
+            return None
 
 
 def _clock_of(each: Entry | Step | Consumed) -> str:

@@ -8,10 +8,10 @@ import msgspec
 from propcache.api import cached_property
 
 from slicebus.bus.contract import Record
-from slicebus.proto.codec import Received, decode
+from slicebus.proto.codec import Decoded, decode
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.headers import PREFIX, SUBJECT
-from slicebus.proto.messages import Direction
+from slicebus.proto.messages import Direction, Order, Report
 from slicebus.proto.topology import DECISIONS_TYPE, words
 
 
@@ -31,7 +31,7 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
         return cls(record.offset, record.timestamp, record)
 
     @property
-    def received(self) -> Received | None:
+    def received(self) -> Decoded[Order | Report] | None:
         """The message; None where it cannot be read, and for recorded decisions."""
         return self._read[0]
 
@@ -41,7 +41,7 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
         return self._read[1]
 
     @cached_property
-    def _read(self) -> tuple[Received | None, str]:
+    def _read(self) -> tuple[Decoded[Order | Report] | None, str]:
         if self.is_decisions:
             return None, ""
         try:

@@ -12,8 +12,33 @@ import msgspec
 import orjson
 
 from slicebus.journal.entry import Entry
-from slicebus.journal.recorded_commands import Created, Patched, RecordedCommand, Removed, commands_of
-from slicebus.journal.recording import Decided, Put, Received, Record, Snapshot, Source, decode_batch
+from slicebus.journal.recorded_commands import (
+    Created,
+    Emitted,
+    Forgotten,
+    Patched,
+    PatchedEach,
+    Published,
+    RecordedCommand,
+    Remembered,
+    Removed,
+    Requeued,
+    commands_of,
+)
+from slicebus.journal.recording import (
+    Began,
+    Decided,
+    Forgot,
+    Gap,
+    Gone,
+    Noted,
+    Put,
+    Received,
+    Record,
+    Snapshot,
+    Source,
+    decode_batch,
+)
 from slicebus.proto.errors import InvalidError, ProtocolError
 from slicebus.proto.headers import PREFIX, SUBJECT
 from slicebus.proto.messages import Counts, Manifest, counts_text
@@ -120,6 +145,8 @@ class _Reader:
                 yield from self._receive(record)
             case Decided():
                 yield from self._decide(record)
+            case Began() | Gone() | Noted() | Forgot() | Gap():
+                return
 
     def _learn(self, record: object) -> None:
         """Remember which job a slice belongs to."""
@@ -176,6 +203,10 @@ class _Reader:
             case Removed(target=target):
                 kind, name = target.split()[:2]
                 yield self._step(job, f"deletes the {kind} {name.rpartition('/')[2]}")
+            case Created() | Patched() | PatchedEach():
+                return  # Of other objects: pods are counted, not told one by one.
+            case Remembered() | Forgotten() | Emitted() | Published() | Requeued():
+                return  # What is published is an entry of its own, and the rest changes no object.
 
     def _created(self, manifest: Manifest, job: str) -> Step:
         metadata = manifest["metadata"]
@@ -270,7 +301,8 @@ class _Reader:
                 return f"{kind}/{namespace}/{name}"
             case {"decision": {"key": str(key)}}:
                 return self._jobs.get(key, "")
-        return received.headers.get(SUBJECT, "") if received else ""
+            case _:
+                return received.headers.get(SUBJECT, "") if received else ""
 
     def _step(self, job: str, text: str, **more: Any) -> Step:
         return Step(source=self._source, at=datetime.min.replace(tzinfo=UTC), job=job, text=text, **more)

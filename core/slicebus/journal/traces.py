@@ -110,7 +110,8 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
                 return f"waited: {self.waited_for}" if self.waited_for else ""
             case Outcome.REFUSED:
                 return next((hop.text for hop in reversed(self.hops) if hop.type == Refused.type), "")
-        return self.waited_for
+            case Outcome.WAITS | Outcome.UNDER_WAY:
+                return self.waited_for
 
     @property
     def clocks_apart(self) -> timedelta:
@@ -243,10 +244,8 @@ def _waits(chain: Chain) -> str:
     decided = [step for step in chain.steps if step.waits or step.admitted]
     if decided:
         return decided[-1].waits
-    match chain.messages[-1:]:
-        case [Pending(message=message)]:
-            return message
-    return ""
+    last = chain.messages[-1] if chain.messages else None
+    return last.message if isinstance(last, Pending) else ""
 
 
 def _title(chain: Chain) -> str:
@@ -265,7 +264,8 @@ def _title(chain: Chain) -> str:
             return "delete"
         case Suspend():
             return "suspend"
-    return first.type
+        case _:
+            return first.type
 
 
 def _sizes_of(at: datetime, message: Message) -> Iterator[Size]:
@@ -278,6 +278,8 @@ def _sizes_of(at: datetime, message: Message) -> Iterator[Size]:
             yield Size(at, granted=_total(granted))
         case Status(pods=pods):
             yield Size(at, ready=sum(status.ready for status in pods.values()))
+        case _:
+            return  # It changes no count.
 
 
 def _message(entry: Entry) -> Message:

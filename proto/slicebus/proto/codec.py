@@ -7,7 +7,7 @@ The attributes are CloudEvents 1.0 in the binary content mode of its AMQP bindin
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 import orjson
@@ -16,7 +16,7 @@ from msgspec import UNSET
 from slicebus.proto.envelope import SCHEMA_VERSION, Envelope, MessageId, WireMessage
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.headers import ATTRIBUTES, PREFIX, TYPE_PATTERN, Headers, VersionHeaders
-from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction, Message, job_of
+from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction, Message, Order, Report, job_of
 from slicebus.proto.topology import routing_key
 
 MAX_DEPTH = 100
@@ -28,13 +28,14 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 """CloudEvents 1.0, 3.1: what a string must not hold."""
 
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
+M_co = TypeVar("M_co", bound=Order | Report, covariant=True)
 
 
-class Received(msgspec.Struct, frozen=True):
+class Decoded(msgspec.Struct, Generic[M_co], frozen=True):
     """A decoded message. `unknown` are top-level body fields that this version does not know."""
 
     envelope: Envelope
-    message: Message
+    message: M_co
     unknown: dict[str, Any] = {}
 
 
@@ -53,7 +54,7 @@ def encode(envelope: Envelope, message: Message, *, unknown: dict[str, Any] | No
     )
 
 
-def decode(wire: WireMessage) -> Received:
+def decode(wire: WireMessage) -> Decoded[Order | Report]:
     """The message of a delivery. Raises ProtocolError with the reason and the detail."""
     attributes = _attributes(wire.headers)
     message_type = _message_type(_converted(attributes, VersionHeaders, "headers"))
@@ -63,7 +64,23 @@ def decode(wire: WireMessage) -> Received:
     message = _converted(body, known, message_type)
     _check_consistent(envelope, message, wire.routing_key)
     unknown = {name: value for name, value in body.items() if name not in known.__struct_fields__}
-    return Received(envelope, message, unknown)
+    return Decoded(envelope, message, unknown)
+
+
+def decode_order(wire: WireMessage) -> Decoded[Order]:
+    """The order that an agent got. Raises ProtocolError, also for a report."""
+    decoded = decode(wire)
+    if not isinstance(decoded.message, Order):
+        raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{decoded.message.type} is not for an agent")
+    return Decoded(decoded.envelope, decoded.message, decoded.unknown)
+
+
+def decode_report(wire: WireMessage) -> Decoded[Report]:
+    """The report that a manager got. Raises ProtocolError, also for an order."""
+    decoded = decode(wire)
+    if not isinstance(decoded.message, Report):
+        raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{decoded.message.type} is not for a manager")
+    return Decoded(decoded.envelope, decoded.message, decoded.unknown)
 
 
 def _headers(envelope: Envelope, direction: Direction) -> Headers:

@@ -50,9 +50,10 @@ class Manager:
         self._worker = worker
         self._broker = worker.broker
         self._broker.declare(agent_topology(EAST, EAST_UID))
-        # What is for another cluster comes here only by mistake.
-        mistake = Binding(DOWN, agent_queue(EAST, Lane.CONTROL), routing_key(EAST, Delete.type, OTHER_UID))
-        self._broker.declare(Topology((), (), (mistake,)))
+        # What is for another cluster or for the manager comes here only by mistake.
+        mistakes = (routing_key(EAST, Delete.type, OTHER_UID), routing_key(EAST, Applied.type))
+        bound = tuple(Binding(DOWN, agent_queue(EAST, Lane.CONTROL), key) for key in mistakes)
+        self._broker.declare(Topology((), (), bound))
 
     async def order(
         self,
@@ -345,6 +346,12 @@ async def test_the_manager_may_ask_for_the_inventory_or_for_statuses(worker: Wor
 
 
 REFUSED: dict[str, tuple[Message, dict[str, Any], str, str]] = {
+    "a report": (
+        Applied(job=REF, workload="w1", spec_version=1),
+        {},
+        "unknown-type",
+        "applied is not for an agent",
+    ),
     "another user": (a_spec(1), {"user": "mallory"}, "wrong-user", "only 'manager' does"),
     "another cluster": (a_spec(1), {"cluster": "west"}, "malformed", "west"),
     "another cluster of the name": (

@@ -15,6 +15,7 @@ from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import Source
 from slicebus.kube.cache import Cache
 from slicebus.kube.resources import PODS, Resource
+from slicebus.proto.codec import decode
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import ClusterName, JobRef, Resync
 from slicebus.proto.topology import JOURNAL, common_topology
@@ -85,7 +86,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (names, seen, node_of, reason, act)
 def model(**other: Callable[..., Any]) -> Model:
     """The role as it is replayed, with other decisions under these names."""
     decisions = {decision.__name__: decision for decision in DECISIONS} | other
-    return Model(state=Store, decisions={name: decision for name, decision in decisions.items() if decision})
+    return Model(state=Store, decode=decode, decisions={name: decision for name, decision in decisions.items() if decision})
 
 
 def a_pod(name: str = "a", version: int = 1, **parts: Any) -> Manifest:

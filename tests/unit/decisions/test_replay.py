@@ -29,7 +29,7 @@ from slicebus.journal.recording import (
     encode_batch,
     encode_record,
 )
-from slicebus.proto.codec import encode
+from slicebus.proto.codec import decode, encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import ConflictError, InvalidError, ProtocolError
 from slicebus.proto.issuer import Issuer
@@ -66,10 +66,10 @@ async def some_work(role: Role) -> None:
         role.decide(names)
         with pytest.raises(ConflictError):
             role.decide(node_of, name="a")
-        incoming = role.decide.receive(a_message("x"))
+        incoming = role.decide.receive(a_message("x"), decode)
         role.decide(reason, incoming=incoming, times=2)
         with pytest.raises(ProtocolError):
-            role.decide.receive(a_message(body=b"\xff"))
+            role.decide.receive(a_message(body=b"\xff"), decode)
 
 
 async def test_the_same_code_makes_the_same_decisions(role: Role) -> None:
@@ -144,11 +144,11 @@ async def test_an_export_without_secrets_replays_the_same(role: Role) -> None:
     async with role.recorded():
         role.store.pods.put(a_pod("a", 1, spec={"node": secret}))
         role.decide(node_of, name="a")
-        incoming = role.decide.receive(a_message("amqp://user:hunter2@broker/"))
+        incoming = role.decide.receive(a_message("amqp://user:hunter2@broker/"), decode)
         role.decide(reason, incoming=incoming, times=1)
         for body in (b"hunter2", b"\xffhunter2"):
             with pytest.raises(ProtocolError):
-                role.decide.receive(a_message(body=body))
+                role.decide.receive(a_message(body=body), decode)
     lines = [to_line(record) for record in role.records]
     assert b"hunter2" not in b"".join(lines)
     _, made = replay(list(map(from_line, lines)))
@@ -172,7 +172,7 @@ def test_without_a_recorder_nothing_is_recorded() -> None:
     decide.begin()
     store.pods.put(a_pod())
     assert decide(names) == ["a"]
-    assert decide.receive(a_message("y")).message == Resync(reason="y")
+    assert decide.receive(a_message("y"), decode).message == Resync(reason="y")
 
 
 # --- recordings that are not whole ----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from slicebus.decisions.replay import Replayer
 from slicebus.journal.export import from_line, to_line
 from slicebus.journal.redaction import MARK
 from slicebus.kube.resources import PODS
-from slicebus.proto.codec import encode
+from slicebus.proto.codec import decode, encode
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobRef, Refused, ScaleRequest
@@ -100,7 +100,7 @@ async def test_a_replay_decides_the_same_without_the_secrets(role: Role) -> None
         role.store.pods.put(with_secret("c", 3, OTHER))
         differing.append(role.decide(differ))
         role.decide(copy)
-        incoming = role.decide.receive(encode(issuer.envelope(message, EAST), message))
+        incoming = role.decide.receive(encode(issuer.envelope(message, EAST), message), decode)
         assert SECRET in role.decide(why, incoming=incoming)
     assert differing == [False, False, True]
     assert not [secret for secret in (SECRET, OTHER) if secret.encode() in written(role.records)]
@@ -130,7 +130,7 @@ async def test_a_message_that_cannot_be_searched_is_recorded_without_its_content
     async with role.recorded():
         for body in (f"password={SECRET}", f"\xffpassword={SECRET}", f'{{"env":[{{"name":"A","value":"{SECRET}"'):
             with pytest.raises(ProtocolError):
-                role.decide.receive(msgspec.structs.replace(wire, body=body.encode("latin-1")))
+                role.decide.receive(msgspec.structs.replace(wire, body=body.encode("latin-1")), decode)
     assert SECRET.encode() not in written(role.records)
     assert written(role.records).count(MARK.encode()) == 3
     assert replay(role.records)[1] == []

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from slicebus.proto.codec import MAX_DEPTH, Received, decode, encode
+from slicebus.proto.codec import MAX_DEPTH, Decoded, decode, encode
 from slicebus.proto.envelope import SCHEMA_VERSION, Envelope, WireMessage
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.headers import PREFIX
@@ -62,7 +62,7 @@ def refusal(wire: WireMessage) -> tuple[DeadReason, str]:
     return caught.value.reason, caught.value.detail
 
 
-def outcome(wire: WireMessage) -> Received | ProtocolError:
+def outcome(wire: WireMessage) -> Decoded | ProtocolError:
     try:
         return decode(wire)
     except ProtocolError as error:
@@ -395,7 +395,7 @@ def test_a_body_with_another_byte_is_refused_or_decodes(wire: WireMessage, at: i
     body = bytearray(wire.body)
     body[at % len(body)] = byte
     received = outcome(msgspec.structs.replace(wire, body=bytes(body)))
-    assert isinstance(received, Received) or received.reason is MALFORMED
+    assert isinstance(received, Decoded) or received.reason is MALFORMED
 
 
 @patient

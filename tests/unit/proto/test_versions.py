@@ -253,6 +253,7 @@ OF_VERSION_1_0: dict[RoleName, tuple[Callable[..., Any], ...]] = {
 MODELS_BEFORE: dict[RoleName, Model] = {
     role: Model(
         state=MODELS[role].state,
+        decode=MODELS[role].decode,
         decisions={**MODELS[role].decisions, **{decision.__name__: decision for decision in decisions}},
     )
     for role, decisions in OF_VERSION_1_0.items()

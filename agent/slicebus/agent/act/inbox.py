@@ -22,20 +22,20 @@ from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.lanes import Backlog, consume
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.proto.codec import decode_order
 from slicebus.proto.errors import ConflictError, ForbiddenError, NotFoundError, PermanentError, TransientError
 from slicebus.proto.headers import SUBJECT
 from slicebus.proto.messages import (
     ClusterUid,
     Delete,
-    JobRef,
+    JobOrder,
     Lane,
-    Message,
+    Order,
     Relabel,
     Resync,
     Suspend,
     Terms,
     WorkloadSpec,
-    job_of,
     version_of,
 )
 from slicebus.proto.topology import agent_queue
@@ -116,20 +116,20 @@ class Inbox:
                 await asyncio.sleep(_AWAITING.pause_s(failures))
 
     async def _handle(self, delivery: Delivery) -> None:
-        incoming = self._decide.receive(delivery.message)
-        message, job = incoming.message, job_of(incoming.message)
-        if job is not None:
-            async with self._locks.of(JobKey.of(job)):
-                await self._take(incoming, delivery, job)
-            return
-        await self._executor.run(self._judge(incoming, delivery).commands)
-        match message:
-            case Resync(jobs=[]):
-                self._ask_inventory()
-            case Terms():
-                await self._terms(message)
+        incoming = self._decide.receive(delivery.message, decode_order)
+        match incoming.message:
+            case Resync(jobs=jobs):
+                await self._executor.run(self._judge(incoming, delivery).commands)
+                if not jobs:
+                    self._ask_inventory()
+            case Terms() as terms:
+                await self._executor.run(self._judge(incoming, delivery).commands)
+                await self._terms(terms)
+            case order:
+                async with self._locks.of(JobKey.of(order.job)):
+                    await self._take(incoming, order, delivery)
 
-    def _judge(self, incoming: Incoming, delivery: Delivery) -> Judgement:
+    def _judge(self, incoming: Incoming[Order], delivery: Delivery) -> Judgement:
         settings = self._settings
         return self._decide(
             catalog.judge,
@@ -140,47 +140,46 @@ class Inbox:
             redelivered=delivery.redelivered > 0,
         )
 
-    async def _take(self, incoming: Incoming, delivery: Delivery, job: JobRef) -> None:
+    async def _take(self, incoming: Incoming[Order], order: JobOrder, delivery: Delivery) -> None:
         """Carry out an order, and requeue its job."""
-        key, message = JobKey.of(job), incoming.message
+        job, key = order.job, JobKey.of(order.job)
         verdict, commands = self._judge(incoming, delivery)
         if verdict is Verdict.NOT_SERVED:
-            await self._answer_unserved(incoming, job)
+            await self._answer_unserved(incoming, order)
             return
         if verdict is Verdict.OVERTAKEN:
             return
         self._addressees.note(job, incoming.envelope.shard)
         if verdict is Verdict.DOUBTFUL:
-            _log.info("order.doubtful", job=job.key, type=message.type)
+            _log.info("order.doubtful", job=job.key, type=order.type)
             self._ask_inventory()
             return
-        self._note(message, key, job, ended=verdict is not Verdict.TAKEN or isinstance(message, Delete))
+        self._note(order, ended=verdict is not Verdict.TAKEN or isinstance(order, Delete))
         await self._executor.run(commands)
-        match verdict, message:
-            case (Verdict.UNKNOWN, Suspend(spec_version=version)) | (_, Delete(spec_version=version)):
-                await self._tombstones.add(job, version)
+        if isinstance(order, Delete) or (isinstance(order, Suspend) and verdict is Verdict.UNKNOWN):
+            await self._tombstones.add(job, order.spec_version)
         if verdict is Verdict.TAKEN:
             await self._refresh_foreign(key)
-            await self._carry_out(incoming, key)
+            await self._carry_out(incoming, order)
         self._requeue(key)
 
-    async def _carry_out(self, incoming: Incoming, key: JobKey) -> None:
-        message, cluster = incoming.message, self._settings.cluster
+    async def _carry_out(self, incoming: Incoming[Order], order: JobOrder) -> None:
+        cluster = self._settings.cluster
         try:
-            if isinstance(message, WorkloadSpec):
-                await self._policy.refresh(message.job)
+            if isinstance(order, WorkloadSpec):
+                await self._policy.refresh(order.job)
             number: int | None = 0
             while number is not None:
                 is_first = number == 0
                 number, commands = self._decide(catalog.proceed, incoming=incoming, number=number, cluster=cluster)
                 await self._executor.run(commands, caused_by=incoming.envelope)
-                if is_first and isinstance(message, Relabel):
-                    await self._let_start(key)
+                if is_first and isinstance(order, Relabel):
+                    await self._let_start(JobKey.of(order.job))
         except PermanentError as error:
-            if not isinstance(message, WorkloadSpec):
+            if not isinstance(order, WorkloadSpec):
                 raise
-            refusal = orders.refusal(message, error, cluster)
-            _log.warning("spec.refused", job=message.job.key, reason=reason_of(error), error=str(error))
+            refusal = orders.refusal(order, error, cluster)
+            _log.warning("spec.refused", job=order.job.key, reason=reason_of(error), error=str(error))
             await self._executor.run(refusal, caused_by=incoming.envelope)
 
     async def _let_start(self, key: JobKey) -> None:
@@ -189,19 +188,17 @@ class Inbox:
         with suppress(ConflictError, TransientError, PermanentError):
             await self._reconcile(key)
 
-    async def _answer_unserved(self, incoming: Incoming, job: JobRef) -> None:
-        message, cluster = incoming.message, self._settings.cluster
-        answer = self._decide(catalog.answer_unserved, incoming=incoming, cluster=cluster)
-        _log.warning("order.kind_not_served", job=job.key, type=message.type)
-        match message:
-            case Suspend(spec_version=version) | Delete(spec_version=version):
-                # An agent that has the package later creates nothing by an older order.
-                await self._tombstones.add(job, version)
+    async def _answer_unserved(self, incoming: Incoming[Order], order: JobOrder) -> None:
+        answer = self._decide(catalog.answer_unserved, incoming=incoming, cluster=self._settings.cluster)
+        _log.warning("order.kind_not_served", job=order.job.key, type=order.type)
+        if isinstance(order, Suspend | Delete):
+            # An agent that has the package later creates nothing by an older order.
+            await self._tombstones.add(order.job, order.spec_version)
         await self._executor.run(answer, caused_by=incoming.envelope)
 
-    def _note(self, message: Message, key: JobKey, job: JobRef, *, ended: bool) -> None:
+    def _note(self, order: JobOrder, *, ended: bool) -> None:
         """Keep the newest ordered version of the job; drop it where the job has ended."""
-        version = version_of(message)
+        job, key, version = order.job, JobKey.of(order.job), version_of(order)
         if ended:
             if self._store.ordered.get(key, (job.uid, 0))[0] == job.uid:
                 self._store.ordered.pop(key, None)

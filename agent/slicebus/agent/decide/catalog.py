@@ -20,17 +20,21 @@ from slicebus.decisions.commands import Command, Forget, PatchEach, Publish, Rem
 from slicebus.decisions.decider import Incoming
 from slicebus.decisions.replay import Model
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.proto.codec import decode_order
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
 from slicebus.proto.messages import (
     ClusterName,
     ClusterUid,
     Delete,
+    JobMessage,
+    JobOrder,
     JobPhase,
     JobRef,
     Manifest,
-    Message,
+    Order,
     Pending,
+    Relabel,
     Resync,
     Status,
     Suspend,
@@ -71,7 +75,7 @@ class Judgement(NamedTuple):
 def judge(
     store: Store,
     *,
-    incoming: Incoming,
+    incoming: Incoming[Order],
     cluster: ClusterName,
     manager_user: str,
     cluster_uid: ClusterUid | None,
@@ -91,8 +95,6 @@ def judge(
         detail = f"user {envelope.user_id!r} gives no orders here, only {manager_user!r} does"
         raise ProtocolError(DeadReason.WRONG_USER, detail)
     job = job_of(message)
-    if not isinstance(message, (Resync, Terms)) and job is None:
-        raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for an agent")
     if isinstance(message, WorkloadSpec):
         ensure_readable(message)
     if job is not None and job.kind not in JOB_RESOURCES:
@@ -110,7 +112,8 @@ def judge(
             return _judge_notice(store, JobKey.of(job), envelope)
         case WorkloadSpec() if redelivered and _would_create(store, message):
             return Judgement(Verdict.DOUBTFUL, [])
-    return Judgement(Verdict.TAKEN, [])
+        case WorkloadSpec() | Relabel() | Delete() | Terms():
+            return Judgement(Verdict.TAKEN, [])
 
 
 def _judge_notice(store: Store, key: JobKey, envelope: Envelope) -> Judgement:
@@ -129,18 +132,20 @@ def report_again(store: Store, jobs: Sequence[JobRef]) -> list[Command]:
     return [command for key, job in known for command in (*_forget(store, key), Requeue(job=job, delay_s=0.0))]
 
 
-def proceed(store: Store, *, incoming: Incoming, number: int, cluster: ClusterName) -> NextStep:
+def proceed(store: Store, *, incoming: Incoming[Order], number: int, cluster: ClusterName) -> NextStep:
     """The next step of an order, from step `number` on. Raises ConflictError and RefusedOrder.
 
     An order does not create a job again that somebody has deleted here: it was sent before the manager knew.
     """
-    view = store.view(_key_of(incoming))
-    if _has_deleted(store, view, incoming):
+    order = incoming.message
+    assert isinstance(order, JobMessage)
+    view = store.view(JobKey.of(order.job))
+    if _has_deleted(store, view, order):
         return NextStep(None, [])
-    return orders.next_step(orders.steps(incoming.message, cluster), number, view)
+    return orders.next_step(orders.steps(order, cluster), number, view)
 
 
-def answer_unserved(store: Store, *, incoming: Incoming, cluster: ClusterName) -> list[Command]:
+def answer_unserved(store: Store, *, incoming: Incoming[Order], cluster: ClusterName) -> list[Command]:
     """The answer to an order for a job kind that no package brings. Raises ProtocolError for an order to end a job that
     an agent with the package has left here."""
     order = incoming.message
@@ -152,7 +157,8 @@ def answer_unserved(store: Store, *, incoming: Incoming, cluster: ClusterName) -
                 detail = f"no package brings the job kind {job.kind!r}, and objects of {job.key} are here"
                 raise ProtocolError(DeadReason.REFUSED, detail)
             return [orders.report_deleted(job, version, cluster)]
-    return []
+        case Relabel() | Pending() | Resync() | Terms():
+            return []
 
 
 # --- a job is reconciled --------------------------------------------------------------------------------------------
@@ -294,14 +300,8 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     reconcile_absent,
     take_over_pods,
 )
-MODEL = Model(state=Store, decisions={decision.__name__: decision for decision in DECISIONS})
+MODEL = Model(state=Store, decode=decode_order, decisions={decision.__name__: decision for decision in DECISIONS})
 """The agent, for replay."""
-
-
-def _key_of(order: Incoming) -> JobKey:
-    job = job_of(order.message)
-    assert job is not None
-    return JobKey.of(job)
 
 
 def _forget(store: Store, key: JobKey) -> list[Command]:
@@ -316,7 +316,7 @@ def _cause_of(gone: Status) -> Cause:
     return Cause.DELETED if gone.seen is True else Cause.UNKNOWN
 
 
-def _has_ended(store: Store, message: Message) -> bool:
+def _has_ended(store: Store, message: Order) -> bool:
     """Whether the job has a tombstone that is newer than the message."""
     job, version = job_of(message), version_of(message)
     tombstone = store.tombstones.get(job.uid) if job is not None else None
@@ -338,12 +338,12 @@ def _would_create(store: Store, order: WorkloadSpec) -> bool:
     return view.job is None and not view.is_hidden
 
 
-def _has_deleted(store: Store, view: WorkerView, order: Incoming) -> bool:
+def _has_deleted(store: Store, view: WorkerView, order: JobOrder) -> bool:
     """Whether the order would create a job that has gone from here without an order."""
-    if view.job is not None or not isinstance(order.message, WorkloadSpec):
+    if view.job is not None or not isinstance(order, WorkloadSpec):
         return False
     gone = _gone(store, view)
-    return gone is not None and gone.job.uid == order.message.job.uid
+    return gone is not None and gone.job.uid == order.job.uid
 
 
 def _gone(store: Store, view: WorkerView) -> Status | None:

@@ -26,9 +26,9 @@ from slicebus.proto.messages import (
     ClusterName,
     Counts,
     Delete,
+    JobOrder,
     JobRef,
     Manifest,
-    Message,
     Pending,
     Refused,
     Relabel,
@@ -63,20 +63,19 @@ class NextStep(NamedTuple):
     commands: Sequence[Command]
 
 
-def steps(message: Message, cluster: ClusterName) -> list[Step]:
-    """The steps of an order. Raises ProtocolError for a message that is no order."""
-    match message:
+def steps(order: JobOrder, cluster: ClusterName) -> list[Step]:
+    """The steps of an order."""
+    match order:
         case WorkloadSpec():
-            return workload_spec(message, cluster)
+            return workload_spec(order, cluster)
         case Relabel():
-            return relabel(message, cluster)
+            return relabel(order, cluster)
         case Suspend():
-            return suspend(message)
+            return suspend(order)
         case Delete():
-            return delete(message)
+            return delete(order)
         case Pending():
-            return pending(message)
-    raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for an agent")
+            return pending(order)
 
 
 def next_step(steps: Sequence[Step], number: int, view: WorkerView) -> NextStep:

@@ -45,7 +45,8 @@ def matches(entry: Manifest, labels: Mapping[str, str]) -> bool:
             return value is None
         case "Gt" | "Lt" as operator:
             return _compares(value, operator, values)
-    return False
+        case _:
+            return False
 
 
 def _expression(text: str) -> Manifest:

@@ -26,11 +26,11 @@ from slicebus.manager.decide.messages.authorization import UNAUTHORIZED
 from slicebus.manager.metrics.resizes import ResizeMetrics
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import Store
-from slicebus.proto.codec import Received, decode
+from slicebus.proto.codec import Decoded, decode_report
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.errors import DeadReason, ForbiddenError, NotFoundError, ProtocolError
 from slicebus.proto.headers import PREFIX, SUBJECT
-from slicebus.proto.messages import ClusterName, Heartbeat, Hello, Inventory, JobRef, Lane, Status, job_of
+from slicebus.proto.messages import ClusterName, Heartbeat, Hello, Inventory, JobRef, Lane, Report, Status, job_of
 from slicebus.proto.topology import manager_queue, words
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
@@ -121,28 +121,28 @@ class Inbox:
         """Handle a message to a shard: this one, or one whose place it has taken."""
         wire = as_sent(delivery.message, trusted=self._bus.user)
         is_final = was_passed_on(delivery.message, trusted=self._bus.user) and of == self._store.shards.own.index
-        received = None
+        decoded = None
         if self._router is not None and not is_final:
-            received = self._read(wire)
-            if received is not None and await self._router.pass_on(wire, received.message):
-                self._note_heard(received.envelope.cluster)
+            decoded = self._read(wire)
+            if decoded is not None and await self._router.pass_on(wire, decoded.message):
+                self._note_heard(decoded.envelope.cluster)
                 return
-        incoming = self._decide.receive(wire, received)
+        incoming = self._decide.receive(wire, decode_report, decoded)
         job = job_of(incoming.message)
         async with self._locks.of(job) if job is not None else nullcontext():
             await self._take(incoming, passed_on=is_final)
 
-    def _read(self, wire: WireMessage) -> Received | None:
+    def _read(self, wire: WireMessage) -> Decoded[Report] | None:
         """A message that may be passed on; None for one that cannot be read, or whose sender may not speak for its
         cluster: it concerns this shard."""
         try:
-            received = decode(wire)
-            message_router.authorize(self._store, received.envelope, now=now_text(), epoch_skew_s=self._epoch_skew_s)
+            decoded = decode_report(wire)
+            message_router.authorize(self._store, decoded.envelope, now=now_text(), epoch_skew_s=self._epoch_skew_s)
         except ProtocolError:
             return None
-        return received
+        return decoded
 
-    async def _take(self, incoming: Incoming, *, passed_on: bool) -> None:
+    async def _take(self, incoming: Incoming[Report], *, passed_on: bool) -> None:
         """Decide what a message changes, and carry it out."""
         envelope, message = incoming.envelope, incoming.message
         try:
@@ -178,7 +178,7 @@ class Inbox:
         for callback in self._listeners:
             callback(cluster)
 
-    async def _refuse(self, incoming: Incoming, error: ProtocolError) -> None:
+    async def _refuse(self, incoming: Incoming[Report], error: ProtocolError) -> None:
         """Log a message whose sender may not speak for the cluster. Raises the error where it is a dead letter."""
         envelope = incoming.envelope
         fields = {"cluster": envelope.cluster, "type": envelope.type, "detail": error.detail}

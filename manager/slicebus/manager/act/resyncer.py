@@ -185,6 +185,8 @@ class Resyncer:
                         await self._write(catalog.renew, job=ref, item=item, **said)
                     case Difference.WITHDRAWN:
                         await self._write(catalog.forget_withdrawn, job=ref, **said)
+                    case Difference.NONE | Difference.STATUS:
+                        pass  # Nothing to write; `_compare` asks for the status.
             except ConflictError as error:
                 _log.info("difference.conflicted", job=ref.key, error=str(error))
             else:

@@ -25,6 +25,7 @@ from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.store import Store, owner_ref
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import WorkerCluster
+from slicebus.proto.codec import decode_report
 from slicebus.proto.messages import (
     ClusterName,
     InventoryItem,
@@ -278,6 +279,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
 )
 MODEL = Model(
     state=Store,
+    decode=decode_report,
     decisions={decision.__name__: decision for decision in DECISIONS},
     hashed=frozenset({compare.__name__, status_differs.__name__}),
 )

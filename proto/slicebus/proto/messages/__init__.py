@@ -1,6 +1,7 @@
 """The messages: one frozen type each, with the direction it travels and the lane it travels on.
 
-`base` has what they share, `up` the agents' messages, `down` the manager's, `catalogue` the table of all types.
+`base` has what they share, `up` the agents' messages, `down` the manager's, `catalogue` a union of each and the table
+of all types.
 Kubernetes objects inside a message are plain dictionaries as the API server gave them, so that fields this version does
 not know pass through. Counts are pods by pod set name (for a multi-host Ray group: pods, not replicas). Times are
 RFC 3339 in UTC.
@@ -27,7 +28,7 @@ from slicebus.proto.messages.base import (
     job_of,
     version_of,
 )
-from slicebus.proto.messages.catalogue import MESSAGES
+from slicebus.proto.messages.catalogue import MESSAGES, JobOrder, Order, Report
 from slicebus.proto.messages.down import (
     Delete,
     Flavor,
@@ -76,17 +77,20 @@ __all__ = [
     "JobKindName",
     "JobMessage",
     "JobName",
+    "JobOrder",
     "JobPhase",
     "JobRef",
     "Lane",
     "Manifest",
     "Message",
     "Namespace",
+    "Order",
     "Pending",
     "PodSetFlavor",
     "PodSetStatus",
     "Refused",
     "Relabel",
+    "Report",
     "RequestKey",
     "Resync",
     "ScaleRequest",

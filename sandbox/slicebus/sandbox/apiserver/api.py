@@ -90,7 +90,8 @@ class Api:
                 return openapi.index(self.store)
             case ["openapi", "v3", *root]:
                 return openapi.document(self.store, f"/{'/'.join(root)}")
-        return None
+            case _:
+                return None
 
     def _target(self, parts: list[str], request: Request) -> _Target | None:
         """The target of a path; None for an access review."""

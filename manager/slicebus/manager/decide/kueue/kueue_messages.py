@@ -28,15 +28,18 @@ def with_applied(view: JobView, commands: list[Command], *, now: str) -> list[Co
             conditions = with_findings(workload, after.outbox.applied_finding(), now=now)
             body = {"status": status | {"conditions": conditions}}
             return [*commands[:-1], msgspec.structs.replace(ready, target=workload, body=body)]
-    return commands
+        case _:
+            return commands
 
 
 def with_request(view: JobView, commands: list[Command], places: Places, *, now: str) -> list[Command]:
     """The commands of a request. The job's spec gets the counts with it, for Kueue to read."""
-    match commands:
-        case [Patch(target=job) as noted] if job is view.job:
-            after = with_annotations(job, noted)
-            match beside_kueue.reconcile(msgspec.structs.replace(view, reading=JobReading(after)), places, now):
-                case [Patch(body={"spec": dict()}) as written, *_] if written.target is after:
-                    return [msgspec.structs.replace(written, target=job)]
-    return commands
+    noted = commands[0] if len(commands) == 1 else None
+    if view.job is None or not isinstance(noted, Patch) or noted.target is not view.job:
+        return commands
+    after = with_annotations(view.job, noted)
+    match beside_kueue.reconcile(msgspec.structs.replace(view, reading=JobReading(after)), places, now):
+        case [Patch(body={"spec": dict()}) as written, *_] if written.target is after:
+            return [msgspec.structs.replace(written, target=view.job)]
+        case _:
+            return commands

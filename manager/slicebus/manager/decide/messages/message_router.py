@@ -27,8 +27,8 @@ from slicebus.proto.messages import (
     Hello,
     Inventory,
     JobRef,
-    Message,
     Refused,
+    Report,
     ScaleRequest,
     Status,
 )
@@ -38,7 +38,7 @@ from slicebus.slices.jobs import KINDS
 def receive(
     store: Store,
     *,
-    incoming: Incoming,
+    incoming: Incoming[Report],
     now: str,
     fence_s: float | None,
     epoch_skew_s: float | None = None,
@@ -51,7 +51,8 @@ def receive(
     Raises ProtocolError; its reason is one of `UNAUTHORIZED` where the sender may not speak for its cluster."""
     if not passed_on:
         authorize(store, incoming.envelope, now=now, epoch_skew_s=epoch_skew_s)
-    return [*_note_epoch(store, incoming.envelope), *_receive(store, incoming, now=now, fence_s=fence_s)]
+    handled = _handle(store, incoming.envelope, incoming.message, now=now, fence_s=fence_s)
+    return [*_note_epoch(store, incoming.envelope), *handled]
 
 
 def _note_epoch(store: Store, envelope: Envelope) -> Iterator[Command]:
@@ -60,13 +61,12 @@ def _note_epoch(store: Store, envelope: Envelope) -> Iterator[Command]:
         yield Remember(table=TableName.HEARD_EPOCHS, key=envelope.speaker, value=envelope.epoch)
 
 
-def _receive(store: Store, incoming: Incoming, *, now: str, fence_s: float | None) -> Sequence[Command]:
-    envelope, message = incoming.envelope, incoming.message
+def _handle(store: Store, envelope: Envelope, message: Report, *, now: str, fence_s: float | None) -> Sequence[Command]:
     match message:
         case Hello() | Heartbeat() if store.shards.own.index > 0:
             return []
         case Hello() | Heartbeat():
-            return _receive_of_cluster(store, envelope, message, now, fence_s)
+            return _handle_of_cluster(store, envelope, message, now, fence_s)
         case ScaleRequest():
             view = store.view(_known(message.job))
             return mode_of(store).with_request(
@@ -78,10 +78,9 @@ def _receive(store: Store, incoming: Incoming, *, now: str, fence_s: float | Non
         case Refused():
             return message_handlers.refused(store.view(_known(message.job)), message, envelope, now=now)
         case Status():
-            return _receive_status(store, envelope, message, now)
+            return _handle_status(store, envelope, message, now)
         case Inventory():
-            return []
-    raise ProtocolError(DeadReason.UNKNOWN_TYPE, f"{message.type} is not for a manager")
+            return []  # The resyncer compares it, when all its pages are here.
 
 
 def authorize(store: Store, envelope: Envelope, *, now: str, epoch_skew_s: float | None) -> None:
@@ -93,7 +92,7 @@ def authorize(store: Store, envelope: Envelope, *, now: str, epoch_skew_s: float
     check(envelope, sender, newest_epoch=newest_epoch)
 
 
-def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Command]:
+def refuse_cluster(store: Store, *, incoming: Incoming[Report], now: str) -> Sequence[Command]:
     """The commands that report a cluster which uses the name of another one. Its messages have no other effect."""
     cluster = store.clusters.get(None, incoming.envelope.cluster)
     if cluster is None or not isinstance(incoming.message, Hello | Heartbeat):
@@ -101,13 +100,12 @@ def refuse_cluster(store: Store, *, incoming: Incoming, now: str) -> Sequence[Co
     return identity.conflict(cluster, incoming.envelope, now=now)
 
 
-def _receive_of_cluster(
-    store: Store, envelope: Envelope, message: Message, now: str, fence_s: float | None
+def _handle_of_cluster(
+    store: Store, envelope: Envelope, message: Hello | Heartbeat, now: str, fence_s: float | None
 ) -> Sequence[Command]:
     cluster = store.clusters.get(None, envelope.cluster)
     if cluster is None:
         return []
-    assert isinstance(message, Hello | Heartbeat)
     is_leaving = envelope.cluster in store.given_up and store.has_leaving_jobs(envelope.cluster)
     is_back = not is_leaving and not store.jobs_left_on(envelope.cluster)
     queues = store.local_queues.all()
@@ -124,7 +122,7 @@ def _receive_of_cluster(
     ]
 
 
-def _receive_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
+def _handle_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
     """Take a status in. One that was requeued may come after a newer one of its job: it has no effect."""
     key, at = (envelope.speaker, message.job.uid), (envelope.epoch, envelope.sequence)
     newest = store.last_status.get(key)

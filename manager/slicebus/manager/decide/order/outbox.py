@@ -99,7 +99,8 @@ def _needs_another_copy(view: JobView, wanted: Dispatch) -> bool:
             return view.cluster != wanted.cluster or view.outbox.record.place not in ("", wanted.place)
         case ((Held.HOLD | Held.SUSPENDED), Held.SUSPENDED):
             return view.vanished
-    return False
+        case _:
+            return False
 
 
 def _is_recorded(outbox: Outbox | None, wanted: Wanted) -> bool:
