@@ -13,7 +13,7 @@ from support.recipe import Checkout, Edit, recipe, unnamed
 from unit.proto.golden import PROTO
 
 MESSAGES = "proto/slicebus/proto/messages"
-ORDERS = "agent/slicebus/agent/decide/orders.py"
+TRIAGE, ORDERS = (f"agent/slicebus/agent/decide/{name}.py" for name in ("triage", "orders"))
 HANDLERS = "manager/slicebus/manager/decide/messages/message_handlers.py"
 ROUTER = "manager/slicebus/manager/decide/messages/message_router.py"
 SUMMARIES, REDRIVES = "tests/unit/journal/test_summary.py", "tests/unit/journal/test_redrive.py"
@@ -69,12 +69,16 @@ class Milestone(JobMessage, frozen=True, kw_only=True):
     Edit(f"{MESSAGES}/__init__.py", '    "Checkpoint",\n    "Milestone",\n', after="__all__ = [\n"),
     Edit(f"{MESSAGES}/catalogue.py", "Checkpoint, ", after="from slicebus.proto.messages.down import "),
     Edit(f"{MESSAGES}/catalogue.py", "Milestone, ", after="from slicebus.proto.messages.up import "),
-    Edit(f"{MESSAGES}/catalogue.py", "        Checkpoint,\n        Milestone,\n", after="for message in (\n"),
+    Edit(f"{MESSAGES}/catalogue.py", "Checkpoint | ", after="JobOrder = "),
+    Edit(f"{MESSAGES}/catalogue.py", "Milestone | ", after="Report = "),
 ]
 IMPORT = "from slicebus.proto.messages import (\n"
 HANDLED = [
+    Edit(TRIAGE, "    Checkpoint,\n", after=IMPORT),
+    Edit(TRIAGE, "Checkpoint() | ", after="        case WorkloadSpec() | "),
+    Edit(TRIAGE, "Checkpoint() | ", after="        case Relabel() | Pending() | "),
     Edit(ORDERS, "    Checkpoint,\n", after=IMPORT),
-    Edit(ORDERS, "        case Checkpoint():\n            return checkpoint(message)\n", after="    match message:\n"),
+    Edit(ORDERS, "        case Checkpoint():\n            return checkpoint(order)\n", after="    match order:\n"),
     Edit(
         ORDERS,
         '''

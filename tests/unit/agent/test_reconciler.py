@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent.decide import catalog, reconcile
+from slicebus.agent.decide import catalog, reconcile, triage
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.commands import Patch
@@ -63,7 +63,7 @@ async def lose_job(worker: Worker) -> None:
 
 async def ask_again(worker: Worker, *jobs: JobRef) -> None:
     """The manager asks for these jobs' statuses."""
-    await worker.executor.run(catalog.report_again(worker.store, jobs or [REF]))
+    await worker.executor.run(triage.report_again(worker.store, jobs or [REF]))
 
 
 # --- requests -------------------------------------------------------------------------------------------------------

@@ -86,7 +86,9 @@ DECISIONS: tuple[Callable[..., Any], ...] = (names, seen, node_of, reason, act)
 def model(**other: Callable[..., Any]) -> Model:
     """The role as it is replayed, with other decisions under these names."""
     decisions = {decision.__name__: decision for decision in DECISIONS} | other
-    return Model(state=Store, decode=decode, decisions={name: decision for name, decision in decisions.items() if decision})
+    return Model(
+        state=Store, decode=decode, decisions={name: decision for name, decision in decisions.items() if decision}
+    )
 
 
 def a_pod(name: str = "a", version: int = 1, **parts: Any) -> Manifest:

@@ -12,8 +12,8 @@ import orjson
 import pytest
 from jsonschema import Draft202012Validator
 
-from slicebus.agent.decide import catalog as agent
 from slicebus.agent.decide import orders
+from slicebus.agent.decide.triage import Triage, triage
 from slicebus.agent.state.store import Store as Agent
 from slicebus.agent.state.views import JobKey
 from slicebus.bus.contract import Record
@@ -222,13 +222,13 @@ def authorize(store: Manager, *, incoming: Incoming) -> None:
 def accept(store: Agent, *, incoming: Incoming, cluster: ClusterName, manager_user: str | None) -> None:
     # The agent of then could be told of no manager's user, and was not.
     by = manager_user or MANAGER_USER
-    agent.judge(store, incoming=incoming, cluster=cluster, manager_user=by, cluster_uid=None)
+    triage(store, incoming=incoming, cluster=cluster, manager_user=by, cluster_uid=None)
 
 
 def has_ended(store: Agent, *, incoming: Incoming) -> bool:
     cluster = incoming.envelope.cluster
-    judged = agent.judge(store, incoming=incoming, cluster=cluster, manager_user=MANAGER_USER, cluster_uid=None)
-    return judged.verdict is agent.Verdict.ENDED
+    triaged = triage(store, incoming=incoming, cluster=cluster, manager_user=MANAGER_USER, cluster_uid=None)
+    return triaged.outcome is Triage.ENDED
 
 
 _STEPS_OF_A_SPEC = {0: COPY_STEP, 2: SIZES_STEP, 3: JOB_STEP, 4: REPORT_STEP}

@@ -10,9 +10,9 @@ import structlog
 from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.tombstones import Tombstones
-from slicebus.agent.decide import catalog, orders
-from slicebus.agent.decide.catalog import Judgement, Verdict
+from slicebus.agent.decide import catalog, orders, triage
 from slicebus.agent.decide.refusals import reason_of
+from slicebus.agent.decide.triage import Triage, Triaged
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import Store
@@ -119,20 +119,20 @@ class Inbox:
         incoming = self._decide.receive(delivery.message, decode_order)
         match incoming.message:
             case Resync(jobs=jobs):
-                await self._executor.run(self._judge(incoming, delivery).commands)
+                await self._executor.run(self._triage(incoming, delivery).commands)
                 if not jobs:
                     self._ask_inventory()
             case Terms() as terms:
-                await self._executor.run(self._judge(incoming, delivery).commands)
+                await self._executor.run(self._triage(incoming, delivery).commands)
                 await self._terms(terms)
             case order:
                 async with self._locks.of(JobKey.of(order.job)):
                     await self._take(incoming, order, delivery)
 
-    def _judge(self, incoming: Incoming[Order], delivery: Delivery) -> Judgement:
+    def _triage(self, incoming: Incoming[Order], delivery: Delivery) -> Triaged:
         settings = self._settings
         return self._decide(
-            catalog.judge,
+            triage.triage,
             incoming=incoming,
             cluster=settings.cluster,
             manager_user=settings.manager_user,
@@ -143,22 +143,22 @@ class Inbox:
     async def _take(self, incoming: Incoming[Order], order: JobOrder, delivery: Delivery) -> None:
         """Carry out an order, and requeue its job."""
         job, key = order.job, JobKey.of(order.job)
-        verdict, commands = self._judge(incoming, delivery)
-        if verdict is Verdict.NOT_SERVED:
+        outcome, commands = self._triage(incoming, delivery)
+        if outcome is Triage.NOT_SERVED:
             await self._answer_unserved(incoming, order)
             return
-        if verdict is Verdict.OVERTAKEN:
+        if outcome is Triage.OVERTAKEN:
             return
         self._addressees.note(job, incoming.envelope.shard)
-        if verdict is Verdict.DOUBTFUL:
+        if outcome is Triage.DOUBTFUL:
             _log.info("order.doubtful", job=job.key, type=order.type)
             self._ask_inventory()
             return
-        self._note(order, ended=verdict is not Verdict.TAKEN or isinstance(order, Delete))
+        self._note(order, ended=outcome is not Triage.TAKEN or isinstance(order, Delete))
         await self._executor.run(commands)
-        if isinstance(order, Delete) or (isinstance(order, Suspend) and verdict is Verdict.UNKNOWN):
+        if isinstance(order, Delete) or (isinstance(order, Suspend) and outcome is Triage.UNKNOWN):
             await self._tombstones.add(job, order.spec_version)
-        if verdict is Verdict.TAKEN:
+        if outcome is Triage.TAKEN:
             await self._refresh_foreign(key)
             await self._carry_out(incoming, order)
         self._requeue(key)
@@ -189,7 +189,7 @@ class Inbox:
             await self._reconcile(key)
 
     async def _answer_unserved(self, incoming: Incoming[Order], order: JobOrder) -> None:
-        answer = self._decide(catalog.answer_unserved, incoming=incoming, cluster=self._settings.cluster)
+        answer = self._decide(triage.answer_unserved, incoming=incoming, cluster=self._settings.cluster)
         _log.warning("order.kind_not_served", job=order.job.key, type=order.type)
         if isinstance(order, Suspend | Delete):
             # An agent that has the package later creates nothing by an older order.

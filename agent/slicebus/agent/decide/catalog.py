@@ -8,128 +8,29 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from slicebus.agent.decide import finishing, gangs, orders, reconcile, waiting, withdrawals
-from slicebus.agent.decide.order_contents import ensure_readable
+from slicebus.agent.decide import finishing, gangs, orders, reconcile, triage, waiting, withdrawals
 from slicebus.agent.decide.orders import NextStep
-from slicebus.agent.decide.refusals import KindNotServed
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import Store
 from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import JobKey, JobReading, WorkerView
-from slicebus.decisions.commands import Command, Forget, PatchEach, Publish, Remember, Requeue
+from slicebus.decisions.commands import Command, Forget, PatchEach, Publish
 from slicebus.decisions.decider import Incoming
 from slicebus.decisions.replay import Model
-from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.codec import decode_order
-from slicebus.proto.envelope import Envelope
-from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
+from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import (
     ClusterName,
-    ClusterUid,
-    Delete,
     JobMessage,
     JobOrder,
     JobPhase,
-    JobRef,
     Manifest,
     Order,
-    Pending,
-    Relabel,
-    Resync,
     Status,
-    Suspend,
-    Terms,
     WorkloadSpec,
-    job_of,
-    version_of,
 )
 
-# --- messages from the manager --------------------------------------------------------------------------------------
-
-
-class Verdict(StrEnum):
-    """What the agent does with a valid message."""
-
-    TAKEN = "taken"
-    """Carry it out."""
-    ENDED = "ended"
-    """A newer order has ended its job here. Report the end again once the job is gone."""
-    UNKNOWN = "unknown"
-    """It suspends a job that never was here: end the job, so that no older order creates it."""
-    NOT_SERVED = "not_served"
-    """No package brings its job kind: answer it without carrying it out."""
-    DOUBTFUL = "doubtful"
-    """An earlier agent may have carried it out, and what it would create is not there: leave it, and show the manager
-    what is."""
-    OVERTAKEN = "overtaken"
-    """It says why a request waits, and a newer one has come before it: leave it."""
-
-
-class Judgement(NamedTuple):
-    """What to do with a valid message, and what it changes in the tables at once."""
-
-    verdict: Verdict
-    commands: Sequence[Command]
-
-
-def judge(
-    store: Store,
-    *,
-    incoming: Incoming[Order],
-    cluster: ClusterName,
-    manager_user: str,
-    cluster_uid: ClusterUid | None,
-    redelivered: bool = False,
-) -> Judgement:
-    """What to do with a message. Raises ProtocolError for one that this agent may not carry out.
-
-    `redelivered`: the broker has delivered it before, to this agent or an earlier one.
-    """
-    envelope, message = incoming.envelope, incoming.message
-    if envelope.cluster != cluster:
-        raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"for cluster {envelope.cluster!r}, this is {cluster!r}")
-    if cluster_uid and envelope.cluster_uid not in (None, cluster_uid):
-        detail = f"for the cluster {envelope.cluster_uid} of the name {cluster!r}, this is {cluster_uid}"
-        raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)
-    if envelope.user_id != manager_user:
-        detail = f"user {envelope.user_id!r} gives no orders here, only {manager_user!r} does"
-        raise ProtocolError(DeadReason.WRONG_USER, detail)
-    job = job_of(message)
-    if isinstance(message, WorkloadSpec):
-        ensure_readable(message)
-    if job is not None and job.kind not in JOB_RESOURCES:
-        return Judgement(Verdict.NOT_SERVED, [])
-    if job is not None and not isinstance(message, Delete) and _has_ended(store, message):
-        return Judgement(Verdict.ENDED, [Remember(table=TableName.UNREPORTED, key=job.uid, value=True)])
-    match message:
-        case Resync(jobs=jobs):
-            return Judgement(Verdict.TAKEN, report_again(store, jobs))
-        case Suspend() if _is_unknown(store, message):
-            return Judgement(Verdict.UNKNOWN, [])
-        case Suspend(job=job):
-            return Judgement(Verdict.TAKEN, [Forget(table=TableName.CONFIRMED_SUSPENDED, key=JobKey.of(job))])
-        case Pending(job=job):
-            return _judge_notice(store, JobKey.of(job), envelope)
-        case WorkloadSpec() if redelivered and _would_create(store, message):
-            return Judgement(Verdict.DOUBTFUL, [])
-        case WorkloadSpec() | Relabel() | Delete() | Terms():
-            return Judgement(Verdict.TAKEN, [])
-
-
-def _judge_notice(store: Store, key: JobKey, envelope: Envelope) -> Judgement:
-    """Whether a notice was overtaken by a later one of the same shard of the manager: each counts for itself."""
-    sent, commands = (envelope.epoch, envelope.sequence), list[Command]()
-    if envelope.shard != store.noticed_by.get(key, 0):
-        commands.append(Remember(table=TableName.NOTICED_BY, key=key, value=envelope.shard))
-    elif sent < store.noticed.get(key, sent):
-        return Judgement(Verdict.OVERTAKEN, [])
-    return Judgement(Verdict.TAKEN, [*commands, Remember(table=TableName.NOTICED, key=key, value=sent)])
-
-
-def report_again(store: Store, jobs: Sequence[JobRef]) -> list[Command]:
-    """Report the status of these jobs again, and publish again every request that no order has answered."""
-    known = [(JobKey.of(job), job) for job in jobs if job.kind in JOB_RESOURCES]
-    return [command for key, job in known for command in (*_forget(store, key), Requeue(job=job, delay_s=0.0))]
+# --- orders of the manager ------------------------------------------------------------------------------------------
 
 
 def proceed(store: Store, *, incoming: Incoming[Order], number: int, cluster: ClusterName) -> NextStep:
@@ -143,22 +44,6 @@ def proceed(store: Store, *, incoming: Incoming[Order], number: int, cluster: Cl
     if _has_deleted(store, view, order):
         return NextStep(None, [])
     return orders.next_step(orders.steps(order, cluster), number, view)
-
-
-def answer_unserved(store: Store, *, incoming: Incoming[Order], cluster: ClusterName) -> list[Command]:
-    """The answer to an order for a job kind that no package brings. Raises ProtocolError for an order to end a job that
-    an agent with the package has left here."""
-    order = incoming.message
-    match order:
-        case WorkloadSpec(job=job):
-            return orders.refusal(order, KindNotServed(job.kind, "its agent has no package for this job kind"), cluster)
-        case Suspend(job=job, spec_version=version) | Delete(job=job, spec_version=version):
-            if store.holds(job):
-                detail = f"no package brings the job kind {job.kind!r}, and objects of {job.key} are here"
-                raise ProtocolError(DeadReason.REFUSED, detail)
-            return [orders.report_deleted(job, version, cluster)]
-        case Relabel() | Pending() | Resync() | Terms():
-            return []
 
 
 # --- a job is reconciled --------------------------------------------------------------------------------------------
@@ -237,7 +122,7 @@ def reconcile_job(
         TableName.REFUSED_OBJECTS: key in store.refused_objects,
     }
     left = [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
-    return Work(Then.FIND, [*_forget(store, key), *left])
+    return Work(Then.FIND, [*triage.forget_reports(store, key), *left])
 
 
 class Cause(StrEnum):
@@ -293,9 +178,9 @@ def take_over_pods(store: Store, *, epoch: int) -> list[Command]:
 
 
 DECISIONS: tuple[Callable[..., Any], ...] = (
-    judge,
+    triage.triage,
+    triage.answer_unserved,
     proceed,
-    answer_unserved,
     reconcile_job,
     reconcile_absent,
     take_over_pods,
@@ -304,38 +189,10 @@ MODEL = Model(state=Store, decode=decode_order, decisions={decision.__name__: de
 """The agent, for replay."""
 
 
-def _forget(store: Store, key: JobKey) -> list[Command]:
-    """Forgets what was published and reported of a job."""
-    known = {TableName.PUBLISHED: key in store.published, TableName.REPORTED: key in store.reported}
-    return [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
-
-
 def _cause_of(gone: Status) -> Cause:
     if gone.phase is not JobPhase.GONE:
         return Cause.ENDED
     return Cause.DELETED if gone.seen is True else Cause.UNKNOWN
-
-
-def _has_ended(store: Store, message: Order) -> bool:
-    """Whether the job has a tombstone that is newer than the message."""
-    job, version = job_of(message), version_of(message)
-    tombstone = store.tombstones.get(job.uid) if job is not None else None
-    return tombstone is not None and version is not None and tombstone.version >= version
-
-
-def _is_unknown(store: Store, suspend: Suspend) -> bool:
-    """Whether the job to suspend never was here."""
-    view = store.view(JobKey.of(suspend.job))
-    present = view.reading is not None and view.reading.is_of(suspend.job)
-    gone = reconcile.gone(view, departed=store.departed)
-    return not (present or view.is_hidden) and (gone is None or gone.job.uid != suspend.job.uid)
-
-
-def _would_create(store: Store, order: WorkloadSpec) -> bool:
-    """Whether the order would create its job. Where it has done so before, the job may have asked for less since, and
-    gone with its namespace, its requests and its version: the manager has given away what the order grants."""
-    view = store.view(JobKey.of(order.job))
-    return view.job is None and not view.is_hidden
 
 
 def _has_deleted(store: Store, view: WorkerView, order: JobOrder) -> bool:
