@@ -10,7 +10,7 @@ from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.contract import Delivery
 from slicebus.proto.headers import SUBJECT
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName
+from slicebus.proto.messages import ClusterName, ClusterUid
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
@@ -42,6 +42,11 @@ def rabbitmq(*clusters: str, shards: int = 1) -> Iterator[Callable[[str], str]]:
 def subject_of(delivery: Delivery) -> str:
     """What a message is about: those of one subject stay in order."""
     return delivery.message.headers.get(SUBJECT, "")
+
+
+def uid_of(cluster: str) -> ClusterUid:
+    """The UID of a cluster that is only its name."""
+    return ClusterUid(f"uid-of-{cluster}")
 
 
 def issuer_of(cluster: str, *, epoch: int = 1) -> Issuer:

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import aio_pika
 import figures
 from aio_pika.abc import AbstractIncomingMessage
-from broker import MANAGER, issuer_of, rabbitmq, subject_of
+from broker import MANAGER, issuer_of, rabbitmq, subject_of, uid_of
 from figures import Figure, Target
 
 from slicebus.bus.contract import Delivery
@@ -65,9 +65,9 @@ def scale_requests(count: int, size: int) -> list[WireMessage]:
             granted={"main": 1},
             wanted={"main": 5},
         )
-        plain = encode(issuer.envelope(request, EAST), request)
+        plain = encode(issuer.envelope(request, EAST, uid_of(EAST)), request)
         padded = {"why": "x" * max(0, size - len(plain.body))}
-        requests.append(encode(issuer.envelope(request, EAST), request, unknown=padded))
+        requests.append(encode(issuer.envelope(request, EAST, uid_of(EAST)), request, unknown=padded))
     return requests
 
 

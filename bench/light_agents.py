@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 
-from broker import issuer_of, subject_of
+from broker import issuer_of, subject_of, uid_of
 from msgspec import UNSET, UnsetType
 
 from slicebus.agent.act.addressees import Addressees
@@ -104,7 +104,7 @@ class LightAgent:
 
     async def run(self, *, begin_s: float) -> None:
         """Heartbeats from `begin_s` seconds on, and answers to orders, until cancelled."""
-        queue = agent_queue(self._cluster, Lane.CONTROL)
+        queue = agent_queue(self._cluster, Lane.CONTROL, uid_of(self._cluster))
         await asyncio.sleep(begin_s)
         await self._beat()
         while not await self._exists(queue):  # noqa: ASYNC110 the manager makes it
@@ -157,7 +157,9 @@ class LightAgent:
 
     def _envelope(self, message: Message, *, caused_by: Envelope | None = None) -> Envelope:
         to_shard = self.addressees.of(message)
-        return self._issuer.envelope(message, self._cluster, caused_by=caused_by, to_shard=to_shard)
+        return self._issuer.envelope(
+            message, self._cluster, uid_of(self._cluster), caused_by=caused_by, to_shard=to_shard
+        )
 
 
 @asynccontextmanager

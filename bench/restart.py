@@ -27,7 +27,7 @@ from tempfile import TemporaryDirectory
 import aio_pika
 import figures
 from aio_pika.abc import AbstractIncomingMessage
-from broker import MANAGER, issuer_of, rabbitmq
+from broker import MANAGER, issuer_of, rabbitmq, uid_of
 from copies import Copies, template, write_to_etcd
 from figures import Figure, Target
 from installation import need_servers
@@ -111,7 +111,7 @@ def statuses(copies: Copies, workloads: int, count: int) -> Iterator[tuple[Clust
     for number in range(count):
         job = 1 + number % workloads
         cluster, message = CLUSTERS[job % len(CLUSTERS)], copies.status(job)
-        yield cluster, encode(issuers[cluster].envelope(message, cluster), message)
+        yield cluster, encode(issuers[cluster].envelope(message, cluster, uid_of(cluster)), message)
 
 
 async def publish(url: Callable[[str], str], messages: Iterator[tuple[ClusterName, WireMessage]]) -> None:

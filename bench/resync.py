@@ -40,7 +40,7 @@ from slicebus.manager.state.store import Store as ManagerStore
 from slicebus.proto.codec import decode, encode
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, Inventory, JobRef, Message
+from slicebus.proto.messages import ClusterName, ClusterUid, Inventory, JobRef, Message
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.sandbox.apiserver import EmbeddedApiServer
@@ -206,7 +206,7 @@ class Sides:
     async def _take(self, message: Message) -> None:
         """Over the wire and into the manager, as its inbox takes it."""
         await asyncio.sleep(0)
-        sent = encode(self._issuer.envelope(message, EAST), message)
+        sent = encode(self._issuer.envelope(message, EAST, ClusterUid("uid-of-east")), message)
         self.wire.append(sent)
         received = decode(sent)
         assert isinstance(received.message, Inventory)

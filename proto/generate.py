@@ -202,8 +202,7 @@ def _channels() -> Json:
     exchanges = {direction.value: _exchange_channel(direction) for direction in Direction}
     manager, agent = manager_topology(), agent_topology(CLUSTER, UID)
     agents = {
-        f"{name}-{lane}": _queue_channel(agent, agent_queue(CLUSTER, lane, uid), _of(Direction.DOWN, lane))
-        for name, uid in (("agent", None), ("agent-uid", UID))
+        f"agent-{lane}": _queue_channel(agent, agent_queue(CLUSTER, lane, UID), _of(Direction.DOWN, lane))
         for lane in Lane
     }
     return exchanges | {
@@ -228,15 +227,17 @@ def _exchange_channel(direction: Direction) -> Json:
     ends = {
         Direction.UP: "Agent to manager. The address is the routing key, with `.{shard}` where the last order for the "
         "job came from another shard of the manager than the first.",
-        Direction.DOWN: "Manager to agent. The address is the routing key, with `.{uid}` where the agent says its UID.",
+        Direction.DOWN: "Manager to agent. The address is the routing key.",
     }
+    uid = UID if direction is Direction.DOWN else None
     return {
-        "address": routing_key(CLUSTER, "{type}"),
+        "address": routing_key(CLUSTER, "{type}", uid),
         "description": ends[direction],
         "messages": _message_refs(messages),
         "parameters": {
             "cluster": {"$ref": "#/components/parameters/cluster"},
             "type": {"description": "The message type.", "enum": [message.type for message in messages]},
+            **({"uid": {"$ref": "#/components/parameters/uid"}} if uid else {}),
         },
         "bindings": {
             "amqp": {
@@ -287,8 +288,6 @@ def _operations() -> Json:
     return {
         "agent-publishes": operation("send", "up", "An agent reports and asks.", publishing),
         "agent-takes-orders": operation("receive", "agent-control", "An agent carries out orders.", consuming),
-        "agent-takes-its-orders": operation("receive", "agent-uid-control", "The same, for this cluster.", consuming),
-        "agent-takes-its-notices": operation("receive", "agent-uid-status", "The same, for this cluster.", consuming),
         "agent-takes-notices": operation(
             "receive", "agent-status", "An agent receives notices and inquiries.", consuming
         ),

@@ -22,7 +22,7 @@ from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, Hello, ScaleRequest
+from slicebus.proto.messages import ClusterName, ClusterUid, Hello, ScaleRequest
 from slicebus.proto.topology import DEAD, UP
 from support.epochs import later_epoch
 from support.scenario import NAMESPACE, Scenario, set_quota
@@ -66,7 +66,7 @@ async def test_a_message_of_an_unknown_cluster_takes_effect_once_it_is_known(
     """Also requeued twice: the copy that a crash between publish and acknowledgement leaves is a no-op."""
     manager, agent = await connect(broad_urls["manager"], name="test"), await connect(broad_urls["west"], name="test")
     try:
-        hello = issuer("west").envelope(HELLO, ClusterName("north"))
+        hello = issuer("west").envelope(HELLO, ClusterName("north"), ClusterUid("uid-of-north"))
         await agent.publish(UP, encode(hello, HELLO))
         [message] = await dead_letters(manager, 1)
         assert message.headers[REASON_HEADER] == DeadReason.UNKNOWN_CLUSTER
@@ -132,7 +132,7 @@ async def refuses(manager: Bus, agent: Bus, cluster: ClusterName) -> None:
     ended = issuer(agent.user, epoch=0)
 
     async def look() -> bool:
-        await agent.publish(UP, encode(ended.envelope(HELLO, cluster), HELLO))
+        await agent.publish(UP, encode(ended.envelope(HELLO, cluster, ClusterUid("uid")), HELLO))
         async with browse(manager, DEAD) as found:
             reasons = {delivery.message.headers[REASON_HEADER] async for delivery in found}
         return DeadReason.UNKNOWN_CLUSTER in reasons
@@ -172,7 +172,7 @@ async def test_an_agent_cannot_pass_for_another_by_way_of_dead_letters(
     thief = next(name for name in ("east", "west") if name != cluster)
     manager, agent = await connect(broad_urls["manager"], name="test"), await connect(broad_urls[thief], name="test")
     try:
-        forged = encode(issuer(thief).envelope(wish, cluster), wish)
+        forged = encode(issuer(thief).envelope(wish, cluster, ClusterUid("uid")), wish)
         forged = structs.replace(forged, headers=forged.headers | {USER_HEADER: cluster})
         await agent.publish(UP, forged)
         [first] = await dead_letters(manager, 1)

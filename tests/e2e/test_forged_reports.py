@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec import structs
 
 from integration.bus.contract import browse_all
 from slicebus.agent.act.identity import cluster_uid
@@ -13,6 +14,7 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.proto.codec import encode
 from slicebus.proto.epochs import epoch_at
+from slicebus.proto.headers import PREFIX
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, ClusterUid, Heartbeat, Hello, Message
 from slicebus.proto.topology import DEAD, UP
@@ -21,7 +23,7 @@ from support.scenario import Scenario, set_quota
 from support.waiting import eventually
 
 EAST = ClusterName("east")
-HELLO = Hello(agent_version="9", kubernetes_version="v1.30.0", schema_version="1.1")
+HELLO = Hello(agent_version="9", kubernetes_version="v1.30.0", schema_version="1.0")
 LAST_EPOCH = 2**31 - 1
 """`leaseTransitions` has 32 bits."""
 
@@ -40,24 +42,31 @@ async def test_a_thief_neither_fences_the_agent_nor_passes_for_its_cluster(world
     uid = await cluster_uid(world.workers[EAST])
     thief, manager = await connect(urls[EAST], name="thief"), await connect(urls["manager"], name="test")
 
-    async def publish(message: Message, *, epoch: int, uid: ClusterUid | None) -> None:
+    async def publish(message: Message, *, epoch: int, uid: ClusterUid) -> None:
         issuer = Issuer(epoch=epoch, user=thief.user, now=now, random=random_bytes)
-        await thief.publish(UP, encode(issuer.envelope(message, EAST, cluster_uid=uid), message))
+        await thief.publish(UP, encode(issuer.envelope(message, EAST, uid), message))
+
+    async def publish_without_uid(message: Message) -> None:
+        """A message that names no cluster UID would pass for any cluster of the name."""
+        issuer = Issuer(epoch=epoch_at(now()), user=thief.user, now=now, random=random_bytes)
+        wire = encode(issuer.envelope(message, EAST, uid), message)
+        headers = {name: value for name, value in wire.headers.items() if name != f"{PREFIX}clusteruid"}
+        await thief.publish(UP, structs.replace(wire, headers=headers))
 
     async def refused() -> bool:
         letters = await browse_all(manager, DEAD)
         return sorted(letter.headers[REASON_HEADER] for letter in letters) == [
             "future-epoch",
             "future-epoch",
-            "no-cluster-uid",
-            "no-cluster-uid",
+            "malformed",
+            "malformed",
         ]
 
     try:
         await publish(HELLO, epoch=LAST_EPOCH, uid=uid)
         await publish(HELLO, epoch=epoch_at(now()) + 3600, uid=uid)
-        await publish(HELLO, epoch=epoch_at(now()), uid=None)
-        await publish(Heartbeat(capacity={"": {"cpu": "1M"}}), epoch=epoch_at(now()), uid=None)
+        await publish_without_uid(HELLO)
+        await publish_without_uid(Heartbeat(capacity={"": {"cpu": "1M"}}))
         await eventually(refused, "each forged message is a dead letter with its reason")
         await scenario.scale(3)
         await scenario.expect_pods(running=3)

@@ -20,7 +20,7 @@ from slicebus.cli.demo.world import World, embedded_world
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, JobPhase, JobRef, Status
+from slicebus.proto.messages import ClusterName, ClusterUid, JobPhase, JobRef, Status
 from slicebus.proto.topology import DEAD, UP, manager_topology
 from slicebus.slices.api.quantities import parse_quantity
 from support.installation import Role, run_cli
@@ -76,7 +76,7 @@ def hostile() -> Iterator[tuple[str, aio_pika.Message]]:
     for number, (name, body) in enumerate(cycle(found)):
         ref = JobRef("batch/v1", "Job", "team-a", f"job-{number}", "uid")
         status = Status(job=ref, workload="w", spec_version=1, phase=JobPhase.RUNNING)
-        wire: WireMessage = encode(issuer.envelope(status, ClusterName("east")), status)
+        wire: WireMessage = encode(issuer.envelope(status, ClusterName("east"), ClusterUid("uid")), status)
         headers: dict[str, str] = dict(wire.headers)
         if number % 4 == 1:
             headers = {f"header-{index:04}": "x" * 110 for index in range(1000)}

@@ -122,7 +122,7 @@ async def test_a_stolen_manager_makes_nothing_past_the_clusters_policy(world: Wo
         return found if len(found) >= count else None
 
     async def publish(message: WorkloadSpec) -> None:
-        await thief.publish(DOWN, encode(issuer.envelope(message, EAST, cluster_uid=uid), message))
+        await thief.publish(DOWN, encode(issuer.envelope(message, EAST, uid), message))
 
     try:
         for number, (name, (message, reason)) in enumerate(REFUSED.items(), start=1):

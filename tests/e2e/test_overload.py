@@ -19,6 +19,7 @@ import pytest
 import structlog
 from msgspec import structs
 
+from slicebus.agent.act.identity import cluster_uid
 from slicebus.bus.contract import Bus
 from slicebus.bus.dead_letter_headers import REASON_HEADER
 from slicebus.bus.factory import connect
@@ -33,6 +34,7 @@ from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import (
     MESSAGES,
     ClusterName,
+    ClusterUid,
     Heartbeat,
     Hello,
     JobPhase,
@@ -43,7 +45,7 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
 )
-from slicebus.proto.topology import DEAD, UP, agent_queue, exchange_of, manager_queue
+from slicebus.proto.topology import DEAD, UP, agent_queue, exchange_of, manager_queue, routing_key
 from support.controlplane import ControlPlane
 from support.epochs import later_epoch
 from support.fleet import Fleet, Jobs, connected, kubeconfig_through, pod_of
@@ -109,13 +111,13 @@ async def bus_of(rabbitmq: RabbitBroker, vhost: str, user: str) -> AsyncIterator
 class Voice:
     """Publishes as somebody."""
 
-    def __init__(self, bus: Bus, cluster: str) -> None:
+    def __init__(self, bus: Bus, cluster: str, uid: ClusterUid) -> None:
         self._bus = bus
-        self._cluster = ClusterName(cluster)
+        self._cluster, self._uid = ClusterName(cluster), uid
         self._issuer = Issuer(epoch=later_epoch(), user=bus.user, now=partial(datetime.now, UTC), random=os.urandom)
 
     async def say(self, message: Message) -> None:
-        wire = encode(self._issuer.envelope(message, self._cluster), message)
+        wire = encode(self._issuer.envelope(message, self._cluster, self._uid), message)
         await self._bus.publish(exchange_of(message.direction), wire)
 
     async def flood(self, message: Callable[[int], Message], *, least: int, until: asyncio.Event | None = None) -> int:
@@ -178,7 +180,7 @@ async def test_a_manager_outlasts_a_storm_of_statuses_and_requests(
     await real.submit()
     assert await real.place("real") == EAST
     async with bus_of(rabbitmq, vhost, "west") as bus:
-        west = Voice(bus, "west")
+        west = Voice(bus, "west", ClusterUid("uid"))
         await west.say(Hello(agent_version="9", kubernetes_version="v1.30.0", schema_version="1.0"))
         await eventually(partial(connected, clusters, "west"), "west is connected")
         await clusters.manager.patch(WORKERCLUSTERS, "west", None, MergePatch({"spec": {"capacity": "Unlimited"}}))
@@ -234,7 +236,8 @@ async def test_an_agent_outlasts_a_storm_of_notices(
     jobs = Jobs(clusters, ["one", "two"])
     await jobs.submit()
     ref = job_ref(await clusters.manager.get(JOBS, "one", NAMESPACE))
-    queue = agent_queue(EAST, Lane.STATUS)
+    uid = await cluster_uid(clusters.workers[EAST])
+    queue = agent_queue(EAST, Lane.STATUS, uid)
 
     async def noticed() -> int:
         """Each notice is an Event of its own."""
@@ -242,7 +245,7 @@ async def test_an_agent_outlasts_a_storm_of_notices(
         return sum(event["message"].endswith(PADDING[:900]) for event in found)
 
     async with bus_of(rabbitmq, vhost, "manager") as bus:
-        manager = Voice(bus, "east")
+        manager = Voice(bus, "east", uid)
         proxies["east"].delay_s = SLOW_S
         memory, at = Memory(agent), loop.time()
         async with memory.watched():
@@ -279,13 +282,15 @@ async def test_poison_in_every_queue_stops_nothing(
         user: Issuer(epoch=later_epoch(), user=user, now=partial(datetime.now, UTC), random=os.urandom)
         for user in ("manager", "east")
     }
+    uid = await cluster_uid(clusters.workers[EAST])
     async with bus_of(rabbitmq, vhost, "manager") as down, bus_of(rabbitmq, vhost, "east") as up:
         for message in MESSAGES.values():
             exchange = exchange_of(message.direction)
             bus, user = (up, "east") if exchange == UP else (down, "manager")
-            envelope = issuers[user].envelope(Heartbeat(), ClusterName("east"))
+            envelope = issuers[user].envelope(Heartbeat(), EAST, uid)
             wire = encode(structs.replace(envelope, type=message.type), Heartbeat())
-            poison = structs.replace(wire, routing_key=f"east.{message.type}", body=b"{not json")
+            key = routing_key(EAST, message.type, None if exchange == UP else uid)
+            poison = structs.replace(wire, routing_key=key, body=b"{not json")
             await bus.publish(exchange, poison)
         await jobs.resize("one", 4)
         await jobs.agreed()

@@ -23,7 +23,7 @@ from slicebus.cli.demo.world import World, embedded_world, running
 from slicebus.kube.resources import LEASES, WORKERCLUSTERS
 from slicebus.proto.codec import encode
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, Hello
+from slicebus.proto.messages import ClusterName, ClusterUid, Hello
 from slicebus.proto.rights import NOTHING, Member, agent_rights
 from slicebus.proto.topology import DEAD, JOURNAL, UP, Topology, common_topology, journal_queue
 from slicebus.runtime.leadership import NOT_READY_ANNOTATION
@@ -37,7 +37,8 @@ pytestmark = [pytest.mark.rabbitmq]
 EAST = ClusterName("east")
 [OWN] = agent_rights(Member(EAST, "east")).permissions
 RIGHTS = {"configure": OWN.configure, "write": OWN.write, "read": OWN.read}
-HELLO = Hello(agent_version="1", kubernetes_version="v1.30.0", schema_version="1.1")
+UID = ClusterUid("uid")
+HELLO = Hello(agent_version="1", kubernetes_version="v1.30.0", schema_version="1.0")
 
 
 @pytest.fixture
@@ -122,7 +123,7 @@ async def test_an_agent_waits_for_the_bindings_that_a_manager_has_not_made_yet(
         ({"write": r"^slicebus\.(up|dead)$"}, "publish east.decisions to slicebus.decisions"),
         ({"write": r"^slicebus\.(up|decisions)$"}, "publish east.relabel to slicebus.dead"),
         ({"write": NOTHING}, "publish east.hello to slicebus.up"),
-        ({"read": NOTHING}, "read slicebus.agent.east.control"),
+        ({"read": NOTHING}, "read slicebus.agent.east."),
     ],
 )
 async def test_an_agent_without_a_right_waits_says_which_and_goes_on(
@@ -177,7 +178,7 @@ async def test_a_message_without_a_user_is_refused_by_the_manager(world: World, 
     """The broker lets it through: it checks the id of a message that has one."""
     await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(EAST))
     issuer = Issuer(epoch=9, user="east", now=now, random=random_bytes)
-    wire = encode(issuer.envelope(HELLO, EAST), HELLO)
+    wire = encode(issuer.envelope(HELLO, EAST, UID), HELLO)
     async with roles.manager(world, urls) as manager:
         east = await connect(urls["east"], name="attack")
         try:
@@ -206,7 +207,7 @@ async def test_what_broad_rights_let_through_is_refused_by_the_manager(
     async with roles.manager(world, urls) as manager:
         east = await connect(urls["east"], name="attack")
         try:
-            await east.publish(UP, encode(issuer.envelope(HELLO, ClusterName("west")), HELLO))
+            await east.publish(UP, encode(issuer.envelope(HELLO, ClusterName("west"), UID), HELLO))
         finally:
             await east.aclose()
 

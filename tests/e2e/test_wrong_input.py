@@ -20,7 +20,7 @@ from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, JobRef, ScaleRequest
+from slicebus.proto.messages import ClusterName, ClusterUid, JobRef, ScaleRequest
 from slicebus.proto.topology import DEAD, UP
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import conditions_of
@@ -155,7 +155,7 @@ REQUEST = ScaleRequest(
 def sent(cluster: str = "east", *, user: str = "east") -> WireMessage:
     """A scale-request as an agent publishes it."""
     issuer = Issuer(epoch=later_epoch(), user=user, now=partial(datetime.now, UTC), random=os.urandom)
-    return encode(issuer.envelope(REQUEST, ClusterName(cluster)), REQUEST)
+    return encode(issuer.envelope(REQUEST, ClusterName(cluster), ClusterUid("uid")), REQUEST)
 
 
 def not_json() -> WireMessage:

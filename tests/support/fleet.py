@@ -38,7 +38,7 @@ _OVER = ("Succeeded", "Failed")
 async def queues_of(world: World) -> list[str]:
     """The queues of the manager and of every agent."""
     uids = {name: await cluster_uid(client) for name, client in world.workers.items()}
-    agents = [agent_queue(name, lane, of) for name, uid in uids.items() for of in (uid, None) for lane in Lane]
+    agents = [agent_queue(name, lane, uid) for name, uid in uids.items() for lane in Lane]
     return [*map(manager_queue, Lane), *agents]
 
 

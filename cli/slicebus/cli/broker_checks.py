@@ -17,7 +17,7 @@ from slicebus.cli.check import Check
 from slicebus.cli.members import accepted_members, definitions_of
 from slicebus.kube.client import KubeClient
 from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError
-from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.messages import ClusterName, ClusterUid, Lane
 from slicebus.proto.rights import AGENT_EXCHANGES, Use, agent_uses, manager_uses, too_much
 from slicebus.proto.topology import JOURNAL, Exchange, Queue, Topology, agent_queue, manager_topology
 
@@ -25,9 +25,11 @@ CONNECT_S = 5.0
 _DEFINITIONS = "load what `slicebus broker definitions` prints"
 
 
-async def broker_checks(url: str, *, cluster: ClusterName | None, journal: Queue, shards: int = 1) -> list[Check]:
-    """What the agent of a cluster finds at the broker; without a cluster, the manager with so many shards. `journal`
-    has the limits from the settings."""
+async def broker_checks(
+    url: str, *, cluster: ClusterName | None, uid: ClusterUid | None, journal: Queue, shards: int = 1
+) -> list[Check]:
+    """What the agent of a cluster finds at the broker; without a cluster, the manager with so many shards. Without the
+    cluster's UID nobody knows its queues. `journal` has the limits from the settings."""
     if not url:
         return [Check("broker", "AMQP_URL is not set", "set it: amqps://USER:PASSWORD@HOST:5671/VHOST")]
     try:
@@ -41,7 +43,7 @@ async def broker_checks(url: str, *, cluster: ClusterName | None, journal: Queue
         return [Check("broker", found, "check the address, the user and the network from this machine")]
     reached = Check("broker", f"{settings.shown}, as user {bus.user}")
     try:
-        checks = await (_agent(bus, cluster) if cluster else _manager(bus, journal, shards))
+        checks = await (_agent(bus, cluster, uid) if cluster else _manager(bus, journal, shards))
         return [reached, *checks, *await _rights(bus, cluster, shards)]
     except SlicebusError as error:
         return [reached, Check("topology", str(error), _DEFINITIONS)]
@@ -58,13 +60,13 @@ async def _manager(bus: Bus, journal: Queue, shards: int) -> list[Check]:
     return [kept, *_topology(problems, len(queues), advice)]
 
 
-async def _agent(bus: Bus, cluster: ClusterName) -> list[Check]:
+async def _agent(bus: Bus, cluster: ClusterName, uid: ClusterUid | None) -> list[Check]:
     checks = []
     if cluster != bus.user:
         found = f"the agent of {cluster} logs in as {bus.user}: its WorkerCluster needs brokerUser: {bus.user}"
         checks.append(Check("broker user", found))
     problems = list(await bus.check(Topology(tuple(map(Exchange, AGENT_EXCHANGES)), (), ())))
-    queues = [agent_queue(cluster, lane) for lane in Lane]
+    queues = [agent_queue(cluster, lane, uid) for lane in Lane] if uid else []
     for queue in queues:
         try:
             await bus.depth(queue)
@@ -100,7 +102,7 @@ def _topology(problems: Sequence[str], count: int, advice: str) -> list[Check]:
 
 async def _rights(bus: Bus, cluster: ClusterName | None, shards: int) -> list[Check]:
     """Whether the user may do what it needs, and no more."""
-    needed = agent_uses(cluster, None) if cluster else manager_uses(shards)
+    needed = agent_uses(cluster) if cluster else manager_uses(shards)
     refused, beyond = await bus.refused(needed), too_much(cluster)
     kept_out = await bus.refused(beyond)
     if refused is None or kept_out is None:

@@ -1,12 +1,14 @@
 """The checks of `slicebus doctor`: whether a role has what it needs, and what to do where it does not."""
 
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 import slicebus.agent.permissions
 import slicebus.manager.permissions
+from slicebus.agent.act.identity import cluster_uid
 from slicebus.agent.act.policy import read_policy
 from slicebus.agent.permissions import permissions_to_create_as
 from slicebus.agent.state.policy import PolicyFile
@@ -21,7 +23,7 @@ from slicebus.manager.settings import Admission
 from slicebus.manager.state.requirements import is_our_check
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError, SlicebusError
-from slicebus.proto.messages import ClusterName, Manifest
+from slicebus.proto.messages import ClusterName, ClusterUid, Manifest
 from slicebus.proto.topology import Queue
 from slicebus.runtime.leadership import Leadership
 from slicebus.runtime.permissions import Permission, missing
@@ -90,7 +92,8 @@ async def checks(
 ) -> AsyncIterator[Check]:
     """Run the checks one after the other. `broker_api` is the address of the broker's management API."""
     name = ClusterName(cluster) if cluster else None
-    for check in await broker_checks(amqp_url, cluster=name, journal=needs.journal, shards=needs.shards):
+    uid = await _uid(kubeconfig) if cluster else None
+    for check in await broker_checks(amqp_url, cluster=name, uid=uid, journal=needs.journal, shards=needs.shards):
         yield check
     try:
         async with await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=CONNECT_S)) as client:
@@ -110,6 +113,14 @@ async def checks(
                     yield check
     except SlicebusError as error:
         yield Check("api server", str(error), "check KUBECONFIG, or the service account of the pod, and the network")
+
+
+async def _uid(kubeconfig: str | None) -> ClusterUid | None:
+    """The UID of the agent's cluster; None where it cannot be read, which another check says."""
+    with suppress(SlicebusError):
+        async with await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=CONNECT_S)) as client:
+            return await cluster_uid(client)
+    return None
 
 
 def manager_user_check(user: str) -> Check:

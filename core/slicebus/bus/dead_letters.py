@@ -213,11 +213,11 @@ def _check_complete(message: WireMessage) -> None:
 def _destination(key: str) -> tuple[Direction, str]:
     cluster, type, addressee = words(key)
     known = MESSAGES.get(type)
-    if known is None or (addressee and known.direction is Direction.UP and not re.fullmatch("[0-9]+", addressee)):
-        raise InvalidError(f"no queue takes the type {key.partition('.')[2]!r}")
-    if known.direction is Direction.UP:
+    if known is not None and known.direction is Direction.UP and re.fullmatch("[0-9]+", addressee or "0"):
         return known.direction, manager_queue(known.lane)
-    return known.direction, agent_queue(cluster, known.lane, ClusterUid(addressee) if addressee else None)
+    if known is not None and known.direction is Direction.DOWN and addressee:
+        return known.direction, agent_queue(cluster, known.lane, ClusterUid(addressee))
+    raise InvalidError(f"no queue takes the type {key.partition('.')[2]!r}")
 
 
 def _sender_of_order(message: WireMessage, letter: DeadLetter, *, manager: str, agent: str) -> str:

@@ -8,7 +8,7 @@ from slicebus.proto.messages import ClusterName, ClusterUid
 
 MessageId = NewType("MessageId", str)
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.0"
 """major.minor of the message schemas. Another major is refused, another minor is understood both ways."""
 
 
@@ -31,8 +31,9 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """Counts the publisher's messages within its epoch."""
     shard: int = 0
     """The shard of the manager that published it, each of which has epochs of its own; or that an agent addresses."""
-    cluster_uid: ClusterUid | None = None
-    """The UID of the cluster's namespace kube-system, as names may be used twice. None where the agent sends none."""
+    cluster_uid: ClusterUid
+    """The UID of the cluster's namespace kube-system, as names may be used twice. Epochs and sequences of an agent
+    belong to it."""
     correlation_id: MessageId
     """The id of the message that began this chain; its own id when it began one."""
     causation_id: MessageId | None = None
@@ -44,11 +45,6 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: str = SCHEMA_VERSION
     extensions: dict[str, str] = {}
     """CloudEvents attributes that this version does not know, kept as they came."""
-
-    @property
-    def speaker(self) -> str:
-        """The publisher that epochs and sequences belong to: the cluster by UID, or by name where it sends none."""
-        return self.cluster_uid or self.cluster
 
 
 class WireMessage(msgspec.Struct, frozen=True, kw_only=True):

@@ -88,8 +88,6 @@ class DeadReason(StrEnum):
     """No WorkerCluster of that name, or it is not accepted."""
     WRONG_CLUSTER = "wrong-cluster"
     """Another cluster uses the name: its namespace kube-system has another UID."""
-    NO_CLUSTER_UID = "no-cluster-uid"
-    """It names no UID, and the cluster of that name has one."""
     WRONG_USER = "wrong-user"
     """The broker-verified user may not speak for that cluster, or there is no such user."""
     FENCED_EPOCH = "fenced-epoch"

@@ -56,9 +56,8 @@ class Headers(VersionHeaders, frozen=True, kw_only=True, rename=_header):
     """When it was published, RFC 3339 in UTC."""
     cluster: Annotated[str, Meta(pattern=CLUSTER_NAME)]
     """The cluster that the message is from (up) or for (down), a DNS label; the first word of the routing key."""
-    clusteruid: Annotated[str, Meta(pattern=CLUSTER_UID)] | UnsetType = UNSET
-    """The UID of that cluster's namespace kube-system. From the manager it is the last word of the routing key too;
-    absent where the agent sends none."""
+    clusteruid: Annotated[str, Meta(pattern=CLUSTER_UID)]
+    """The UID of that cluster's namespace kube-system. From the manager it is the last word of the routing key too."""
     epoch: Decimal
     """The publisher's lease epoch, in decimal. An agent's epoch fences every lower one of its cluster."""
     sequence: Decimal

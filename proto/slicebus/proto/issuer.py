@@ -39,10 +39,10 @@ class Issuer:
         self,
         message: Message,
         cluster: ClusterName,
+        cluster_uid: ClusterUid,
         *,
         caused_by: Envelope | None = None,
         correlation: MessageId | None = None,
-        cluster_uid: ClusterUid | None = None,
         to_shard: int | None = None,
     ) -> Envelope:
         """The envelope of a new message.

@@ -25,6 +25,7 @@ from slicebus.proto.topology import (
     Topology,
     agent_queue,
     agent_topology,
+    common_topology,
     decisions_key,
     manager_queue,
     manager_topology,
@@ -56,6 +57,9 @@ _QUEUES_BESIDE = 100
 _CLUSTER, _UID = (text.removeprefix("^").removesuffix("$") for text in (CLUSTER_NAME, CLUSTER_UID))
 _LANES = "|".join(Lane)
 _TYPE = "[a-z-]+"
+_PROBE = "slicebus-probe"
+"""A name that nothing has."""
+_NO_CLUSTER = ClusterUid(_PROBE)
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -65,7 +69,7 @@ class Member(msgspec.Struct, frozen=True):
     user: str
     """The broker user of its agent."""
     uid: ClusterUid | None = None
-    """The UID in the names of its queues, where it is known."""
+    """The UID in the names of its queues; None until its agent has said it."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for a name that is no DNS label: it goes into regular expressions."""
@@ -167,7 +171,7 @@ def definitions(members: Iterable[Member], *, manager: str = "manager", shards: 
     rights, topology = manager_rights(manager, shards=shards), manager_topology(shards)
     for member in members:
         rights += agent_rights(member, shards=shards)
-        topology += agent_topology(member.name, member.uid)
+        topology += agent_topology(member.name, member.uid) if member.uid else common_topology()
     return Definitions(
         users=users,
         rights=rights,
@@ -183,7 +187,7 @@ def agent_rights(member: Member, *, shards: int = 1) -> Rights:
     The queues are those of any UID: a cluster that was made anew under its name has another, and the same rights.
     """
     user, name = member.user, member.name
-    own = rf"^slicebus\.agent\.{name}\.({_UID}\.)?({_LANES})$"
+    own = rf"^slicebus\.agent\.{name}\.{_UID}\.({_LANES})$"
     return Rights(
         permissions=(Permission(user, configure=NOTHING, write=_one_of(AGENT_EXCHANGES), read=own),),
         topic_permissions=(
@@ -205,10 +209,10 @@ def manager_rights(user: str, *, shards: int = 1) -> Rights:
     of_shards = shard_exchanges(shards)
     shard = r"(\.[0-9]+)?" if of_shards else ""
     manager = rf"manager\.([0-9]+\.)?({_LANES})" if of_shards else rf"manager\.({_LANES})"
-    queues = "|".join((manager, rf"agent\.{_CLUSTER}\.({_UID}\.)?({_LANES})"))
+    queues = "|".join((manager, rf"agent\.{_CLUSTER}\.{_UID}\.({_LANES})"))
     names = "|".join(_escaped(name.removeprefix("slicebus.")) for name in (*EXCHANGES, JOURNAL, *of_shards))
     own = rf"^slicebus\.({names}|{queues})$"
-    order = rf"{_CLUSTER}\.{_TYPE}(\.{_UID})?"
+    order = rf"{_CLUSTER}\.{_TYPE}\.{_UID}"
     return Rights(
         permissions=(Permission(user, configure=own, write=own, read=own),),
         topic_permissions=(
@@ -236,13 +240,13 @@ def policies() -> tuple[Policy, ...]:
     )
 
 
-def agent_uses(cluster: ClusterName, uid: ClusterUid | None) -> tuple[Use, ...]:
-    """Everything that an agent does on the broker."""
+def agent_uses(cluster: ClusterName, uid: ClusterUid = _NO_CLUSTER) -> tuple[Use, ...]:
+    """Everything that an agent does on the broker. Its rights are the same for every UID."""
     return (
         Use(Action.WRITE, UP, routing_key(cluster, "hello")),
         Use(Action.WRITE, DEAD, routing_key(cluster, "relabel")),
         Use(Action.WRITE, DECISIONS, decisions_key(cluster)),
-        *(Use(Action.READ, agent_queue(cluster, lane, of)) for of in dict.fromkeys((uid, None)) for lane in Lane),
+        *(Use(Action.READ, agent_queue(cluster, lane, uid)) for lane in Lane),
     )
 
 
@@ -250,7 +254,7 @@ def manager_uses(shards: int = 1) -> tuple[Use, ...]:
     """What the manager does on the broker beside making the topology, which shows by itself whether it may."""
     example, queues = ClusterName("a"), [manager_queue(lane, shard) for shard in range(shards) for lane in Lane]
     return (
-        Use(Action.WRITE, DOWN, routing_key(example, "resync")),
+        Use(Action.WRITE, DOWN, routing_key(example, "resync", _NO_CLUSTER)),
         Use(Action.WRITE, UP, routing_key(example, "hello")),
         Use(Action.WRITE, DEAD, routing_key(example, "hello")),
         Use(Action.WRITE, DECISIONS, decisions_key(MANAGER_KEY)),
@@ -261,20 +265,20 @@ def manager_uses(shards: int = 1) -> tuple[Use, ...]:
 
 def too_much(user_of: ClusterName | None) -> tuple[Use, ...]:
     """What the agent of a cluster may not do; without a cluster, the manager. Each stands for one wrong expression."""
-    stranger, unknown = ClusterName("slicebus-probe"), "slicebus-probe"
+    stranger, unknown = ClusterName(_PROBE), _PROBE
     beyond = tuple(Use(action, name) for action in Action for name in (unknown, "slicebus.probe"))
     if user_of is None:
         return (*beyond, Use(Action.WRITE, DECISIONS, decisions_key(stranger)))
-    longer = ClusterName(f"{user_of}-2")
-    names = (*EXCHANGES, JOURNAL, *map(manager_queue, Lane), agent_queue(stranger, Lane.CONTROL))
-    names += (agent_queue(longer, Lane.CONTROL),)
-    own = agent_queue(user_of, Lane.CONTROL)
+    longer, uid = ClusterName(f"{user_of}-2"), _NO_CLUSTER
+    names = (*EXCHANGES, JOURNAL, *map(manager_queue, Lane), agent_queue(stranger, Lane.CONTROL, uid))
+    names += (agent_queue(longer, Lane.CONTROL, uid),)
+    own = agent_queue(user_of, Lane.CONTROL, uid)
     return (
         *beyond,
         *(Use(Action.READ, name) for name in names),
         *(Use(Action.WRITE, name) for name in (*names, own) if name not in AGENT_EXCHANGES),
         Use(Action.CONFIGURE, own),
-        Use(Action.CONFIGURE, agent_queue(stranger, Lane.CONTROL)),
+        Use(Action.CONFIGURE, agent_queue(stranger, Lane.CONTROL, uid)),
         *(
             Use(Action.WRITE, exchange, key)
             for exchange in AGENT_EXCHANGES

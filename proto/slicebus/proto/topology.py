@@ -83,7 +83,7 @@ def exchange_of(direction: Direction) -> str:
 
 
 def routing_key(cluster: ClusterName, message_type: str, addressee: str | int | None = None) -> str:
-    """`<cluster>.<type>`, or `<cluster>.<type>.<addressee>`: of an order the cluster's UID, of what an agent publishes
+    """`<cluster>.<type>`, or `<cluster>.<type>.<addressee>`: of an order the cluster's UID; of what an agent publishes
     the shard of the manager, from 1 on. Cluster names are DNS labels, so the dot separates."""
     return f"{cluster}.{message_type}.{addressee}" if addressee else f"{cluster}.{message_type}"
 
@@ -120,13 +120,13 @@ def shard_exchanges(shards: int) -> tuple[str, ...]:
     return tuple(map(shard_exchange, range(shards if shards > 1 else 0)))
 
 
-def agent_queue(cluster: ClusterName, lane: Lane, uid: ClusterUid | None = None) -> str:
-    """An agent's queue of a lane: that of one cluster UID, or that of the cluster name."""
-    return f"slicebus.agent.{cluster}.{uid}.{lane}" if uid else f"slicebus.agent.{cluster}.{lane}"
+def agent_queue(cluster: ClusterName, lane: Lane, uid: ClusterUid) -> str:
+    """An agent's queue of a lane. Two clusters of one name have queues of their own (docs/decisions/0014)."""
+    return f"slicebus.agent.{cluster}.{uid}.{lane}"
 
 
 def queues_of_agent(cluster: ClusterName, names: Iterable[str]) -> list[str]:
-    """Those of the names that are queues of one agent: of its cluster's name, and of whatever UID."""
+    """Those of the names that are queues of agents with this cluster's name, whatever their UID."""
     endings = tuple(f".{lane}" for lane in Lane)
     return [name for name in names if name.startswith(f"slicebus.agent.{cluster}.") and name.endswith(endings)]
 
@@ -186,17 +186,10 @@ def _manager_queues(shard: int) -> dict[Lane, str]:
     return {lane: manager_queue(lane, shard) for lane in Lane}
 
 
-def agent_topology(cluster: ClusterName, uid: ClusterUid | None = None) -> Topology:
-    """The common topology and one agent's queues: those of the name, and those of the cluster that has this UID.
-
-    The manager declares it before its first message: one to an agent that has never connected waits there.
-    Two clusters of one name share the queues of the name, so an agent that says its UID gets no orders there
-    (docs/decisions/0014); those of a manager that does not know UIDs come there.
-    """
-    found = common_topology()
-    for of in dict.fromkeys((None, uid)):
-        found += _lanes(DOWN, {lane: agent_queue(cluster, lane, of) for lane in Lane}, cluster, addressee=of)
-    return found
+def agent_topology(cluster: ClusterName, uid: ClusterUid) -> Topology:
+    """The common topology and one agent's queues. The manager declares it before its first message."""
+    queues = {lane: agent_queue(cluster, lane, uid) for lane in Lane}
+    return common_topology() + _lanes(DOWN, queues, cluster, addressee=uid)
 
 
 def _lanes(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from integration.bus.contract import EAST, Connect
+from integration.bus.contract import EAST, EAST_UID, Connect
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
@@ -39,5 +39,5 @@ async def connect_as(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
 @pytest.fixture
 async def bus(connect_as: Connect) -> Bus:
     made = await connect_as()
-    await made.declare(manager_topology() + agent_topology(EAST))
+    await made.declare(manager_topology() + agent_topology(EAST, EAST_UID))
     return made

@@ -7,10 +7,10 @@ import msgspec
 from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.messages import ClusterName, ClusterUid, Lane
 from slicebus.proto.topology import DEAD, manager_queue
 
-EAST = ClusterName("east")
+EAST, EAST_UID = ClusterName("east"), ClusterUid("uid-of-east")
 CONTROL = manager_queue(Lane.CONTROL)
 Connect = Callable[..., Awaitable[Bus]]
 

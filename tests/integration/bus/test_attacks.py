@@ -36,7 +36,7 @@ pytestmark = pytest.mark.rabbitmq
 UID = ClusterUid("3f1c9a3e-0b7d-4e0c-9a57-2f4f5d6c7b8a")
 WEST, EAST_2 = ClusterName("west"), ClusterName("east-2")
 OWN, OTHERS = agent_queue(EAST, Lane.CONTROL, UID), agent_queue(WEST, Lane.CONTROL, UID)
-SAME_NAME = agent_queue(EAST, Lane.STATUS)
+SAME_NAME = agent_queue(EAST, Lane.STATUS, UID)
 """A queue's name, and an exchange's: they have names apart."""
 TOPOLOGY = manager_topology() + agent_topology(EAST, UID) + agent_topology(WEST, UID)
 QUORUM: dict[str, str | int] = {"x-queue-type": "quorum"}
@@ -261,8 +261,6 @@ async def test_what_a_user_may_is_found_out_without_a_trace(manager: Bus, rabbit
             "publish east.decisions to slicebus.decisions",
             f"read {OWN}",
             f"read {agent_queue(EAST, Lane.STATUS, UID)}",
-            f"read {agent_queue(EAST, Lane.CONTROL)}",
-            f"read {agent_queue(EAST, Lane.STATUS)}",
         ]
     finally:
         await east.aclose()

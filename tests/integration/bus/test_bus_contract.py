@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from integration.bus.contract import CONTROL, EAST, Connect, browse_all, message, take
+from integration.bus.contract import CONTROL, EAST, EAST_UID, Connect, browse_all, message, take
 from slicebus.bus.contract import Bus, Delivery, Record, StreamOffset
 from slicebus.bus.dead_letter_headers import DETAIL_HEADER, QUEUE_HEADER, REASON_HEADER, TIME_HEADER
 from slicebus.bus.dead_letters import DeadLetter
@@ -54,10 +54,10 @@ async def test_a_message_arrives_as_it_was_published(bus: Bus) -> None:
 async def test_lanes_take_their_own_types(bus: Bus) -> None:
     await bus.publish(UP, message("east.status", b"s"))
     await bus.publish(UP, message("west.hello", b"h"))
-    await bus.publish(DOWN, message("east.relabel", b"r"))
+    await bus.publish(DOWN, message(f"east.relabel.{EAST_UID}", b"r"))
     assert await take(bus, manager_queue(Lane.STATUS), 1) == [b"s"]
     assert await take(bus, CONTROL, 1) == [b"h"]
-    assert await take(bus, agent_queue(EAST, Lane.CONTROL), 1) == [b"r"]
+    assert await take(bus, agent_queue(EAST, Lane.CONTROL, EAST_UID), 1) == [b"r"]
 
 
 async def test_a_queue_keeps_the_order(bus: Bus) -> None:
@@ -243,7 +243,7 @@ async def test_one_consumer_is_active_and_the_next_takes_over(connect_as: Connec
 
 async def test_the_journal_has_every_message_of_both_directions(bus: Bus) -> None:
     await bus.publish(UP, message("east.hello", b"1"))
-    await bus.publish(DOWN, message("east.resync", b"2"))
+    await bus.publish(DOWN, message(f"east.resync.{EAST_UID}", b"2"))
     records = await read(bus, "first")
     assert [(record.offset, record.message.body) for record in records] == [(0, b"1"), (1, b"2")]
 
@@ -288,9 +288,9 @@ async def test_a_journal_that_goes_on_is_read_to_where_it_was(bus: Bus) -> None:
 async def test_declaring_again_changes_nothing(connect_as: Connect, bus: Bus) -> None:
     await bus.publish(UP, message(body=b"kept"))
     other = await connect_as("manager")
-    await asyncio.gather(*(b.declare(manager_topology() + agent_topology(EAST)) for b in (bus, other)))
+    await asyncio.gather(*(b.declare(manager_topology() + agent_topology(EAST, EAST_UID)) for b in (bus, other)))
     assert await take(bus, CONTROL, 1) == [b"kept"]
-    assert await bus.check(manager_topology() + agent_topology(EAST)) == []
+    assert await bus.check(manager_topology() + agent_topology(EAST, EAST_UID)) == []
 
 
 async def test_a_binding_is_removed_and_one_that_is_not_there_is_no_error(connect_as: Connect) -> None:

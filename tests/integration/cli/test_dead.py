@@ -10,8 +10,8 @@ import pytest
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.proto.errors import DeadReason
-from slicebus.proto.messages import ClusterName, Lane
-from slicebus.proto.topology import DEAD, UP, agent_topology, manager_queue, manager_topology
+from slicebus.proto.messages import Lane
+from slicebus.proto.topology import DEAD, UP, manager_queue, manager_topology
 from support.installation import run_cli
 from support.rabbitmq import RabbitBroker
 from support.waiting import eventually
@@ -26,7 +26,7 @@ IDS = [f"0190a000-0000-7000-8000-00000000000{number}" for number in range(3)]
 async def bus(rabbitmq: RabbitBroker, vhost: str) -> AsyncIterator[Bus]:
     """Three dead letters."""
     made = await connect(rabbitmq.url(vhost, "manager"), name="test")
-    await made.declare(manager_topology() + agent_topology(ClusterName("east")))
+    await made.declare(manager_topology())
     east = await connect(rabbitmq.url(vhost, "east"), name="test")
     for id in IDS:
         await east.publish(UP, wire(id=id))

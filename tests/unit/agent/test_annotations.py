@@ -3,7 +3,6 @@
 from typing import Any
 
 import pytest
-from msgspec import UNSET
 
 from slicebus.agent.state import annotations
 from slicebus.proto.messages import JobRef, RequestKey
@@ -105,7 +104,6 @@ ANSWERS: dict[str, tuple[annotations.PendingRequests, Any, int]] = {
     "the last": (requests(5, 2, 6), RequestKey("a", 3), 9),
     "a later one than this agent knows": (requests(5, 2, 6), RequestKey("a", 7), 9),
     "one of another worker object": (requests(5, 2, 6), RequestKey("b", 3), 2),
-    "whatever there was": (requests(5, 2, 6), UNSET, 9),
     "all that were of the object before": (
         annotations.PendingRequests.after(requests(1, 2), RequestKey("b", 1), wanted={"main": 3}, granted={"main": 2}),
         RequestKey("b", 1),

@@ -40,7 +40,7 @@ async def manager(worker: Worker) -> AsyncIterator[Manager]:
 
 
 def made_by(definition: str | None) -> dict[str, Any]:
-    """A copy that knows its job, made while that definition stood; None for one that an older agent has linked."""
+    """A copy that knows its job, made while that definition stood; None where nothing was known of it."""
     copy = a_copy(linked="worker-uid", version=3)
     if definition:
         copy["metadata"]["annotations"][api_names.DEFINITION_ANNOTATION] = definition
@@ -54,9 +54,9 @@ def seen(copy: dict[str, Any], **how: Any) -> WorkerView:
 ABSENT: dict[str, tuple[WorkerView, bool, bool]] = {
     "it stands": (seen(made_by("d1"), definition="d1"), True, False),
     "nothing is known of it": (seen(made_by("d1")), True, False),
-    "it stands, and the copy is of an older agent": (seen(made_by(None), definition="d1"), True, False),
+    "it stands, and was unknown when the copy was linked": (seen(made_by(None), definition="d1"), True, False),
     "it is missing": (seen(made_by("d1"), definition=GONE, unserved=MISSING), False, True),
-    "it is missing, and the copy is of an older agent": (
+    "it is missing, and was unknown when the copy was linked": (
         seen(made_by(None), definition=GONE, unserved=MISSING),
         False,
         True,
@@ -133,7 +133,7 @@ WITHOUT_PACKAGE: dict[str, tuple[Message, list[Message], bool]] = {
     "a spec": (msgspec.structs.replace(a_spec(3), job=TRAIN_JOB), [NOT_SERVED], False),
     "a relabel": (Relabel(job=TRAIN_JOB, spec_version=3, from_workload="w1", to_workload="w2", granted={}), [], False),
     "a notice": (NOTICE, [], False),
-    "a suspend": (Suspend(job=TRAIN_JOB, spec_version=3), [ENDED], True),
+    "a suspend": (Suspend(job=TRAIN_JOB, spec_version=3, workload="w1"), [ENDED], True),
     "a delete": (Delete(job=TRAIN_JOB, spec_version=3), [ENDED], True),
 }
 """An order, what is reported, and whether the job has a tombstone afterwards."""
@@ -190,7 +190,7 @@ async def test_nothing_is_reported_on_a_job_while_its_kind_may_not_be_read(worke
     worker.store.unserved["Job"] = "why"
     await delete_job(worker)
     worker.published.clear()
-    await manager.order(Suspend(job=REF, spec_version=2, reason="Preempted", message="because"))
+    await manager.order(Suspend(job=REF, spec_version=2, workload="w1", reason="Preempted", message="because"))
     assert await worker.reconcile_job() == []
     assert (worker.published, dict(worker.store.tombstones)) == ([], {}), "it may be there after all"
     del worker.store.unserved["Job"]

@@ -23,6 +23,7 @@ from slicebus.proto.messages import (
     ClusterName,
     ClusterUid,
     Delete,
+    Direction,
     JobPhase,
     Lane,
     Message,
@@ -52,7 +53,7 @@ class Manager:
         self._broker.declare(agent_topology(EAST, EAST_UID))
         # What is for another cluster or for the manager comes here only by mistake.
         mistakes = (routing_key(EAST, Delete.type, OTHER_UID), routing_key(EAST, Applied.type))
-        bound = tuple(Binding(DOWN, agent_queue(EAST, Lane.CONTROL), key) for key in mistakes)
+        bound = tuple(Binding(DOWN, agent_queue(EAST, Lane.CONTROL, EAST_UID), key) for key in mistakes)
         self._broker.declare(Topology((), (), bound))
 
     async def order(
@@ -60,7 +61,7 @@ class Manager:
         *messages: Message,
         user: str = "manager",
         cluster: str = EAST,
-        uid: ClusterUid | None = None,
+        uid: ClusterUid = EAST_UID,
         epoch: int = 1,
         shard: int = 0,
         **changes: Any,
@@ -70,8 +71,9 @@ class Manager:
         )
         bus = MemoryBus(self._broker, user=user)
         for message in messages:
-            wire = encode(issuer.envelope(message, ClusterName(cluster), cluster_uid=uid), message)
-            wire = msgspec.structs.replace(wire, routing_key=routing_key(EAST, message.type, uid), **changes)
+            wire = encode(issuer.envelope(message, ClusterName(cluster), uid), message)
+            addressee = uid if message.direction is Direction.DOWN else None
+            wire = msgspec.structs.replace(wire, routing_key=routing_key(EAST, message.type, addressee), **changes)
             await bus.publish(DOWN, wire)
         while not self._settled():  # noqa: ASYNC110 a turn of the loop each, no time passes
             await asyncio.sleep(0)
@@ -100,7 +102,7 @@ async def receiving(worker: Worker) -> AsyncIterator[None]:
 
 def ending_agent(worker: Worker) -> AbstractAsyncContextManager[Subscription]:
     """An agent that takes an order and ends before it has acknowledged it."""
-    queue = agent_queue(EAST, Lane.CONTROL)
+    queue = agent_queue(EAST, Lane.CONTROL, EAST_UID)
     return MemoryBus(worker.broker, user="east").subscribe(queue, prefetch=1)
 
 
@@ -142,14 +144,14 @@ STORIES: dict[str, tuple[list[Message], tuple[Any, ...] | None, list[str]]] = {
     ),
     "the relabel is lost": ([FIRST, NEXT_SLICE], ("w1", 1, {"main": 1}, False), ["w1", "w2"]),
     "a scale-down in place": ([a_spec(1, granted=5), a_spec(2, granted=3)], ("w1", 2, {"main": 3}, False), ["w1"]),
-    "suspended": ([a_spec(1), Suspend(job=REF, spec_version=2)], ("w1", 2, {}, True), ["w1"]),
+    "suspended": ([a_spec(1), Suspend(job=REF, spec_version=2, workload="w1")], ("w1", 2, {}, True), ["w1"]),
     "suspended, and let on": (
-        [a_spec(1), Suspend(job=REF, spec_version=2), a_spec(3, granted=4)],
+        [a_spec(1), Suspend(job=REF, spec_version=2, workload="w1"), a_spec(3, granted=4)],
         ("w1", 3, {"main": 4}, False),
         ["w1"],
     ),
     "suspended late": (
-        [a_spec(3, granted=4), Suspend(job=REF, spec_version=2)],
+        [a_spec(3, granted=4), Suspend(job=REF, spec_version=2, workload="w1")],
         ("w1", 3, {"main": 4}, False),
         ["w1"],
     ),
@@ -184,10 +186,10 @@ async def test_a_scenario(
 
 BEHIND: dict[str, tuple[list[Message], int]] = {
     "it holds the newest": ([a_spec(1), NEXT_SLICE, relabel(), a_spec(1)], 0),
-    "it is suspended": ([a_spec(1), Suspend(job=REF, spec_version=2)], 0),
+    "it is suspended": ([a_spec(1), Suspend(job=REF, spec_version=2, workload="w1")], 0),
     "it cannot be made as ordered": ([a_spec(1), a_spec(2, parallelism=-1)], 1),
     "it was deleted": ([a_spec(1), Delete(job=REF, spec_version=2), a_spec(1)], 0),
-    "it was suspended before it was made": ([Suspend(job=REF, spec_version=2)], 0),
+    "it was suspended before it was made": ([Suspend(job=REF, spec_version=2, workload="w1")], 0),
 }
 
 
@@ -377,15 +379,6 @@ async def test_a_message_that_may_not_be_carried_out_is_dead_lettered_with_its_r
     assert await worker.job() is None
 
 
-@pytest.mark.parametrize("uid", [None, EAST_UID], ids=["the name's queue", "its own queue"])
-async def test_orders_come_from_the_queues_of_the_uid_and_those_of_the_name(
-    worker: Worker, manager: Manager, uid: ClusterUid | None
-) -> None:
-    await manager.order(a_spec(1), uid=uid)
-    assert manager.dead == []
-    assert await standing(worker) == ("w1", 1, {"main": 1}, False)
-
-
 async def test_a_relabel_of_a_foreign_job_is_dead_lettered(worker: Worker, manager: Manager) -> None:
     theirs = await worker.client.create(JOBS, plain(a_job(ours=False)))
     worker.store.cache_of(JOBS).put(theirs)
@@ -436,7 +429,7 @@ async def test_the_queues_are_waited_for_and_named_until_the_manager_has_made_th
 
 
 async def test_an_older_managers_queues_are_enough(worker: Worker) -> None:
-    worker.broker.declare(agent_topology(EAST))
+    worker.broker.declare(agent_topology(EAST, EAST_UID))
     async with receiving(worker):
         await asyncio.sleep(0)
         await asyncio.sleep(0)

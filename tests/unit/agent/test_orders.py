@@ -516,7 +516,7 @@ def test_what_somebody_has_deleted_is_not_made_again() -> None:
 
 
 def test_a_suspended_job_has_no_request() -> None:
-    [patch, event] = orders.suspend(Suspend(job=REF, spec_version=2))[0].decide(VIEWS["older"])
+    [patch, event] = orders.suspend(Suspend(job=REF, spec_version=2, workload="w1"))[0].decide(VIEWS["older"])
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     assert patch.body["metadata"]["annotations"][api_names.REQUESTED_ANNOTATION] is None

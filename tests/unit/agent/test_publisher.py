@@ -55,7 +55,7 @@ def test_the_jobs_with_the_newest_orders_are_remembered() -> None:
 async def test_what_no_queue_takes_is_published_again_later(left: Topology, broker_name: str) -> None:
     bus = await connect(f"memory://east@{broker_name}", name="east")
     publisher = publisher_of(bus, Addressees())
-    hello = Publish(cluster=EAST, message=Hello(agent_version="1", kubernetes_version="v1", schema_version="1.1"))
+    hello = Publish(cluster=EAST, message=Hello(agent_version="1", kubernetes_version="v1", schema_version="1.0"))
     await bus.declare(left)
     with pytest.raises(UnavailableError):
         await publisher.publish(hello)

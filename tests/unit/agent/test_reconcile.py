@@ -270,26 +270,6 @@ def test_copies_are_linked_to_their_job(view: WorkerView, names: list[str]) -> N
     assert [name for name, *_ in shorts(reconcile.link_copies(view))] == names
 
 
-def lasting(**spec: Any) -> Manifest:
-    """A job with more in its spec."""
-    job = a_job()
-    return job | {"spec": job["spec"] | spec}
-
-
-LIFETIMES: dict[str, tuple[Manifest | None, list[Manifest]]] = {
-    "none": (a_job(), []),
-    "a Job's": (lasting(ttlSecondsAfterFinished=0), [{"spec": {"ttlSecondsAfterFinished": None}}]),
-    "of a job that is not ours": (a_job(ours=False) | {"spec": {"ttlSecondsAfterFinished": 0}}, []),
-    "of a job that is going": (a_job(deleting=True) | {"spec": {"ttlSecondsAfterFinished": 0}}, []),
-    "no job": (None, []),
-}
-
-
-@pytest.mark.parametrize(("job", "expected"), LIFETIMES.values(), ids=LIFETIMES.keys())
-def test_a_copy_of_an_older_version_loses_its_ttl(job: Manifest | None, expected: list[Manifest]) -> None:
-    assert [patch.body for patch in reconcile.take_off_ttl(a_view(job))] == expected
-
-
 PHASES: dict[str, tuple[WorkerView, JobPhase | None]] = {
     "runs": (a_view(a_job()), JobPhase.RUNNING),
     "suspended": (a_view(a_job(suspended=True)), JobPhase.RUNNING),

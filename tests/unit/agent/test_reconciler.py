@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-import msgspec
 import pytest
 
 from slicebus.agent.decide import catalog, reconcile, triage
@@ -371,7 +370,7 @@ async def test_the_end_of_a_job_that_went_before_it_was_reported_is_reported(wor
     await pod_ends(worker)
     [end] = await worker.reconcile_job()
     assert isinstance(end, Status)
-    assert (end.job, end.phase, end.job_status, end.seen) == (REF, JobPhase.SUCCEEDED, OVER, msgspec.UNSET)
+    assert (end.job, end.phase, end.job_status, end.seen) == (REF, JobPhase.SUCCEEDED, OVER, False)
 
 
 async def test_a_job_that_a_write_does_not_find_is_known_until_the_watch_says_how_it_went(worker: Worker) -> None:
@@ -413,15 +412,6 @@ async def test_a_job_that_was_deleted_before_its_first_reconcile_is_reported_as_
     await worker.sync()
     assert await worker.reconcile_job() == []
     assert dict(worker.store.departed) == {}
-
-
-async def test_a_copy_with_a_ttl_loses_it_at_the_first_reconcile(worker: Worker) -> None:
-    await given_job(worker)
-    await patch_job(worker, {"spec": {"ttlSecondsAfterFinished": 0}})
-    await worker.reconcile_job()
-    job = await worker.job()
-    assert job is not None
-    assert "ttlSecondsAfterFinished" not in job["spec"]
 
 
 async def test_a_job_that_is_not_there_yet_is_not_gone(worker: Worker) -> None:

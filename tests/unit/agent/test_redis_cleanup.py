@@ -194,5 +194,7 @@ async def test_it_does_not_start_while_the_fence_is_closed(worker: Worker) -> No
     await given(worker, a_cleanup_pod())
     key = JobKey("RayCluster", "team", "train")
     for fenced in (True, False):
-        work = catalog.reconcile_job(worker.store, key=key, cluster=EAST, fenced=fenced, now_s=0.0, interval_s=1.0)
+        work = catalog.reconcile_job(
+            worker.store, key=key, cluster=EAST, fenced=fenced, now_s=0.0, interval_s=1.0, now="2026-01-31T12:00:00Z"
+        )
         assert any(isinstance(command, PatchEach) for command in work.commands) is not fenced

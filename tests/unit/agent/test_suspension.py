@@ -141,7 +141,7 @@ async def test_the_report_names_the_evicted_slice(worker: Worker, manager: Manag
 
 async def test_an_order_without_a_slice_means_the_present_one(worker: Worker, manager: Manager) -> None:
     await grown(worker, manager)
-    await manager.order(Suspend(job=REF, spec_version=2))
+    await manager.order(Suspend(job=REF, spec_version=2, workload="w1"))
     assert await reported(worker) == [SUSPENDED]
 
 

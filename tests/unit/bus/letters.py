@@ -9,7 +9,7 @@ from slicebus.proto.errors import DeadReason
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 UP_QUEUE = "slicebus.manager.control"
-DOWN_QUEUE = "slicebus.agent.east.control"
+DOWN_QUEUE = "slicebus.agent.east.uid-1.control"
 
 
 def wire(

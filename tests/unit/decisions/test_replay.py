@@ -33,7 +33,7 @@ from slicebus.proto.codec import decode, encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import ConflictError, InvalidError, ProtocolError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, Resync
+from slicebus.proto.messages import ClusterName, ClusterUid, Resync
 from unit.decisions.roles import JOB, SOURCE, Role, Store, a_pod, act, model, names, node_of, reason, replay, seen
 from unit.journal.records import BEGAN
 from unit.kube.loop_time import LoopTime
@@ -42,7 +42,9 @@ from unit.kube.loop_time import LoopTime
 def a_message(text: str = "x", **changes: Any) -> WireMessage:
     issuer = Issuer(epoch=1, user="manager", now=lambda: BEGAN, random=lambda count: b"\0" * count)
     message = Resync(reason=text)
-    return msgspec.structs.replace(encode(issuer.envelope(message, ClusterName("east")), message), **changes)
+    return msgspec.structs.replace(
+        encode(issuer.envelope(message, ClusterName("east"), ClusterUid("uid-1")), message), **changes
+    )
 
 
 @pytest.fixture

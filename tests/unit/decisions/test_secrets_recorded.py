@@ -16,7 +16,7 @@ from slicebus.kube.resources import PODS
 from slicebus.proto.codec import decode, encode
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, JobRef, Refused, ScaleRequest
+from slicebus.proto.messages import ClusterName, ClusterUid, JobRef, Refused, ScaleRequest
 from slicebus.slices.api.fingerprints import content_hash
 from unit.decisions.roles import JOB, Role, Store, a_pod, model, replay
 from unit.journal.records import BEGAN
@@ -100,7 +100,7 @@ async def test_a_replay_decides_the_same_without_the_secrets(role: Role) -> None
         role.store.pods.put(with_secret("c", 3, OTHER))
         differing.append(role.decide(differ))
         role.decide(copy)
-        incoming = role.decide.receive(encode(issuer.envelope(message, EAST), message), decode)
+        incoming = role.decide.receive(encode(issuer.envelope(message, EAST, ClusterUid("uid-1")), message), decode)
         assert SECRET in role.decide(why, incoming=incoming)
     assert differing == [False, False, True]
     assert not [secret for secret in (SECRET, OTHER) if secret.encode() in written(role.records)]
@@ -126,7 +126,7 @@ async def test_a_hash_of_what_was_replaced_is_known_to_differ(role: Role) -> Non
 async def test_a_message_that_cannot_be_searched_is_recorded_without_its_content(role: Role) -> None:
     issuer = Issuer(epoch=1, user="manager", now=lambda: BEGAN, random=lambda count: b"\0" * count)
     message = Refused(job=JOB, workload="w", spec_version=1, reason="Invalid", message="")
-    wire = encode(issuer.envelope(message, EAST), message)
+    wire = encode(issuer.envelope(message, EAST, ClusterUid("uid-1")), message)
     async with role.recorded():
         for body in (f"password={SECRET}", f"\xffpassword={SECRET}", f'{{"env":[{{"name":"A","value":"{SECRET}"'):
             with pytest.raises(ProtocolError):

@@ -10,9 +10,9 @@ from slicebus.journal.entry import Entry
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, JobRef, Message
+from slicebus.proto.messages import ClusterName, ClusterUid, JobRef, Message
 
-EAST = ClusterName("east")
+EAST, EAST_UID = ClusterName("east"), ClusterUid("uid-1")
 JOB = JobRef("batch/v1", "Job", "team", "train", "uid-1")
 BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -21,7 +21,7 @@ def record(message: Message, *, offset: int = 0, at_s: float = 0.0, chain: str |
     """A message as it was recorded."""
     at = BEGAN + timedelta(seconds=at_s)
     issuer = Issuer(epoch=1, user="east", now=lambda: at, random=lambda count: offset.to_bytes(count))
-    wire = encode(issuer.envelope(message, EAST, correlation=chain), message)
+    wire = encode(issuer.envelope(message, EAST, EAST_UID, correlation=chain), message)
     return Record(offset=offset, message=msgspec.structs.replace(wire, **changes), timestamp=at)
 
 

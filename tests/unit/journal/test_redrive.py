@@ -40,7 +40,7 @@ VERSIONED: list[Message] = [
     Refused(job=JOB, workload="w", spec_version=2, reason="Invalid", message="no"),
     SPEC,
     Relabel(job=JOB, spec_version=2, from_workload="a", to_workload="b", granted={"main": 5}),
-    Suspend(job=JOB, spec_version=2),
+    Suspend(job=JOB, spec_version=2, workload="w1"),
     Delete(job=JOB, spec_version=2),
 ]
 OF_A_MOMENT: list[Message] = [

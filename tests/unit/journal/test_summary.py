@@ -74,7 +74,7 @@ LINES: list[tuple[Message, str]] = [
         Relabel(job=JOB, spec_version=3, from_workload="w1", to_workload="w2", granted={"main": 5}),
         "w1 -> w2, granted main=5, version 3",
     ),
-    (Suspend(job=JOB, spec_version=4, reason="Preempted"), "Preempted, version 4"),
+    (Suspend(job=JOB, spec_version=4, workload="w1", reason="Preempted"), "Preempted, version 4"),
     (Delete(job=JOB, spec_version=5, reason="JobDeleted"), "JobDeleted, version 5"),
     (
         Pending(

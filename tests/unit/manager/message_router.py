@@ -33,7 +33,7 @@ from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.slices.api import api_names, kueue
-from unit.manager.objects import a_job, a_workload
+from unit.manager.objects import a_job, a_workload, uid_of
 
 Manifest = dict[str, Any]
 
@@ -48,7 +48,7 @@ class Manager:
         self.shard = self.store.shards.own
         self.broker = MemoryBroker()
         # A message that is not for managers is bound here only by mistake.
-        mistake = Topology((), (), (Binding(UP, manager_queue(Lane.STATUS), "*.resync"),))
+        mistake = Topology((), (), (Binding(UP, manager_queue(Lane.STATUS), "*.resync.*"),))
         self.broker.declare(manager_topology(self.shard.count) + mistake)
         for shard in range(1, self.shard.count):
             self.broker.declare(Topology((), (), addressed(shard, taken_by=shard)))
@@ -124,7 +124,7 @@ class Manager:
                 epoch=epoch, user=user or cluster, now=lambda: datetime.now(UTC), random=lambda count: b"\0" * count
             ),
         )
-        envelope = issuer.envelope(message, ClusterName(cluster), cluster_uid=uid, to_shard=to_shard)
+        envelope = issuer.envelope(message, ClusterName(cluster), uid or uid_of(cluster), to_shard=to_shard)
         wire = encode(envelope, message)
         return msgspec.structs.replace(wire, user_id=user or cluster)
 

@@ -173,6 +173,11 @@ def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobVie
     )
 
 
+def uid_of(cluster: str) -> ClusterUid:
+    """The UID of a cluster that has its name for itself."""
+    return ClusterUid(f"uid-of-{cluster}")
+
+
 def an_envelope(
     *,
     cluster: ClusterName = EAST,
@@ -186,7 +191,7 @@ def an_envelope(
         id=MessageId("m-1"),
         type=type,
         cluster=cluster,
-        cluster_uid=uid,
+        cluster_uid=uid or uid_of(cluster),
         subject=REF.key,
         time=NOW,
         epoch=epoch,

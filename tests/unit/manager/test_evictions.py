@@ -32,6 +32,7 @@ from unit.manager.objects import (
     condition,
     requested,
     shorts,
+    uid_of,
 )
 
 Manifest = dict[str, Any]
@@ -271,7 +272,7 @@ def test_the_grown_size_is_forgotten_before_the_report_counts(how: dict[str, Any
 
 
 def test_a_request_that_comes_after_the_report_is_forgotten_where_an_earlier_one_was() -> None:
-    earlier = SizeRequest.none_before((2, 3), speaker=EAST, last=None)
+    earlier = SizeRequest.none_before((2, 3), speaker=uid_of(EAST), last=None)
     job = a_job(annotations={api_names.REQUESTED_ANNOTATION: earlier.to_annotation()})
     commands = message_handlers.applied(
         a_view(job, evicted(version=4, applied=3)), report(4), an_envelope(epoch=2, sequence=7)
@@ -307,7 +308,7 @@ STAMPS: dict[str, tuple[int, int, bool]] = {
 
 @pytest.mark.parametrize(("epoch", "sequence", "counts"), STAMPS.values(), ids=STAMPS.keys())
 def test_a_request_from_before_the_eviction_does_not_count(epoch: int, sequence: int, counts: bool) -> None:
-    floor = SizeRequest.none_before((2, 7), speaker=EAST, last=None)
+    floor = SizeRequest.none_before((2, 7), speaker=uid_of(EAST), last=None)
     job = a_job(annotations={api_names.REQUESTED_ANNOTATION: floor.to_annotation()})
     view = a_view(job, a_workload(admitted=1, dispatched=5, applied=5))
     commands = message_handlers.scale_request(view, asks(), an_envelope(epoch=epoch, sequence=sequence))

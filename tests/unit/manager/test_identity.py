@@ -12,7 +12,7 @@ from slicebus.manager.decide.cluster import identity, worker_cluster_status
 from slicebus.manager.decide.cluster.identity import NAME_CONFLICT
 from slicebus.manager.decide.messages.authorization import check as authorize
 from slicebus.manager.state.outbox import LOST, Dispatch
-from slicebus.manager.state.worker_clusters import Sender, pinned_uid, queue_uid
+from slicebus.manager.state.worker_clusters import Sender, pinned_uid
 from slicebus.proto.codec import encode
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.issuer import Issuer
@@ -28,48 +28,37 @@ from unit.manager.test_worker_cluster_status import BEAT, HELLO, a_cluster, carr
 Manifest = dict[str, Any]
 ONE, OTHER = ClusterUid("uid-1"), ClusterUid("uid-2")
 SOON, LATER = "2026-01-31T12:04:59Z", "2026-01-31T12:05:00Z"
-PINNED = {"clusterUID": ONE, "ownQueues": True}
+PINNED = {"clusterUID": ONE}
 
 
 @pytest.mark.parametrize(
     ("has", "says", "refused"),
     [
-        (None, None, None),
         (None, ONE, None),
         (ONE, ONE, None),
         (ONE, OTHER, DeadReason.WRONG_CLUSTER),
-        (ONE, None, DeadReason.NO_CLUSTER_UID),
     ],
-    ids=["neither", "the first", "the same", "another", "no UID where there was one"],
+    ids=["the first", "the same", "another"],
 )
 @pytest.mark.parametrize("epoch", [4, 5])
-def test_who_has_the_name(
-    has: ClusterUid | None, says: ClusterUid | None, refused: DeadReason | None, epoch: int
-) -> None:
+def test_who_has_the_name(has: ClusterUid | None, says: ClusterUid, refused: DeadReason | None, epoch: int) -> None:
     sender = Sender(accepted=True, user="east", epoch=5, uid=has)
     envelope = an_envelope(uid=says, epoch=epoch)
     if refused is None and epoch == 5:
-        authorize(envelope, sender)
+        authorize(envelope, sender, newest_epoch=9)
         return
     with pytest.raises(ProtocolError) as raised:
-        authorize(envelope, sender)
+        authorize(envelope, sender, newest_epoch=9)
     # Of another cluster an epoch says nothing.
     assert raised.value.reason is (refused or DeadReason.FENCED_EPOCH)
 
 
-def test_the_first_uid_is_pinned_and_orders_go_to_its_queues() -> None:
+def test_the_first_uid_is_pinned() -> None:
     cluster = a_cluster()
-    assert queue_uid(cluster) is None
-    cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, BEAT, an_envelope(uid=ONE), now=NOW))
-    assert (pinned_uid(cluster), queue_uid(cluster)) == (ONE, ONE)
-
-
-def test_an_older_agent_gets_its_orders_by_name_and_unpins_nothing() -> None:
-    cluster = a_cluster(status=PINNED)
-    cluster = carried_out(cluster, worker_cluster_status.hello(cluster, HELLO, an_envelope(), now=NOW))
-    assert (pinned_uid(cluster), queue_uid(cluster)) == (ONE, None)
-    cluster = carried_out(cluster, worker_cluster_status.hello(cluster, HELLO, an_envelope(uid=ONE), now=NOW))
-    assert queue_uid(cluster) == ONE
+    assert pinned_uid(cluster) is None
+    said = an_envelope(uid=ONE)
+    assert pinned_uid(carried_out(cluster, worker_cluster_status.hello(cluster, HELLO, said, now=NOW))) == ONE
+    assert pinned_uid(carried_out(cluster, worker_cluster_status.heartbeat(cluster, BEAT, said, now=NOW))) == ONE
 
 
 def conflict_of(cluster: Manifest) -> str:
@@ -124,18 +113,6 @@ async def test_the_other_cluster_changes_nothing_and_is_reported(manager: Manage
     assert manager.registry.get_sample_value("slicebus_manager_of_other_clusters_total", counted) == 1
 
 
-async def test_a_message_without_a_uid_is_dead_where_the_cluster_has_one(manager: Manager) -> None:
-    """Whoever leaves it out would pass for any cluster of the name."""
-    ref = await manager.given_job()
-    await manager.receive(HELLO, uid=ONE)
-    await manager.receive(HELLO, epoch=9)
-    await manager.receive(status(ref, 7), epoch=9)
-    assert manager.dead == ["no-cluster-uid"] * 2
-    cluster = await manager.client.get(WORKERCLUSTERS, "east")
-    assert cluster["status"]["epoch"] == 3
-    assert await manager.job_status() == {}
-
-
 async def test_a_repinned_cluster_may_speak_whatever_its_epoch(manager: Manager) -> None:
     ref = await manager.given_job()
     await manager.receive(HELLO, uid=ONE, epoch=9)
@@ -157,7 +134,7 @@ async def test_a_status_of_another_cluster_supersedes_nothing(manager: Manager) 
     issuer = Issuer(epoch=3, user="east", now=lambda: datetime.now(UTC), random=lambda count: b"\0" * count)
     for active, uid in ((1, ONE), (2, ONE), (3, OTHER)):
         message = status(ref, active)
-        wire = encode(issuer.envelope(message, ClusterName("east"), cluster_uid=uid), message)
+        wire = encode(issuer.envelope(message, ClusterName("east"), uid), message)
         await MemoryBus(manager.broker, user="east").publish(UP, msgspec.structs.replace(wire, user_id="east"))
     await manager.receive(Heartbeat(), uid=ONE)
     assert (await manager.job_status())["active"] == 2

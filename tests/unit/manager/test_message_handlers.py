@@ -35,6 +35,7 @@ from unit.manager.objects import (
     condition,
     requested,
     shorts,
+    uid_of,
     vanished,
     withdrawn,
 )
@@ -67,10 +68,10 @@ def test_who_may_speak(cluster: str, user: str, epoch: str) -> None:
         else None
     )
     if expected is None:
-        authorize(envelope, sender)
+        authorize(envelope, sender, newest_epoch=6)
         return
     with pytest.raises(ProtocolError, match="'east'") as raised:
-        authorize(envelope, sender)
+        authorize(envelope, sender, newest_epoch=6)
     assert raised.value.reason is expected
 
 
@@ -187,8 +188,8 @@ REQUESTS: dict[str, tuple[Any, ScaleRequest, bool]] = {
     "the same again": (after(3), REQUEST, False),
     "an older generation": (after(4), REQUEST, False),
     "of another worker object": (after(9, uid="w-0"), REQUEST, True),
-    "of another cluster, where it runs now": (after(9, uid="w-0", speaker="west", epoch=50), REQUEST, True),
-    "of another cluster that has the name now": (after(9, uid="w-0", speaker="uid-of-east", epoch=50), REQUEST, True),
+    "of another cluster, where it runs now": (after(9, uid="w-0", speaker=uid_of(WEST), epoch=50), REQUEST, True),
+    "of another cluster that has the name now": (after(9, uid="w-0", speaker="another", epoch=50), REQUEST, True),
     "an unreadable record": (
         a_view(a_job(annotations={api_names.REQUESTED_ANNOTATION: "?"}), a_workload(admitted=1)),
         REQUEST,
@@ -212,7 +213,7 @@ def test_a_request_is_written_onto_the_job_once(view: Any, request_: ScaleReques
             worker_generation=3,
             baseline={"main": 1},
             correlation="chain-1",
-            speaker="east",
+            speaker=uid_of(EAST),
             epoch=1,
             sequence=1,
             granted={"main": 1},
@@ -226,7 +227,7 @@ ORDERS = list(itertools.product([(1, 5), (1, 6), (1, 7), (2, 1)], [(1, 6)]))
 def test_a_late_request_of_a_worker_object_that_was_replaced_changes_nothing(
     came: tuple[int, int], known: tuple[int, int]
 ) -> None:
-    view = after(1, uid="w-new", speaker="east", epoch=known[0], sequence=known[1])
+    view = after(1, uid="w-new", speaker=uid_of(EAST), epoch=known[0], sequence=known[1])
     envelope = an_envelope(epoch=came[0], sequence=came[1])
     assert bool(message_handlers.scale_request(view, REQUEST, envelope)) is (came > known)
 

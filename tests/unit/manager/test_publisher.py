@@ -13,7 +13,7 @@ from slicebus.manager.state.store import Store
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.errors import NotFoundError, UnavailableError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import Delete, Hello, Lane
+from slicebus.proto.messages import ClusterUid, Delete, Hello, Lane
 from slicebus.proto.topology import Topology, agent_queue
 from slicebus.runtime.executor import Executor
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -21,6 +21,7 @@ from unit.kube.loop_time import LoopTime
 from unit.manager.objects import EAST, REF, a_job, a_view, a_workload, shorts
 from unit.manager.test_worker_cluster_status import a_cluster
 
+UID = ClusterUid("uid-1")
 ORDERS = [("workload-spec to east", 2), ("relabel to east", 2)]
 
 
@@ -53,9 +54,19 @@ class Bus:
             raise NotFoundError("no queue")
 
 
+def pinned(uid: str | None, *, version: str, name: str = "east") -> dict[str, Any]:
+    """A cluster whose name the UID has."""
+    cluster = a_cluster(name=name, status={"clusterUID": uid})
+    return cluster | {"metadata": cluster["metadata"] | {"resourceVersion": version}}
+
+
 @pytest.fixture
 def bus() -> Bus:
-    return Bus(Store())
+    """To two clusters, whose agents have spoken."""
+    store = Store()
+    for name in ("east", "west"):
+        store.clusters.put(pinned(UID, version="3", name=name))
+    return Bus(store)
 
 
 async def run(bus: Bus, *commands: Command) -> None:
@@ -122,20 +133,25 @@ async def test_a_copy_left_behind_is_recalled_again_when_its_delete_was_not_conf
 
 async def test_an_order_goes_to_the_queues_of_the_cluster_that_has_the_name(bus: Bus) -> None:
     order = Publish(cluster=EAST, message=Delete(job=REF, spec_version=3, reason=""))
-    statuses = ({}, {"clusterUID": "uid-1", "ownQueues": True}, {"clusterUID": "uid-1", "ownQueues": False})
-    for version, status in enumerate(statuses):
-        cluster = a_cluster(status=status)
-        bus.store.clusters.put(cluster | {"metadata": cluster["metadata"] | {"resourceVersion": str(version)}})
+    bus.store.clusters.put(pinned("uid-2", version="4"))
+    await run(bus, order)
+    assert bus.keys == ["east.delete.uid-2"]
+    assert bus.declared[-2:] == ["slicebus.agent.east.uid-2.control", "slicebus.agent.east.uid-2.status"]
+
+
+async def test_there_are_no_queues_for_a_cluster_whose_agent_has_never_spoken(bus: Bus) -> None:
+    order = Publish(cluster=EAST, message=Delete(job=REF, spec_version=3, reason=""))
+    bus.store.clusters.put(pinned(None, version="4"))
+    with pytest.raises(UnavailableError, match="no agent of cluster east has spoken yet"):
         await run(bus, order)
-    assert bus.keys == ["east.delete", "east.delete.uid-1", "east.delete"]
-    assert "slicebus.agent.east.uid-1.control" in bus.declared
+    assert (bus.keys, bus.declared) == ([], [])
 
 
 async def test_the_queues_of_a_cluster_are_made_again_for_a_hello_and_after_a_while(
     bus: Bus, jumping: LoopTime
 ) -> None:
     order = Publish(cluster=EAST, message=Delete(job=REF, spec_version=3, reason=""))
-    queue = agent_queue(EAST, Lane.CONTROL)
+    queue = agent_queue(EAST, Lane.CONTROL, UID)
 
     async def made(*commands: Command, caused_by: Envelope | None = None) -> int:
         before = bus.declared.count(queue)
@@ -147,7 +163,7 @@ async def test_the_queues_of_a_cluster_are_made_again_for_a_hello_and_after_a_wh
     connection: Any = bus
     issuer = Issuer(epoch=1, user="manager", now=now, random=random_bytes)
     publisher = Publisher(connection, issuer, bus.store)
-    hello = issuer.envelope(Hello(agent_version="1", kubernetes_version="v1", schema_version="1.1"), EAST)
+    hello = issuer.envelope(Hello(agent_version="1", kubernetes_version="v1", schema_version="1.0"), EAST, UID)
     assert await made(order, order) == 1
     assert await made(order, caused_by=hello) == 1
     assert await made(order) == 0
@@ -159,7 +175,7 @@ async def test_the_queues_of_a_cluster_are_made_again_when_no_queue_took_an_orde
     order = Publish(cluster=EAST, message=Delete(job=REF, spec_version=3, reason=""))
     connection: Any = bus
     publisher = Publisher(connection, Issuer(epoch=1, user="manager", now=now, random=random_bytes), bus.store)
-    queue = agent_queue(EAST, Lane.CONTROL)
+    queue = agent_queue(EAST, Lane.CONTROL, UID)
     await publisher.publish(order, None)
     bus.is_rebuilt = True
     with pytest.raises(UnavailableError, match="no queue"):

@@ -42,6 +42,7 @@ def inactive(workload: Manifest) -> Manifest:
     return workload | {"spec": workload["spec"] | {"active": False}}
 
 
+SINCE = "2026-01-01T00:00:00Z"
 RUNS, WAITS = a_workload("w1", admitted=1), a_workload("w2")
 STATES: dict[str, tuple[Callable[[], Store], bool]] = {
     "nobody": (a_store, True),
@@ -60,14 +61,18 @@ def test_whether_there_is_anything_to_decide(made: Callable[[], Store], settled:
     store = made()
     assert store.quotas.is_settled(None) is settled
     assert store.quotas.is_settled(["queue/cq"]) is settled
-    decided = catalog.cycle(store, trees=None, strategy=Strategy.SPREAD, fair_sharing=FairSharing.OFF)
+    decided = catalog.cycle(
+        store, trees=None, strategy=Strategy.SPREAD, fair_sharing=FairSharing.OFF, preemption_cycles_since=SINCE
+    )
     assert bool(decided) is not settled
 
 
 def test_who_is_deactivated_with_quota_of_a_deleted_queue_is_evicted_with_what_has_no_queue() -> None:
     store = a_store(inactive(RUNS))
     store.cluster_queues.remove(store.cluster_queues.get(None, "cq") or {})
-    decided = catalog.cycle(store, trees=[NOWHERE], strategy=Strategy.SPREAD, fair_sharing=FairSharing.OFF)
+    decided = catalog.cycle(
+        store, trees=[NOWHERE], strategy=Strategy.SPREAD, fair_sharing=FairSharing.OFF, preemption_cycles_since=SINCE
+    )
     assert [decision.key for decision in decided if isinstance(decision, Evict)] == ["team/w1"]
 
 

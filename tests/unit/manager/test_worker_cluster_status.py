@@ -4,7 +4,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec import UNSET
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.manager.decide.cluster import identity, worker_cluster_status
@@ -100,13 +99,14 @@ def test_what_the_agent_reports_is_written() -> None:
     cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, BEAT, envelope, now=LATER))
     assert {name: value for name, value in cluster["status"].items() if name != "conditions"} == {
         "epoch": 1,
-        "ownQueues": False,
+        "clusterUID": "uid-of-east",
         "agentVersion": "0.1.0",
         "kubernetesVersion": "v1.34.0",
         "schemaVersion": "1.0",
         "capacity": {"": {"cpu": "64"}},
         "used": {"": {"cpu": "5"}},
-        "room": "unlimited",
+        "ours": {},
+        "room": "",
         "jobs": 2,
         "lagSeconds": 2,
         "outOfSync": 1,
@@ -142,7 +142,7 @@ WRITTEN_AT_ONCE: dict[str, tuple[Manifest, bool]] = {
     "one more job": ({"jobs": 3}, False),
     "a job has grown": ({"used": {"": {"cpu": "8"}}, "ours": {"": {"cpu": "5"}}}, False),
     "others use more": ({"used": {"": {"cpu": "8"}}}, True),
-    "our use is not told apart any more": ({"ours": UNSET}, True),
+    "a pod of ours is another's now": ({"ours": {}}, True),
     "a node less": ({"capacity": {"": {"cpu": "32"}}}, True),
     "a namespace is lacking": ({"lacking": {"team-a": "NotFound"}}, True),
     "another scheduler": ({"scheduler_backends": ["kai"]}, True),
@@ -191,7 +191,6 @@ def test_losing_it_keeps_what_it_reported() -> None:
 
 
 ROOM = {
-    "an older agent, which tells nothing apart": ({"used": {"default": {"cpu": "1"}}}, {}, None),
     "what others leave": (
         {"used": {"default": {"cpu": "3"}}, "ours": {"default": {"cpu": "2"}}},
         {},
@@ -215,13 +214,6 @@ def test_what_our_jobs_may_use_of_a_cluster(status: Manifest, spec: Manifest, li
     told = {"capacity": {"default": {"cpu": "64"}}} | status
     cluster["status"] |= {name: value for name, value in told.items() if value is not None}
     assert WorkerCluster.from_manifest(cluster).place.limit((FlavorName("default"), "cpu")) == limit
-
-
-def test_what_an_agent_reports_of_our_use_is_forgotten_when_an_older_one_speaks() -> None:
-    cluster = a_cluster()
-    for beat in (Heartbeat(ours={"": {"cpu": "1"}}), Heartbeat()):
-        cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, beat, an_envelope(), now=NOW))
-    assert "ours" not in cluster["status"]
 
 
 SHOWN_ROOM: dict[str, tuple[Manifest, Heartbeat, str]] = {
@@ -250,7 +242,6 @@ SHOWN_ROOM: dict[str, tuple[Manifest, Heartbeat, str]] = {
         "default 0/8 cpu; spot unlimited",
     ),
     "an unlimited cluster": ({"capacity": "Unlimited"}, Heartbeat(capacity={"default": {}}, ours={}), "unlimited"),
-    "an older agent": ({}, BEAT, "unlimited"),
 }
 
 

@@ -78,7 +78,7 @@ def sent(draw: st.DrawFn) -> tuple[Envelope, Message]:
         id=draw(IDS),
         type=message.type,
         cluster=draw(header_values("cluster")),
-        cluster_uid=draw(st.none() | header_values("clusteruid")),
+        cluster_uid=draw(header_values("clusteruid")),
         subject=job.key if job else draw(st.just("") | PRINTABLE),
         time=draw(TIMES),
         epoch=draw(st.integers(0, 10**18 - 1)),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slicebus.proto.codec import decode, encode
 from slicebus.proto.issuer import Issuer, new_id
-from slicebus.proto.messages import JobRef, Resync, Suspend
+from slicebus.proto.messages import ClusterUid, JobRef, Resync, Suspend
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 SWEEP = JobRef("batch/v1", "Job", "team-a", "sweep", "e5f4fe86-d509-4847-99ac-304e0eba605c")
@@ -26,6 +26,9 @@ class Clock:
     def __call__(self) -> datetime:
         self.now += timedelta(seconds=1)
         return self.now
+
+
+UID = ClusterUid("uid-1")
 
 
 @pytest.fixture
@@ -57,7 +60,7 @@ def test_the_id_of_the_rfc() -> None:
 
 
 def test_the_sequence_grows_within_the_epoch(issuer: Issuer) -> None:
-    envelopes = [issuer.envelope(Resync(), "east") for _ in range(5)]
+    envelopes = [issuer.envelope(Resync(), "east", UID) for _ in range(5)]
     assert [envelope.sequence for envelope in envelopes] == [1, 2, 3, 4, 5]
     assert {envelope.epoch for envelope in envelopes} == {4}
     ids = [envelope.id for envelope in envelopes]
@@ -65,40 +68,42 @@ def test_the_sequence_grows_within_the_epoch(issuer: Issuer) -> None:
 
 
 def test_one_publisher_counts_over_all_clusters(issuer: Issuer) -> None:
-    assert [issuer.envelope(Resync(), cluster).sequence for cluster in ("east", "west", "east")] == [1, 2, 3]
+    assert [issuer.envelope(Resync(), cluster, UID).sequence for cluster in ("east", "west", "east")] == [1, 2, 3]
 
 
 def test_a_message_begins_a_chain(issuer: Issuer) -> None:
-    envelope = issuer.envelope(Resync(), "east")
+    envelope = issuer.envelope(Resync(), "east", UID)
     assert envelope.correlation_id == envelope.id
     assert envelope.causation_id is None
 
 
 def test_a_message_belongs_to_the_chain_of_its_cause(issuer: Issuer) -> None:
-    first = issuer.envelope(Resync(), "east")
-    second = issuer.envelope(Resync(), "east", caused_by=first)
-    third = issuer.envelope(Resync(), "east", caused_by=second)
+    first = issuer.envelope(Resync(), "east", UID)
+    second = issuer.envelope(Resync(), "east", UID, caused_by=first)
+    third = issuer.envelope(Resync(), "east", UID, caused_by=second)
     assert (third.correlation_id, third.causation_id) == (first.id, second.id)
 
 
 def test_a_given_correlation_wins(issuer: Issuer) -> None:
-    first = issuer.envelope(Resync(), "east")
-    other = issuer.envelope(Resync(), "east")
-    answer = issuer.envelope(Resync(), "east", caused_by=first, correlation=other.id)
+    first = issuer.envelope(Resync(), "east", UID)
+    other = issuer.envelope(Resync(), "east", UID)
+    answer = issuer.envelope(Resync(), "east", UID, caused_by=first, correlation=other.id)
     assert (answer.correlation_id, answer.causation_id) == (other.id, first.id)
 
 
 def test_the_subject_is_the_job(issuer: Issuer) -> None:
-    assert issuer.envelope(Suspend(job=SWEEP, spec_version=1), "east").subject == "Job/team-a/sweep"
-    assert issuer.envelope(Resync(), "east").subject == ""
+    assert issuer.envelope(Suspend(job=SWEEP, spec_version=1, workload="w1"), "east", UID).subject == "Job/team-a/sweep"
+    assert issuer.envelope(Resync(), "east", UID).subject == ""
 
 
 def test_the_time_is_utc_with_microseconds(issuer: Issuer) -> None:
-    assert issuer.envelope(Resync(), "east").time == "2026-03-02T09:00:01.000000Z"
+    assert issuer.envelope(Resync(), "east", UID).time == "2026-03-02T09:00:01.000000Z"
 
 
-@pytest.mark.parametrize("message", [Resync(), Suspend(job=SWEEP, spec_version=1)], ids=["resync", "suspend"])
+@pytest.mark.parametrize(
+    "message", [Resync(), Suspend(job=SWEEP, spec_version=1, workload="w1")], ids=["resync", "suspend"]
+)
 def test_an_issued_envelope_decodes(issuer: Issuer, message: Resync | Suspend) -> None:
-    envelope = issuer.envelope(message, "east")
+    envelope = issuer.envelope(message, "east", UID)
     received = decode(encode(envelope, message))
     assert (received.envelope, received.message) == (envelope, message)

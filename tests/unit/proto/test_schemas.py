@@ -72,6 +72,6 @@ def test_asyncapi_has_every_message_and_lane() -> None:
     text = GENERATED["asyncapi.yaml"]
     for message in MESSAGES.values():
         assert f"$ref: ./schemas/{message.type}.json" in text
-    for end in ("manager", "agent", "agent-uid"):
+    for end in ("manager", "agent"):
         for lane in Lane:
             assert f"  {end}-{lane}:\n" in text

@@ -26,7 +26,7 @@ from slicebus.proto.topology import (
     words,
 )
 
-EAST, WEST = agent_topology("east"), agent_topology("west")
+EAST, WEST = agent_topology("east", "uid-1"), agent_topology("west", "uid-1")
 FLEET = manager_topology() + EAST + WEST
 every_message = pytest.mark.parametrize("message", MESSAGES.values(), ids=list(MESSAGES))
 
@@ -43,14 +43,16 @@ def queues_of(topology: Topology, exchange: str, key: str) -> list[str]:
 @every_message
 def test_a_message_lands_in_its_lane_and_in_the_journal_and_nowhere_else(message: type[Message]) -> None:
     up = message.direction is Direction.UP
-    lane = manager_queue(message.lane) if up else agent_queue("east", message.lane)
-    key = routing_key("east", message.type)
+    lane = manager_queue(message.lane) if up else agent_queue("east", message.lane, "uid-1")
+    key = routing_key("east", message.type, None if up else "uid-1")
     assert sorted(queues_of(FLEET, exchange_of(message.direction), key)) == sorted([JOURNAL, lane])
 
 
 def test_an_agent_gets_nothing_of_another_cluster() -> None:
     for message in MESSAGES.values():
-        assert agent_queue("west", message.lane) not in queues_of(FLEET, DOWN, routing_key("east", message.type))
+        assert agent_queue("west", message.lane, "uid-1") not in queues_of(
+            FLEET, DOWN, routing_key("east", message.type, "uid-1")
+        )
 
 
 def test_exchange_of_a_direction() -> None:
@@ -123,16 +125,17 @@ def test_a_sum_keeps_the_order() -> None:
 
 def test_names_of_queues() -> None:
     assert [manager_queue(lane) for lane in Lane] == ["slicebus.manager.control", "slicebus.manager.status"]
-    assert [agent_queue("east", lane) for lane in Lane] == ["slicebus.agent.east.control", "slicebus.agent.east.status"]
+    assert [agent_queue("east", lane, "uid-1") for lane in Lane] == [
+        "slicebus.agent.east.uid-1.control",
+        "slicebus.agent.east.uid-1.status",
+    ]
 
 
-def test_an_agent_with_a_cluster_uid_has_queues_beside_those_of_its_name() -> None:
+def test_two_clusters_of_one_name_have_queues_of_their_own() -> None:
     one, other = agent_topology("east", "uid-1"), agent_topology("east", "uid-2")
     for message in (message for message in MESSAGES.values() if message.direction is Direction.DOWN):
         own = agent_queue("east", message.lane, "uid-1")
         assert queues_of(one + other, DOWN, routing_key("east", message.type, "uid-1")) == [JOURNAL, own]
-        shared = agent_queue("east", message.lane)
-        assert queues_of(one + other, DOWN, routing_key("east", message.type)) == [JOURNAL, shared]
 
 
 @every_message

@@ -413,7 +413,17 @@ async def _unavailable(*_: Any, **__: Any) -> Manifest:
 
 
 async def test_a_message_is_published_with_its_cause(shell: Shell) -> None:
-    cause = Envelope(id="1", type="status", cluster=EAST, subject="", time="", epoch=1, sequence=1, correlation_id="1")
+    cause = Envelope(
+        id="1",
+        type="status",
+        cluster=EAST,
+        cluster_uid="uid-1",
+        subject="",
+        time="",
+        epoch=1,
+        sequence=1,
+        correlation_id="1",
+    )
     await shell.run(Publish(cluster=EAST, message=Resync()), caused_by=cause)
     assert shell.done == [(Resync(), cause)]
 

@@ -47,8 +47,7 @@ _AWAITING = Backoff(first_s=0.2, most_s=5.0)
 
 
 class Inbox:
-    """Consumes four queues: for each of the two lanes one by the cluster's UID, and one by its name alone, for managers
-    that know no UIDs."""
+    """Consumes the queues of this cluster, one for each lane."""
 
     def __init__(
         self,
@@ -84,20 +83,19 @@ class Inbox:
         self._terms = terms
         self._addressees = addressees
         self._backlog = backlog
-        self._uids = (cluster_uid, None)
         self._open: set[str] = set()
 
     def queues(self) -> list[str]:
         """The names of its queues."""
-        return [agent_queue(self._settings.cluster, lane, uid) for uid in self._uids for lane in Lane]
+        return [agent_queue(self._settings.cluster, lane, self._cluster_uid) for lane in Lane]
 
     @property
     def not_ready(self) -> str:
-        """What keeps orders from it, for people; empty once a lane has its two queues, or one of them."""
-        if all(any(agent_queue(self._settings.cluster, lane, of) in self._open for of in self._uids) for lane in Lane):
+        """What keeps orders from it, for people; empty while it has its queues."""
+        missing = next((name for name in self.queues() if name not in self._open), None)
+        if missing is None:
             return ""
-        name = agent_queue(self._settings.cluster, Lane.CONTROL, self._cluster_uid)
-        return f"waits: queue {name} is missing; the manager makes it for the cluster that it has accepted by this name"
+        return f"waits: queue {missing} is missing; the manager makes it for the cluster it has accepted by this name"
 
     async def run(self, queue: str) -> None:
         """Handle one queue until cancelled. The manager makes it when it first answers, so it is waited for. Raises

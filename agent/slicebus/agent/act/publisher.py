@@ -27,9 +27,9 @@ class Publisher:
         envelope = self._issuer.envelope(
             message,
             command.cluster,
+            self._cluster_uid,
             caused_by=caused_by,
             correlation=command.correlation,
-            cluster_uid=self._cluster_uid,
             to_shard=self._addressees.of(message),
         )
         try:

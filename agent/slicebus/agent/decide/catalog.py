@@ -74,12 +74,12 @@ def reconcile_job(
     fenced: bool,
     now_s: float,
     interval_s: float,
-    now: str | None = None,
+    now: str,
 ) -> Work:
     """The first commands that a job needs. The writes of one step count for the next.
 
-    `fenced`: the fence is closed, so no pod may start. `now` is RFC 3339, and none in older recordings; the other times
-    are those of the agent's loop, in seconds.
+    `fenced`: the fence is closed, so no pod may start. `now` is RFC 3339; the other times are those of the agent's
+    loop, in seconds.
     """
     view = store.view(key)
 
@@ -88,7 +88,6 @@ def reconcile_job(
         if view.reading is not None:
             # Reports on earlier jobs of the name: the pods of a job go after it.
             yield Then.AGAIN, _deletion_reports(store, key, cluster, present=view.reading)
-        yield Then.AGAIN, reconcile.take_off_ttl(view)
         yield Then.AGAIN, reconcile.link_copies(view)
         confirmed = store.confirmed_suspended.get(key)
         yield Then.AGAIN, reconcile.confirm_suspended(view, cluster, reported=confirmed)
@@ -192,7 +191,7 @@ MODEL = Model(state=Store, decode=decode_order, decisions={decision.__name__: de
 def _cause_of(gone: Status) -> Cause:
     if gone.phase is not JobPhase.GONE:
         return Cause.ENDED
-    return Cause.DELETED if gone.seen is True else Cause.UNKNOWN
+    return Cause.DELETED if gone.seen else Cause.UNKNOWN
 
 
 def _has_deleted(store: Store, view: WorkerView, order: JobOrder) -> bool:

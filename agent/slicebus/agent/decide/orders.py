@@ -376,9 +376,8 @@ def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
     if not can_suspend(order.job.kind):
         # The manager knows the kind otherwise. It holds the quota until the job is deleted.
         raise ProtocolError(DeadReason.REFUSED, f"a {order.job.kind} cannot be suspended: compare its declarations")
-    slice = order.workload if isinstance(order.workload, str) else job.slice
     nothing: Counts = {}
-    at = annotations.job_metadata(order.job, workload=slice, version=order.spec_version, grant=nothing)
+    at = annotations.job_metadata(order.job, workload=order.workload, version=order.spec_version, grant=nothing)
     at["annotations"] |= {api_names.REQUESTED_ANNOTATION: None, api_names.BASELINE_ANNOTATION: None}
     body = {"metadata": at} | suspension(order.job.kind, True)
     resource = JOB_RESOURCES[view.key.kind]

@@ -32,7 +32,6 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.jobs.copies import without_lifetime
 from slicebus.slices.jobs.suspension import to_suspend
 from slicebus.slices.workload.ungate import Members, could_start, pod_set_of
 
@@ -49,15 +48,6 @@ def link_copies(view: WorkerView) -> list[Command]:
         for copy in view.copies
         if annotations.annotation(copy, api_names.JOB_UID_ANNOTATION) != uid and annotations.is_of(copy, job.ref)
     ]
-
-
-def take_off_ttl(view: WorkerView) -> list[Command]:
-    """Removes the TTL from a job that an older version has created: its end might go unreported with the job."""
-    job = view.reading
-    if job is None or job.is_going:
-        return []
-    body = without_lifetime(job.manifest, standing_ttl_s=KINDS[view.key.kind].standing_ttl_s)
-    return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=body)] if body else []
 
 
 def link_to(view: WorkerView, job: JobReading) -> dict[str, str]:

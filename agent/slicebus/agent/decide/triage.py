@@ -63,7 +63,7 @@ def triage(
     incoming: Incoming[Order],
     cluster: ClusterName,
     manager_user: str,
-    cluster_uid: ClusterUid | None,
+    cluster_uid: ClusterUid,
     redelivered: bool = False,
 ) -> Triaged:
     """What becomes of an order. Raises ProtocolError for one that this agent may not carry out.
@@ -73,7 +73,7 @@ def triage(
     envelope, order = incoming.envelope, incoming.message
     if envelope.cluster != cluster:
         raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"for cluster {envelope.cluster!r}, this is {cluster!r}")
-    if cluster_uid and envelope.cluster_uid not in (None, cluster_uid):
+    if envelope.cluster_uid != cluster_uid:
         detail = f"for the cluster {envelope.cluster_uid} of the name {cluster!r}, this is {cluster_uid}"
         raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)
     if envelope.user_id != manager_user:

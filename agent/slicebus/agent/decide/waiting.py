@@ -40,18 +40,16 @@ def take(view: WorkerView, notice: Pending) -> list[Command]:
     return [_annotate(job.manifest, waiting), *events]
 
 
-def reconcile(view: WorkerView, *, now: str | None) -> list[Command]:
-    """Keep what is shown true: of the present counts, on the present RayCluster, and gone when it is over.
-
-    `now` is RFC 3339; older recordings have none, and time nothing.
-    """
+def reconcile(view: WorkerView, *, now: str) -> list[Command]:
+    """Keep what is shown true: of the present counts, on the present RayCluster, and gone when it is over. `now` is
+    RFC 3339."""
     job, target = view.reading, view.scale_target
     if job is None or job.is_going:
         return []
     if job.runs and target is None:
         return []
-    surplus, timed = _surplus(view, now=now) if now is not None else (None, [])
-    waiting = _of_request(view, job) or surplus or (_held_up(view, job, now=now) if now is not None else None)
+    surplus, timed = _surplus(view, now=now)
+    waiting = _of_request(view, job) or surplus or _held_up(view, job, now=now)
     before = Waiting.from_manifest(job.manifest)
     is_news = waiting is surplus is not None and (before is None or before.reason != SURPLUS)
     objects = _objects(view)
@@ -64,11 +62,11 @@ def reconcile(view: WorkerView, *, now: str | None) -> list[Command]:
     return [*timed, *patches, *events]
 
 
-def requeue_after(view: WorkerView, *, now: str | None) -> list[Command]:
+def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
     """Look again when it is time to tell that pods run which are no longer wanted. After each reconcile: of several
     delays only the earliest counts."""
     job, since = view.reading, view.surplus_since
-    left = _SETTLES - _age(since, now) if since is not None and now is not None else timedelta(0)
+    left = _SETTLES - _age(since, now) if since is not None else timedelta(0)
     # Times are whole seconds.
     return [Requeue(job=job.ref, delay_s=left.total_seconds() + 1)] if job is not None and left > timedelta(0) else []
 

@@ -83,10 +83,8 @@ class PendingRequests(msgspec.Struct, frozen=True):
             made_at=seen if seen != key.worker_generation else msgspec.UNSET,
         )
 
-    def answered(self, by: RequestKey | UnsetType) -> Self:
-        """What stays unanswered after an order that answers the request `by` and all before it; UNSET answers all."""
-        if isinstance(by, UnsetType):
-            return msgspec.structs.replace(self, unanswered=())
+    def answered(self, by: RequestKey) -> Self:
+        """What stays unanswered after an order that answers the request `by` and all before it."""
         known = (
             number
             for number, request in enumerate(self.unanswered, start=1)
@@ -120,7 +118,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
         return read_json(annotation(job, api_names.REQUESTED_ANNOTATION), _PENDING_REQUESTS)
 
 
-def left_behind(requested: PendingRequests | None, by: RequestKey | UnsetType) -> PendingRequests | None:
+def left_behind(requested: PendingRequests | None, by: RequestKey) -> PendingRequests | None:
     """What a copy that is made anew takes over from the one before; None where no request of that is known.
 
     It begins with the size of the spec, so the last request no longer stands, and the manager that has answered it has
@@ -130,7 +128,7 @@ def left_behind(requested: PendingRequests | None, by: RequestKey | UnsetType) -
     left = requested.answered(by) if requested is not None else None
     if left is not None and left.unanswered:
         return msgspec.structs.replace(left, overruled=True)
-    if isinstance(by, UnsetType) or not by.worker_uid:
+    if not by.worker_uid:
         return None
     return PendingRequests(by.worker_uid, by.worker_generation, wanted={}, overruled=True)
 

@@ -100,8 +100,6 @@ class JobKind(Protocol):
     """Pod sets whose pods its controller makes only when others run: no gang can wait for them."""
     refusal: Refusal
     """How its status says why a job is refused."""
-    standing_ttl_s: int | None
-    """The `ttlSecondsAfterFinished` that its API server puts back where it is removed; None where it stays away."""
 
     suspend_path: Path | None
     """Where a job says that it is suspended. None where it cannot be: one that loses its quota is then deleted on its

@@ -23,8 +23,7 @@ _DROPPED_ANNOTATIONS = (
     kueue.REPLICA_SIZES_ANNOTATION,
     kueue.RAYCLUSTER_GENERATION_ANNOTATION,
 )
-_TTL = "ttlSecondsAfterFinished"
-_LIFETIME_FIELDS = (_TTL, "deletionStrategy", "deletionPolicy")
+_LIFETIME_FIELDS = ("ttlSecondsAfterFinished", "deletionStrategy", "deletionPolicy")
 """What makes a controller delete a job after its end. The first is of Jobs and RayJobs, the others are KubeRay's."""
 _MAX_POD_SETS = 18
 """Of a Workload's schema."""
@@ -44,18 +43,6 @@ def copy_of(job: Manifest, spec: Manifest) -> Manifest:
         },
         "spec": without(spec, ("managedBy", *_LIFETIME_FIELDS)),
     }
-
-
-def without_lifetime(copy: Manifest, *, standing_ttl_s: int | None = None) -> Manifest:
-    """The merge patch that lets no controller delete a worker's copy after its end; empty when none would.
-
-    The manager deletes a copy, after it has learned how the job ended. A copy that is gone before can tell nobody.
-    A TTL of `standing_ttl_s` stays: the API server would put it back.
-    """
-    spec = copy["spec"]
-    stays = _TTL if spec.get(_TTL) == standing_ttl_s else None
-    found = [name for name in _LIFETIME_FIELDS if name in spec and name != stays]
-    return {"spec": dict.fromkeys(found)} if found else {}
 
 
 def without(mapping: Manifest, names: Iterable[str]) -> Manifest:

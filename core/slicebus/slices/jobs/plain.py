@@ -16,7 +16,6 @@ class PlainKind:
     child_kind = ""
     late_pod_sets = frozenset[str]()
     refusal = Refusal()
-    standing_ttl_s: int | None = None
 
     def finished(self, job: Manifest) -> Counts:
         """None: its pods run until it ends."""

@@ -37,7 +37,6 @@ class RayJob(RayParent):
     late_pod_sets = frozenset({_SUBMITTER})
     refusal = Refusal(conditions=False)
     # KubeRay then shuts down the cluster at once, and keeps the RayJob.
-    standing_ttl_s: int | None = 0
     suspend_path: Path | None = SUSPEND_PATH
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:

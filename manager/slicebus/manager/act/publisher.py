@@ -5,7 +5,7 @@ import asyncio
 from slicebus.bus.contract import Bus
 from slicebus.decisions.commands import Publish
 from slicebus.manager.state.store import Store
-from slicebus.manager.state.worker_clusters import queue_uid
+from slicebus.manager.state.worker_clusters import pinned_uid
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import NotFoundError, UnavailableError
@@ -25,26 +25,29 @@ class Publisher:
         self._bus = bus
         self._issuer = issuer
         self._store = store
-        self._declared_at: dict[tuple[ClusterName, ClusterUid | None], float] = {}
+        self._declared_at: dict[tuple[ClusterName, ClusterUid], float] = {}
         """In the loop's time."""
 
     async def publish(self, command: Publish, caused_by: Envelope | None) -> None:
         """Return when the broker has the message. Raises UnavailableError, also where no queue takes it: the queues of
-        the cluster are then made before the next message."""
+        the cluster are then made before the next message; and where no agent has said yet which cluster that is."""
         message, cluster = command.message, command.cluster
-        uid = queue_uid(self._store.clusters.get(None, cluster))
+        found = self._store.clusters.get(None, cluster)
+        uid = pinned_uid(found) if found is not None else None
+        if uid is None:
+            raise UnavailableError(f"no agent of cluster {cluster} has spoken yet")
         try:
             if self._is_due(cluster, uid) or (caused_by is not None and caused_by.type == Hello.type):
                 await self._bus.declare(agent_topology(cluster, uid))
                 self._declared_at[cluster, uid] = asyncio.get_running_loop().time()
             envelope = self._issuer.envelope(
-                message, cluster, caused_by=caused_by, correlation=command.correlation, cluster_uid=uid
+                message, cluster, uid, caused_by=caused_by, correlation=command.correlation
             )
             await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
         except NotFoundError as error:
             self._declared_at.pop((cluster, uid), None)
             raise UnavailableError(str(error)) from error
 
-    def _is_due(self, cluster: ClusterName, uid: ClusterUid | None) -> bool:
+    def _is_due(self, cluster: ClusterName, uid: ClusterUid) -> bool:
         declared_at = self._declared_at.get((cluster, uid))
         return declared_at is None or asyncio.get_running_loop().time() - declared_at > _AGAIN_S

@@ -90,12 +90,12 @@ class Resyncer:
 
     def answer(self, envelope: Envelope, message: Message) -> Sequence[Command]:
         """Note a cluster's message, and ask for its inventory where none has come and none was asked for."""
-        cluster, speaker = envelope.cluster, (envelope.speaker, envelope.epoch)
+        cluster, speaker = envelope.cluster, (envelope.cluster_uid, envelope.epoch)
         match message:
             case Hello() | Inventory():
                 self._expected[cluster] = speaker
             case Applied(job=job) | Refused(job=job) | Status(job=job):
-                self._reported_at.setdefault(envelope.speaker, {})[job] = stamp_of(envelope)
+                self._reported_at.setdefault(envelope.cluster_uid, {})[job] = stamp_of(envelope)
             case Heartbeat() if self._expected.get(cluster) != speaker:
                 self._expected[cluster] = speaker
                 return [Publish(cluster=cluster, message=Resync(reason="NoInventory"))]
@@ -103,7 +103,7 @@ class Resyncer:
 
     async def take(self, envelope: Envelope, page: Inventory) -> None:
         """Take in one page. When it completes the inventory, return after every correction is made or queued."""
-        assembly = self._assemblies.setdefault(envelope.speaker, Assembly())
+        assembly = self._assemblies.setdefault(envelope.cluster_uid, Assembly())
         listed = assembly.add(envelope, page)
         if listed is None:
             return

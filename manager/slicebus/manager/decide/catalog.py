@@ -181,11 +181,11 @@ def cycle(
     trees: Sequence[str] | None,
     strategy: Strategy,
     fair_sharing: FairSharing,
-    preemption_cycles_since: str | None = None,
+    preemption_cycles_since: str,
 ) -> list[Decision]:
     """Run the admission cycle over some trees of quota; all for None. Decisions that are shown already are left out.
 
-    `preemption_cycles_since` as in `PreemptionCycles`; older recordings have none.
+    `preemption_cycles_since` as in `PreemptionCycles`.
     """
     assumed = {key: uncertain.decision for key, uncertain in store.uncertain.items()}
     snapshot = store.quotas.snapshot(

@@ -134,11 +134,8 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         )
 
 
-def _reported(status: Manifest) -> dict[FlavorName, dict[str, int]] | None:
-    """The capacity by flavor, none before the first heartbeat; None from an older agent, which does not report what of
-    the use is ours: its room is not limited."""
-    if "capacity" in status and "ours" not in status:
-        return None
+def _reported(status: Manifest) -> dict[FlavorName, dict[str, int]]:
+    """The capacity by flavor, none before the first heartbeat."""
     return {FlavorName(flavor): amounts(reported) for flavor, reported in status.get("capacity", {}).items()}
 
 
@@ -157,11 +154,6 @@ def pinned_uid(cluster: Manifest) -> ClusterUid | None:
     """The UID of the cluster that has the name; None until one was reported (docs/decisions/0014)."""
     uid: ClusterUid | None = cluster.get("status", {}).get("clusterUID")
     return uid
-
-
-def queue_uid(cluster: Manifest | None) -> ClusterUid | None:
-    """The UID in the names of the cluster's queues; None where they have only its name, for an agent without a UID."""
-    return pinned_uid(cluster) if cluster is not None and cluster.get("status", {}).get("ownQueues") else None
 
 
 def connected_since(cluster: Manifest) -> str | None:

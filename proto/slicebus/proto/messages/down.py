@@ -42,9 +42,8 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     granted: Counts
     flavors: dict[str, PodSetFlavor] = msgspec.field(default_factory=dict)
     """By pod set."""
-    answers: RequestKey | UnsetType = UNSET
-    """The newest size request that the manager knew. A later request for less still limits the worker. An older manager
-    does not set it, and is taken to know every request."""
+    answers: RequestKey = RequestKey()
+    """The newest size request that the manager knew. A later request for less still limits the worker."""
     resized_because: str | UnsetType = UNSET
     """Why the manager has set the counts of the manifest itself, where no user has: an Event where they are applied."""
     taken_back: str | UnsetType = UNSET
@@ -67,7 +66,7 @@ class Relabel(JobMessage, frozen=True, kw_only=True):
     from_workload: str
     to_workload: str
     granted: Counts
-    answers: RequestKey | UnsetType = UNSET
+    answers: RequestKey = RequestKey()
     """As in a `workload-spec`."""
 
     def summary(self) -> str:
@@ -83,8 +82,8 @@ class Suspend(JobMessage, frozen=True, kw_only=True):
     direction: ClassVar[Direction] = Direction.DOWN
 
     spec_version: Count
-    workload: str | UnsetType = UNSET
-    """The slice that the job names from now on. An older manager does not set it: the job keeps its slice."""
+    workload: str
+    """The slice that the job names from now on."""
     reason: str = ""
     message: str = ""
 

@@ -32,7 +32,7 @@ class Hello(Message, frozen=True, kw_only=True):
     kubernetes_version: str
     schema_version: str
     scheduler_backends: list[str] = msgspec.field(default_factory=list)
-    """Those that jobs can choose here, that of jobs which choose none first. An older agent says none."""
+    """Those that jobs can choose here, that of jobs which choose none first."""
 
     def summary(self) -> str:
         """One line for people."""
@@ -50,19 +50,18 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     """Allocatable of ready, schedulable nodes, by flavor (empty name: all nodes) and resource."""
     used: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
     """Requests of pods bound to those nodes, by flavor and resource."""
-    ours: dict[str, dict[str, str]] | UnsetType = UNSET
-    """The part of `used` by pods within the grant of their job in that flavor: the manager counts these itself. An
-    older agent does not set it."""
+    ours: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    """The part of `used` by pods within the grant of their job in that flavor: the manager counts these itself."""
     terms: str | UnsetType = UNSET
     """The version of the `terms` in force on the agent. Not set before the first."""
-    said_s: float | UnsetType = UNSET
+    said_s: float = 0.0
     """The time of sending by the agent's own clock; the `terms` that answer it repeat it."""
-    fence_s: float | UnsetType = UNSET
+    fence_s: float = 0.0
     """The fence in force on the agent, also after a restart; 0 for none."""
     lacking: dict[str, str] | UnsetType = UNSET
     """The namespaces of the `terms` that take no jobs here, with the reason: `NotFound`, `Terminating` or
     `NamespaceNotAllowed`. Not set before all of them were looked at."""
-    scheduler_backends: list[str] | UnsetType = UNSET
+    scheduler_backends: list[str] = msgspec.field(default_factory=list)
     """As in `Hello`: definitions and rights come and go."""
     jobs: Count = 0
     """The number of jobs that slicebus made."""
@@ -159,7 +158,7 @@ class Status(JobMessage, frozen=True, kw_only=True):
     job_status: Manifest = msgspec.field(default_factory=dict)
     """`.status` of the worker's job, verbatim."""
     pods: dict[str, PodSetStatus] = msgspec.field(default_factory=dict)
-    seen: bool | UnsetType = UNSET
+    seen: bool = False
     """For a job that is gone: whether the agent saw it go before it ended. Otherwise it may have ended unseen."""
     waits: Waits | UnsetType = UNSET
     """Not set where the job has its size, or asks for it."""
@@ -167,7 +166,7 @@ class Status(JobMessage, frozen=True, kw_only=True):
     def summary(self) -> str:
         """One line for people."""
         if self.phase is JobPhase.GONE:
-            return f"{self.phase}, {'seen to go' if self.seen is True else 'its end is unknown'}"
+            return f"{self.phase}, {'seen to go' if self.seen else 'its end is unknown'}"
         ready = counts_text({name: pods.ready for name, pods in self.pods.items()})
         gated = sum(pods.gated for pods in self.pods.values())
         return f"{self.phase}, ready {ready}, gated {gated}, version {self.spec_version}"

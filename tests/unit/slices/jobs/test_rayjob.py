@@ -7,7 +7,6 @@ import pytest
 
 from slicebus.proto.messages import JobPhase
 from slicebus.slices.jobs import KINDS, Outcome, Placement, Problem
-from slicebus.slices.jobs.copies import without_lifetime
 from slicebus.slices.workload.pod_requests import pod_requests
 from unit.slices.jobs.manifests import GATE, POD_SET, a_cluster, a_cluster_spec, a_group, a_rayjob, a_template
 
@@ -100,14 +99,6 @@ class TestCopy:
         made = RAYJOB.worker_copy(a_rayjob(**spec), {})["spec"]
         assert made["shutdownAfterJobFinishes"] is True
         assert not made.keys() & {"deletionStrategy", "deletionPolicy", "ttlSecondsAfterFinished"}
-
-    def test_it_loses_what_an_older_version_let_it_have(self) -> None:
-        job = a_rayjob(ttlSecondsAfterFinished=9, deletionStrategy={}, shutdownAfterJobFinishes=True)
-        patch = without_lifetime(job, standing_ttl_s=RAYJOB.standing_ttl_s)
-        assert patch == {"spec": {"ttlSecondsAfterFinished": None, "deletionStrategy": None}}
-
-    def test_it_keeps_the_ttl_that_the_api_server_puts_back(self) -> None:
-        assert without_lifetime(a_rayjob(ttlSecondsAfterFinished=0), standing_ttl_s=RAYJOB.standing_ttl_s) == {}
 
     def test_the_managers_job_is_not_changed(self) -> None:
         job = a_rayjob(*GROUPS)

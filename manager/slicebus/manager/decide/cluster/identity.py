@@ -19,12 +19,6 @@ _QUIET_S = 300.0
 """A cluster that was silent for so long has another name by now, or is gone."""
 
 
-def reported(envelope: Envelope) -> Manifest:
-    """The status fields that an accepted message of the cluster's agent sets."""
-    uid = envelope.cluster_uid
-    return {"ownQueues": True, "clusterUID": uid} if uid else {"ownQueues": False}
-
-
 def conflict(cluster: Manifest, envelope: Envelope, *, now: str) -> list[Command]:
     """Commands that show that another cluster speaks under the name: which, when, and what to do."""
     name, uid = cluster["metadata"]["name"], envelope.cluster_uid
@@ -60,7 +54,7 @@ def settle_conflict(cluster: Manifest, envelope: Envelope, *, now: str) -> tuple
 
 def unpinned() -> Manifest:
     """The status that gives the name to nobody: the next cluster that is accepted by it has it, whatever its epochs."""
-    return {"status": {"clusterUID": None, "ownQueues": None, "epoch": 0, _OTHER: None}}
+    return {"status": {"clusterUID": None, "epoch": 0, _OTHER: None}}
 
 
 def repinned(uid: ClusterUid) -> Manifest:

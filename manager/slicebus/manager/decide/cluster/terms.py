@@ -10,9 +10,6 @@ from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import Flavor, Heard, Heartbeat, Hello, Manifest, Terms
 from slicebus.slices.api.fingerprints import content_hash
 
-_KNOWN_SINCE = (1, 1)
-"""The first schema version whose agents know the type."""
-
 
 def terms_of(
     flavors: Iterable[Manifest], *, fence_s: float | None = None, namespaces: Iterable[str] | None = None
@@ -51,12 +48,9 @@ def answer(
     With a fence every heartbeat is answered. The answer keeps the fence open only when the cluster `is_back`: otherwise
     it may have copies left of jobs that went elsewhere.
     """
-    major, _, minor = envelope.schema_version.partition(".")
-    if (int(major), int(minor)) < _KNOWN_SINCE:
-        return []
     terms = terms_of(flavors, fence_s=fence_s, namespaces=namespaces)
     if isinstance(message, Heartbeat) and message.terms == terms.version and fence_s is None:
         return []
-    if isinstance(message, Heartbeat) and isinstance(message.said_s, float) and fence_s is not None and is_back:
+    if isinstance(message, Heartbeat) and fence_s is not None and is_back:
         terms = msgspec.structs.replace(terms, heard=Heard(epoch=envelope.epoch, said_s=message.said_s))
     return [Publish(cluster=envelope.cluster, message=terms)]

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from datetime import datetime
 
-from msgspec import UNSET
-
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.decide.cluster import identity
@@ -34,7 +32,8 @@ def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) ->
         "kubernetesVersion": message.kubernetes_version,
         "schemaVersion": message.schema_version,
         "schedulerBackends": message.scheduler_backends or None,
-    } | identity.reported(envelope)
+        "clusterUID": envelope.cluster_uid,
+    }
     return _report(cluster, reported, envelope, now=now)
 
 
@@ -58,14 +57,15 @@ def heartbeat(
         "epoch": envelope.epoch,
         "capacity": message.capacity,
         "used": message.used,
-        "ours": None if message.ours is UNSET else message.ours,
+        "ours": message.ours,
         "lackingNamespaces": message.lacking if isinstance(message.lacking, dict) and message.lacking else None,
-        "schedulerBackends": _scheduler_backends(message),
+        "schedulerBackends": message.scheduler_backends or None,
         "jobs": message.jobs,
         "lagSeconds": round(message.lag_s),
         "outOfSync": message.out_of_sync,
         "fenceSeconds": _fence_of(message, fence_s),
-    } | identity.reported(envelope)
+        "clusterUID": envelope.cluster_uid,
+    }
     after = _read(cluster, reported)
     reported["room"] = describe_room(after.place, granted)
     if _was_shown(cluster, now=now) and _is_only_shown(cluster, reported, after):
@@ -130,11 +130,6 @@ def _held_condition(shard: int) -> str:
     return f"{DELETES_HELD}ByShard{shard}" if shard else DELETES_HELD
 
 
-def _scheduler_backends(message: Heartbeat) -> list[str] | None:
-    """None from an older agent, and where none can be used."""
-    return message.scheduler_backends if isinstance(message.scheduler_backends, list) else None
-
-
 def _read(cluster: Manifest, reported: Manifest) -> WorkerCluster:
     """The cluster by what its agent has just reported."""
     status = cluster.get("status", {}) | reported
@@ -146,7 +141,7 @@ def _read(cluster: Manifest, reported: Manifest) -> WorkerCluster:
 
 
 def _fence_of(message: Heartbeat, sent_s: float | None) -> float | None:
-    return max(message.fence_s, sent_s or 0) if isinstance(message.fence_s, float) and message.fence_s else None
+    return max(message.fence_s, sent_s or 0) if message.fence_s else None
 
 
 def _was_shown(cluster: Manifest, *, now: str) -> bool:

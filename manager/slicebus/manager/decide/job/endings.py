@@ -110,7 +110,7 @@ def reconcile_vanished(view: JobView) -> list[Command] | None:
 def record_owner(view: JobView) -> list[Command]:
     """Record on orphaned Workloads which job owned them: otherwise their job would never be reconciled again.
 
-    This manager records it when it creates a Workload. A Kueue and older versions do not.
+    This manager records it when it creates a Workload. A Kueue does not.
     """
     if view.job is not None and "deletionTimestamp" not in view.job["metadata"]:
         return []

@@ -25,9 +25,9 @@ def may_have_ended(view: JobView, report: Status) -> bool:
     """Whether a job that its agent reports as gone may have ended before.
 
     It did not where the agent saw it go unfinished, where the worker had reported it as suspended and without pods, and
-    where it never had quota. An agent that does not report what it saw counts as one that saw nothing.
+    where it never had quota.
     """
-    if report.seen is True or view.is_without_pods:
+    if report.seen or view.is_without_pods:
         return False
     return any(slice.condition(Condition.ADMITTED) for slice in view.slices)
 

@@ -9,7 +9,6 @@ UNAUTHORIZED = frozenset(
         DeadReason.UNKNOWN_CLUSTER,
         DeadReason.WRONG_USER,
         DeadReason.WRONG_CLUSTER,
-        DeadReason.NO_CLUSTER_UID,
         DeadReason.FENCED_EPOCH,
         DeadReason.FUTURE_EPOCH,
     }
@@ -17,12 +16,12 @@ UNAUTHORIZED = frozenset(
 """Why a sender may not speak for the cluster that its envelope names."""
 
 
-def check(envelope: Envelope, sender: Sender | None, *, newest_epoch: int | None = None) -> None:
+def check(envelope: Envelope, sender: Sender | None, *, newest_epoch: int) -> None:
     """Check that the sender may speak for the cluster. Raises ProtocolError with a reason of `UNAUTHORIZED`.
 
     `sender` is who may speak for the cluster that the envelope names; None where there is no such WorkerCluster.
-    `newest_epoch` is the highest that an agent can have by now; None for any. A higher one is refused, and fences
-    nobody where it is stored: it would fence the agents to come until then.
+    `newest_epoch` is the highest that an agent can have by now. A higher one is refused, and fences nobody where it is
+    stored: it would fence the agents to come until then.
     """
     if sender is None:
         raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"there is no WorkerCluster {envelope.cluster!r}")
@@ -33,16 +32,13 @@ def check(envelope: Envelope, sender: Sender | None, *, newest_epoch: int | None
     if envelope.user_id != sender.user:
         detail = f"user {envelope.user_id!r} may not speak for cluster {envelope.cluster!r}, only {sender.user!r} may"
         raise ProtocolError(DeadReason.WRONG_USER, detail)
-    if sender.uid and envelope.cluster_uid is None:
-        detail = f"it names no cluster UID, and {envelope.cluster!r} is {sender.uid}"
-        raise ProtocolError(DeadReason.NO_CLUSTER_UID, detail)
     if sender.uid and envelope.cluster_uid != sender.uid:
         detail = f"cluster {envelope.cluster_uid} speaks as {envelope.cluster!r}, which is {sender.uid}"
         raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)
-    if newest_epoch is not None and envelope.epoch > newest_epoch:
+    if envelope.epoch > newest_epoch:
         ahead = envelope.epoch - newest_epoch
         detail = f"epoch {envelope.epoch} of {envelope.cluster!r} is {ahead} s too far ahead: compare the clocks"
         raise ProtocolError(DeadReason.FUTURE_EPOCH, detail)
-    if envelope.epoch < sender.epoch and (newest_epoch is None or sender.epoch <= newest_epoch):
+    if envelope.epoch < sender.epoch <= newest_epoch:
         detail = f"epoch {envelope.epoch} of {envelope.cluster!r} has ended, {sender.epoch} speaks now"
         raise ProtocolError(DeadReason.FENCED_EPOCH, detail)

@@ -88,7 +88,7 @@ class Assembly:
         requests = [held.unanswered for held in self._pages.values() if isinstance(held.unanswered, dict)]
         return Listed(
             envelope.cluster,
-            envelope.speaker,
+            envelope.cluster_uid,
             min(self._since.values()),
             {job_of(item): item for item in items},
             {uid: request for page in requests for uid, request in page.items()},

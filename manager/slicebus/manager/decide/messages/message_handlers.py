@@ -52,7 +52,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         raise ProtocolError(DeadReason.REFUSED, f"pods that have ended must be of a wanted pod set: {finished}")
     last, published_at = view.desired.requested, (envelope.epoch, envelope.sequence)
     key = RequestKey(request.worker_uid, request.worker_generation)
-    if last and not last.is_older_than(key, speaker=envelope.speaker, published_at=published_at):
+    if last and not last.is_older_than(key, speaker=envelope.cluster_uid, published_at=published_at):
         return []
     desired = SizeRequest(
         counts=request.wanted,
@@ -60,7 +60,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         worker_generation=request.worker_generation,
         baseline=view.desired.own,
         correlation=envelope.correlation_id,
-        speaker=envelope.speaker,
+        speaker=envelope.cluster_uid,
         epoch=envelope.epoch,
         sequence=envelope.sequence,
         granted=request.granted,
@@ -97,7 +97,7 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     is_news = outbox is not None and not outbox.is_reported and report.spec_version >= outbox.record.version
     confirms_suspended = is_news and (view.state.held is Held.SUSPENDED or _is_evicted_whole(view))
     published_at = (envelope.epoch, envelope.sequence)
-    forgotten = forget_requests(view, published_at, speaker=envelope.speaker) if confirms_suspended else []
+    forgotten = forget_requests(view, published_at, speaker=envelope.cluster_uid) if confirms_suspended else []
     body = annotation_patch(api_names.APPLIED_ANNOTATION, str(report.spec_version))
     holding = [(WORKLOADS, each) for name, each in view.workloads.items() if report.deleted or name == report.workload]
     if report.deleted and view.job is not None:

@@ -41,12 +41,11 @@ def receive(
     incoming: Incoming[Report],
     now: str,
     fence_s: float | None,
-    epoch_skew_s: float | None = None,
+    epoch_skew_s: float,
     passed_on: bool = False,
 ) -> Sequence[Command]:
     """Authorize and handle a message from an agent. `fence_s` is the fence that agents shall keep, in seconds, and
-    `epoch_skew_s` how far an epoch may be ahead of now; older recordings do not limit that. `passed_on`: another shard
-    has authorized it.
+    `epoch_skew_s` how far an epoch may be ahead of now. `passed_on`: another shard has authorized it.
 
     Raises ProtocolError; its reason is one of `UNAUTHORIZED` where the sender may not speak for its cluster."""
     if not passed_on:
@@ -57,8 +56,8 @@ def receive(
 
 def _note_epoch(store: Store, envelope: Envelope) -> Iterator[Command]:
     """Remember the newest epoch of each agent: the WorkerCluster, which the first shard writes, may show it later."""
-    if store.shards.own.index > 0 and envelope.epoch > store.heard_epochs.get(envelope.speaker, 0):
-        yield Remember(table=TableName.HEARD_EPOCHS, key=envelope.speaker, value=envelope.epoch)
+    if store.shards.own.index > 0 and envelope.epoch > store.heard_epochs.get(envelope.cluster_uid, 0):
+        yield Remember(table=TableName.HEARD_EPOCHS, key=envelope.cluster_uid, value=envelope.epoch)
 
 
 def _handle(store: Store, envelope: Envelope, message: Report, *, now: str, fence_s: float | None) -> Sequence[Command]:
@@ -83,11 +82,11 @@ def _handle(store: Store, envelope: Envelope, message: Report, *, now: str, fenc
             return []  # The resyncer compares it, when all its pages are here.
 
 
-def authorize(store: Store, envelope: Envelope, *, now: str, epoch_skew_s: float | None) -> None:
+def authorize(store: Store, envelope: Envelope, *, now: str, epoch_skew_s: float) -> None:
     """Check that the sender may speak for its cluster. Raises ProtocolError, see `receive`."""
-    newest_epoch = None if epoch_skew_s is None else epoch_at(datetime.fromisoformat(now)) + round(epoch_skew_s)
+    newest_epoch = epoch_at(datetime.fromisoformat(now)) + round(epoch_skew_s)
     sender = store.sender(envelope.cluster)
-    if sender is not None and (heard := store.heard_epochs.get(envelope.speaker, 0)) > sender.epoch:
+    if sender is not None and (heard := store.heard_epochs.get(envelope.cluster_uid, 0)) > sender.epoch:
         sender = msgspec.structs.replace(sender, epoch=heard)
     check(envelope, sender, newest_epoch=newest_epoch)
 
@@ -124,7 +123,7 @@ def _handle_of_cluster(
 
 def _handle_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
     """Take a status in. One that was requeued may come after a newer one of its job: it has no effect."""
-    key, at = (envelope.speaker, message.job.uid), (envelope.epoch, envelope.sequence)
+    key, at = (envelope.cluster_uid, message.job.uid), (envelope.epoch, envelope.sequence)
     newest = store.last_status.get(key)
     if newest is not None and at < newest:
         return []
