@@ -36,7 +36,7 @@ from watched import Pods
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import ADMISSIONCHECKS, CLUSTERQUEUES, SECRETS, Resource
-from slicebus.manager.settings import Admission
+from slicebus.manager.state.settings import Admission
 from slicebus.slices.api import api_names, kueue
 from support.kueue import SYSTEM
 

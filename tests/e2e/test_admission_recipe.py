@@ -13,8 +13,6 @@ from support.recipe import TOP, Checkout, Edit, recipe, unnamed
 SLICES = "core/slicebus/slices/admission"
 MANAGER = "manager/slicebus/manager"
 NEW_TEST = "tests/e2e/test_settling.py"
-MADE_BEFORE = """            made_before=time_text(now() - timedelta(seconds=self._settle)) if self._settle else None,
-"""
 
 RULE = [
     Edit(
@@ -57,52 +55,41 @@ SNAPSHOT = [
     ),
     Edit(
         f"{MANAGER}/decide/catalog.py",
-        "    made_before: str | None = None,\n",
-        after="    preemption_cycles_since: str | None = None,\n",
+        ", made_before: str | None = None",
+        after="preemption_cycles_since: str",
     ),
     Edit(
         f"{MANAGER}/decide/catalog.py",
-        ", made_before=made_before",
-        after="preemption_cycles_since=preemption_cycles_since",
+        "        made_before=made_before,\n",
+        after="        preemption_cycles_since=preemption_cycles_since,\n",
     ),
 ]
 ADMITTER = [
     Edit(
         f"{MANAGER}/act/admitter.py",
-        "        settling_s: float = 0.0,\n",
-        after="        fair_sharing: FairSharing = FairSharing.OFF,\n",
-    ),
-    Edit(
-        f"{MANAGER}/act/admitter.py",
-        "        self._settle = settling_s\n",
-        after="        self._fair_sharing = fair_sharing\n",
-    ),
-    Edit(
-        f"{MANAGER}/act/admitter.py",
-        MADE_BEFORE,
-        after="            preemption_cycles_since=time_text(now() - _RING),\n",
-    ),
-    Edit(
-        f"{MANAGER}/act/admitter.py",
-        """        if self._settle and decided:
-            asyncio.get_running_loop().call_later(self._settle + 1.0, self._dirty.add, trees)
+        """        settling_s = self._store.settings.settling_s
+        made_before = time_text(now() - timedelta(seconds=settling_s)) if settling_s else None
 """,
-        after=f"{MADE_BEFORE}        )\n",
+        after="""        if self._store.quotas.is_settled(trees) and not self._store.uncertain:
+            return True
+""",
     ),
     Edit(
-        f"{MANAGER}/settings.py",
-        '        "settling_s": "SLICEBUS_SETTLING_SECONDS",\n',
-        after='        "fair_sharing": "SLICEBUS_FAIR_SHARING",\n',
+        f"{MANAGER}/act/admitter.py",
+        ", made_before=made_before",
+        after="preemption_cycles_since=time_text(now() - _RING)",
     ),
     Edit(
-        f"{MANAGER}/settings.py",
-        '    settling_s: Seconds = 0.0\n    """How old a job is before it gets quota."""\n',
+        f"{MANAGER}/act/admitter.py",
+        """
+        if settling_s and decided:
+            asyncio.get_running_loop().call_later(settling_s + 1.0, self._dirty.add, trees)""",
+        after=", made_before=made_before)",
+    ),
+    Edit(
+        f"{MANAGER}/state/settings.py",
+        '    settling_s: Seconds | None = None\n    """How old a job is before it gets quota; None at once."""\n',
         after='    """Whether the queues of a cohort borrow, and are preempted, by their shares of the cohort."""\n',
-    ),
-    Edit(
-        f"{MANAGER}/app.py",
-        "                    settling_s=self._settings.settling_s,\n",
-        after="                    fair_sharing=fair_sharing,\n",
     ),
 ]
 EDITS = [*RULE, *SNAPSHOT, *ADMITTER]
@@ -111,6 +98,7 @@ TEST = Edit(
     """import pytest
 
 from slicebus.cli.demo.world import World, fleet
+from slicebus.manager.state.settings import DecisionSettings
 from slicebus.slices.api.kueue import Condition
 from support.scenario import Scenario, set_quota
 from support.waiting import eventually
@@ -123,7 +111,7 @@ async def scenario(bare_east: World) -> Scenario:
 
 
 async def test_a_job_that_is_not_old_enough_waits(scenario: Scenario, urls: dict[str, str]) -> None:
-    async with fleet(scenario.world, urls, settling_s=3600.0):
+    async with fleet(scenario.world, urls, decisions=DecisionSettings(settling_s=3600.0)):
         await scenario.submit()
 
         async def waits() -> bool:
@@ -134,7 +122,7 @@ async def test_a_job_that_is_not_old_enough_waits(scenario: Scenario, urls: dict
 
 
 async def test_a_job_that_has_settled_runs(scenario: Scenario, urls: dict[str, str]) -> None:
-    async with fleet(scenario.world, urls, settling_s=1.0):
+    async with fleet(scenario.world, urls, decisions=DecisionSettings(settling_s=1.0)):
         await scenario.submit()
         await scenario.expect_pods(running=1)
 """,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from slicebus.cli.checks import checks, needs_of
 from slicebus.cli.demo import objects
@@ -22,8 +23,8 @@ from slicebus.kube.resources import (
     WORKLOADPRIORITYCLASSES,
     WORKLOADS,
 )
-from slicebus.manager.settings import Admission
 from slicebus.manager.state.requirements import NOT_MANAGED
+from slicebus.manager.state.settings import Admission, DecisionSettings
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
 from slicebus.slices.api import api_names, kueue
@@ -45,6 +46,7 @@ from support.wiping import wipe, wipe_resource
 pytestmark = [pytest.mark.controlplane]
 Manifest = dict[str, Any]
 CHECK = "slicebus"
+BESIDE_KUEUE = DecisionSettings(admission=Admission.KUEUE)
 WAITS = ("Pending", "ExceedsMaxQuota")
 """What Kueue says of a slice past the quota; the second where its gate UnadmittedWorkloadsObservability is on."""
 STRATEGY = {"admissionChecksStrategy": {"admissionChecks": [{"name": CHECK}]}}
@@ -105,7 +107,7 @@ async def agents(world: World, urls: dict[str, str]) -> AsyncIterator[None]:
 @pytest.fixture
 async def world(clusters: World, urls: dict[str, str]) -> AsyncIterator[World]:
     """A manager in kueue mode and two agents."""
-    async with roles.manager(clusters, urls, admission=Admission.KUEUE), agents(clusters, urls):
+    async with roles.manager(clusters, urls, decisions=BESIDE_KUEUE), agents(clusters, urls):
         yield clusters
 
 
@@ -331,7 +333,7 @@ async def test_a_lost_clusters_job_goes_elsewhere_and_its_copy_is_removed_when_i
     clusters: World, urls: dict[str, str]
 ) -> None:
     east, west = ClusterName("east"), ClusterName("west")
-    short = {"cluster_lost_s": 2.0, "cluster_lost_requeue_s": 6.0, "admission": Admission.KUEUE}
+    short = {"cluster_lost_s": 2.0, "decisions": structs.replace(BESIDE_KUEUE, cluster_lost_requeue_s=6.0)}
     scenario = Scenario(clusters, "Job", "lost")
     async with roles.manager(clusters, urls, **short), roles.agent(clusters, urls, west):
         async with roles.agent(clusters, urls, east):
@@ -384,7 +386,7 @@ async def test_what_happens_while_the_manager_is_away_is_made_good(clusters: Wor
     scenario = Scenario(clusters, "Job", "steady")
 
     def manager(number: int) -> AbstractAsyncContextManager[object]:
-        return roles.manager(clusters, urls, admission=Admission.KUEUE, identity=f"manager-{number}")
+        return roles.manager(clusters, urls, decisions=BESIDE_KUEUE, identity=f"manager-{number}")
 
     async with AsyncExitStack() as stack:
         async with manager(1):

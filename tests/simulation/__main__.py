@@ -25,7 +25,7 @@ from simulation.schedule import SHORT, TROUBLES, Crash, Schedule
 from simulation.shard_moves import day_of
 from simulation.shrink import shrunk
 from simulation.soak import AGAIN
-from slicebus.manager.settings import Admission
+from slicebus.manager.state.settings import Admission
 
 Run = TypeVar("Run", int, Schedule)
 """A seed, or what is made of one."""

@@ -31,7 +31,8 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NODES, WORKERCLUSTERS
 from slicebus.kube.transport import Answer, Request
 from slicebus.manager.app import Manager
-from slicebus.manager.settings import Admission, ManagerSettings
+from slicebus.manager.settings import ManagerSettings
+from slicebus.manager.state.settings import Admission, DecisionSettings
 from slicebus.proto.errors import SlicebusError, UnavailableError
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.apiserver.api import Api
@@ -401,16 +402,18 @@ class Fleet:
                 amqp_url="memory://manager@sim",
                 namespace=objects.SYSTEM_NAMESPACE,
                 identity=identity,
-                admission=self._admission,
-                fair_sharing=self.schedule.fair_sharing,
                 admission_writers=self.schedule.admission_writers,
-                fixed_jobs=self.schedule.fixed_jobs,
                 breaker_count=self.schedule.breaker_count,
                 shards=self._shards,
-                cluster_lost_requeue_s=REQUEUE_S if self.schedule.shards == 1 else None,
-                pods_ready_s=self.schedule.patience.start_s,
-                pods_recovery_s=self.schedule.patience.recovery_s,
-                scale_up_ready_s=self.schedule.patience.scale_up_s,
+                decisions=DecisionSettings(
+                    admission=self._admission,
+                    fair_sharing=self.schedule.fair_sharing,
+                    fixed_jobs=self.schedule.fixed_jobs,
+                    cluster_lost_requeue_s=REQUEUE_S if self.schedule.shards == 1 else None,
+                    pods_ready_s=self.schedule.patience.start_s,
+                    pods_recovery_s=self.schedule.patience.recovery_s,
+                    scale_up_ready_s=self.schedule.patience.scale_up_s,
+                ),
             )
             client, bus = self._connections(MANAGER, link, identity)
             await SimulatedManager(settings, client, bus, CollectorRegistry()).run()

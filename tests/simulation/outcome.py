@@ -15,7 +15,7 @@ from simulation.random_choices import schedule_of
 from simulation.schedule import Schedule
 from simulation.shard_moves import sharded
 from simulation.violations import Violation
-from slicebus.manager.settings import Admission
+from slicebus.manager.state.settings import Admission
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from simulation.loop import run
 from simulation.run import Run
 from simulation.schedule import Cut, Delete, Drain, Item, Join, Policy, Quota, Scale, Schedule, Submit
 from slicebus.journal.export import to_line
-from slicebus.manager.settings import Admission
+from slicebus.manager.state.settings import Admission
 from slicebus.proto.topology import JOURNAL
 
 BESIDE_KUEUE = "beside-kueue"

@@ -21,7 +21,7 @@ from slicebus.manager.settings import ManagerSettings
 from slicebus.proto.messages import ClusterName
 
 AGENT = {"heartbeat_s": 0.5, "status_interval_s": 0.1}
-LEASE = {"lease_duration_s": 30.0, "lease_renew_s": 1.0}
+LEASE = {"lease_s": 30.0, "lease_renew_s": 1.0}
 """So long that a slow machine does not lose it: a role that is stopped gives it back, so the next does not wait."""
 
 

@@ -1,11 +1,11 @@
 """The agent's settings, from the environment."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 
 from slicebus.proto.messages import CLUSTER_NAME, ClusterName
-from slicebus.runtime.environment import Seconds
+from slicebus.runtime.environment import Seconds, variable_of
 from slicebus.runtime.settings import RoleSettings
 from slicebus.slices.schedulers import Profile, profiles_of
 
@@ -15,17 +15,6 @@ NAMESPACES = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(,[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)
 
 class AgentSettings(RoleSettings, frozen=True, kw_only=True):
     """One agent process. Times in seconds."""
-
-    variables: ClassVar[dict[str, str]] = RoleSettings.variables | {
-        "cluster": "SLICEBUS_CLUSTER",
-        "manager_user": "SLICEBUS_MANAGER_USER",
-        "policy_file": "SLICEBUS_POLICY_FILE",
-        "namespaces": "SLICEBUS_NAMESPACES",
-        "schedulers": "SLICEBUS_SCHEDULERS",
-        "heartbeat_s": "SLICEBUS_HEARTBEAT_SECONDS",
-        "inventory_s": "SLICEBUS_INVENTORY_SECONDS",
-        "status_interval_s": "SLICEBUS_STATUS_INTERVAL_SECONDS",
-    }
 
     cluster: Annotated[ClusterName, msgspec.Meta(pattern=CLUSTER_NAME)]
     """The name of its WorkerCluster; a DNS label, as it is the first word of a routing key."""
@@ -51,7 +40,7 @@ class AgentSettings(RoleSettings, frozen=True, kw_only=True):
         try:
             profiles_of(self.schedulers)
         except ValueError as error:
-            raise ValueError(f"{self.variables['schedulers']}: {error}") from error
+            raise ValueError(f"{variable_of('schedulers')}: {error}") from error
 
     @property
     def profiles(self) -> tuple[Profile, ...]:

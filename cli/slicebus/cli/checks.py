@@ -19,8 +19,8 @@ from slicebus.kube.client import KubeClient, Timeouts
 from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORKERCLUSTERS, Resource
 from slicebus.kube.schemas import misfit
 from slicebus.manager.decide.kueue import kueue_checks
-from slicebus.manager.settings import Admission
 from slicebus.manager.state.requirements import is_our_check
+from slicebus.manager.state.settings import Admission
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError, SlicebusError
 from slicebus.proto.messages import ClusterName, ClusterUid, Manifest

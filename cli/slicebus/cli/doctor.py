@@ -9,7 +9,7 @@ from rich.text import Text
 
 from slicebus.cli import screen
 from slicebus.cli.addresses import Shards
-from slicebus.manager.settings import Admission
+from slicebus.manager.state.settings import Admission
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
 from slicebus.runtime.logs import configure_logging
 

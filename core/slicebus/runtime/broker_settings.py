@@ -1,11 +1,10 @@
 """The broker settings that roles and commands have."""
 
 from collections.abc import Mapping
-from typing import ClassVar, Self
+from typing import Self
 
 import msgspec
 
-from slicebus.bus import access
 from slicebus.bus.access import Access, Insecure, address_of
 from slicebus.runtime.environment import AmqpUrl, from_environment
 
@@ -15,17 +14,6 @@ _IN_PROCESS = "memory://"
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the broker is, and how to log in there."""
-
-    variables: ClassVar[dict[str, str]] = {
-        "amqp_url": access.URL,
-        "amqp_hosts": access.HOSTS,
-        "amqp_insecure": access.INSECURE,
-        "amqp_ca_file": access.CA_FILE,
-        "amqp_cert_file": access.CERT_FILE,
-        "amqp_key_file": access.KEY_FILE,
-        "amqp_password_file": access.PASSWORD_FILE,
-    }
-    """The environment variable of each field."""
 
     amqp_url: AmqpUrl
     amqp_hosts: str = ""
@@ -61,4 +49,4 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> Self:
         """The settings from environment variables. Raises ConfigurationError, which names the variable."""
-        return from_environment(cls, environment, cls.variables)
+        return from_environment(cls, environment)

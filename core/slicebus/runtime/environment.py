@@ -1,11 +1,13 @@
 """Settings from environment variables, with errors that name the variable."""
 
 import re
-from collections.abc import Mapping
-from typing import Annotated, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec.structs import FieldInfo
 
+from slicebus.bus import access
 from slicebus.proto.errors import ConfigurationError
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)
@@ -18,23 +20,57 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 """At most a day: infinity is a number too."""
 
-_PATH = re.compile(r" - at `\$\.(\w+).*`$")
+_VARIABLES_OF_OTHERS = {"amqp_url": access.URL, "kubeconfig": "KUBECONFIG"}
+"""The fields whose variables are not slicebus' own."""
+_PATH = re.compile(r" - at `\$(?:\.\w+)*?\.(\w+)`$")
 """The field in the text of a msgspec error."""
 
 
-def from_environment(type: type[Settings], environment: Mapping[str, str], names: Mapping[str, str]) -> Settings:
-    """A settings object from environment variables; `names` has the variable of each field. Empty counts as unset.
+def variable_of(field: str) -> str:
+    """The environment variable of a field: `SLICEBUS_CLUSTER_LOST_SECONDS` of `cluster_lost_s`."""
+    name = f"{field.removesuffix('_s')}_seconds" if field.endswith("_s") else field
+    return _VARIABLES_OF_OTHERS.get(field) or f"SLICEBUS_{name.upper()}"
+
+
+def variables_of(settings: type[msgspec.Struct]) -> dict[str, str]:
+    """The environment variable of each field, those of settings within settings too."""
+    return {name: variable_of(name) for name in _names_of(settings)}
+
+
+def from_environment(settings: type[Settings], environment: Mapping[str, str]) -> Settings:
+    """A settings object from environment variables. Empty counts as unset.
 
     Raises ConfigurationError, which names the variable, for a missing or invalid value.
     """
-    values = {field: environment[name] for field, name in names.items() if environment.get(name)}
-    for field in msgspec.structs.fields(type):
-        if field.required and field.name not in values:
-            raise ConfigurationError(f"{names[field.name]} is not set")
+    for field in msgspec.structs.fields(settings):
+        if field.required and not environment.get(variable_of(field.name)):
+            raise ConfigurationError(f"{variable_of(field.name)} is not set")
     try:
-        return msgspec.convert(values, type, strict=False)
+        return msgspec.convert(_values(settings, environment), settings, strict=False)
     except msgspec.ValidationError as error:
         text = str(error)
         found = _PATH.search(text)
         # An error without a path is about several settings, and names their variables itself.
-        raise ConfigurationError(f"{names[found[1]]}: {text[: found.start()]}" if found else text) from error
+        raise ConfigurationError(f"{variable_of(found[1])}: {text[: found.start()]}" if found else text) from error
+
+
+def _values(settings: type[msgspec.Struct], environment: Mapping[str, str]) -> dict[str, Any]:
+    """What the environment has for each field, in the nesting of the settings."""
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(settings):
+        if inner := _inner(field):
+            values[field.name] = _values(inner, environment)
+        elif text := environment.get(variable_of(field.name)):
+            values[field.name] = text
+    return values
+
+
+def _names_of(settings: type[msgspec.Struct]) -> Iterator[str]:
+    for field in msgspec.structs.fields(settings):
+        inner = _inner(field)
+        yield from _names_of(inner) if inner else (field.name,)
+
+
+def _inner(field: FieldInfo) -> type[msgspec.Struct] | None:
+    """The settings that a field holds; None for a field with a value of its own."""
+    return field.type if isinstance(field.type, type) and issubclass(field.type, msgspec.Struct) else None

@@ -72,7 +72,7 @@ class Role(ABC, Generic[Settings]):
             namespace=self._settings.namespace,
             name=lease,
             identity=self._settings.identity,
-            duration_s=self._settings.lease_duration_s,
+            duration_s=self._settings.lease_s,
             renew_s=self._settings.lease_renew_s,
             notes=self.notes,
         )

@@ -3,35 +3,19 @@
 import math
 import socket
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Self
 
 import msgspec
 
 from slicebus.bus.settings import BusSettings
 from slicebus.bus.sizes import LEAST_MESSAGE_BYTES, MESSAGE_BYTES
 from slicebus.runtime.broker_settings import BrokerSettings
-from slicebus.runtime.environment import Address, Count, Seconds
+from slicebus.runtime.environment import Address, Count, Seconds, variable_of
 from slicebus.runtime.logs import LogFormat, LogLevel
 
 
 class RoleSettings(BrokerSettings, frozen=True, kw_only=True):
     """One process. Times in seconds."""
-
-    variables: ClassVar[dict[str, str]] = BrokerSettings.variables | {
-        "kubeconfig": "KUBECONFIG",
-        "namespace": "SLICEBUS_NAMESPACE",
-        "identity": "SLICEBUS_IDENTITY",
-        "health_address": "SLICEBUS_HEALTH_ADDRESS",
-        "log_format": "SLICEBUS_LOG_FORMAT",
-        "log_level": "SLICEBUS_LOG_LEVEL",
-        "workers": "SLICEBUS_WORKERS",
-        "prefetch": "SLICEBUS_PREFETCH",
-        "message_bytes": "SLICEBUS_MESSAGE_BYTES",
-        "held_bytes": "SLICEBUS_HELD_BYTES",
-        "lease_duration_s": "SLICEBUS_LEASE_SECONDS",
-        "lease_renew_s": "SLICEBUS_LEASE_RENEW_SECONDS",
-        "record_decisions": "SLICEBUS_RECORD_DECISIONS",
-    }
 
     kubeconfig: str | None = None
     namespace: str = "slicebus-system"
@@ -48,7 +32,7 @@ class RoleSettings(BrokerSettings, frozen=True, kw_only=True):
     """The limit of a message. Every role of a fleet has the same."""
     held_bytes: Annotated[int, msgspec.Meta(ge=1)] = 128 * 1024**2
     """Bytes of unacknowledged messages, at most. Of messages as large as the limit allows, no more are taken."""
-    lease_duration_s: Seconds = 12.0
+    lease_s: Seconds = 12.0
     lease_renew_s: Seconds = 2.0
     """The pause between renewals. A standby sees the last one up to this much later, and leads one lease duration after
     that: 14 s at most with the defaults."""
@@ -59,9 +43,8 @@ class RoleSettings(BrokerSettings, frozen=True, kw_only=True):
         """Raises ValueError where a lease would expire before its holder has tried twice to renew it, and
         ConfigurationError for an address of the broker that cannot or must not work."""
         super().__post_init__()
-        if self.lease_duration_s < 3 * self.lease_renew_s:
-            duration, renew = self.variables["lease_duration_s"], self.variables["lease_renew_s"]
-            raise ValueError(f"{duration} must be at least three times {renew}")
+        if self.lease_s < 3 * self.lease_renew_s:
+            raise ValueError(f"{variable_of('lease_s')} must be at least three times {variable_of('lease_renew_s')}")
 
     @property
     def bus(self) -> BusSettings:

@@ -5,11 +5,9 @@ import os
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-import msgspec
 import structlog
 
 from slicebus.ambient.clock import now, random_bytes
-from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Decider
 from slicebus.journal.recording import Source
@@ -31,18 +29,15 @@ from slicebus.manager.act.router import Router, take_addressed
 from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.act.status_writer import StatusWriter
 from slicebus.manager.decide import catalog
-from slicebus.manager.decide.cluster import relocation
 from slicebus.manager.decide.cluster.delete_breaker import Limits
-from slicebus.manager.decide.job.slice_history import SliceHistory
 from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.metrics.queues import QueueMetrics
 from slicebus.manager.metrics.slices import SliceMetrics
 from slicebus.manager.permissions import COMPONENT, lease_of
-from slicebus.manager.settings import Admission, ManagerSettings
+from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.job_changes import on_fleet_change, on_job_change
-from slicebus.manager.state.shards import Shard
+from slicebus.manager.state.settings import Shard
 from slicebus.manager.state.store import Store
-from slicebus.manager.state.views import Readiness
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import JobRef, Lane
@@ -100,21 +95,11 @@ class Manager(Role[ManagerSettings]):
         """Manage until cancelled."""
         store, shard = Store(), self._shard
         decide = Decider(store, self.recorder(Source("manager", "", epoch, shard=shard.index)))
-        beside_kueue = self._settings.admission is Admission.KUEUE
-        if self._settings.message_bytes != MESSAGE_BYTES:
-            store.settings["message_bytes"] = str(self._settings.message_bytes)
-        if self._settings.fixed_jobs:
-            store.settings["fixed_jobs"] = "true"
-        if shard.count > 1:
-            store.settings["shard"] = str(shard)
-        if readiness := self._readiness():
-            store.settings["readiness"] = readiness
-        if beside_kueue:
-            store.settings["admission"] = Admission.KUEUE
-            store.settings["placement_strategy"] = self._settings.placement_strategy
-        else:
+        store.configure(self._settings.leading(shard, since=now_text()))
+        beside_kueue = store.beside_kueue
+        if not beside_kueue:
             SliceMetrics(self._registry).follow(store.workloads, when=store.has_workload)
-            self._registry.register(QueueMetrics(store, self._settings.fair_sharing))
+            self._registry.register(QueueMetrics(store))
         informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes, shard=shard.index)
@@ -171,12 +156,15 @@ class Manager(Role[ManagerSettings]):
             registry=self._registry,
             on_dead=dead.count,
             router=Router(self._bus, store) if shard.count > 1 else None,
-            fence_s=relocation.fence_s(self._settings.cluster_lost_requeue_s),
-            epoch_skew_s=self._settings.epoch_skew_s,
         )
         reconciler = Reconciler(decide, executor, locks=locks, guard=guard, resyncer=resyncer)
         watch = FleetWatch(
-            self._settings, decide=decide, executor=executor, inbox=inbox, resyncer=resyncer, requeue=queue.add
+            cluster_lost_s=self._settings.cluster_lost_s,
+            decide=decide,
+            executor=executor,
+            inbox=inbox,
+            resyncer=resyncer,
+            requeue=queue.add,
         )
         async with decide.recording(), asyncio.TaskGroup() as group:
 
@@ -212,7 +200,6 @@ class Manager(Role[ManagerSettings]):
                 on_fleet_change(store, queue.add)
                 group.create_task(self._checks_reporter(decide, executor).run(), name="admission-checks")
             else:
-                strategy, fair_sharing = self._settings.placement_strategy, self._settings.fair_sharing
                 writers = self._settings.admission_writers
                 admitter = Admitter(
                     decide,
@@ -220,8 +207,6 @@ class Manager(Role[ManagerSettings]):
                     locks=locks,
                     writers=writers,
                     admitted=partial(queue.add, first=True),
-                    strategy=strategy,
-                    fair_sharing=fair_sharing,
                     keeper=keeper if shard.count > 1 else None,
                 )
                 if shard.count > 1:
@@ -255,16 +240,6 @@ class Manager(Role[ManagerSettings]):
         for _, cache in unread:
             await cache.synced.wait()
 
-    def _readiness(self) -> str:
-        """How long pods have to get ready, from now on, as the store keeps it; empty for for ever."""
-        settings = self._settings
-        limits = (settings.pods_ready_s, settings.pods_recovery_s, settings.scale_up_ready_s)
-        if limits == (None, None, None):
-            return ""
-        start_s, recovery_s, scale_up_s = limits
-        readiness = Readiness(start_s=start_s, recovery_s=recovery_s, scale_up_s=scale_up_s, counts_from=now_text())
-        return msgspec.json.encode(readiness).decode()
-
     def _checks_reporter(self, decide: Decider[Store], executor: Executor) -> StatusWriter:
         def report(now: str) -> list[Command]:
             return decide(catalog.report_checks, now=now)
@@ -274,7 +249,7 @@ class Manager(Role[ManagerSettings]):
 
     def _queues_reporter(self, decide: Decider[Store], executor: Executor) -> StatusWriter:
         def report(now: str) -> list[Command]:
-            return decide(catalog.report_queues, now=now, fair_sharing=self._settings.fair_sharing)
+            return decide(catalog.report_queues, now=now)
 
         store = decide.state
         of = (store.workloads, store.cluster_queues, store.cohorts, store.local_queues)
@@ -282,10 +257,9 @@ class Manager(Role[ManagerSettings]):
 
     async def _collect(self, decide: Decider[Store], executor: Executor) -> None:
         """Delete finished slices beyond the history. A delete that fails is tried again in the next round."""
-        history = SliceHistory(limit=self._settings.slice_history_limit, max_age_s=self._settings.slice_history_s)
         while True:
             await asyncio.sleep(_COLLECT_S)
-            for command in decide(catalog.collect, history=history, now=now_text()):
+            for command in decide(catalog.collect, now=now_text()):
                 try:
                     await executor.run([command])
                 except (ConflictError, TransientError, PermanentError) as error:

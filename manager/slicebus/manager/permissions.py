@@ -15,7 +15,7 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.manager.settings import Admission
+from slicebus.manager.state.settings import Admission
 from slicebus.proto.topology import MOST_SHARDS
 from slicebus.runtime.permissions import READ, Permission, by_name, definitions_of
 

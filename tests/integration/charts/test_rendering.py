@@ -16,8 +16,10 @@ from slicebus.bus.sizes import LEAST_MESSAGE_BYTES, MESSAGE_BYTES
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import RAYCLUSTERS, Resource
 from slicebus.manager.permissions import permissions as manager_permissions
-from slicebus.manager.settings import Admission, ManagerSettings
+from slicebus.manager.settings import ManagerSettings
+from slicebus.manager.state.settings import Admission
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES
+from slicebus.runtime.environment import variables_of
 from slicebus.runtime.permissions import Permission, definitions_of
 from slicebus.runtime.settings import RoleSettings
 from slicebus.slices.jobs.registry import DECLARATIONS, load
@@ -178,7 +180,7 @@ def test_in_namespaces_the_agent_may_do_in_these_only_what_it_may_do_in_all(
 
 def test_the_agents_variables_are_its_settings(helm: Path) -> None:
     found = environment(render(helm, "slicebus-agent", VALUES["slicebus-agent"]))
-    assert set(found) <= set(AgentSettings.variables.values())
+    assert set(found) <= set(variables_of(AgentSettings).values())
     settings = AgentSettings.from_env(found)
     assert (settings.cluster, settings.amqp_url, settings.manager_user) == ("east", URL, "boss")
     assert (settings.heartbeat_s, settings.status_interval_s) == (10.0, 0.5)
@@ -187,10 +189,10 @@ def test_the_agents_variables_are_its_settings(helm: Path) -> None:
 
 def test_the_managers_variables_are_its_settings(helm: Path) -> None:
     found = environment(render(helm, "slicebus-manager", VALUES["slicebus-manager"]))
-    assert set(found) <= set(ManagerSettings.variables.values())
+    assert set(found) <= set(variables_of(ManagerSettings).values())
     settings = ManagerSettings.from_env(found)
     assert (settings.amqp_url, settings.cluster_lost_s, settings.identity) == (URL, 30.0, "manager-pod")
-    assert settings.admission is Admission.BUILTIN
+    assert settings.decisions.admission is Admission.BUILTIN
 
 
 def test_what_the_manager_waits_for_and_what_it_runs_are_values(helm: Path) -> None:
@@ -199,13 +201,13 @@ def test_what_the_manager_waits_for_and_what_it_runs_are_values(helm: Path) -> N
         return ManagerSettings.from_env(environment(rendered))
 
     plain = settings()
-    assert (plain.pods_ready_s, plain.pods_recovery_s, plain.scale_up_ready_s) == (None, None, None)
-    assert plain.cluster_lost_requeue_s is None
+    assert not plain.decisions.waits_for_pods
+    assert plain.decisions.cluster_lost_requeue_s is None
     waits = {"timeoutSeconds": 300, "recoveryTimeoutSeconds": 60.5, "scaleUpTimeoutSeconds": 120}
-    other = settings(waitForPodsReady=waits, clusterLostRequeueSeconds=900)
+    other = settings(waitForPodsReady=waits, clusterLostRequeueSeconds=900).decisions
     assert (other.pods_ready_s, other.pods_recovery_s, other.scale_up_ready_s) == (300, 60.5, 120)
     assert other.cluster_lost_requeue_s == 900
-    assert [settings(admission={"fixedJobs": value}).fixed_jobs for value in (False, True)] == [False, True]
+    assert [settings(admission={"fixedJobs": value}).decisions.fixed_jobs for value in (False, True)] == [False, True]
     with pytest.raises(HelmError, match="timeoutSeconds"):
         settings(waitForPodsReady={"timeoutSeconds": 0})
     assert (plain.shards, settings(shards=2, replicas=3).shards) == (1, 2)
@@ -302,7 +304,7 @@ def test_secrets_are_mounted_whole_so_that_their_updates_arrive(helm: Path, char
     rendered = render(helm, chart, VALUES[chart] | {"amqp": amqp})
     variables = environment(rendered)
     settings = (AgentSettings if chart == "slicebus-agent" else ManagerSettings).from_env(variables)
-    assert set(variables) <= set(settings.variables.values())
+    assert set(variables) <= set(variables_of(type(settings)).values())
     assert settings.access == Access(
         hosts="one:5671,[fd00::2]:5671,three",
         ca_file="/etc/slicebus/amqp-ca/authority.pem",

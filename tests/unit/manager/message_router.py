@@ -23,6 +23,7 @@ from slicebus.manager.act.router import Router
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.cluster.delete_breaker import Limits
 from slicebus.manager.state.annotations import job_ref
+from slicebus.manager.state.settings import LeaderSettings, Shard
 from slicebus.manager.state.store import Store
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope, WireMessage
@@ -41,10 +42,10 @@ Manifest = dict[str, Any]
 class Manager:
     """An inbox with its surroundings; the agents are whoever the test says."""
 
-    def __init__(self, client: KubeClient, shard: str = "") -> None:
+    def __init__(self, client: KubeClient, shard: Shard) -> None:
         self.client = client
         self.store = Store()
-        self.store.settings["shard"] = shard
+        self.store.configure(LeaderSettings(shard=shard))
         self.shard = self.store.shards.own
         self.broker = MemoryBroker()
         # A message that is not for managers is bound here only by mistake.
@@ -200,13 +201,13 @@ class Manager:
 
 def of_shard(shard: str) -> pytest.MarkDecorator:
     """A test of one shard of several: `INDEX/COUNT`."""
-    return pytest.mark.parametrize("manager", [shard], indirect=True)
+    return pytest.mark.parametrize("manager", [Shard(*map(int, shard.split("/")))], ids=[shard], indirect=True)
 
 
 @pytest.fixture
 async def manager(api: KubeClient, request: pytest.FixtureRequest) -> AsyncIterator[Manager]:
     """The only one, or the shard that the test names by `of_shard`."""
-    made = Manager(api, getattr(request, "param", ""))
+    made = Manager(api, getattr(request, "param", Shard()))
     for name, accepted in (("east", True), ("west", True), ("north", False)):
         resource = WORKERCLUSTERS
         named = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}}

@@ -8,7 +8,6 @@ from typing import Any
 from slicebus.decisions.commands import Command, Patch
 from slicebus.decisions.decider import Decider
 from slicebus.manager.act.fleet_watch import FleetWatch
-from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.store import Store
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import kueue
@@ -51,10 +50,10 @@ class World:
 
 
 async def test_a_chain_that_has_left_while_another_was_evicted_stays_where_it_is(jumping: LoopTime) -> None:
-    world, settings = World(), ManagerSettings(amqp_url="memory://a@b", namespace="system", identity="m")
+    world, lost_s = World(), 30.0
     inbox: Any = SimpleNamespace(last_message_at={EAST: 1e9}, on_message=lambda _: None)
     watch = FleetWatch(
-        settings,
+        cluster_lost_s=lost_s,
         decide=Decider(world.store),
         executor=world,  # type: ignore[arg-type]
         inbox=inbox,
@@ -62,7 +61,7 @@ async def test_a_chain_that_has_left_while_another_was_evicted_stays_where_it_is
         requeue=lambda _: None,
     )
     task = asyncio.create_task(watch.run())
-    await asyncio.sleep(settings.cluster_lost_s / 10 + WRITE_S / 2)
+    await asyncio.sleep(lost_s / 10 + WRITE_S / 2)
     world.store.workloads.put(a_running("w2", version=20, cluster=WEST))
     await asyncio.sleep(60)
     assert not task.done()

@@ -9,9 +9,7 @@ from slicebus.manager.decide import catalog
 from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import Store
 from slicebus.slices.admission.cycle import Evict
-from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.api import kueue
-from slicebus.slices.placement.fleet import Strategy
 from unit.manager.objects import a_workload
 
 Manifest = dict[str, Any]
@@ -61,18 +59,14 @@ def test_whether_there_is_anything_to_decide(made: Callable[[], Store], settled:
     store = made()
     assert store.quotas.is_settled(None) is settled
     assert store.quotas.is_settled(["queue/cq"]) is settled
-    decided = catalog.cycle(
-        store, trees=None, strategy=Strategy.SPREAD, fair_sharing=FairSharing.OFF, preemption_cycles_since=SINCE
-    )
+    decided = catalog.cycle(store, trees=None, preemption_cycles_since=SINCE)
     assert bool(decided) is not settled
 
 
 def test_who_is_deactivated_with_quota_of_a_deleted_queue_is_evicted_with_what_has_no_queue() -> None:
     store = a_store(inactive(RUNS))
     store.cluster_queues.remove(store.cluster_queues.get(None, "cq") or {})
-    decided = catalog.cycle(
-        store, trees=[NOWHERE], strategy=Strategy.SPREAD, fair_sharing=FairSharing.OFF, preemption_cycles_since=SINCE
-    )
+    decided = catalog.cycle(store, trees=[NOWHERE], preemption_cycles_since=SINCE)
     assert [decision.key for decision in decided if isinstance(decision, Evict)] == ["team/w1"]
 
 

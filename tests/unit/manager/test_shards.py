@@ -14,10 +14,11 @@ from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.admission import sharding
 from slicebus.manager.permissions import lease_of
-from slicebus.manager.settings import Admission, ManagerSettings
+from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.quota_trees import NOWHERE
-from slicebus.manager.state.shards import Shard, belongs_to, claim_of
+from slicebus.manager.state.settings import Admission, LeaderSettings, Shard
+from slicebus.manager.state.shards import belongs_to, claim_of
 from slicebus.manager.state.store import Store, Uncertain, owner_ref
 from slicebus.proto.errors import ForbiddenError
 from slicebus.proto.messages import JobRef
@@ -25,7 +26,6 @@ from slicebus.proto.topology import Topology, addressed
 from slicebus.runtime.executor import Executor
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.slices.admission.cycle import Admit
-from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.workload import Admission as Given
 from slicebus.slices.workload.workload import SliceKey
@@ -49,10 +49,15 @@ def a_queue(name: str, cohort: str, shard: int | None = None, version: int = 1) 
     return made
 
 
+def a_shard(text: str) -> Shard:
+    """`1/2` is the second of two; the only one for an empty text."""
+    return Shard(*map(int, text.split("/"))) if text else Shard()
+
+
 def a_store(shard: str, *queues: Manifest, held: tuple[str, ...] = ()) -> Store:
     """LocalQueue `to-NAME` stands for ClusterQueue NAME."""
     store = Store()
-    store.settings["shard"] = shard
+    store.configure(LeaderSettings(shard=a_shard(shard)))
     for queue in queues:
         name = queue["metadata"]["name"]
         store.cluster_queues.put(queue)
@@ -122,7 +127,7 @@ class TestWhatAShardHas:
     def test_what_is_of_a_shard_that_is_over_is_nobodys_before_its_lease_is_taken(self) -> None:
         store = a_store("0/2", a_queue("a", "team", 3))
         assert (store.shards.orphaned, store.shards.unheld()) == ([3], [])
-        store.settings["adopted_shards"] = "3"
+        store.adopted[3] = True
         assert (store.shards.orphaned, store.shards.unheld(), store.shards.misplaced()) == ([], ["a"], {"a": 1})
 
     def test_a_queue_that_becomes_its_own_has_its_jobs_looked_at(self) -> None:
@@ -137,7 +142,7 @@ class TestWhatAShardHas:
 
     def test_it_shows_the_status_of_its_own_queues(self) -> None:
         store = a_store("1/2", a_queue("a", "team", 1), a_queue("b", "all"))
-        commands = catalog.report_queues(store, now="2026-01-01T00:00:00Z", fair_sharing=FairSharing.OFF)
+        commands = catalog.report_queues(store, now="2026-01-01T00:00:00Z")
         shown = [command.target["metadata"]["name"] for command in commands if isinstance(command, Patch)]
         assert shown == ["a", "to-a"]
 
@@ -171,7 +176,7 @@ class Keeper:
     def __init__(self, client: KubeClient, shard: str, once: int = 1, bus: type[MemoryBus] = MemoryBus) -> None:
         self.client = client
         self.store = Store()
-        self.store.settings["shard"] = shard
+        self.store.configure(LeaderSettings(shard=a_shard(shard)))
         self.took = asyncio.Event()
         self.waits: list[str] = []
         self.adopted: list[int] = []

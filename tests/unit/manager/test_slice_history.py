@@ -9,6 +9,7 @@ from slicebus.decisions.commands import Remove
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.job.slice_history import SliceHistory, collect
+from slicebus.manager.state.settings import LeaderSettings
 from slicebus.manager.state.store import Store
 from slicebus.slices.api import kueue
 from unit.manager.objects import a_job, a_view, a_workload, condition
@@ -65,7 +66,8 @@ def test_every_job_has_a_history_of_its_own() -> None:
             workload["metadata"]["labels"][kueue.JOB_UID_LABEL] = f"uid-{job}"
             workload["metadata"]["ownerReferences"][0] |= {"uid": f"uid-{job}", "name": job}
             store.workloads.put(workload)
-    commands = catalog.collect(store, history=SliceHistory(2, 365 * DAY), now=NOW)
+    store.configure(LeaderSettings(slice_history_limit=2, slice_history_s=365 * DAY))
+    commands = catalog.collect(store, now=NOW)
     assert all(isinstance(command, Remove) and command.resource == WORKLOADS for command in commands)
     assert [command.target["metadata"]["name"] for command in commands if isinstance(command, Remove)] == [
         "x-10",

@@ -7,6 +7,7 @@ import pytest
 from slicebus.decisions.commands import Emit, Publish
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission import builtin
+from slicebus.manager.state.settings import LeaderSettings
 from slicebus.manager.state.store import Store
 from slicebus.slices.api.api_names import DISPATCHED_CONDITION
 from slicebus.slices.api.conditions import conditions_of
@@ -68,5 +69,5 @@ def test_an_order_that_is_no_longer_too_large_goes_out_after_its_condition() -> 
 def test_the_limit_is_an_input_of_the_decision() -> None:
     store = Store()
     assert store.view(a_view(a_job(), a_workload()).ref).message_bytes == 2**20
-    store.settings["message_bytes"] = "300000"
+    store.configure(LeaderSettings(message_bytes=300_000))
     assert store.view(a_view(a_job(), a_workload()).ref).message_bytes == 300_000

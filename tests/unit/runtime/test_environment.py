@@ -6,8 +6,12 @@ import msgspec
 import pytest
 
 from slicebus.agent.settings import AgentSettings
-from slicebus.manager.settings import Admission, ManagerSettings
+from slicebus.bus import access
+from slicebus.manager.settings import ManagerSettings
+from slicebus.manager.state.settings import Admission
 from slicebus.proto.errors import ConfigurationError
+from slicebus.runtime.broker_settings import BrokerSettings
+from slicebus.runtime.environment import variables_of
 
 Role = type[AgentSettings] | type[ManagerSettings]
 ROLES: dict[str, tuple[Role, dict[str, str], dict[str, str]]] = {
@@ -18,9 +22,9 @@ ROLES: dict[str, tuple[Role, dict[str, str], dict[str, str]]] = {
             "SLICEBUS_MANAGER_USER": "manager",
             "AMQP_URL": "amqps://east:pw@broker/slicebus",
         },
-        AgentSettings.variables,
+        variables_of(AgentSettings),
     ),
-    "manager": (ManagerSettings, {"AMQP_URL": "amqps://manager:pw@broker"}, ManagerSettings.variables),
+    "manager": (ManagerSettings, {"AMQP_URL": "amqps://manager:pw@broker"}, variables_of(ManagerSettings)),
 }
 PARAMETERS = pytest.mark.parametrize(("role", "least", "variables"), ROLES.values(), ids=ROLES.keys())
 
@@ -37,9 +41,14 @@ def test_required_variables_alone_give_the_defaults(
 
 
 @PARAMETERS
-def test_every_field_has_a_variable(role: Role, least: dict[str, str], variables: dict[str, str]) -> None:
-    assert variables.keys() == set(role.__struct_fields__)
+def test_every_field_has_a_variable_of_its_own(role: Role, least: dict[str, str], variables: dict[str, str]) -> None:
     assert len(set(variables.values())) == len(variables)
+    assert {"AMQP_URL", "KUBECONFIG", "SLICEBUS_LEASE_SECONDS", "SLICEBUS_WORKERS"} < set(variables.values())
+
+
+def test_the_bus_names_the_same_variables() -> None:
+    named = (value for name, value in vars(access).items() if name.isupper() and isinstance(value, str))
+    assert set(named) == set(variables_of(BrokerSettings).values())
 
 
 @PARAMETERS
@@ -55,7 +64,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "prefetch": "3",
         "message_bytes": "300000",
         "held_bytes": "600000",
-        "lease_duration_s": "70",
+        "lease_s": "70",
         "admission": "builtin",
         "admission_writers": "5",
         "shards": "1",
@@ -74,14 +83,20 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
     texts = {field: given.get(field, "4.5" if field.endswith("_s") else f"the-{field}") for field in variables}
     settings = role.from_env({variables[field]: text for field, text in texts.items()})
     for field, text in texts.items():
-        value = getattr(settings, field)
+        value = getattr(settings, field) if hasattr(settings, field) else getattr(settings.decisions, field)
         assert value == type(value)(text), field
+
+
+@PARAMETERS
+def test_the_defaults_can_be_set_too(role: Role, least: dict[str, str], variables: dict[str, str]) -> None:
+    settings = role.from_env(least)
+    assert msgspec.convert(msgspec.to_builtins(settings), role) == settings
 
 
 def test_a_kueue_has_settings_of_its_own() -> None:
     _, least, _ = ROLES["manager"]
     beside = least | {"SLICEBUS_ADMISSION": "kueue"}
-    assert ManagerSettings.from_env(beside).admission is Admission.KUEUE
+    assert ManagerSettings.from_env(beside).decisions.admission is Admission.KUEUE
     waits = ("SLICEBUS_PODS_READY_SECONDS", "SLICEBUS_PODS_RECOVERY_SECONDS", "SLICEBUS_SCALE_UP_READY_SECONDS")
     for name, value in (*((name, "300") for name in waits), ("SLICEBUS_FIXED_JOBS", "true")):
         with pytest.raises(ConfigurationError, match=f"{name} is not for admission by a Kueue"):
@@ -124,6 +139,8 @@ WRONG: dict[str, list[str]] = {
     "SLICEBUS_HEARTBEAT_SECONDS": SECONDS,
     "SLICEBUS_STATUS_INTERVAL_SECONDS": SECONDS,
     "SLICEBUS_CLUSTER_LOST_SECONDS": SECONDS,
+    "SLICEBUS_DRAIN_AT_ONCE": COUNT,
+    "SLICEBUS_FAIR_SHARING": ["on", "true"],
     "SLICEBUS_EPOCH_SKEW_SECONDS": SECONDS,
     "SLICEBUS_LEASE_SECONDS": [*SECONDS, "5.9"],
     "SLICEBUS_LEASE_RENEW_SECONDS": [*SECONDS, "5.1"],

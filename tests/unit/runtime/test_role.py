@@ -61,7 +61,7 @@ class Leader(Role[RoleSettings]):
 
 def leader(api: KubeClient, bus: MemoryBus, identity: str = "a") -> Leader:
     settings = RoleSettings(
-        amqp_url="memory://u@b", namespace=SYSTEM, identity=identity, lease_duration_s=0.9, lease_renew_s=0.1
+        amqp_url="memory://u@b", namespace=SYSTEM, identity=identity, lease_s=0.9, lease_renew_s=0.1
     )
     return Leader(settings, api, bus, CollectorRegistry())
 

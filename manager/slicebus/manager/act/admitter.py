@@ -36,8 +36,6 @@ from slicebus.proto.messages import JobRef, Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Wait
-from slicebus.slices.admission.sharing import FairSharing
-from slicebus.slices.placement.fleet import Strategy
 
 _log = structlog.get_logger()
 _RETRY_S = 0.2
@@ -60,8 +58,6 @@ class Admitter:
         locks: Locks[JobRef],
         writers: int,
         admitted: Callable[[JobRef], None],
-        strategy: Strategy = Strategy.SPREAD,
-        fair_sharing: FairSharing = FairSharing.OFF,
         keeper: ShardKeeper | None = None,
     ) -> None:
         """`writers` is the number of decisions that are written at once. `admitted` gets the job of each slice that was
@@ -74,8 +70,6 @@ class Admitter:
         self._locks = locks
         self._writers = writers
         self._admitted = admitted
-        self._strategy = strategy
-        self._fair_sharing = fair_sharing
         self._keeper = keeper
         self._dirty = DirtyTrees(store)
 
@@ -104,13 +98,7 @@ class Admitter:
         self._forget_certain()
         if self._store.quotas.is_settled(trees) and not self._store.uncertain:
             return True
-        decided = self._decide(
-            catalog.cycle,
-            trees=trees,
-            strategy=self._strategy,
-            fair_sharing=self._fair_sharing,
-            preemption_cycles_since=time_text(now() - _RING),
-        )
+        decided = self._decide(catalog.cycle, trees=trees, preemption_cycles_since=time_text(now() - _RING))
         free = asyncio.Semaphore(self._writers)
 
         async def carry_out(decision: Decision, version: str) -> bool:

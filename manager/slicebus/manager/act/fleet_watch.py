@@ -17,7 +17,6 @@ from slicebus.manager.act.inbox import Inbox
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.cluster import relocation
-from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.store import Store
 from slicebus.proto.errors import ConflictError, TransientError
 from slicebus.proto.messages import ClusterName, JobRef
@@ -34,15 +33,15 @@ class FleetWatch:
 
     def __init__(
         self,
-        settings: ManagerSettings,
         *,
+        cluster_lost_s: float,
         decide: Decider[Store],
         executor: Executor,
         inbox: Inbox,
         resyncer: Resyncer,
         requeue: Callable[[JobRef], None],
     ) -> None:
-        self._settings = settings
+        self._cluster_lost_s = cluster_lost_s
         self._decide = decide
         self._store = decide.state
         self._executor = executor
@@ -62,35 +61,33 @@ class FleetWatch:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._silence.run(self._report_lost, workers=1), name="fleet-silence")
             while True:
-                await asyncio.sleep(self._settings.cluster_lost_s / _TICKS)
+                await asyncio.sleep(self._cluster_lost_s / _TICKS)
                 names = [ClusterName(cluster.name) for cluster in self._store.quotas.worker_clusters]
                 for name in names:
                     self._silence.add(name)
-                if self._settings.cluster_lost_requeue_s is not None:
-                    await self._assess_silent(names, self._settings.cluster_lost_requeue_s)
+                if self._store.settings.cluster_lost_requeue_s is not None:
+                    await self._assess_silent(names)
                 if self._speaks_for_fleet:
                     await self._report_returned()
                 await self._move()
 
     async def _report_lost(self, name: ClusterName) -> None:
         silent_s = self._silent_s(name, self._started_at)
-        if silent_s > self._settings.cluster_lost_s:
+        if silent_s > self._cluster_lost_s:
             if self._speaks_for_fleet:
                 await self._executor.run(self._decide(catalog.lose, cluster=name, silent_s=silent_s, now=now_text()))
             self._resyncer.forget(name)
 
-    async def _assess_silent(self, names: list[ClusterName], requeue_s: float) -> None:
+    async def _assess_silent(self, names: list[ClusterName]) -> None:
         """Give up the clusters that have been silent for too long."""
         silent = {name: self._silent_s(name, self._started_at) for name in names}
-        lost = [name for name in names if silent[name] > self._settings.cluster_lost_s]
+        lost = [name for name in names if silent[name] > self._cluster_lost_s]
         outage = self._decide(catalog.is_outage, silent=lost)
         if outage:
             self._since = asyncio.get_running_loop().time()
         for name in names:
             silence_s = silent[name] if outage else self._silent_s(name, self._since)
-            finding = self._decide(
-                catalog.assess_silent, cluster=name, silent_s=silence_s, requeue_s=requeue_s, outage=outage
-            )
+            finding = self._decide(catalog.assess_silent, cluster=name, silent_s=silence_s, outage=outage)
             if finding is None:
                 continue
             if finding.status and name not in self._store.given_up:
@@ -106,7 +103,7 @@ class FleetWatch:
         """Write onto the clusters that are back that they are. Another manager may have given them up."""
         for cluster in self._store.quotas.worker_clusters:
             name = ClusterName(cluster.name)
-            speaks = self._silent_s(name, self._started_at) <= self._settings.cluster_lost_s
+            speaks = self._silent_s(name, self._started_at) <= self._cluster_lost_s
             is_shown = not cluster.given_up or name in self._store.given_up
             if is_shown or name not in self._last_message_at or not speaks:
                 continue
@@ -114,7 +111,7 @@ class FleetWatch:
                 await self._show(name, relocation.returned())
 
     async def _move(self) -> None:
-        evictions = self._decide(catalog.move, at_once=self._settings.drain_at_once)
+        evictions = self._decide(catalog.move)
         made_from = {decision.key: self._store.version_of(decision.key) for decision in evictions}
         for decision in evictions:
             version = made_from[decision.key]

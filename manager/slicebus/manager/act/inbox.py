@@ -55,17 +55,11 @@ class Inbox:
         registry: CollectorRegistry,
         on_dead: OnDead | None = None,
         router: Router | None = None,
-        fence_s: float | None = None,
-        epoch_skew_s: float = 300.0,
     ) -> None:
-        """`router` passes on what is other shards'; None where there are none.
-        `fence_s` is the fence that the agents shall keep, in seconds; None for none. `epoch_skew_s` is how far an
-        agent's epoch may be ahead of now."""
+        """`router` passes on what is other shards'; None where there are none."""
         self._bus = bus
         self._on_dead = on_dead
         self._router = router
-        self._fence_s = fence_s
-        self._epoch_skew_s = epoch_skew_s
         self._listeners: list[Callable[[ClusterName], None]] = []
         self._decide = decide
         self._store = decide.state
@@ -137,7 +131,7 @@ class Inbox:
         cluster: it concerns this shard."""
         try:
             decoded = decode_report(wire)
-            message_router.authorize(self._store, decoded.envelope, now=now_text(), epoch_skew_s=self._epoch_skew_s)
+            message_router.authorize(self._store, decoded.envelope, now=now_text())
         except ProtocolError:
             return None
         return decoded
@@ -146,14 +140,7 @@ class Inbox:
         """Decide what a message changes, and carry it out."""
         envelope, message = incoming.envelope, incoming.message
         try:
-            commands = self._decide(
-                message_router.receive,
-                incoming=incoming,
-                now=now_text(),
-                fence_s=self._fence_s,
-                epoch_skew_s=self._epoch_skew_s,
-                passed_on=passed_on,
-            )
+            commands = self._decide(message_router.receive, incoming=incoming, now=now_text(), passed_on=passed_on)
         except ProtocolError as error:
             if error.reason in UNAUTHORIZED:
                 await self._refuse(incoming, error)

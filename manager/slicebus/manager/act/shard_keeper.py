@@ -145,8 +145,7 @@ class ShardKeeper:
         election = self._election(lease_of(shard))
         await election.acquire()
         group.create_task(election.hold(), name=f"lease:{shard}")
-        numbers = sorted({*self._store.shards.adopted, shard})
-        self._store.settings["adopted_shards"] = ",".join(map(str, numbers))
+        self._store.adopted[shard] = True
         self._adopted(shard)
         self._changed.set()
         group.create_task(self._settle(shard), name=f"settle:{shard}")

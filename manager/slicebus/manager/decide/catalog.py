@@ -34,9 +34,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices.admission import cycle as admission
 from slicebus.slices.admission.cycle import Decision, Evict
-from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.api.conditions import Finding
-from slicebus.slices.placement.fleet import Strategy
 
 
 def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
@@ -132,12 +130,10 @@ def is_outage(store: Store, *, silent: Sequence[ClusterName]) -> bool:
     return relocation.is_outage(store.quotas.worker_clusters, silent)
 
 
-def assess_silent(
-    store: Store, *, cluster: ClusterName, silent_s: float, requeue_s: float, outage: bool
-) -> Finding | None:
-    """Decide whether a silent cluster is given up, or why not. None before its time."""
-    manifest = store.clusters.get(None, cluster)
-    if manifest is None:
+def assess_silent(store: Store, *, cluster: ClusterName, silent_s: float, outage: bool) -> Finding | None:
+    """Decide whether a silent cluster is given up, or why not. None before its time, and where none is given up."""
+    manifest, requeue_s = store.clusters.get(None, cluster), store.settings.cluster_lost_requeue_s
+    if manifest is None or requeue_s is None:
         return None
     reading = WorkerCluster.from_manifest(manifest)
     return relocation.assess(reading, silent_s=silent_s, requeue_s=requeue_s, outage=outage)
@@ -154,8 +150,8 @@ def is_back(store: Store, *, cluster: ClusterName) -> bool:
     return not store.jobs_left_on(cluster) and not store.has_leaving_jobs(cluster)
 
 
-def move(store: Store, *, at_once: int) -> list[Evict]:
-    """The evictions of the chains that leave drained and lost clusters now, at most `at_once` of a drained one, and of
+def move(store: Store) -> list[Evict]:
+    """The evictions of the chains that leave drained and lost clusters now, some at a time of a drained one, and of
     those that were refused by clusters without their namespace or scheduler backend."""
     clusters = {cluster.name: cluster for cluster in store.quotas.worker_clusters}
     slices = [slice for slice in store.slices.values() if store.shards.has_queue(slice.local_queue)]
@@ -172,24 +168,27 @@ def move(store: Store, *, at_once: int) -> list[Evict]:
     }
     if not (drained or refused or store.given_up):
         return []
-    return relocation.evictions(slices, drained=drained, given_up=set(store.given_up), refused=refused, at_once=at_once)
+    return relocation.evictions(
+        slices,
+        drained=drained,
+        given_up=set(store.given_up),
+        refused=refused,
+        at_once=store.settings.drain_at_once,
+    )
 
 
-def cycle(
-    store: Store,
-    *,
-    trees: Sequence[str] | None,
-    strategy: Strategy,
-    fair_sharing: FairSharing,
-    preemption_cycles_since: str,
-) -> list[Decision]:
+def cycle(store: Store, *, trees: Sequence[str] | None, preemption_cycles_since: str) -> list[Decision]:
     """Run the admission cycle over some trees of quota; all for None. Decisions that are shown already are left out.
 
     `preemption_cycles_since` as in `PreemptionCycles`.
     """
-    assumed = {key: uncertain.decision for key, uncertain in store.uncertain.items()}
+    settings, assumed = store.settings, {key: uncertain.decision for key, uncertain in store.uncertain.items()}
     snapshot = store.quotas.snapshot(
-        trees, assumed, strategy=strategy, fair_sharing=fair_sharing, preemption_cycles_since=preemption_cycles_since
+        trees,
+        assumed,
+        strategy=settings.placement_strategy,
+        fair_sharing=settings.fair_sharing,
+        preemption_cycles_since=preemption_cycles_since,
     )
     decided = admission.cycle(snapshot)
     unanswered = [admission_writes.once_more(uncertain) for uncertain in store.uncertain.values()]
@@ -212,8 +211,9 @@ def verdict(store: Store, *, decision: Decision, version: str, in_turn: bool, no
     return mode_of(store).apply(store.view(ref), slice, decision, in_turn=in_turn, now=now)
 
 
-def collect(store: Store, *, history: SliceHistory, now: str) -> list[Command]:
+def collect(store: Store, *, now: str) -> list[Command]:
     """Delete the finished slices of every job that its history no longer keeps."""
+    history = SliceHistory(limit=store.settings.slice_history_limit, max_age_s=store.settings.slice_history_s)
     ledger, moment = store.quotas.ledger, datetime.fromisoformat(now)
     commands: list[Command] = []
     own = (slice for slice in store.slices.values() if store.shards.has_queue(slice.local_queue))
@@ -225,7 +225,7 @@ def collect(store: Store, *, history: SliceHistory, now: str) -> list[Command]:
     return commands
 
 
-def report_queues(store: Store, *, now: str, fair_sharing: FairSharing) -> list[Command]:
+def report_queues(store: Store, *, now: str) -> list[Command]:
     """Write the status of queues and cohorts, where it has changed."""
     return queue_status.statuses(
         store.quotas.cluster_queues,
@@ -234,7 +234,7 @@ def report_queues(store: Store, *, now: str, fair_sharing: FairSharing) -> list[
         [each for each in store.local_queues.all() if store.shards.has_queue(key_of(each))],
         store.quotas.ledger,
         now=now,
-        fair_sharing=fair_sharing,
+        fair_sharing=store.settings.fair_sharing,
         cohort_objects=[each for each in store.cohorts.all() if store.shards.has_cohort(each["metadata"]["name"])],
     )
 

@@ -13,7 +13,7 @@ from slicebus.manager.state.store import Store
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest, Status
 from slicebus.slices.admission.cycle import Admit, Decision, Evict
-from slicebus.slices.placement.fleet import Fleet, Strategy
+from slicebus.slices.placement.fleet import Fleet
 from slicebus.slices.workload.workload import Slice
 
 
@@ -141,7 +141,7 @@ def _places(store: Store, view: JobView) -> beside_kueue.Places:
     return beside_kueue.Places(
         clusters=frozenset(cluster.name for cluster in clusters),
         fleet=Fleet(clusters, ledger.load, ledger.granted),
-        strategy=Strategy(store.settings.get("placement_strategy", Strategy.SPREAD)),
+        strategy=store.settings.placement_strategy,
         namespace_labels=(namespace["metadata"].get("labels") or {}) if namespace else {},
     )
 

@@ -25,9 +25,8 @@ _RESOURCE = ("cohort", "cluster_queue", "flavor", "resource")
 class QueueMetrics(Collector):
     """The gauges of the manager that leads, of the queues that it has."""
 
-    def __init__(self, store: Store, fair_sharing: FairSharing = FairSharing.OFF) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
-        self._fair_sharing = fair_sharing
 
     def describe(self) -> Iterable[Metric]:
         """Nothing: otherwise the registry would collect when this is registered."""
@@ -41,7 +40,7 @@ class QueueMetrics(Collector):
         cohorts = [cohort for cohort in quotas.cohorts if shards.has_cohort(cohort.name)]
         yield from _workloads(quotas, queues)
         yield from _resources(queues, usage)
-        if self._fair_sharing is not FairSharing.OFF:
+        if self._store.settings.fair_sharing is not FairSharing.OFF:
             yield from _shares(grow(queues, cohorts, usage))
 
 

@@ -7,9 +7,8 @@ them before (docs/decisions/0057).
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from functools import lru_cache
-from typing import Self
 
 import msgspec
 
@@ -18,53 +17,39 @@ from slicebus.kube.cache import Cache
 from slicebus.kube.readings import Readings
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.quota_trees import NOWHERE, Quotas
+from slicebus.manager.state.settings import Shard
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names
 from slicebus.slices.quota.cohorts import cohort_node, queue_node
 from slicebus.slices.workload.workload import LocalQueueKey
 
 
-class Shard(msgspec.Struct, frozen=True):
-    """One of several processes that share the trees of quota, from 0 on."""
-
-    index: int = 0
-    count: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.index}/{self.count}"
-
-    @classmethod
-    @lru_cache
-    def parse(cls, text: str) -> Self:
-        """What `str` gave; the only shard for an empty text."""
-        return cls(*map(int, text.split("/"))) if text else cls()
-
-
 class Shards:
     """What is this shard's, by the cached objects. A manager that is alone has everything."""
 
     def __init__(
-        self, settings: Table[str, str], held: Table[str, bool], *, quotas: Quotas, cluster_queues: Cache
+        self, held: Table[str, bool], adopted: Table[int, bool], *, quotas: Quotas, cluster_queues: Cache
     ) -> None:
-        """`held` has the ClusterQueues of this shard whose admissions it knows."""
+        """`held` has the ClusterQueues of this shard whose admissions it knows, `adopted` the shards that there are no
+        more, and whose Leases the first one holds."""
         self.own = Shard()
         """This one."""
         self.is_alone = True
         """Whether there is no other."""
-        self.adopted: frozenset[int] = frozenset()
-        """The shards that there are no more, and whose Leases the first one holds."""
         self._held = held
+        self._adopted = adopted
         self._quotas = quotas
         self._claims = Readings(cluster_queues, claim_of)
-        self._settings = settings
-        settings.observe(self._read_settings)
-        self._read_settings()
 
-    def _read_settings(self, *_: object) -> None:
-        """Every event asks for these, and they hardly ever change."""
-        self.own = Shard.parse(self._settings.get("shard", ""))
-        self.is_alone = self.own.count == 1
-        self.adopted = frozenset(map(int, filter(None, self._settings.get("adopted_shards", "").split(","))))
+    def become(self, shard: Shard) -> None:
+        """Be this one from now on."""
+        self.own = shard
+        self.is_alone = shard.count == 1
+
+    @property
+    def adopted(self) -> Set[int]:
+        """The shards that there are no more, and whose place this one has taken."""
+        return self._adopted.keys()
 
     @property
     def orphaned(self) -> list[int]:
@@ -120,7 +105,7 @@ class Shards:
 
     def _of_cluster_queue(self, name: str) -> int:
         claim = self._claims.values.get(("", name), 0)
-        return 0 if claim in self.adopted else claim
+        return 0 if claim in self._adopted else claim
 
 
 def claim_of(cluster_queue: Manifest) -> int:

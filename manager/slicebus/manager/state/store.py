@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
@@ -23,11 +22,11 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.manager.settings import Admission
 from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.requirements import is_managed, is_of_concern, is_our_check
+from slicebus.manager.state.settings import Admission, LeaderSettings
 from slicebus.manager.state.shards import Shards
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobReading, JobView, Readiness, cluster_of, place_of
@@ -37,9 +36,10 @@ from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey, chain_id
 
+CONFIGURED = "configured"
+"""The only key of the table of settings."""
 _BY_CHAIN = "chain"
 _OWN = "slicebus.dev/"
-_READINESS = msgspec.json.Decoder(Readiness)
 
 
 def _chains(workload: Manifest) -> Iterable[str]:
@@ -71,8 +71,9 @@ class Store:
         self.flavors = Cache()
         self.clusters = Cache()
         self.admission_checks = Cache()
-        self.settings: Table[str, str] = Table(str, str)
-        """The settings that decisions depend on."""
+        self.settings = LeaderSettings()
+        """What decisions depend on beside objects and messages. `configure` changes it."""
+        self._configured: Table[str, LeaderSettings] = Table(str, LeaderSettings)
         self.published: Table[JobRef, int] = Table(JobRef, int)
         """The newest spec version published since the worker's agent last said hello."""
         self.last_status: Table[tuple[str, str], tuple[int, int]] = Table(tuple[str, str], tuple[int, int])
@@ -101,6 +102,8 @@ class Store:
         """The ClusterQueues that this shard of several decides about."""
         self.heard_epochs: Table[str, int] = Table(str, int)
         """The newest epoch in what a shard beside the first has heard, by the envelope's speaker."""
+        self.adopted: Table[int, bool] = Table(int, bool)
+        """The shards that there are no more, and whose place this one has taken."""
         self.quotas = Quotas(
             workloads=self.workloads,
             cluster_queues=self.cluster_queues,
@@ -110,7 +113,7 @@ class Store:
             namespaces=self.namespaces,
             clusters=self.clusters,
         )
-        self.shards = Shards(self.settings, self.held, quotas=self.quotas, cluster_queues=self.cluster_queues)
+        self.shards = Shards(self.held, self.adopted, quotas=self.quotas, cluster_queues=self.cluster_queues)
         self._senders = Readings(self.clusters, Sender.from_manifest)
         self._jobs = {kind: Readings(cache, JobReading) for kind, cache in self.jobs.items()}
         self._copies_left: defaultdict[str, dict[str, Manifest]] = defaultdict(dict)
@@ -119,7 +122,16 @@ class Store:
         for cache in (self.flavors, self.priority_classes, self.admission_checks):
             cache.subscribe(self._read_common)
         self.workloads.subscribe(self._forget_deleted)
+        self._configured.observe(self._take_settings)
         self._read_common()
+
+    def configure(self, settings: LeaderSettings) -> None:
+        """Decide by these settings from now on. Call it before the first decision."""
+        self._configured[CONFIGURED] = settings
+
+    def _take_settings(self, _: str, settings: LeaderSettings) -> None:
+        self.settings = settings
+        self.shards.become(settings.shard)
 
     @property
     def slices(self) -> Mapping[SliceKey, Slice]:
@@ -135,7 +147,7 @@ class Store:
     @property
     def beside_kueue(self) -> bool:
         """Whether a Kueue admits, rather than the manager."""
-        return self.settings.get("admission") == Admission.KUEUE
+        return self.settings.admission is Admission.KUEUE
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
         """Each resource that the manager watches, with its cache."""
@@ -163,7 +175,7 @@ class Store:
             TableName.PUBLISHED: self.published,
             TableName.LAST_STATUS: self.last_status,
             TableName.UNCERTAIN: self.uncertain,
-            TableName.SETTINGS: self.settings,
+            TableName.SETTINGS: self._configured,
             TableName.REPORTED: self.reported,
             TableName.NOTICES: self.notices,
             TableName.WOULD_ADMIT: self.would_admit,
@@ -175,6 +187,7 @@ class Store:
             TableName.DEFINITIONS: self.definitions,
             TableName.HELD: self.held,
             TableName.HEARD_EPOCHS: self.heard_epochs,
+            TableName.ADOPTED: self.adopted,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -227,23 +240,23 @@ class Store:
             last_notice=self.notices.get(ref, ""),
             would_admit=self.would_admit,
             waits=self.waits.get(ref),
-            message_bytes=int(self.settings.get("message_bytes", MESSAGE_BYTES)),
+            message_bytes=self.settings.message_bytes,
             readiness=self._readiness(place_of(chain)),
-            fixed_jobs=self.fixed_jobs,
+            fixed_jobs=self.settings.fixed_jobs,
         )
 
-    @property
-    def fixed_jobs(self) -> bool:
-        """Whether jobs without the elastic annotation are run too."""
-        return self.settings.get("fixed_jobs") == "true"
-
     def _readiness(self, cluster: ClusterName | None) -> Readiness | None:
-        setting = self.settings.get("readiness")
-        if setting is None:
+        settings = self.settings
+        if not settings.waits_for_pods:
             return None
         manifest = self.clusters.get(None, cluster) if cluster else None
-        since = connected_since(manifest) if manifest is not None else None
-        return msgspec.structs.replace(_READINESS.decode(setting), connected_since=since)
+        return Readiness(
+            start_s=settings.pods_ready_s,
+            recovery_s=settings.pods_recovery_s,
+            scale_up_s=settings.scale_up_ready_s,
+            counts_from=settings.leads_since,
+            connected_since=connected_since(manifest) if manifest is not None else None,
+        )
 
     def note_deleted(self, job: Manifest) -> None:
         """Note that a watch has seen a job's delete. A job without a Workload is over."""
@@ -326,7 +339,7 @@ class Store:
 
     def _every_ref(self) -> Iterator[JobRef]:
         for cache in self.jobs.values():
-            yield from (job_ref(job) for job in cache.all() if is_managed(job, fixed_jobs=self.fixed_jobs))
+            yield from (job_ref(job) for job in cache.all() if is_managed(job, fixed_jobs=self.settings.fixed_jobs))
         yield from filter(None, map(owner_ref, self.workloads.all()))
 
 

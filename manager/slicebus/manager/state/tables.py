@@ -21,3 +21,4 @@ class TableName(StrEnum):
     DEFINITIONS = "definitions"
     HELD = "held"
     HEARD_EPOCHS = "heard_epochs"
+    ADOPTED = "adopted"

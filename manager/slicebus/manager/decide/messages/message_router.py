@@ -11,7 +11,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Remember
 from slicebus.decisions.decider import Incoming
-from slicebus.manager.decide.cluster import identity, terms, worker_cluster_status
+from slicebus.manager.decide.cluster import identity, relocation, terms, worker_cluster_status
 from slicebus.manager.decide.job import waiting
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.messages.authorization import check
@@ -35,22 +35,13 @@ from slicebus.proto.messages import (
 from slicebus.slices.jobs import KINDS
 
 
-def receive(
-    store: Store,
-    *,
-    incoming: Incoming[Report],
-    now: str,
-    fence_s: float | None,
-    epoch_skew_s: float,
-    passed_on: bool = False,
-) -> Sequence[Command]:
-    """Authorize and handle a message from an agent. `fence_s` is the fence that agents shall keep, in seconds, and
-    `epoch_skew_s` how far an epoch may be ahead of now. `passed_on`: another shard has authorized it.
+def receive(store: Store, *, incoming: Incoming[Report], now: str, passed_on: bool = False) -> Sequence[Command]:
+    """Authorize and handle a message from an agent. `passed_on`: another shard has authorized it.
 
     Raises ProtocolError; its reason is one of `UNAUTHORIZED` where the sender may not speak for its cluster."""
     if not passed_on:
-        authorize(store, incoming.envelope, now=now, epoch_skew_s=epoch_skew_s)
-    handled = _handle(store, incoming.envelope, incoming.message, now=now, fence_s=fence_s)
+        authorize(store, incoming.envelope, now=now)
+    handled = _handle(store, incoming.envelope, incoming.message, now=now)
     return [*_note_epoch(store, incoming.envelope), *handled]
 
 
@@ -60,12 +51,12 @@ def _note_epoch(store: Store, envelope: Envelope) -> Iterator[Command]:
         yield Remember(table=TableName.HEARD_EPOCHS, key=envelope.cluster_uid, value=envelope.epoch)
 
 
-def _handle(store: Store, envelope: Envelope, message: Report, *, now: str, fence_s: float | None) -> Sequence[Command]:
+def _handle(store: Store, envelope: Envelope, message: Report, *, now: str) -> Sequence[Command]:
     match message:
         case Hello() | Heartbeat() if store.shards.own.index > 0:
             return []
         case Hello() | Heartbeat():
-            return _handle_of_cluster(store, envelope, message, now, fence_s)
+            return _handle_of_cluster(store, envelope, message, now)
         case ScaleRequest():
             view = store.view(_known(message.job))
             return mode_of(store).with_request(
@@ -82,9 +73,9 @@ def _handle(store: Store, envelope: Envelope, message: Report, *, now: str, fenc
             return []  # The resyncer compares it, when all its pages are here.
 
 
-def authorize(store: Store, envelope: Envelope, *, now: str, epoch_skew_s: float) -> None:
+def authorize(store: Store, envelope: Envelope, *, now: str) -> None:
     """Check that the sender may speak for its cluster. Raises ProtocolError, see `receive`."""
-    newest_epoch = epoch_at(datetime.fromisoformat(now)) + round(epoch_skew_s)
+    newest_epoch = epoch_at(datetime.fromisoformat(now)) + round(store.settings.epoch_skew_s)
     sender = store.sender(envelope.cluster)
     if sender is not None and (heard := store.heard_epochs.get(envelope.cluster_uid, 0)) > sender.epoch:
         sender = msgspec.structs.replace(sender, epoch=heard)
@@ -99,15 +90,13 @@ def refuse_cluster(store: Store, *, incoming: Incoming[Report], now: str) -> Seq
     return identity.conflict(cluster, incoming.envelope, now=now)
 
 
-def _handle_of_cluster(
-    store: Store, envelope: Envelope, message: Hello | Heartbeat, now: str, fence_s: float | None
-) -> Sequence[Command]:
+def _handle_of_cluster(store: Store, envelope: Envelope, message: Hello | Heartbeat, now: str) -> Sequence[Command]:
     cluster = store.clusters.get(None, envelope.cluster)
     if cluster is None:
         return []
     is_leaving = envelope.cluster in store.given_up and store.has_leaving_jobs(envelope.cluster)
     is_back = not is_leaving and not store.jobs_left_on(envelope.cluster)
-    queues = store.local_queues.all()
+    queues, fence_s = store.local_queues.all(), relocation.fence_s(store.settings.cluster_lost_requeue_s)
     namespaces = None if store.beside_kueue else [queue["metadata"]["namespace"] for queue in queues]
     answer = terms.answer(
         message, envelope, store.flavors.all(), fence_s=fence_s, namespaces=namespaces, is_back=is_back

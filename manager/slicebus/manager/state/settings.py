@@ -1,0 +1,75 @@
+"""The settings that the manager's decisions depend on.
+
+They are part of the store, so that a recording has them and a replay decides by the same ones.
+"""
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+
+from slicebus.bus.sizes import MESSAGE_BYTES
+from slicebus.runtime.environment import Count, Seconds
+from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.placement.fleet import Strategy
+
+_DAY_S = 24 * 3600.0
+
+
+class Admission(StrEnum):
+    """Who admits workloads."""
+
+    BUILTIN = "builtin"
+    """The manager."""
+    KUEUE = "kueue"
+    """A Kueue on the manager's cluster; the manager answers its AdmissionCheck."""
+
+
+class Shard(msgspec.Struct, frozen=True):
+    """One of several processes that share the trees of quota, from 0 on."""
+
+    index: int = 0
+    count: int = 1
+
+
+class DecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user sets. Times in seconds."""
+
+    admission: Admission = Admission.BUILTIN
+    fixed_jobs: bool = False
+    """Whether jobs without the elastic annotation are run too, each as one Workload whose size is fixed."""
+    cluster_lost_requeue_s: Seconds | None = None
+    """After this silence the jobs of a cluster are requeued on others; None leaves them there."""
+    drain_at_once: Count = 10
+    """How many jobs of a drained cluster are evicted at a time."""
+    pods_ready_s: Seconds | None = None
+    """How long the pods of an admitted job have to get ready before it is evicted; None for ever."""
+    pods_recovery_s: Seconds | None = None
+    """The same for pods that were ready."""
+    scale_up_ready_s: Seconds | None = None
+    """How long the pods of a scale-up have to get ready before it alone is taken back; None: as `pods_ready_s`."""
+    epoch_skew_s: Seconds = 300.0
+    """How far the clock of an agent may be ahead of the manager's: a later epoch is refused."""
+    placement_strategy: Strategy = Strategy.SPREAD
+    """Which cluster with room a new job gets, unless its ClusterQueue names a strategy."""
+    fair_sharing: FairSharing = FairSharing.OFF
+    """Whether the queues of a cohort borrow, and are preempted, by their shares of the cohort."""
+    slice_history_limit: Count = 10
+    """How many finished slices of a job are kept."""
+    slice_history_s: Annotated[float, msgspec.Meta(gt=0, le=366 * _DAY_S)] = 7 * _DAY_S
+    """How long a finished slice is kept."""
+
+    @property
+    def waits_for_pods(self) -> bool:
+        """Whether pods have a limited time to get ready."""
+        return (self.pods_ready_s, self.pods_recovery_s, self.scale_up_ready_s) != (None, None, None)
+
+
+class LeaderSettings(DecisionSettings, frozen=True, kw_only=True):
+    """The same, with what one process adds when it begins to lead."""
+
+    message_bytes: int = MESSAGE_BYTES
+    """The limit of a message."""
+    shard: Shard = Shard()
+    leads_since: str = ""
+    """RFC 3339. What happened before is not timed: the manager that led then may have gone on."""
