@@ -1,8 +1,8 @@
-"""The builtin admission: which pending slices get quota and a cluster now, why the others wait, and who loses quota.
+"""Decides which pending slices get quota and a cluster now, why the others wait, and who loses quota.
 
-`cycle` is one pass over all pending slices. Each admission is charged before the next slice is assessed, so a cycle
-never admits more than there is, whichever of its decisions are written. A slice that replaces another is charged the
-difference.
+This is the builtin admission. `cycle` is one pass over all pending slices. Each admission is charged before the next
+slice is assessed, so a cycle never admits more than there is, whichever of its decisions are written. A slice that
+replaces another is charged the difference.
 """
 
 from collections import deque
@@ -69,7 +69,7 @@ class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A slice waits."""
+    """A slice waits, and why."""
 
     key: SliceKey
     reason: str
@@ -124,9 +124,9 @@ class _Cycle:
         for name, slices in by_queue.items():
             if not self.snapshot.cluster_queues[name].strict_fifo:
                 by_queue[name] = preemptors_first(slices, self._claim_of)
-        for slice, found in self._ranked(by_queue):
+        for slice, assessment in self._ranked(by_queue):
             queue = self._usable_queue_of(slice)
-            decisions = self._decisions_of(slice, queue, found)
+            decisions = self._decisions_of(slice, queue, assessment)
             if queue.strict_fifo and not isinstance(decisions[-1], Admit):
                 self.blocked.add(queue.name)
             yield from decisions
@@ -157,10 +157,10 @@ class _Cycle:
 
     def _queue_of(self, slice: Slice) -> ClusterQueue | str:
         """The queue of a slice, or why it cannot be used."""
-        given = self.snapshot
-        found = usable_queue(slice, given.cluster_queues, given.local_queues, given.namespaces)
-        circle = self.use.current.circles.get(found.name) if isinstance(found, ClusterQueue) else None
-        return f"the cohorts {' and '.join(circle)} are each other's parent" if circle else found
+        snapshot = self.snapshot
+        queue = usable_queue(slice, snapshot.cluster_queues, snapshot.local_queues, snapshot.namespaces)
+        circle = self.use.current.circles.get(queue.name) if isinstance(queue, ClusterQueue) else None
+        return f"the cohorts {' and '.join(circle)} are each other's parent" if circle else queue
 
     def _assess(self, slice: Slice) -> Nomination | Misfit:
         """What a slice could be assigned now, or why it need not be assessed."""
@@ -173,8 +173,8 @@ class _Cycle:
             return Misfit("the slice that it replaces is not the one that holds the job's quota")
         if replaced is not None and self.use.is_evicted(replaced):
             return Misfit("the job is evicted, and comes back at its spec's size")
-        if replaced is None and (behind := self.preemption_cycles.behind(slice, self.use.tree_of(queue.name))):
-            return behind
+        if replaced is None and (misfit := self.preemption_cycles.waits_behind(slice, self.use.tree_of(queue.name))):
+            return misfit
         with self.use.without(slice, queue.name):
             return self._nominate(slice, self._room(slice, queue), replaced)
 
@@ -190,63 +190,63 @@ class _Cycle:
         )
 
     def _nominate(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | Misfit:
-        found = nominate(slice, room, replaced=replaced)
+        nomination = nominate(slice, room, replaced=replaced)
         if (
-            isinstance(found, Nomination)
-            and Mode.NO_FIT < found.mode < Mode.AFTER_EVICTION
+            isinstance(nomination, Nomination)
+            and Mode.NO_FIT < nomination.mode < Mode.AFTER_EVICTION
             and self._claim_of(slice) is not Claim.NONE
         ):
-            # Its victims are leaving. It gets no others, as long as it fits when they are gone.
+            # Its victims are leaving. It gets no more of them while it fits once they are gone.
             kept = nominate(slice, msgspec.structs.replace(room, victims=no_victims), replaced=replaced)
-            found = kept if isinstance(kept, Nomination) and kept.mode >= Mode.AFTER_EVICTION else found
-        if self.use.is_apart(room.queue.name) and (isinstance(found, Misfit) or found.mode < Mode.FIT):
-            # After the evictions it may fit in other flavors than those with room now. What waits for them reserves
-            # what it chooses then, as others count on (`Reservations.chosen_again`), whatever comes free before.
-            then = nominate(slice, _projected(room), replaced=replaced)
-            if isinstance(then, Nomination) and then.mode is Mode.FIT:
-                misfit = found if isinstance(found, Misfit) else found.misfit
-                return msgspec.structs.replace(then, mode=Mode.AFTER_EVICTION, misfit=misfit)
-        has_hope = isinstance(found, Nomination) and found.mode > Mode.NO_CANDIDATES
-        return found if has_hope else self._without_victims(slice, room, replaced) or found
+            nomination = kept if isinstance(kept, Nomination) and kept.mode >= Mode.AFTER_EVICTION else nomination
+        if self.use.is_apart(room.queue.name) and (isinstance(nomination, Misfit) or nomination.mode < Mode.FIT):
+            # After the evictions it may fit in other flavors than those with room now. It reserves those that it
+            # chooses then, as others count on (`Reservations.chosen_again`), whatever comes free before.
+            later = nominate(slice, _projected(room), replaced=replaced)
+            if isinstance(later, Nomination) and later.mode is Mode.FIT:
+                misfit = nomination if isinstance(nomination, Misfit) else nomination.misfit
+                return msgspec.structs.replace(later, mode=Mode.AFTER_EVICTION, misfit=misfit)
+        has_hope = isinstance(nomination, Nomination) and nomination.mode > Mode.NO_CANDIDATES
+        return nomination if has_hope else self._without_victims(slice, room, replaced) or nomination
 
     def _without_victims(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | None:
-        """The whole slice in later flavors than those that its queue would preempt for, or a part of it."""
+        """Nominate the slice in later flavors than those that its queue would preempt for, or else a part of it."""
         if room.queue.fungibility.may_rather_preempt:
-            found = nominate(slice, msgspec.structs.replace(room, victims=None), replaced=replaced)
-            if isinstance(found, Nomination) and found.mode is Mode.FIT:
-                return found
+            nomination = nominate(slice, msgspec.structs.replace(room, victims=None), replaced=replaced)
+            if isinstance(nomination, Nomination) and nomination.mode is Mode.FIT:
+                return nomination
         part = assign_part(slice, room, replaced=replaced) if slice.partial and replaced is not None else None
         return Nomination(admission=part, mode=Mode.FIT) if part is not None else None
 
-    def _decisions_of(self, slice: Slice, queue: ClusterQueue, found: Nomination | Misfit) -> list[Decision]:
-        """The decisions about the slice that is next. Its own comes last."""
-        if isinstance(found, Misfit):
-            return [_wait(slice, found)]
-        match found.mode:
+    def _decisions_of(self, slice: Slice, queue: ClusterQueue, assessment: Nomination | Misfit) -> list[Decision]:
+        """The decisions that admit the next slice or let it wait. Its own comes last, after the evictions for it."""
+        if isinstance(assessment, Misfit):
+            return [_wait(slice, assessment)]
+        match assessment.mode:
             case Mode.FIT:
-                return [self._admit(slice, queue, found.admission)]
+                return [self._admit(slice, queue, assessment.admission)]
             case Mode.AFTER_EVICTION:
-                return [self._await_room(slice, queue, found)]
+                return [self._await_room(slice, queue, assessment)]
             case Mode.NO_CANDIDATES:
                 self.preemption_conflicts.remember(slice, queue)
-                return [_wait(slice, found.misfit)]
+                return [_wait(slice, assessment.misfit)]
             case _:
-                return self._preempt(slice, queue, found)
+                return self._preempt(slice, queue, assessment)
 
-    def _preempt(self, slice: Slice, queue: ClusterQueue, found: Nomination) -> list[Decision]:
+    def _preempt(self, slice: Slice, queue: ClusterQueue, nomination: Nomination) -> list[Decision]:
         """Evict the victims of a slice, and let the slice wait."""
-        needs, misfit = usage_of(slice, found.admission), found.misfit
+        needs, misfit = usage_of(slice, nomination.admission), nomination.misfit
         replaced = self.use.holder(slice.chain_id)
         with self.use.without(slice, queue.name):
             room = self._room(slice, queue)
             preemptor = Preemptor(
-                slice=slice, queue=queue, node=room.projected or room.node, needs=needs, short=found.short
+                slice=slice, queue=queue, node=room.projected or room.node, needs=needs, short=nomination.short
             )
             victims = self.search.victims(preemptor)
-            then = self._then(slice, room, replaced, victims) if victims else None
-        if cycle_message := self.preemption_cycles.gone_round(slice, victims):
-            then, misfit = None, msgspec.structs.replace(misfit, message=f"{misfit.message}. {cycle_message}")
-        if then is None or self.preemption_conflicts.would_preempt(preemptor, usage_of(slice, then), victims):
+            admission = self._admission_without(slice, room, replaced, victims) if victims else None
+        if cycle_message := self.preemption_cycles.describe_cycle(slice, victims):
+            admission, misfit = None, msgspec.structs.replace(misfit, message=f"{misfit.message}. {cycle_message}")
+        if admission is None or self.preemption_conflicts.would_preempt(preemptor, usage_of(slice, admission), victims):
             with self.use.without(slice, queue.name):
                 spared = self._without_victims(slice, room, replaced)
             self.preemption_conflicts.remember(slice, queue)
@@ -254,10 +254,10 @@ class _Cycle:
         evicted = [victim.candidate.slice for victim in victims]
         self.placer.evict(evicted)
         with self.placer.projected(), without(victims):
-            nowhere = self._place(slice, queue, then, later=True)
-        if isinstance(nowhere, Misfit):  # It would have quota and no cluster: nobody loses quota for that.
+            place = self._place(slice, queue, admission, later=True)
+        if isinstance(place, Misfit):  # It would have quota and no cluster: nobody loses quota for that.
             self.placer.evict(evicted, times=-1)
-            return [_wait(slice, nowhere)]
+            return [_wait(slice, place)]
         self.use.preempt(victims)
         self.search.forget()
         evictions = [
@@ -269,10 +269,12 @@ class _Cycle:
             )
             for victim in victims
         ]
-        return [*evictions, self._await_room(slice, queue, found, evicted)]
+        return [*evictions, self._await_room(slice, queue, nomination, evicted)]
 
-    def _then(self, slice: Slice, room: Room, replaced: Slice | None, victims: Sequence[Victim]) -> Admission | None:
-        """What a slice is assigned without these victims, when the waiting slices have chosen flavors again."""
+    def _admission_without(
+        self, slice: Slice, room: Room, replaced: Slice | None, victims: Sequence[Victim]
+    ) -> Admission | None:
+        """What a slice is assigned without these victims, once the waiting slices have chosen their flavors again."""
         with without(victims):
             if _after_evictions(slice, room, replaced) is None:
                 return None
@@ -283,18 +285,20 @@ class _Cycle:
         """What a waiting slice is assigned after the evictions."""
         return _after_evictions(slice, self._room(slice, self._usable_queue_of(slice)))
 
-    def _await_room(self, slice: Slice, queue: ClusterQueue, found: Nomination, victims: Sequence[Slice] = ()) -> Wait:
+    def _await_room(
+        self, slice: Slice, queue: ClusterQueue, nomination: Nomination, victims: Sequence[Slice] = ()
+    ) -> Wait:
         """Let a slice wait for evicted workloads, and reserve their quota for it."""
         own = [*victims, *self.victims.get(slice.uid, ())]
-        self.reservations.keep(slice, found.admission, queue)
-        self.preemption_cycles.waits(slice, self.use.tree_of(queue.name))
+        self.reservations.keep(slice, nomination.admission, queue)
+        self.preemption_cycles.note_waiting(slice, self.use.tree_of(queue.name))
         if not own:
-            message = f"{found.misfit.message}. Fits when those are gone who are evicted already"
+            message = f"{nomination.misfit.message}. Fits when those are gone who are evicted already"
             # Its own victims may leave before the others: what they left stays reserved for it.
-            reason = WAITING_FOR_PREEMPTED if self._claim_of(slice) is Claim.FREED else found.misfit.reason
+            reason = WAITING_FOR_PREEMPTED if self._claim_of(slice) is Claim.FREED else nomination.misfit.reason
             return Wait(key=slice.key, reason=reason, message=message, would_admit="the end of evicted workloads")
-        keys = sorted({each.key for each in own})
-        message = f"{found.misfit.message}. Pending the preemption of {len(keys)} workload(s)"
+        keys = sorted({victim.key for victim in own})
+        message = f"{nomination.misfit.message}. Pending the preemption of {len(keys)} workload(s)"
         return Wait(
             key=slice.key,
             reason=WAITING_FOR_PREEMPTED,
@@ -309,9 +313,9 @@ class _Cycle:
                 later = self._place(slice, queue, admission)
             if isinstance(later, Misfit):
                 return _wait(slice, placed)
-            # Until then nobody else gets its quota: whoever did would be preempted for it, again and again.
-            found = Nomination(admission=admission, mode=Mode.AFTER_EVICTION, misfit=placed)
-            return self._await_room(slice, queue, found)
+            # Until then nobody else gets its quota: whoever got it would be preempted for it, again and again.
+            nomination = Nomination(admission=admission, mode=Mode.AFTER_EVICTION, misfit=placed)
+            return self._await_room(slice, queue, nomination)
         replaced, own = self.use.holder(slice.chain_id), self.use.own(queue.name, slice)
         admitted = msgspec.structs.replace(slice, admission=placed.admission, cluster=placed.cluster)
         self.use.charge(admitted)
@@ -319,16 +323,18 @@ class _Cycle:
         self.placer.take(placed, usage, own=own, is_new=replaced is None or not replaced.cluster)
         return Admit(key=slice.key, admission=placed.admission, cluster=placed.cluster)
 
-    def _place(self, slice: Slice, queue: ClusterQueue, found: Admission, *, later: bool = False) -> Placed | Misfit:
+    def _place(
+        self, slice: Slice, queue: ClusterQueue, admission: Admission, *, later: bool = False
+    ) -> Placed | Misfit:
         """The place where a slice would run, with the quota that is free now or after the evictions."""
         replaced, own = self.use.holder(slice.chain_id), self.use.own(queue.name, slice)
         with self.use.without(slice, queue.name):
             room = _projected(self._room(slice, queue)) if later else self._room(slice, queue)
-            return self.placer.find(slice, found, room, own=own, replaced=replaced)
+            return self.placer.find(slice, admission, room, own=own, replaced=replaced)
 
 
 def cycle(snapshot: Snapshot) -> list[Decision]:
-    """The evictions, and a decision about every pending slice.
+    """Decide about every pending slice, and who is evicted.
 
     BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
     """
@@ -377,5 +383,5 @@ def _projected(room: Room) -> Room:
 
 
 def _after_evictions(slice: Slice, room: Room, replaced: Slice | None = None) -> Admission | None:
-    found = assign(slice, _projected(room), replaced=replaced)
-    return found if isinstance(found, Admission) else None
+    assigned = assign(slice, _projected(room), replaced=replaced)
+    return assigned if isinstance(assigned, Admission) else None

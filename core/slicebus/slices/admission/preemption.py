@@ -1,7 +1,7 @@
 """Finds the victims of a preemption, as few as possible.
 
-A victim is the quota holder of a chain, and loses the quota of the whole chain. The search goes through the projected
-tree, which leaves out evicted chains: so nobody is preempted for quota that comes free anyway.
+A victim is the quota holder of a chain, and loses the quota of the whole chain. The search uses the projected tree,
+which leaves out evicted chains: so nobody is preempted for quota that comes free anyway.
 Source of the rules: Kueue v0.19.2, `pkg/scheduler/preemption`.
 """
 
@@ -102,16 +102,16 @@ class Trial:
                 victim.candidate.node.use_all(victim.candidate.usage, times=-1)
 
     def restore(self) -> list[Victim]:
-        """The victims, after putting them back into the tree."""
-        found, self.victims = self.victims, []
-        for victim in found:
+        """Put the victims back into the tree, and return them."""
+        victims, self.victims = self.victims, []
+        for victim in victims:
             victim.candidate.node.use_all(victim.candidate.usage)
-        return found
+        return victims
 
 
 @contextmanager
 def without(victims: Iterable[Victim]) -> Iterator[None]:
-    """The tree without these victims, while the context lasts."""
+    """Take these victims out of the tree, while the context lasts."""
     trial = Trial()
     for victim in victims:
         trial.remove(victim.candidate, victim.reason)
@@ -145,7 +145,7 @@ def may_preempt(slice: Slice, other: Slice, whom: Whom) -> bool:
 
 
 def candidates(preemptor: Preemptor, node: Node, holders: Holders, whom: Whom) -> Iterator[Candidate]:
-    """The holders in one queue that the policy allows and that use what is short. Never the own chain."""
+    """The holders in one queue that the policy allows and that use what is short; never the own chain."""
     slice = preemptor.slice
     for candidate in holders(node) if whom is not Whom.NEVER else ():
         helps = any(candidate.usage.get(key, 0) > 0 for key in preemptor.short)
@@ -171,26 +171,26 @@ def preempted_for(slice: Slice) -> str:
 
 def preemptor_uid(message: str) -> str:
     """The UID of the preemptor in a victim's message; empty for any other message."""
-    found = _MESSAGE.match(message)
-    return found["uid"] if found else ""
+    match = _MESSAGE.match(message)
+    return match["uid"] if match else ""
 
 
 def preemptor_job(message: str) -> str:
     """The UID of the preemptor's job in a victim's message, also in that of a victim that has quota again; empty for
     any other message."""
-    found = _MESSAGE.match(message)
-    return found["job"] if found else ""
+    match = _MESSAGE.match(message)
+    return match["job"] if match else ""
 
 
 def preempting_queue(message: str) -> str:
     """The ClusterQueue of the preemptor in a victim's message; empty for any other message."""
-    found = _MESSAGE.match(message)
-    return found["queue"] if found else ""
+    match = _MESSAGE.match(message)
+    return match["queue"] if match else ""
 
 
 def path_of(node: Node) -> str:
     """The path of a queue in its tree: `/org/team/queue`."""
-    return "".join(f"/{each.name}" for each in [node, *node.path()][::-1])
+    return "".join(f"/{level.name}" for level in [node, *node.path()][::-1])
 
 
 class _Reclaimable(msgspec.Struct, frozen=True):
@@ -214,10 +214,10 @@ def classical(preemptor: Preemptor, holders: Holders) -> list[Victim]:
     others = [*_in_order(by_rank), *_in_order(by_priority)]
     for borrowing in _attempts(preemptor, has_others=bool(others), has_by_rank=bool(by_rank)):
         trial, has_room = Trial(), partial(fits, preemptor, borrowing=borrowing)
-        for found in (*others, *own):
-            if not _is_valid(found, preemptor.short, borrowing=borrowing):
+        for reclaimable in (*others, *own):
+            if not _is_valid(reclaimable, preemptor.short, borrowing=borrowing):
                 continue
-            trial.remove(found.candidate, found.reason)
+            trial.remove(reclaimable.candidate, reclaimable.reason)
             if has_room():
                 trial.fill_back(has_room)
                 return trial.restore()
@@ -226,7 +226,7 @@ def classical(preemptor: Preemptor, holders: Holders) -> list[Victim]:
 
 
 def _attempts(preemptor: Preemptor, *, has_others: bool, has_by_rank: bool) -> Sequence[bool]:
-    """Whether each search may borrow: with borrowing, without, or one after the other."""
+    """Whether the preemptor may borrow, for each search in turn."""
     may_not_borrow = preemptor.queue.preemption.borrow is Whom.NEVER
     node = preemptor.node
     has_quota_left = all(node.used(key) < node.quota.get(key, 0) for key in preemptor.short)
@@ -235,8 +235,8 @@ def _attempts(preemptor: Preemptor, *, has_others: bool, has_by_rank: bool) -> S
     return (False, True) if may_not_borrow and not has_by_rank else (True, False)
 
 
-def _in_order(found: Iterable[_Reclaimable]) -> list[_Reclaimable]:
-    return sorted(found, key=lambda each: each.candidate.order)
+def _in_order(reclaimable: Iterable[_Reclaimable]) -> list[_Reclaimable]:
+    return sorted(reclaimable, key=lambda entry: entry.candidate.order)
 
 
 def _reclaimable(preemptor: Preemptor, holders: Holders) -> tuple[list[_Reclaimable], list[_Reclaimable]]:
@@ -284,14 +284,14 @@ def _fits_in_quota(node: Node, needs: Mapping[FlavorResource, int]) -> tuple[boo
     return fits, {key: max(0, need - node.unused(key)) for key, need in needs.items()}
 
 
-def _is_valid(found: _Reclaimable, short: frozenset[FlavorResource], *, borrowing: bool) -> bool:
+def _is_valid(reclaimable: _Reclaimable, short: frozenset[FlavorResource], *, borrowing: bool) -> bool:
     """Whether a candidate may still be preempted: its queue and the cohorts above still exceed their quota."""
-    if found.above is None:
+    if reclaimable.above is None:
         return True
-    if borrowing and not found.while_borrowing:
+    if borrowing and not reclaimable.while_borrowing:
         return False
-    node: Node | None = found.candidate.node
-    while node is not None and node is not found.above:
+    node: Node | None = reclaimable.candidate.node
+    while node is not None and node is not reclaimable.above:
         if not node.exceeds(short):
             return False
         node = node.parent

@@ -20,14 +20,14 @@ from slicebus.slices.quota.quota import ClusterQueue, Usage
 from slicebus.slices.workload.workload import Slice
 
 _REMEMBERED = 2
-"""So many slices of a queue are remembered, the first ones, and so many victims are asked about.
+"""Most slices of a queue that are remembered, the first ones, and most victims that are asked about.
 
-A bound: every preemption that borrows asks about them.
+It is a bound: every preemption that borrows asks about them.
 """
 
 
 class PreemptionConflicts:
-    """The slices of a cycle that wait, may preempt in other queues, and found nobody there."""
+    """Remembers the slices of a cycle that wait, may preempt in other queues, and found nobody to preempt."""
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class PreemptionConflicts:
         others += self._back(preemptor.queue, victims)
         if not others:
             return False
-        then = msgspec.structs.replace(preemptor, needs=needs)
-        with self._use.as_if(then, victims) as borrows, self._search.apart():
+        admitted = msgspec.structs.replace(preemptor, needs=needs)
+        with self._use.as_if(admitted, victims) as borrows, self._search.apart():
             return borrows and any(self._preempts(*other, preemptor.slice) for other in others)
 
     def _back(self, preempting: ClusterQueue, victims: Sequence[Victim]) -> list[tuple[Slice, ClusterQueue]]:
-        """Victims of other queues that may preempt, as they wait again."""
+        """The victims in other queues that may preempt in turn, as they will wait."""
         back: list[tuple[Slice, ClusterQueue]] = []
         for victim in victims:
             holder = victim.candidate.slice

@@ -1,8 +1,8 @@
 """Finds preemption cycles: workloads that have preempted each other in turn and begin again, or victims that
 get quota before their preemptor, and are preempted for it again.
 
-Each step is what the policies say, and the workloads would lose their pods one after the other for ever. The conditions
-of the Workloads tell who preempted whom last, also after a restart: see decision 0038.
+The policies allow each step, and the workloads would lose their pods one after the other for ever. The conditions of
+the Workloads tell who preempted whom last, also after a restart: see decision 0038.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,43 +16,43 @@ from slicebus.slices.workload.workload import Slice, SliceKey
 
 
 class PreemptionCycles:
-    """The preemptions among some slices."""
+    """Knows the preemptions among some slices."""
 
     def __init__(self, slices: Iterable[Slice], since: str | None) -> None:
-        """`since`: only what has changed from then on counts, as metav1.Time; None where no cycle is looked for."""
+        """Only preemptions from `since` on count, a metav1.Time; None where no cycle is looked for."""
         self._slices = slices
         self._since = since
         self._waiting: dict[str, tuple[SliceKey, Node]] = {}
 
     @cached_property
     def _preempted_by(self) -> Mapping[str, str]:
-        """The job that has preempted a job last, by their UIDs."""
-        found: dict[str, tuple[str, str]] = {}
+        """The last preemptor of each job, both by the UIDs of their jobs."""
+        latest: dict[str, tuple[str, str]] = {}
         for slice in self._slices if self._since is not None else ():
             condition = slice.conditions.get(Condition.PREEMPTED, {})
             at, by = condition.get("lastTransitionTime", ""), preemptor_job(condition.get("message", ""))
             if by and not slice.finished and at >= (self._since or ""):
-                found[slice.job_uid] = max(found.get(slice.job_uid, ("", "")), (at, by))
-        return {job: by for job, (_, by) in found.items()}
+                latest[slice.job_uid] = max(latest.get(slice.job_uid, ("", "")), (at, by))
+        return {job: by for job, (_, by) in latest.items()}
 
-    def waits(self, slice: Slice, tree: Node) -> None:
-        """A slice waits in this cycle for quota of this tree, by its root, that others leave."""
+    def note_waiting(self, slice: Slice, tree: Node) -> None:
+        """Note that a slice waits in this cycle until others leave quota of this tree. `tree` is its root."""
         self._waiting[slice.job_uid] = slice.key, tree
 
-    def behind(self, slice: Slice, tree: Node) -> Misfit | None:
+    def waits_behind(self, slice: Slice, tree: Node) -> Misfit | None:
         """Why a slice that was preempted for one that still waits is not assessed; None for any other.
 
         With it in the way, the other would choose flavors again, and might preempt it once more. It is in the way only
-        of one that waits for quota of the same tree: a cohort may have left the other's since.
+        of a slice that waits for quota of the same tree: a cohort may have left that tree since.
         """
-        preemptor, of = self._waiting.get(self._preempted_by.get(slice.job_uid, ""), (None, None))
-        if preemptor is None or of is not tree:
+        preemptor, awaited = self._waiting.get(self._preempted_by.get(slice.job_uid, ""), (None, None))
+        if preemptor is None or awaited is not tree:
             return None
         return Misfit(f"It was preempted for {preemptor}, which waits, and comes after it", "the admission of that one")
 
-    def gone_round(self, slice: Slice, victims: Sequence[Victim]) -> str:
-        """Where a slice and one of its victims have preempted each other, at once or by way of others, what to tell
-        people. Otherwise empty."""
+    def describe_cycle(self, slice: Slice, victims: Sequence[Victim]) -> str:
+        """What to tell people where a slice and one of its victims have preempted each other, directly or by way of
+        others; empty where they have not."""
         before, job = self._preempted_by, slice.job_uid
         wanted = {victim.candidate.slice.job_uid: victim.candidate.slice for victim in victims}
         passed = [job]

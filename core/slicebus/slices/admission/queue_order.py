@@ -1,4 +1,4 @@
-"""The order in which the heads of the queues are decided. Slices of one queue come by priority, then age.
+"""Orders the heads of the queues for a cycle. Slices of one queue come by priority, then age.
 
 Source: Kueue v0.19.2, `pkg/scheduler`.
 """
@@ -19,7 +19,7 @@ Pending = Mapping[str, deque[Slice]]
 """The pending slices of each ClusterQueue, in order."""
 Assessed = Nomination | Misfit
 Assess = Callable[[Slice], Assessed]
-"""What a slice could be assigned now. Called again whenever an earlier decision may have changed that."""
+"""Returns what a slice could be assigned now. It is called again whenever an earlier decision may have changed that."""
 ClaimOf = Callable[[Slice], Claim]
 
 
@@ -29,7 +29,7 @@ def rank(slice: Slice) -> Rank:
 
 
 def claim_of(slice: Slice, preemptors: Container[str]) -> Claim:
-    """The claim of a slice, given the UIDs of those whose victims are leaving."""
+    """The claim of a slice. `preemptors` are the UIDs of those whose victims are leaving."""
     if slice.uid in preemptors:
         return Claim.TO_BE_FREED
     waits_for_preempted = slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason") == WAITING_FOR_PREEMPTED
@@ -45,7 +45,7 @@ def preemptors_first(pending: Iterable[Slice], claim_of: ClaimOf) -> deque[Slice
 
 
 def by_distance(pending: Pending, assess: Assess, claim_of: ClaimOf) -> Iterator[tuple[Slice, Assessed]]:
-    """Without fair sharing: preemptors first, then by the distance that the quota comes from, then by rank."""
+    """Order slices without fair sharing: preemptors first, then by the distance of their quota, then by rank."""
     # A preemptor lifts its whole queue: the slices before it come first. The last claim is that of the queue.
     claims = {name: list(accumulate(map(claim_of, reversed(slices)), min)) for name, slices in pending.items()}
 
@@ -57,14 +57,14 @@ def by_distance(pending: Pending, assess: Assess, claim_of: ClaimOf) -> Iterator
     while heap:
         _, distance, _, name = heapq.heappop(heap)
         queue = pending[name]
-        found = assess(queue[0])
-        nominated = _nominated(found)
+        assessment = assess(queue[0])
+        nominated = _nominated(assessment)
         if nominated is not None and nominated.distance > distance:
             heapq.heappush(heap, order(name, nominated.distance))
             continue
         slice = queue.popleft()
         claims[name].pop()
-        yield slice, found
+        yield slice, assessment
         if queue:
             heapq.heappush(heap, order(name, 0))
 
@@ -72,27 +72,27 @@ def by_distance(pending: Pending, assess: Assess, claim_of: ClaimOf) -> Iterator
 def by_share(
     pending: Pending, trees: Iterable[Iterable[str]], assess: Assess, head: Callable[[Slice, Nomination], Head]
 ) -> Iterator[tuple[Slice, Assessed]]:
-    """With fair sharing: the queues of each tree by their share. `head` describes the head of a queue."""
+    """Order slices with fair sharing: by the share of their queue in its tree. `head` describes the head of a queue."""
     for names in trees:
         heads: dict[str, Head] = {}
         while True:
             for name in names:
                 queue = pending[name]
                 while queue and name not in heads:
-                    found = assess(queue[0])
-                    nominated = _nominated(found)
+                    assessment = assess(queue[0])
+                    nominated = _nominated(assessment)
                     if nominated is not None:
                         heads[name] = head(queue[0], nominated)
                     else:
-                        yield queue.popleft(), found
+                        yield queue.popleft(), assessment
             if not heads:
                 break
             name = fairest(heads)
             del heads[name]
-            found = assess(pending[name][0])
-            yield pending[name].popleft(), found
+            assessment = assess(pending[name][0])
+            yield pending[name].popleft(), assessment
 
 
-def _nominated(found: Assessed) -> Nomination | None:
+def _nominated(assessment: Assessed) -> Nomination | None:
     """The nomination to rank; None for a slice that can use nothing, and so takes nothing from later ones."""
-    return found if isinstance(found, Nomination) and found.mode > Mode.NO_CANDIDATES else None
+    return assessment if isinstance(assessment, Nomination) and assessment.mode > Mode.NO_CANDIDATES else None

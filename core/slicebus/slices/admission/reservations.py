@@ -18,7 +18,7 @@ from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.workload import Admission, FlavorName, Slice
 
 _CHOOSE_AGAIN = 16
-"""So many slices of a tree choose again in each flavor, the first ones. A bound: every preemption repeats it."""
+"""Most slices of a tree that choose again in each flavor, the first ones. It is a bound: every preemption does it."""
 Choose = Callable[[Slice], Admission | None]
 
 
@@ -32,7 +32,7 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class Reservations:
-    """The reservations of one cycle, in order."""
+    """Keeps the reservations of one cycle, in order."""
 
     def __init__(self, use: QuotaUse) -> None:
         self._use = use
@@ -45,36 +45,36 @@ class Reservations:
         if self._use.holder(slice.chain_id):
             # A replacement has the flavors of the slice that it replaces, but for pod sets that had no pods.
             return
-        found = Reservation(slice, admission, self._use.projected.queues[queue.name])
+        reservation = Reservation(slice, admission, self._use.projected.queues[queue.name])
         for flavor in _others(admission, queue):
-            choosers = self._choosers.setdefault((found.node.root.name, flavor), [])
+            choosers = self._choosers.setdefault((reservation.node.root.name, flavor), [])
             if len(choosers) < _CHOOSE_AGAIN:
-                choosers.append(found)
+                choosers.append(reservation)
 
     @contextmanager
     def chosen_again(self, victims: Sequence[Victim], choose: Choose) -> Iterator[None]:
-        """The tree with the flavors that waiting slices choose once the victims are gone, while the context lasts.
+        """Count the flavors that waiting slices choose once the victims are gone, while the context lasts.
 
         The tree does not count the victims any more. `choose` returns a slice's new admission, or None to keep the old.
         """
         choosers = self._choosers_of(victims)
         with ExitStack() as put_back:
-            for each in choosers:
-                reserved = usage_of(each.slice, each.admission)
-                each.node.use_all(reserved, times=-1)
-                put_back.callback(each.node.use_all, reserved)
-            for each in choosers:
-                chosen = usage_of(each.slice, choose(each.slice) or each.admission)
-                each.node.use_all(chosen)
-                put_back.callback(each.node.use_all, chosen, times=-1)
+            for reservation in choosers:
+                reserved = usage_of(reservation.slice, reservation.admission)
+                reservation.node.use_all(reserved, times=-1)
+                put_back.callback(reservation.node.use_all, reserved)
+            for reservation in choosers:
+                chosen = usage_of(reservation.slice, choose(reservation.slice) or reservation.admission)
+                reservation.node.use_all(chosen)
+                put_back.callback(reservation.node.use_all, chosen, times=-1)
             yield
 
     def _choosers_of(self, victims: Sequence[Victim]) -> list[Reservation]:
         freed = {
             (victim.candidate.node.root.name, key[0]): None for victim in victims for key in victim.candidate.usage
         }
-        found = {each.slice.key: each for key in freed for each in self._choosers.get(key, ())}
-        return list(found.values())
+        choosers = {chooser.slice.key: chooser for key in freed for chooser in self._choosers.get(key, ())}
+        return list(choosers.values())
 
 
 def _others(admission: Admission, queue: ClusterQueue) -> set[FlavorName]:

@@ -1,4 +1,4 @@
-"""Fair sharing: the share of a cohort's quota that each child borrows, and the order and victims that follow from it.
+"""Orders slices and picks victims by fair sharing: by the share of a cohort's quota that each child borrows.
 
 The share of a queue or cohort is what it borrows, as a part of what its parent could use, in thousandths, divided by
 its weight. The resource with the largest part counts. Source: Kueue v0.19.2, `pkg/cache/scheduler` and
@@ -69,7 +69,7 @@ class Share(msgspec.Struct, frozen=True):
 
 
 def share(node: Node) -> Share:
-    """The share of a queue or cohort in its parent. A root has none."""
+    """The share of a queue or cohort in its parent; 0 for a root."""
     if node.parent is None:
         return Share(0.0, node.weight)
     borrowed: dict[str, int] = {}
@@ -107,21 +107,21 @@ def fairest(heads: Mapping[str, Head]) -> str:
     root = next(iter(heads.values())).node.root
 
     def winner(cohort: Node) -> str | None:
-        found = [name for child in cohort.cohorts if (name := winner(child)) is not None]
-        found += [queue.name for queue in cohort.queues if queue.name in heads]
-        return min(found, key=lambda name: _order(heads[name], shares[name][cohort.name]), default=None)
+        contenders = [name for child in cohort.cohorts if (name := winner(child)) is not None]
+        contenders += [queue.name for queue in cohort.queues if queue.name in heads]
+        return min(contenders, key=lambda name: _order(heads[name], shares[name][cohort.name]), default=None)
 
     return winner(root) or root.name
 
 
 def _shares_with(head: Head) -> dict[str, Share]:
-    """By cohort above: the share of its child on the way to the queue, with the head admitted."""
+    """The share of the child on the way to the queue, with the head admitted, by each cohort above."""
     head.node.use_all(head.needs)
-    below, found = head.node, {}
+    below, shares = head.node, {}
     for above in head.node.path():
-        found[above.name], below = share(below), above
+        shares[above.name], below = share(below), above
     head.node.use_all(head.needs, times=-1)
-    return found
+    return shares
 
 
 def _order(head: Head, after: Share) -> tuple[object, ...]:
@@ -132,13 +132,13 @@ def _order(head: Head, after: Share) -> tuple[object, ...]:
 
 def fair(preemptor: Preemptor, holders: Holders, strategies: Sequence[FairStrategy]) -> list[Victim]:
     """The victims with fair sharing; none where they would not make room."""
-    found = _candidates(preemptor, holders)
-    if not any(found.values()):
+    by_queue = _candidates(preemptor, holders)
+    if not any(by_queue.values()):
         return []
     node, needs, trial = preemptor.node, preemptor.needs, Trial()
     # Shares are compared with the preemptor admitted.
     node.use_all(needs)
-    targets, tried = _Targets(node, found), strategies[:1]
+    targets, tried = _Targets(node, by_queue), strategies[:1]
     refused = _first_pass(trial, preemptor, targets, strategies[0])
     if refused is not None and len(strategies) > 1:
         targets, tried = _Targets(node, refused), strategies
@@ -161,12 +161,12 @@ def _fits_without_itself(preemptor: Preemptor) -> bool:
 def _candidates(preemptor: Preemptor, holders: Holders) -> dict[str, list[Candidate]]:
     """The candidates of the own queue and of every borrowing queue of the tree, by queue and in order."""
     policy, node, short = preemptor.queue.preemption, preemptor.node, preemptor.short
-    found = {node.name: [*candidates(preemptor, node, holders, policy.within_queue)]}
+    by_queue = {node.name: [*candidates(preemptor, node, holders, policy.within_queue)]}
     if node.parent is not None and policy.reclaim is not Whom.NEVER:
         for other in _queues(node.root):
             if other is not node and other.exceeds(short):
-                found[other.name] = [*candidates(preemptor, other, holders, policy.reclaim)]
-    return found
+                by_queue[other.name] = [*candidates(preemptor, other, holders, policy.reclaim)]
+    return by_queue
 
 
 def _queues(cohort: Node) -> Iterator[Node]:
@@ -180,7 +180,7 @@ class _Targets:
 
     def __init__(self, preemptor: Node, candidates: Mapping[str, Iterable[Candidate]]) -> None:
         self.preemptor = preemptor
-        self.left = {name: [*found][::-1] for name, found in candidates.items()}
+        self.left = {name: [*in_order][::-1] for name, in_order in candidates.items()}
         """By queue; the next candidate is the last."""
         self._above = [*preemptor.path()]
         self._dropped: set[int] = set()

@@ -1,7 +1,7 @@
-"""The use of quota in one admission cycle, as it is and as it will be after the evictions.
+"""Counts the use of quota in one admission cycle, as it is and as it will be after the evictions.
 
 There are two trees of quota. `current` counts every quota holder, so nothing is admitted twice. `projected` leaves out
-evicted chains, and counts the slices that wait for their quota, so nobody else gets it.
+evicted chains and counts the slices that wait for their quota, so nobody else gets it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ from slicebus.slices.workload.workload import Admission, Slice
 
 
 class QuotaUse:
-    """Who uses how much quota. `charge`, `reserve` and `preempt` change it."""
+    """Knows who uses how much quota. `charge`, `reserve` and `preempt` change it."""
 
     def __init__(
         self,
@@ -26,7 +26,7 @@ class QuotaUse:
         holdings: Holdings,
         evicted: Iterable[Slice],
     ) -> None:
-        """`holdings` may also have chains of other queues. `evicted` are the holders that are leaving, also those whose
+        """`holdings` may also have chains of other queues. `evicted` are the holders that are leaving, with those whose
         eviction is not written yet."""
         self._holdings = holdings
         self._queues, self._cohorts = queues, cohorts
@@ -87,14 +87,15 @@ class QuotaUse:
 
     @contextmanager
     def as_if(self, preemptor: Preemptor, victims: Sequence[Victim]) -> Iterator[bool]:
-        """The projected tree as if a preemptor had its victims' quota, and might be preempted; whether it borrows."""
+        """Change the projected tree as if a preemptor had its victims' quota and might be preempted, while the context
+        lasts. The value is whether it borrows then."""
         slice, node, before = preemptor.slice, self.projected.queues[preemptor.queue.name], self._candidates
         left_out = {slice.chain_id, *(victim.candidate.slice.chain_id for victim in victims)}
-        changed = {each.name: each for each in (node, *(victim.candidate.node for victim in victims))}
+        changed = {leaf.name: leaf for leaf in (node, *(victim.candidate.node for victim in victims))}
         self._candidates = dict(before)
-        for name, each in changed.items():
-            holders = [other for other in self.holders_of(each) if other.slice.chain_id not in left_out]
-            own = [Candidate(slice=slice, node=node, usage=preemptor.needs)] if each is node else []
+        for name, leaf in changed.items():
+            holders = [other for other in self.holders_of(leaf) if other.slice.chain_id not in left_out]
+            own = [Candidate(slice=slice, node=node, usage=preemptor.needs)] if leaf is node else []
             self._candidates[name] = sorted([*holders, *own], key=lambda candidate: candidate.order)
         more = _difference(preemptor.needs, self.own(preemptor.queue.name, slice))
         try:
@@ -150,16 +151,16 @@ class QuotaUse:
 
     def holders_of(self, node: Node) -> Sequence[Candidate]:
         """The quota holders of a queue that may be preempted: neither evicted nor admitted in this cycle."""
-        found = self._candidates.get(node.name)
-        if found is None:
+        candidates = self._candidates.get(node.name)
+        if candidates is None:
             evicted, admitted = self._evicted, self._admitted
-            found = [
+            candidates = [
                 Candidate(slice=holder, node=node, usage=self._before_cycle(node.name, holder.chain_id))
                 for holder in self._holdings.holders_in(node.name)
                 if holder.chain_id not in evicted and holder.chain_id not in admitted
             ]
-            self._candidates[node.name] = found = sorted(found, key=lambda candidate: candidate.order)
-        return found
+            self._candidates[node.name] = candidates = sorted(candidates, key=lambda candidate: candidate.order)
+        return candidates
 
     def _before_cycle(self, queue: str, chain_id: str) -> Usage:
         """What a chain held of a queue before this cycle."""
@@ -171,7 +172,7 @@ class QuotaUse:
             self._projected.queues[queue].use_all(usage, times=times)
 
     def track_standing(self) -> None:
-        """Tell what was held before this cycle from what the cycle gives: the search for victims needs it."""
+        """Keep what was held before this cycle apart from what the cycle gives: the search for victims needs it."""
         if self._has_given and self._standing is None:
             self._standing, _ = self._without_evicted()
             if self._excluded is not None:
@@ -180,7 +181,7 @@ class QuotaUse:
             _link(self.projected, self._standing)
 
     def _project(self) -> Forest:
-        """`projected` as a tree of its own, apart from `current`."""
+        """Make `projected` a tree of its own, apart from `current`."""
         if self._projected is None:
             self._projected, self._apart = self._without_evicted()
             for (queue, chain_id), usage in self._charged.items():

@@ -1,4 +1,4 @@
-"""Searches the victims of a preemption, and remembers where there were none."""
+"""Searches for the victims of a preemption, and remembers where there were none."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,19 +12,19 @@ from slicebus.slices.quota.quota import ClusterQueue, FlavorResource, Usage
 from slicebus.slices.workload.workload import Slice
 
 _REMEMBERED = 16
-"""So many failed searches of a queue are remembered."""
+"""Most failed searches of a queue that are remembered."""
 
 
 def no_victims(key: FlavorResource, need: int) -> tuple[Mode, int]:
-    """An assessment that allows no preemption."""
+    """Assess preemption where none is allowed."""
     return Mode.NO_CANDIDATES, 0
 
 
 class Search:
-    """The searches of one cycle. Slices of a queue come by rank: a later one that needs as much fails too."""
+    """Searches for victims in one cycle. Slices of a queue come by rank: a later one that needs as much fails too."""
 
     def __init__(self, use: QuotaUse, strategies: Sequence[FairStrategy]) -> None:
-        """`strategies` are those of fair sharing; none without it."""
+        """`strategies` are those of fair sharing; empty without it."""
         self._use = use
         self._strategies = strategies
         self._failed: dict[str, list[Usage]] = {}
@@ -38,10 +38,10 @@ class Search:
             return []
         self._use.track_standing()
         holders = self._use.holders_of
-        found = fair(preemptor, holders, self._strategies) if self._strategies else classical(preemptor, holders)
-        if not found and len(failures) < _REMEMBERED:
+        victims = fair(preemptor, holders, self._strategies) if self._strategies else classical(preemptor, holders)
+        if not victims and len(failures) < _REMEMBERED:
             failures.append(more)
-        return found
+        return victims
 
     def forget(self) -> None:
         """Forget the failed searches. Call it when there is more room than before."""
@@ -49,7 +49,7 @@ class Search:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """Remember nothing of the searches while the context lasts: the tree is another one."""
+        """Remember no search while the context lasts: the tree is another one."""
         failed, self._failed = self._failed, {}
         try:
             yield
@@ -69,14 +69,14 @@ class Search:
             if all(len(group.flavors) == 1 for group in queue.resource_groups):
                 # There is one flavor only: the search for all resources together decides.
                 return Mode.PREEMPT, distance
-            found = self.victims(
+            victims = self.victims(
                 Preemptor(slice=slice, queue=queue, node=node, needs={key: need}, short=frozenset([key]))
             )
-            if not found:
+            if not victims:
                 return Mode.NO_CANDIDATES, distance
-            with without(found):
+            with without(victims):
                 distance, _ = node.distance(key, need)
-            is_own = any(victim.candidate.node is node for victim in found)
+            is_own = any(victim.candidate.node is node for victim in victims)
             return Mode.PREEMPT if is_own else Mode.RECLAIM, distance
 
         return assess

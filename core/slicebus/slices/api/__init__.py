@@ -1,4 +1,4 @@
-"""What objects say, and how it is read: Kueue's names and slicebus' own, conditions, selectors, quantities.
+"""Reads what objects say: the names of Kueue and of slicebus, conditions, selectors, quantities.
 
 Nothing here knows a workload, a queue or a job kind. A constant that two rooms of the domain need lives here.
 """

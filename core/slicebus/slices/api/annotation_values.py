@@ -1,4 +1,4 @@
-"""Reads values from annotations. Anybody who may change the object may have written anything there."""
+"""Reads values from annotations. Whoever may change the object may have written anything there."""
 
 from typing import TypeVar
 
@@ -11,7 +11,7 @@ _DIGITS = 18
 
 
 def read_json(text: str | None, decoder: msgspec.json.Decoder[Value]) -> Value | None:
-    """The value; None for no text, and for a text of another type."""
+    """Decode JSON; None for no text, and for text that is not of the decoder's type."""
     if not text:
         return None
     try:
@@ -21,7 +21,7 @@ def read_json(text: str | None, decoder: msgspec.json.Decoder[Value]) -> Value |
 
 
 def read_number(text: str | None) -> int:
-    """A decimal number that is not negative; 0 for anything else."""
+    """Read a decimal number that is not negative; 0 for anything else."""
     if not text or len(text) > _DIGITS or not (text.isascii() and text.isdigit()):
         return 0
     return int(text)

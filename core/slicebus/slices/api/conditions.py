@@ -1,4 +1,4 @@
-"""Conditions of Kubernetes objects, as values."""
+"""Compares and merges the conditions of Kubernetes objects, as values."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def has_finding(manifest: Manifest, finding: Finding) -> bool:
 
 
 def with_findings(manifest: Manifest, *findings: Finding, now: str) -> list[Manifest]:
-    """The object's conditions with each finding in the place of its type.
+    """The object's conditions, each finding in place of the one of its type.
 
     `lastTransitionTime` changes only with the status.
     """

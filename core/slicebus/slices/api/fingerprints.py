@@ -1,7 +1,6 @@
-"""Short hashes with which manager and agent compare what they hold, without sending it.
+"""Hashes what manager and agent hold, so that they compare it without sending it.
 
-What is hashed is part of the protocol (`proto/README.md`): both sides hash what they have and compare. A change here
-makes every job look out of sync.
+What is hashed is part of the protocol (`proto/README.md`): a change here makes every job look out of sync.
 """
 
 import hashlib

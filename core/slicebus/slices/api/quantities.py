@@ -1,4 +1,4 @@
-"""Amounts of resources as integers: cpu in thousandths of a core, everything else in units, rounded away from zero.
+"""Counts resources as integers: cpu in thousandths of a core, everything else in units, rounded away from zero.
 
 This is Kueue's representation, so sums and comparisons agree with Kueue's. Kubernetes quantities:
 https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/
@@ -32,7 +32,7 @@ _CONTEXT = Context(prec=64, rounding=ROUND_UP, traps=[])
 
 
 def parse_quantity(text: str | int | float) -> Decimal:
-    """The value of a Kubernetes quantity. Raises ValueError for anything that is not one.
+    """Parse a Kubernetes quantity. Raises ValueError for anything that is not one.
 
     Bounded as Kubernetes bounds it: capped at 2^63-1, and away from zero to a whole number of nanos.
     """
@@ -68,7 +68,7 @@ def format_amount(resource: str, value: int) -> str:
 
 
 def in_units(resource: str, value: int) -> float:
-    """An amount in whole cores, bytes, or pieces, as metrics have it."""
+    """An amount in cores, bytes or pieces, as metrics show it."""
     return value / 1000 if resource == "cpu" else float(value)
 
 

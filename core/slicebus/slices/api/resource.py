@@ -1,4 +1,4 @@
-"""Where an API server serves a kind of object, as a value."""
+"""Describes where an API server serves a kind of object, as a value."""
 
 import msgspec
 
@@ -24,7 +24,7 @@ class Resource(msgspec.Struct, frozen=True):
 
     @property
     def is_custom(self) -> bool:
-        """Whether a CustomResourceDefinition serves it, which may be missing, come and go."""
+        """Whether a CustomResourceDefinition serves it, which may be missing or removed."""
         return "." in self.group and not self.group.endswith(".k8s.io")
 
     @property
@@ -33,7 +33,7 @@ class Resource(msgspec.Struct, frozen=True):
         return f"{self.plural}.{self.group}"
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
-        """The path of a collection, an object, or a subresource of it. No namespace: across all of them."""
+        """The path of a collection, an object, or a subresource of it; of all namespaces where none is named."""
         parts = [self.root]
         if namespace and self.namespaced:
             parts.append(f"namespaces/{namespace}")

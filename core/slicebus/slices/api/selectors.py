@@ -1,4 +1,4 @@
-"""Label selectors, as Kubernetes matches and writes them."""
+"""Parses and matches label selectors, as Kubernetes writes and matches them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ _OPERATORS = {"in": "In", "notin": "NotIn", "=": "In", "==": "In", "!=": "NotIn"
 
 
 def parse_selector(text: str) -> Manifest:
-    """A LabelSelector, of `a=b`, `a!=b`, `a>1`, `a`, `!a`, `a in (b,c)`, `a notin (b,c)`, joined by commas.
+    """Parse `a=b`, `a!=b`, `a>1`, `a`, `!a`, `a in (b,c)`, `a notin (b,c)`, joined by commas, into a LabelSelector.
 
     Raises ValueError for anything else.
     """
@@ -32,7 +32,7 @@ def selects(selector: Manifest, labels: Mapping[str, str]) -> bool:
 
 
 def matches(entry: Manifest, labels: Mapping[str, str]) -> bool:
-    """One match expression, of a label selector or of a node selector term."""
+    """Whether labels match one expression, of a label selector or of a node selector term."""
     value, values = labels.get(entry["key"]), entry.get("values") or ()
     match entry["operator"]:
         case "In":
@@ -64,7 +64,7 @@ def _expression(text: str) -> Manifest:
 
 
 def _compares(value: str | None, operator: str, values: Sequence[str]) -> bool:
-    """Whether a label is a greater or smaller integer. No other text is either, as in the scheduler."""
+    """Whether a label is an integer that is greater, or less. Any other text is neither, as in the scheduler."""
     try:
         left, [right] = int(value or ""), map(int, values)
     except ValueError:

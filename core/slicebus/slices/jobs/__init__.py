@@ -1,4 +1,4 @@
-"""The job kinds: how each tells its pod sets, counts and end, and what its copy on a worker looks like.
+"""Describes the job kinds: how each tells its pod sets, counts and end, and what its copy on a worker looks like.
 
 `JobKind` is the interface, and `PlainKind` says for every kind what it lacks. `KINDS` holds slicebus' own, what other
 packages bring by the entry points `slicebus.job_kinds`, and what the configuration declares; `LEFT_OUT` says which of

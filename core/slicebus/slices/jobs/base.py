@@ -1,4 +1,4 @@
-"""The interface of a job kind, and what every kind shares."""
+"""Defines the interface of a job kind, and what every kind shares."""
 
 from collections.abc import Collection
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ SUSPEND_PATH: Path = ("spec", "suspend")
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Why a job cannot be taken, for a condition and an Event."""
+    """Says why a job cannot be taken, for a condition and an Event."""
 
     reason: str
     """CamelCase."""
@@ -27,27 +27,27 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Where a job stands by its own status."""
+    """Says where a job stands by its own status."""
 
     phase: JobPhase
     message: str = ""
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """Where the pods of one pod set may run, and with what."""
+    """Says where the pods of one pod set may run, and with what."""
 
     node_selector: dict[str, str] = {}
     tolerations: tuple[Manifest, ...] = ()
     labels: dict[str, str] = {}
-    """By which the pods of a kind are found, beside its own."""
+    """Labels by which the pods of a kind are found, beside its own."""
     resources: dict[str, Manifest] = {}
-    """What containers request, by their name: what the slice is charged for, not what the job asks for by now."""
+    """What containers request, by their name, as the slice is charged for it: the job may ask for more by now."""
     scheduling: PodScheduling = PodScheduling()
-    """By what its scheduler knows a pod."""
+    """The fields by which its scheduler knows a pod."""
 
 
 class Exposure(msgspec.Struct, frozen=True):
-    """How a job's controller lets others reach its pods."""
+    """Says how a job's controller lets others reach its pods."""
 
     service_types: frozenset[str] = frozenset()
     """The types of the Services that it makes."""
@@ -61,10 +61,10 @@ class Exposure(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """How the status of a kind says why a job is refused.
+    """Shows in the status of a kind why a job is refused.
 
     With `conditions` it is a condition. Without, `status.message` and `status.reason` say it, and an annotation says
-    of a job that slicebus leaves it alone.
+    that slicebus leaves the job alone.
     """
 
     conditions: bool = True
@@ -80,12 +80,12 @@ class Refusal(msgspec.Struct, frozen=True):
 
 def lacks_managed_by(job: Manifest) -> str:
     """As `JobKind.lacks_dispatch`, for kinds whose controllers leave a job with another `spec.managedBy` alone."""
-    found = job["spec"].get("managedBy")
-    return "" if found == kueue.MANAGED_BY_MULTIKUEUE else f"its spec.managedBy is not {kueue.MANAGED_BY_MULTIKUEUE}"
+    wanted = kueue.MANAGED_BY_MULTIKUEUE
+    return "" if job["spec"].get("managedBy") == wanted else f"its spec.managedBy is not {wanted}"
 
 
 class JobKind(Protocol):
-    """One kind of elastic job. Every method is a pure function of the manifests it is given.
+    """One kind of elastic job. Every method is a pure function of its arguments.
 
     The spec of a job's *scale target* holds its counts: that is the job itself, or a RayJob's RayCluster on a worker.
     """
@@ -93,7 +93,7 @@ class JobKind(Protocol):
     resource: Resource
     """Where it is served. The caches and the permissions of both roles come of it."""
     owner_labels: tuple[str, ...]
-    """Labels of pods whose value is the name of a job of this kind."""
+    """The labels of pods whose value is the name of their job."""
     child_kind: str
     """The job kind of the scale target, where that is not the job itself; a worker has to serve it too. Else empty."""
     late_pod_sets: frozenset[str]
@@ -106,8 +106,8 @@ class JobKind(Protocol):
     worker, and made anew when it has quota again."""
 
     def lacks_dispatch(self, job: Manifest) -> str:
-        """What the manager's job lacks so that no controller of the manager's own cluster runs it, as a clause; empty
-        where it lacks nothing."""
+        """What the manager's job needs, and has not, so that no controller of the manager's own cluster runs it, as a
+        clause; empty where it has everything."""
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The `spec.podSets` of the job's Workload (name, count, template), in the kind's order."""
@@ -116,11 +116,11 @@ class JobKind(Protocol):
         """Pods by pod set that the scale target wants now. For a multi-host Ray group these are pods, not replicas."""
 
     def finished(self, job: Manifest) -> Counts:
-        """Pods by pod set that its counts have and nobody will run any more: by its status they have ended and none
-        comes in their place, or they never come. Empty for none."""
+        """Pods by pod set that its counts have and nobody runs any more: by its status they have ended for good, or
+        they never come. Empty for none."""
 
     def succeeded(self, status: Manifest) -> Counts:
-        """Pods by pod set that have succeeded, by a job's status; they count as ready. Empty for none."""
+        """Pods by pod set that have succeeded, by a job's status; they count as ready. Empty for no pod."""
 
     def problems(self, job: Manifest) -> list[Problem]:
         """Why the job cannot be taken at all; empty for a job that can."""
@@ -140,16 +140,16 @@ class JobKind(Protocol):
         """The JSON patch that gives a scale target these counts; empty when it has them or must not be written to."""
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
-        """The job with these counts in its own spec. Pod sets that it has not are passed over; whole replicas only."""
+        """The job with these counts in its own spec, in whole replicas. Pod sets that it has not are passed over."""
 
     def autoscaled(self, job: Manifest) -> Manifest:
-        """The job with the Ray autoscaler on; one that has no such thing as it is."""
+        """The job with the Ray autoscaler on; unchanged where its kind has none."""
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
-        """The status for the manager's job, as near to the worker's as its API server takes it."""
+        """The status for the manager's job: the worker's, as far as the manager's API server takes it."""
 
     def running_status(self, reported: Manifest) -> Manifest:
-        """The worker's status for the manager's job, so that a Kueue there takes the job as active, whatever it is."""
+        """The worker's status, changed so that a Kueue of the manager's cluster counts the job as active."""
 
     def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
         """The status of the manager's suspended job. `active` is kept until no pod of the job can be left."""
@@ -159,7 +159,7 @@ class JobKind(Protocol):
 
     def children(self, job: Manifest) -> list[str] | None:
         """The names of a job's scale targets of `child_kind`, the one that serves first; empty until there is one. None
-        where the job is its own. The counts of several add up."""
+        where the job itself is its scale target. The counts of several add up."""
 
     def made_by(self, child: Manifest) -> str:
         """The name of the job of this kind that made an object of `child_kind`; empty when none did."""
@@ -168,20 +168,20 @@ class JobKind(Protocol):
         """The names of batch/v1 Jobs by which the job's controller makes pods of it; empty for none."""
 
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
-        """Labels by which a worker's pods belong to the job: those of any entry."""
+        """The labels by which a worker's pods belong to the job: a pod needs those of one entry."""
 
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """How many pods of a pod set start and stop together."""
 
     def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
-        """The controller's UID, and the name of the replica that a pod starts with, by its labels and its controller.
-        Without a name any pods of one controller are a replica, if they are as many."""
+        """The controller's UID, and the name of the replica with which a pod starts, by its labels and its controller.
+        Without a name any pods of one controller make a replica, if they are as many."""
 
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """The names of pods that the job's controller is told to delete, whatever the counts are."""
 
     def bounds(self, job: Manifest) -> Manifest:
-        """What may change beside the size while the job runs, as its user has set it: what an autoscaler goes by, and
+        """What may change beside the size while the job runs, as its user has set it: the bounds of an autoscaler, and
         under `fields` the hash of each field of the spec that `take_over` takes. Empty for none."""
 
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
@@ -189,8 +189,8 @@ class JobKind(Protocol):
         them."""
 
     def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
-        """The JSON patch by which a worker's job takes these fields of its spec from a copy that was made anew, but for
-        its size and bounds. Empty where it has them."""
+        """The JSON patch by which a worker's job takes these fields of its spec from a new copy, without its size and
+        bounds. Empty where it has them."""
 
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         """Whether Ray's autoscaler owns the size. Pods past it then run on until they are named for deletion.
@@ -199,8 +199,8 @@ class JobKind(Protocol):
         """
 
     def is_upgrade(self, counts: Counts) -> bool:
-        """Whether these are the counts of two scale targets, one of which is to take the other's place. No size of the
-        job's spec has them."""
+        """Whether these are the counts of two scale targets, one of which is to replace the other. No size of the job's
+        spec has them."""
 
     def scaler(self, scale_target: Manifest) -> str:
         """Who changes the counts, in a few words, for people."""

@@ -1,4 +1,4 @@
-"""batch/v1 Job."""
+"""Runs batch/v1 Jobs."""
 
 from typing import Any
 
@@ -28,11 +28,11 @@ class BatchJob(PlainKind):
     suspend_path: Path | None = SUSPEND_PATH
 
     def lacks_dispatch(self, job: Manifest) -> str:
-        """A `managedBy` for slicebus."""
+        """It needs a `managedBy` for slicebus."""
         return lacks_managed_by(job)
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
-        """One pod set."""
+        """The one pod set, `main`."""
         return [{"name": _POD_SET, "count": _parallelism(job), "template": _own_template(job)}]
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
@@ -40,20 +40,20 @@ class BatchJob(PlainKind):
         return {_POD_SET: _parallelism(scale_target)}
 
     def finished(self, job: Manifest) -> Counts:
-        """By how much fewer completions are left than the parallelism: of more, no pod is made at all. Without
-        completions a Job starts no pod after the first success: Kueue counts as many completions as its parallelism
-        then."""
+        """The parallelism minus the completions that are left: the Job controller makes no more pods than those.
+        Without completions a Job starts no pod after the first success: Kueue then counts as many completions as its
+        parallelism."""
         parallelism, succeeded = _parallelism(job), job.get("status", {}).get("succeeded", 0)
         left = max(0, job["spec"].get("completions", parallelism) - succeeded)
         return {_POD_SET: parallelism - left} if left < parallelism else {}
 
     def succeeded(self, status: Manifest) -> Counts:
-        """All so far: a Job whose pods end soon never has all of them ready at once."""
+        """All that have succeeded so far: a Job whose pods end soon never has all of them ready at once."""
         count = status.get("succeeded", 0)
         return {_POD_SET: count} if count else {}
 
     def problems(self, job: Manifest) -> list[Problem]:
-        """Only what no kind can live with: the API server has validated the rest."""
+        """Only what no kind can do with: the API server has validated the rest."""
         return common_problems(job, self.pod_sets(job))
 
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
@@ -64,20 +64,20 @@ class BatchJob(PlainKind):
         return copy_of(job, spec)
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
-        """Another parallelism."""
+        """Patch the parallelism."""
         if counts.get(_POD_SET, _parallelism(scale_target)) == _parallelism(scale_target):
             return []
         return [{"op": "add", "path": "/spec/parallelism", "value": counts[_POD_SET]}]
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
-        """Another parallelism. An indexed Job that has as many completions changes them with it, as it must."""
+        """Set the parallelism. An indexed Job with as many completions must change them too."""
         changed = {"parallelism": counts.get(_POD_SET, _parallelism(job))}
         if job["spec"].get("completionMode") == "Indexed" and job["spec"].get("completions") == _parallelism(job):
             changed["completions"] = changed["parallelism"]
         return job | {"spec": job["spec"] | changed}
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
-        """The worker's, but no counter falls, and the start of a Job that is not suspended stays (KEP-4368).
+        """The worker's status, but no counter falls, and the start of a Job that is not suspended stays (KEP-4368).
 
         A Job that is made anew, on another cluster or where it was lost, begins both again.
         """
@@ -88,21 +88,21 @@ class BatchJob(PlainKind):
         return reported | kept
 
     def running_status(self, reported: Manifest) -> Manifest:
-        """A Job is active that has an active pod."""
+        """A Job is active while it has an active pod."""
         return reported | {"active": max(1, reported.get("active", 0))}
 
     def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
-        """Since Kubernetes 1.36 a template changes only where the Job says that it is suspended, and has no pods."""
+        """Set the condition Suspended: since Kubernetes 1.36 a template changes only with it, and without pods."""
         conditions = [entry for entry in status.get("conditions") or () if entry["type"] != _SUSPENDED]
         present: Manifest = next((entry for entry in status.get("conditions") or () if entry["type"] == _SUSPENDED), {})
         if present.get("status") != "True":
             present = {"lastProbeTime": now, "lastTransitionTime": now}
-        said = {"type": _SUSPENDED, "status": "True", "reason": "JobSuspended", "message": "Waits for admission"}
+        wanted = {"type": _SUSPENDED, "status": "True", "reason": "JobSuspended", "message": "Waits for admission"}
         kept = status if active else without(status, ("active", "ready", "terminating"))
-        return without(kept, ("startTime",)) | {"conditions": [*conditions, present | said]}
+        return without(kept, ("startTime",)) | {"conditions": [*conditions, present | wanted]}
 
     def outcome(self, job: Manifest) -> Outcome:
-        """By the conditions Complete and Failed."""
+        """Read the conditions Complete and Failed."""
         phases = {"Complete": JobPhase.SUCCEEDED, "Failed": JobPhase.FAILED}
         for condition in job.get("status", {}).get("conditions") or ():
             if condition["type"] in phases and condition["status"] == "True":
@@ -114,15 +114,15 @@ class BatchJob(PlainKind):
         return [{JOB_NAME_LABEL: job["metadata"]["name"]}]
 
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
-        """One."""
+        """One pod: a Job has no replicas of several."""
         return 1
 
     def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
-        """Any."""
+        """Any pod of the Job: none has a replica's name."""
         return owner_uid, ""
 
     def scaler(self, scale_target: Manifest) -> str:
-        """The spec."""
+        """Its user changes the parallelism."""
         return "parallelism changed"
 
 

@@ -1,4 +1,4 @@
-"""What every kind does to make a worker's copy of a job."""
+"""Makes a worker's copy of a job, as far as every kind does the same."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -68,10 +68,10 @@ def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Ma
     if placement.resources != container_resources(spec):
         changed |= with_container_resources(spec, placement.resources)
     labels = pod_labels(metadata.get("labels") or {}) | placement.labels | {kueue.POD_SET_LABEL: pod_set}
-    given = {"labels": labels}
+    pod_metadata = {"labels": labels}
     if metadata.get("annotations"):
-        given["annotations"] = without(metadata["annotations"], api_names.AGENTS_OWN)
-    return placement.scheduling.applied_to(template | {"metadata": given, "spec": changed})
+        pod_metadata["annotations"] = without(metadata["annotations"], api_names.AGENTS_OWN)
+    return placement.scheduling.applied_to(template | {"metadata": pod_metadata, "spec": changed})
 
 
 def pod_labels(labels: Manifest) -> Manifest:
@@ -85,24 +85,26 @@ def _travelling_labels(labels: Manifest) -> Manifest:
 
 
 def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
-    """What no kind can live with."""
-    found = []
+    """Why no kind can take a job: partial admission, and pod sets that no Workload can have."""
+    problems = []
     if kueue.MIN_PARALLELISM_ANNOTATION in job["metadata"].get("annotations", {}):
         text = (
             f"annotation {kueue.MIN_PARALLELISM_ANNOTATION} (partial admission) cannot be used together with "
             f"{kueue.ELASTIC_ANNOTATION}: remove one of them"
         )
-        found.append(Problem("PartialAdmissionNotSupported", text))
+        problems.append(Problem("PartialAdmissionNotSupported", text))
     if len(pod_sets) > _MAX_POD_SETS:
-        found.append(Problem("TooManyPodSets", f"a job has at most {_MAX_POD_SETS} pod sets, this one {len(pod_sets)}"))
+        problems.append(
+            Problem("TooManyPodSets", f"a job has at most {_MAX_POD_SETS} pod sets, this one {len(pod_sets)}")
+        )
     names = [pod_set["name"] for pod_set in pod_sets]
     if len(set(names)) < len(names):
-        found.append(Problem("DuplicatePodSets", f"two pod sets have the same name: {', '.join(sorted(names))}"))
+        problems.append(Problem("DuplicatePodSets", f"two pod sets have the same name: {', '.join(sorted(names))}"))
     for pod_set in pod_sets:
         if "minCount" in pod_set:
-            found.append(Problem("PartialAdmissionNotSupported", f"pod set {pod_set['name']}: minCount is set"))
+            problems.append(Problem("PartialAdmissionNotSupported", f"pod set {pod_set['name']}: minCount is set"))
         try:
             pod_requests(pod_set["template"].get("spec", {}))
         except ValueError as error:
-            found.append(Problem("InvalidQuantity", f"pod set {pod_set['name']}: {error}"))
-    return found
+            problems.append(Problem("InvalidQuantity", f"pod set {pod_set['name']}: {error}"))
+    return problems

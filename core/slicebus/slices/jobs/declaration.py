@@ -1,4 +1,4 @@
-"""How the configuration declares a job kind: where a manifest of it has what slicebus reads and writes.
+"""Reads how the configuration declares a job kind: where its manifests have what slicebus reads and writes.
 
 A declaration is data for `DeclaredKind`, which turns it into a job kind. It is read strictly: an unknown field, a
 missing one, or a path that is none is an error that names the field.
@@ -68,7 +68,7 @@ _POD_SET_PATHS = {
 
 
 class _Strict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """An unknown field is a slip."""
+    """Refuses unknown fields: they are slips."""
 
 
 class DeclaredPodSet(_Strict, frozen=True, kw_only=True):
@@ -111,20 +111,20 @@ class DeclaredPodSet(_Strict, frozen=True, kw_only=True):
 
     def paths(self) -> list[tuple[str, str, str]]:
         """Every path but those of the list, with its field and the type of what is there."""
-        given = [(_camel(name), getattr(self, name), type) for name, type in _POD_SET_PATHS.items()]
+        fields = [(_camel(name), getattr(self, name), type) for name, type in _POD_SET_PATHS.items()]
         also = [(f"countAlsoPaths[{number}]", path, "integer") for number, path in enumerate(self.count_also_paths)]
-        return [(field, path, type) for field, path, type in (*given, *also) if path is not None]
+        return [(field, path, type) for field, path, type in (*fields, *also) if path is not None]
 
 
 class Sign(_Strict, frozen=True, kw_only=True):
-    """By what a job's status says something: a condition that is True, or a field with a value."""
+    """A sign in a job's status: a condition that is True, or a field with a value."""
 
     condition: str | None = None
     path: StatusPath | None = None
     value: str | int | bool = True
 
     def __post_init__(self) -> None:
-        """Raises ValueError unless it is one of both."""
+        """Raises ValueError unless it names exactly one of both."""
         if (self.condition is None) == (self.path is None):
             raise ValueError("it needs either a condition or a path")
 
@@ -134,7 +134,7 @@ class Sign(_Strict, frozen=True, kw_only=True):
         return self.path.split(".")[1] if self.path is not None else "conditions"
 
     def message(self, job: Manifest) -> str | None:
-        """What the job says by it, which may be nothing; None where it does not show it."""
+        """The message that comes with the sign, which may be empty; None where the job does not show the sign."""
         if self.path is not None:
             return "" if value_at(job, path_of(self.path)) == self.value else None
         conditions = value_at(job, ("status", "conditions"))
@@ -148,7 +148,7 @@ class Sign(_Strict, frozen=True, kw_only=True):
 
 
 class ManagedBy(_Strict, frozen=True, kw_only=True):
-    """A field by whose value the kind's controller leaves a job alone. A worker's copy has not the field."""
+    """A field by whose value the kind's controller leaves a job alone. A worker's copy lacks the field."""
 
     path: SpecPath
     value: str | int | bool
@@ -157,12 +157,12 @@ class ManagedBy(_Strict, frozen=True, kw_only=True):
     the field may have been set after it began to."""
 
     def lacks(self, job: Manifest) -> str:
-        """What a job lacks so that the manager's cluster does not run it, as a clause; empty where it lacks nothing."""
+        """As `JobKind.lacks_dispatch`, by this field."""
         if value_at(job, path_of(self.path)) != self.value:
             value = self.value if isinstance(self.value, str) else msgspec.json.encode(self.value).decode()
             return f"its {self.path} is not {value}"
-        found = value_at(job, path_of(self.zero_path)) if self.zero_path is not None else None
-        return f"its {self.zero_path} is {found}, as this cluster runs it already" if found else ""
+        number = value_at(job, path_of(self.zero_path)) if self.zero_path is not None else None
+        return f"its {self.zero_path} is {number}, as this cluster runs it already" if number else ""
 
 
 class Maker(_Strict, frozen=True, kw_only=True):
@@ -193,9 +193,9 @@ class Declaration(_Strict, frozen=True, kw_only=True):
     mirrored_status: tuple[StatusField, ...] | None = None
     """The fields of the worker's status that the manager's job shows; without it all. An annotation has the others."""
     dropped_paths: tuple[SpecPath, ...] = ()
-    """What a worker's copy has not beside `managed_by`, as a time after its end when a controller would delete it."""
+    """What a worker's copy lacks beside `managed_by`, as a time after its end when a controller would delete it."""
     made_by: tuple[Maker, ...] = ()
-    """For the policies of the agent's chart: who makes the pods, where that is neither the kind itself nor a Job."""
+    """Who makes the pods, for the policies of the agent's chart, where it is neither the kind itself nor a Job."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for pod sets that do not go together, for an end that the manager would not see, and for a
@@ -224,11 +224,11 @@ class Declaration(_Strict, frozen=True, kw_only=True):
 
     def paths(self) -> list[DeclaredPath]:
         """Every path that a manifest may have."""
-        found: list[DeclaredPath] = []
+        paths: list[DeclaredPath] = []
         for number, pod_set in enumerate(self.pod_sets):
             entries = path_of(pod_set.list_path) if pod_set.list_path else None
             for field, path, type in pod_set.paths():
-                found.append(DeclaredPath(f"podSets[{number}].{field}", entries, path_of(path), type))
+                paths.append(DeclaredPath(f"podSets[{number}].{field}", entries, path_of(path), type))
         for field, text, type in (
             ("suspendPath", self.suspend_path, "boolean"),
             ("managedBy.path", self.managed_by.path if self.managed_by else None, ""),
@@ -239,8 +239,8 @@ class Declaration(_Strict, frozen=True, kw_only=True):
             *((f"mirroredStatus[{n}]", f"status.{name}", "") for n, name in enumerate(self.mirrored_status or ())),
         ):
             if text is not None:
-                found.append(DeclaredPath(field, None, path_of(text), type))
-        return found
+                paths.append(DeclaredPath(field, None, path_of(text), type))
+        return paths
 
 
 def _sign_paths(field: str, sign: Sign | None) -> list[tuple[str, str, str]]:
@@ -250,12 +250,12 @@ def _sign_paths(field: str, sign: Sign | None) -> list[tuple[str, str, str]]:
 
 
 def _in_words(text: str, entry: object) -> str:
-    found = _AT.search(text)
-    field, said = (found[1], text[: found.start()]) if found else ("", text)
-    if pattern := _REGEX.match(said):
+    location = _AT.search(text)
+    field, message = (location[1], text[: location.start()]) if location else ("", text)
+    if pattern := _REGEX.match(message):
         value = value_at(entry, _steps(field))
-        said = f"{value!r} is not {_WANTED[pattern[1]]}"
-    return f"{field}: {said}" if field else said
+        message = f"{value!r} is not {_WANTED[pattern[1]]}"
+    return f"{field}: {message}" if field else message
 
 
 def _steps(field: str) -> Path:

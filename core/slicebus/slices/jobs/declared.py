@@ -1,7 +1,7 @@
-"""Job kinds that the configuration declares.
+"""Runs the job kinds that the configuration declares.
 
-Nothing is known of such a manifest but its declaration, and its API server may let anything in. So every method takes
-any manifest, and `problems` names what is not as the declaration says.
+Only the declaration tells what such a manifest has, and its API server may let anything in. So every method takes any
+manifest, and `problems` names what is not as declared.
 """
 
 import re
@@ -49,11 +49,11 @@ class _PodSet(NamedTuple):
 
     def template(self, job: Manifest) -> Manifest:
         """Its pod template; an empty one where there is none."""
-        found = self.given_template(job)
-        return found if is_template(found) else _NO_TEMPLATE
+        template = self.template_value(job)
+        return template if is_template(template) else _NO_TEMPLATE
 
-    def given_template(self, job: Manifest) -> Any:
-        """What the job has in its place."""
+    def template_value(self, job: Manifest) -> Any:
+        """The value at the template's path, which may be no template."""
         return value_at(job, self.path(self.declared.template_path))
 
     def count(self, job: Manifest) -> int:
@@ -61,15 +61,15 @@ class _PodSet(NamedTuple):
         return self.number(job, self.declared.count_path)
 
     def count_paths(self, job: Manifest) -> list[Path]:
-        """Where a resize writes it."""
-        paths = (self.declared.count_path, *self.declared.count_also_paths)
-        found = [self.path(path) for path in paths if path is not None]
-        return [path for path in found if path == found[0] or value_at(job, path) == self.count(job)]
+        """The paths where a resize writes that number."""
+        declared = (self.declared.count_path, *self.declared.count_also_paths)
+        paths = [self.path(path) for path in declared if path is not None]
+        return [path for path in paths if path == paths[0] or value_at(job, path) == self.count(job)]
 
     def number(self, job: Manifest, path: str | None) -> int:
         """The number of pods or replicas at a declared path; 1 where there is none."""
-        found = value_at(job, self.path(path)) if path is not None else None
-        return found if _is_count(found) else 1
+        value = value_at(job, self.path(path)) if path is not None else None
+        return value if _is_count(value) else 1
 
 
 class DeclaredKind(PlainKind):
@@ -86,40 +86,40 @@ class DeclaredKind(PlainKind):
         self.owner_labels: tuple[str, ...] = (self._label,)
 
     def lacks_dispatch(self, job: Manifest) -> str:
-        """The declared field, or the gate in every pod template: pods that a controller makes then wait for ever."""
+        """It needs the declared field, or the gate in every pod template: pods of any controller then wait for ever."""
         if self.declaration.managed_by is not None:
             return self.declaration.managed_by.lacks(job)
         ungated = [pod_set.name for pod_set in self._pod_sets(job) if not _is_gated(pod_set.template(job))]
         return f"the pod template of {ungated[0]} has no scheduling gate {kueue.ELASTIC_GATE}" if ungated else ""
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
-        """As declared, the entries of a list in their order."""
+        """The declared pod sets, those of a list in the order of its entries."""
         counts = self.counts(job, job)
         return [
-            {"name": found.name, "count": counts[found.name], "template": found.template(job)}
-            for found in self._pod_sets(job)
+            {"name": pod_set.name, "count": counts[pod_set.name], "template": pod_set.template(job)}
+            for pod_set in self._pod_sets(job)
         ]
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """The declared numbers, multiplied."""
         return {
-            found.name: found.count(scale_target) * self._pods_of_one(found, scale_target)
-            for found in self._pod_sets(scale_target)
+            pod_set.name: pod_set.count(scale_target) * self._pods_of_one(pod_set, scale_target)
+            for pod_set in self._pod_sets(scale_target)
         }
 
     def problems(self, job: Manifest) -> list[Problem]:
-        """What is not as it is declared, and what no kind can live with."""
+        """What is not as declared, else what no kind can take."""
         return [*self._misfits(job)] or common_problems(job, self.pod_sets(job))
 
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
         """The job with gated templates, resumed, and without what keeps controllers off it."""
         name, copy = job["metadata"]["name"], job
-        for found in self._pod_sets(job):
-            place = placements.get(found.name, Placement())
+        for pod_set in self._pod_sets(job):
+            place = placements.get(pod_set.name, Placement())
             if self._gives_label:
                 place = msgspec.structs.replace(place, labels=place.labels | {self._label: name})
-            template = gated_template(found.template(job), found.name, place)
-            copy = with_value(copy, found.path(found.declared.template_path), template)
+            template = gated_template(pod_set.template(job), pod_set.name, place)
+            copy = with_value(copy, pod_set.path(pod_set.declared.template_path), template)
         if self.suspend_path is not None:
             copy = with_value(copy, self.suspend_path, False)
         managed_by = self.declaration.managed_by
@@ -128,27 +128,27 @@ class DeclaredKind(PlainKind):
         return copy_of(job, copy["spec"])
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
-        """Other numbers; those of a list's entry are guarded by its name."""
+        """Patch the numbers. Those in a list are guarded by the name of the entry."""
         patch: list[Manifest] = []
-        for found, wanted in self._wanted(scale_target, counts):
-            if found.count(scale_target) == wanted:
+        for pod_set, wanted in self._wanted(scale_target, counts):
+            if pod_set.count(scale_target) == wanted:
                 continue
-            if found.declared.name_path is not None:
-                name = found.path(found.declared.name_path)
+            if pod_set.declared.name_path is not None:
+                name = pod_set.path(pod_set.declared.name_path)
                 patch.append({"op": "test", "path": pointer(name), "value": value_at(scale_target, name)})
-            patch += [add_operation(scale_target, path, wanted) for path in found.count_paths(scale_target)]
+            patch += [add_operation(scale_target, path, wanted) for path in pod_set.count_paths(scale_target)]
         return patch
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
-        """Other numbers."""
+        """Set the numbers."""
         changed = job
-        for found, wanted in self._wanted(job, counts):
-            for path in found.count_paths(job):
+        for pod_set, wanted in self._wanted(job, counts):
+            for path in pod_set.count_paths(job):
                 changed = with_value(changed, path, wanted)
         return changed
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
-        """The declared fields of the worker's, and the others of the manager's own controllers."""
+        """The declared fields of the worker's status, and the other fields of the manager's own."""
         names = self.declaration.mirrored_status
         if names is None:
             return reported
@@ -156,15 +156,15 @@ class DeclaredKind(PlainKind):
         return own | {name: reported[name] for name in names if name in reported}
 
     def running_status(self, reported: Manifest) -> Manifest:
-        """The worker's: nothing more is known of it."""
+        """The worker's status: nothing more is known of it."""
         return reported
 
     def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
-        """As it is: nothing more is known of it."""
+        """The status unchanged: nothing more is known of it."""
         return status
 
     def outcome(self, job: Manifest) -> Outcome:
-        """By the declared signs; failure counts first."""
+        """Read the declared signs, failure first."""
         signs = ((JobPhase.FAILED, self.declaration.failed), (JobPhase.SUCCEEDED, self.declaration.succeeded))
         for phase, sign in signs:
             if sign is not None and (message := sign.message(job)) is not None:
@@ -176,44 +176,46 @@ class DeclaredKind(PlainKind):
         return [{self._label: job["metadata"]["name"]}]
 
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
-        """As declared; at least one."""
-        found = (each for each in self._pod_sets(scale_target) if each.name == pod_set)
-        return max([1, *(self._size(each, scale_target) for each in found)])
+        """The declared size; at least one."""
+        entries = (entry for entry in self._pod_sets(scale_target) if entry.name == pod_set)
+        return max([1, *(self._size(entry, scale_target) for entry in entries)])
 
     def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
-        """By the declared label, whatever makes the pods."""
+        """Read the declared label, whoever makes the pods."""
         name = labels.get(self.declaration.replica_label or "", "")
         return ("", name) if name else (owner_uid, "")
 
     def scaler(self, scale_target: Manifest) -> str:
-        """The spec."""
+        """Its user changes the numbers."""
         return "replicas changed"
 
     def _pod_sets(self, job: Manifest) -> list[_PodSet]:
-        found = [pod_set for declared in self.declaration.pod_sets for pod_set in _each(declared, job)]
-        return [each for each in found if not (each.declared.optional and each.given_template(job) is None)]
+        pod_sets = [pod_set for declared in self.declaration.pod_sets for pod_set in _expand(declared, job)]
+        return [
+            pod_set for pod_set in pod_sets if not (pod_set.declared.optional and pod_set.template_value(job) is None)
+        ]
 
     def _size(self, pod_set: _PodSet, job: Manifest) -> int:
         """The pods of one replica in this pod set, which start together."""
         size = pod_set.number(job, pod_set.declared.replica_size_path)
         included = pod_set.declared.replica_size_includes
-        others = sum(each.name == included for each in self._pod_sets(job)) if included is not None else 0
+        others = sum(other.name == included for other in self._pod_sets(job)) if included is not None else 0
         return max(0, size - others)
 
     def _pods_of_one(self, pod_set: _PodSet, job: Manifest) -> int:
-        """The pods by which one more of the count is more."""
+        """How many pods one more of the count adds."""
         return self._size(pod_set, job) * pod_set.number(job, pod_set.declared.multiplier_path)
 
     def _wanted(self, job: Manifest, counts: Counts) -> list[tuple[_PodSet, int]]:
         """The numbers that counts of pods need. Pod sets that share a number get what all of them have room for."""
         wanted: dict[Path, tuple[_PodSet, int]] = {}
-        for found in self._pod_sets(job):
-            pods = self._pods_of_one(found, job)
-            if found.declared.count_path is None or found.name not in counts or pods == 0:
+        for pod_set in self._pod_sets(job):
+            pods = self._pods_of_one(pod_set, job)
+            if pod_set.declared.count_path is None or pod_set.name not in counts or pods == 0:
                 continue
-            path, number = found.path(found.declared.count_path), counts[found.name] // pods
+            path, number = pod_set.path(pod_set.declared.count_path), counts[pod_set.name] // pods
             before = wanted.get(path)
-            wanted[path] = (found, number if before is None else min(number, before[1]))
+            wanted[path] = (pod_set, number if before is None else min(number, before[1]))
         return list(wanted.values())
 
     def _misfits(self, job: Manifest) -> Iterator[Problem]:
@@ -223,20 +225,21 @@ class DeclaredKind(PlainKind):
         pod_sets = self._pod_sets(job)
         if not pod_sets:
             yield Problem("NoPodSets", f"no {self.resource.kind} without pods is run: it has no pod template")
-        for found in pod_sets:
-            if not found.name:
-                yield Problem("UnnamedPodSet", f"{text_of(found.at)} has no name")
-            if not is_template(found.given_template(job)):
-                text = f"{text_of(found.path(found.declared.template_path))} is no pod template"
+        for pod_set in pod_sets:
+            if not pod_set.name:
+                yield Problem("UnnamedPodSet", f"{text_of(pod_set.at)} has no name")
+            if not is_template(pod_set.template_value(job)):
+                text = f"{text_of(pod_set.path(pod_set.declared.template_path))} is no pod template"
                 yield Problem("NoPodTemplate", text)
-            for path in (each for _, each, type in found.declared.paths() if type == "integer"):
-                value = value_at(job, found.path(path))
+            for path in (pod_set.path(text) for _, text, type in pod_set.declared.paths() if type == "integer"):
+                value = value_at(job, path)
                 if value is not None and not _is_count(value):
-                    text = f"{text_of(found.path(path))} is {value!r}, and no number of pods"
+                    text = f"{text_of(path)} is {value!r}, and no number of pods"
                     yield Problem("InvalidCount", text)
 
 
-def _each(declared: DeclaredPodSet, job: Manifest) -> Iterator[_PodSet]:
+def _expand(declared: DeclaredPodSet, job: Manifest) -> Iterator[_PodSet]:
+    """The pod set of a declaration, or one for each entry of its list."""
     if declared.list_path is None or declared.name_path is None:
         yield _PodSet(declared.name or "", (), declared)
         return

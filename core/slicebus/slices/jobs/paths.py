@@ -1,4 +1,4 @@
-"""Values in manifests by paths: the names of the fields that lead to them, and the numbers of entries of lists."""
+"""Reads and writes values in manifests by paths: the names of fields, and the numbers of entries of lists."""
 
 from typing import Any
 
@@ -12,35 +12,35 @@ def path_of(text: str) -> Path:
 
 
 def text_of(path: Path) -> str:
-    """As people write it: `spec.groups[0].replicas`."""
+    """The text that people write for a path: `spec.groups[0].replicas`."""
     return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).lstrip(".")
 
 
 def value_at(manifest: object, path: Path) -> Any:
     """The value at a path; None where there is none."""
-    found = manifest
+    value = manifest
     for step in path:
         if isinstance(step, int):
-            found = found[step] if isinstance(found, list) and step < len(found) else None
+            value = value[step] if isinstance(value, list) and step < len(value) else None
         else:
-            found = found.get(step) if isinstance(found, dict) else None
-    return found
+            value = value.get(step) if isinstance(value, dict) else None
+    return value
 
 
 def with_value(manifest: Manifest, path: Path, value: object) -> Manifest:
-    """A copy with a value at a path. What is on the way and no object becomes one; lists have the entry."""
+    """A copy with a value at a path. Whatever is on the way becomes an object; lists have to have the entry."""
     changed: Manifest = _with_value(manifest, path, value)
     return changed
 
 
-def _with_value(found: Any, path: Path, value: object) -> Any:
+def _with_value(current: Any, path: Path, value: object) -> Any:
     if not path:
         return value
     step, rest = path[0], path[1:]
     if isinstance(step, int):
-        return [*found[:step], _with_value(found[step], rest, value), *found[step + 1 :]]
-    present = found if isinstance(found, dict) else {}
-    return present | {step: _with_value(present.get(step), rest, value)}
+        return [*current[:step], _with_value(current[step], rest, value), *current[step + 1 :]]
+    fields = current if isinstance(current, dict) else {}
+    return fields | {step: _with_value(fields.get(step), rest, value)}
 
 
 def without_value(manifest: Manifest, path: Path) -> Manifest:

@@ -1,4 +1,4 @@
-"""What a kind says of all that it lacks."""
+"""Answers for a kind what it says of all that it lacks."""
 
 from collections.abc import Collection
 from typing import Any
@@ -10,8 +10,8 @@ Manifest = dict[str, Any]
 
 
 class PlainKind:
-    """A kind whose jobs carry their own counts, without children, autoscaler and objects of its own. One that has some
-    of it says so in its place."""
+    """A kind whose jobs carry their own counts, without children, autoscaler and objects of its own. A kind that has
+    some of it overrides the method."""
 
     child_kind = ""
     late_pod_sets = frozenset[str]()
@@ -26,11 +26,11 @@ class PlainKind:
         return {}
 
     def exposure(self, job: Manifest) -> Exposure:
-        """None: it makes only pods, as far as is known."""
+        """None: it makes only pods, as far as anybody knows."""
         return Exposure()
 
     def autoscaled(self, job: Manifest) -> Manifest:
-        """As it is."""
+        """The job unchanged: it has no autoscaler."""
         return job
 
     def children(self, job: Manifest) -> list[str] | None:
@@ -38,15 +38,15 @@ class PlainKind:
         return None
 
     def made_by(self, child: Manifest) -> str:
-        """Nothing: it has no children."""
+        """No job: the kind has no children."""
         return ""
 
     def own_jobs(self, job: Manifest) -> list[str]:
-        """None: what stands between it and its pods, if anything, is no Job."""
+        """None: if anything stands between it and its pods, it is no Job."""
         return []
 
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
-        """None: its controller chooses."""
+        """None: its controller chooses the pods."""
         return frozenset()
 
     def bounds(self, job: Manifest) -> Manifest:
@@ -66,5 +66,5 @@ class PlainKind:
         return False
 
     def is_autoscaled(self, scale_target: Manifest) -> bool:
-        """No."""
+        """Never: it has no autoscaler."""
         return False

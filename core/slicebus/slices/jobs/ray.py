@@ -1,4 +1,4 @@
-"""What RayCluster and RayJob share: groups, their pods as KubeRay makes them, and what KubeRay adds to the head."""
+"""Reads and writes a RayCluster's spec for all Ray kinds: groups, their pods, and what KubeRay adds to the head."""
 
 import re
 from typing import Any
@@ -11,11 +11,11 @@ Manifest = dict[str, Any]
 
 HEAD = "head"
 _SERVICE_TYPE = "ClusterIP"
-"""Of a head that names none."""
+"""The type of the Service of a head that names none."""
 ALLOCATE_TIMEOUT = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
 """The variable that says after how long autoscaler v2 gives up a pod that does not run; 300 s by default."""
 _ALLOCATE_TIMEOUT_S = 86400
-"""A day. A pod whose node cannot run it is given up later, too."""
+"""A day. A pod whose node cannot run it is then given up later, too."""
 _REPLICA_LABEL = "ray.io/worker-group-replica-name"
 """KubeRay's name of the replica that a pod of a multi-host group belongs to."""
 _RANGE = ("minReplicas", "maxReplicas")
@@ -45,8 +45,8 @@ def head_environment(cluster_spec: Manifest) -> dict[str, str]:
 
 def groups(cluster_spec: Manifest) -> list[Manifest]:
     """The worker groups."""
-    found: list[Manifest] = cluster_spec.get("workerGroupSpecs") or []
-    return found
+    worker_groups: list[Manifest] = cluster_spec.get("workerGroupSpecs") or []
+    return worker_groups
 
 
 def pod_set_name(group: Manifest) -> str:
@@ -55,7 +55,7 @@ def pod_set_name(group: Manifest) -> str:
 
 
 def hosts(group: Manifest) -> int:
-    """Pods of one replica."""
+    """How many pods a replica of a group has."""
     return int(group.get("numOfHosts") or 1)
 
 
@@ -95,7 +95,7 @@ def is_resizable(cluster_spec: Manifest) -> bool:
 
 
 def gated_cluster(cluster_spec: Manifest, placements: dict[str, Placement]) -> Manifest:
-    """The spec of a cluster on a worker."""
+    """The spec of a cluster for a worker, with gated templates."""
     head = cluster_spec["headGroupSpec"]
     changed: Manifest = {"headGroupSpec": _gated_group(head, HEAD, placements)}
     if groups(cluster_spec):
@@ -108,7 +108,7 @@ def gated_cluster(cluster_spec: Manifest, placements: dict[str, Placement]) -> M
 
 
 def head_exposure(cluster_spec: Manifest) -> Exposure:
-    """The Service that KubeRay makes for the head, of the job's own Service where it has one, and the Ingress.
+    """Read the Ingress, and the Service that KubeRay makes for the head, from the job's own Service if it has one.
 
     Source: KubeRay `common.BuildServiceForHeadPod`.
     """
@@ -116,7 +116,7 @@ def head_exposure(cluster_spec: Manifest) -> Exposure:
     service = head.get("headService") or {}
     metadata, spec = service.get("metadata") or {}, service.get("spec") or {}
     return Exposure(
-        service_types=frozenset(each for each in (head.get("serviceType") or _SERVICE_TYPE, spec.get("type")) if each),
+        service_types=frozenset(type for type in (head.get("serviceType") or _SERVICE_TYPE, spec.get("type")) if type),
         external_ips=bool(spec.get("externalIPs")),
         ingress=bool(head.get("enableIngress")),
         labels=metadata.get("labels") or {},
@@ -141,23 +141,23 @@ def resize_groups(cluster_spec: Manifest, counts: Counts, *, at: str = "/spec") 
 
 
 def bounds(cluster_spec: Manifest, *, only_range: bool = False) -> Manifest:
-    """What the autoscaler goes by: of each group the least and the most replicas and the idle time, and its own idle
-    time and mode. Empty without it.
+    """The bounds of the autoscaler: the least and most replicas and the idle time of each group, and its own idle time
+    and mode. Empty without an autoscaler.
 
-    KubeRay with `upgradeStrategy: Recreate`, or for a RayService, makes the cluster anew for the times and the mode:
-    they are left out then, or with `only_range`.
+    With `upgradeStrategy: Recreate`, and for a RayService, KubeRay makes the cluster anew for other times or another
+    mode. Both are left out for the former, and with `only_range`.
     """
     if not autoscales(cluster_spec):
         return {}
     keeps = only_range or (cluster_spec.get("upgradeStrategy") or {}).get("type") == _RECREATE
     fields = _RANGE if keeps else (*_RANGE, _IDLE_TIME)
-    found: Manifest = {
+    limits: Manifest = {
         "groups": {
             str(group["groupName"]): {f: group[f] for f in fields if f in group} for group in groups(cluster_spec)
         }
     }
     options = cluster_spec.get("autoscalerOptions") or {}
-    return found if keeps else found | {"options": {f: options[f] for f in _OPTIONS if f in options}}
+    return limits if keeps else limits | {"options": {f: options[f] for f in _OPTIONS if f in options}}
 
 
 def set_bounds(cluster_spec: Manifest, wanted: Manifest, *, at: str = "/spec") -> list[Manifest]:
@@ -203,9 +203,9 @@ def without_sizes(cluster_spec: Manifest) -> Manifest:
     return cluster_spec | {"workerGroupSpecs": [without(group, _SIZES) for group in groups(cluster_spec)]}
 
 
-def with_sizes(cluster_spec: Manifest, *, of: Manifest) -> Manifest:
+def with_sizes(cluster_spec: Manifest, *, source: Manifest) -> Manifest:
     """A cluster's spec with the size and the bounds that another one's groups of the same names have."""
-    sizes = {group["groupName"]: {f: group[f] for f in _SIZES if f in group} for group in groups(of)}
+    sizes = {group["groupName"]: {f: group[f] for f in _SIZES if f in group} for group in groups(source)}
     changed = [
         without(group, _SIZES) | sizes[group["groupName"]] if group["groupName"] in sizes else group
         for group in groups(cluster_spec)
@@ -214,12 +214,12 @@ def with_sizes(cluster_spec: Manifest, *, of: Manifest) -> Manifest:
 
 
 def replica_size(cluster_spec: Manifest, pod_set: str) -> int:
-    """Pods of one replica of a pod set."""
+    """How many pods a replica of a pod set has."""
     return next((hosts(group) for group in groups(cluster_spec) if pod_set_name(group) == pod_set), 1)
 
 
 def replica(labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
-    """As `JobKind.replica`. KubeRay up to 1.5 gives no names."""
+    """Read KubeRay's label, as `JobKind.replica`. KubeRay up to 1.5 gives no names."""
     return owner_uid, labels.get(_REPLICA_LABEL, "")
 
 
@@ -230,7 +230,7 @@ def named_for_deletion(cluster_spec: Manifest) -> frozenset[str]:
 
 
 def _gated_group(group: Manifest, name: str, placements: dict[str, Placement]) -> Manifest:
-    """A group, or the head. KubeRay gives its pods the group's `labels` too."""
+    """A group, or the head, with a gated template. KubeRay gives its pods the group's `labels` too."""
     labels = {"labels": pod_labels(group["labels"])} if group.get("labels") else {}
     return group | labels | {"template": gated_template(group["template"], name, placements.get(name, Placement()))}
 

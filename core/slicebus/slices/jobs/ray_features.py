@@ -1,5 +1,5 @@
-"""What KubeRay would refuse of a cluster's features: resources, labels and priority of groups, GCS fault tolerance, and
-authentication.
+"""Says what KubeRay would refuse of a cluster's features: resources, labels and priority of groups, GCS fault
+tolerance, and authentication.
 
 Source: KubeRay 1.7, `ray-operator/controllers/ray/utils/validation.go`.
 """
@@ -47,7 +47,7 @@ def feature_messages(spec: Manifest, *, annotations: Mapping[str, str]) -> Itera
 
 def _resource_messages(name: str, group: Manifest) -> Iterator[str]:
     parameters = group.get("rayStartParams") or {}
-    if group.get("resources") and any(parameters.get(each) for each in _RESOURCE_PARAMETERS):
+    if group.get("resources") and any(parameters.get(parameter) for parameter in _RESOURCE_PARAMETERS):
         yield (
             f"resource fields should not be set in both rayStartParams and Resources for {name} group; "
             "please use only one"
@@ -108,7 +108,7 @@ def _redis_messages(spec: Manifest, annotations: Mapping[str, str]) -> Iterator[
             "not set. Please set GcsFaultToleranceOptions to enable GCS fault tolerance"
         )
     if options is not None:
-        for is_set, what, instead in (
+        for is_set, setting, instead in (
             (parameters.get("redis-password"), "`redis-password` in rayStartParams", "RedisPassword"),
             (_REDIS_PASSWORD in variables, f"`{_REDIS_PASSWORD}` env var in head Pod", "RedisPassword"),
             (_REDIS_ADDRESS in variables, f"`{_REDIS_ADDRESS}` env var in head Pod", "RedisAddress"),
@@ -116,7 +116,7 @@ def _redis_messages(spec: Manifest, annotations: Mapping[str, str]) -> Iterator[
         ):
             if is_set:
                 yield (
-                    f"cannot set {what} when GcsFaultToleranceOptions is enabled - "
+                    f"cannot set {setting} when GcsFaultToleranceOptions is enabled - "
                     f"use GcsFaultToleranceOptions.{instead} instead"
                 )
         if options.get("backend") in (None, "", "redis") and options.get("storage") is not None:
@@ -152,10 +152,10 @@ def _authentication_messages(spec: Manifest) -> Iterator[str]:
 
 def _version_problem(text: str) -> str:
     """Why a text is no version of Ray, in the words of Kubernetes' parser; empty for a version."""
-    found = _VERSION.fullmatch(text)
-    if found is None:
+    match = _VERSION.fullmatch(text)
+    if match is None:
         return f"could not parse {json.dumps(text)} as version"
-    parts = found[1].split(".")
+    parts = match[1].split(".")
     if len(parts) < 2:
         return f"illegal version string {json.dumps(text)}"
     if parts[0].startswith("0") and parts[0] != "0":
@@ -165,7 +165,7 @@ def _version_problem(text: str) -> str:
 
 def _numbers(text: str) -> tuple[int, ...]:
     """The components of a version, with zeros for the third where it has two."""
-    found = _VERSION.fullmatch(text)
-    assert found is not None
-    numbers = tuple(map(int, found[1].split(".")))
+    match = _VERSION.fullmatch(text)
+    assert match is not None
+    numbers = tuple(map(int, match[1].split(".")))
     return numbers + (0,) * (3 - len(numbers))

@@ -1,4 +1,4 @@
-"""What RayJob and RayService share: KubeRay makes RayClusters of them, whose specs have the counts from then on."""
+"""Holds what RayJob and RayService share: KubeRay makes RayClusters of them, whose specs then have the counts."""
 
 from typing import Any
 
@@ -23,41 +23,41 @@ class RayParent(PlainKind):
     """Where its spec has the spec of its clusters."""
     child_kind = RayCluster.resource.kind
 
-    def cluster_spec(self, found: Manifest) -> Manifest:
+    def cluster_spec(self, manifest: Manifest) -> Manifest:
         """The cluster's spec of a job, or of one of its clusters; empty where a job has none."""
-        spec: Manifest = found["spec"]
-        return spec if found["kind"] == self.child_kind else spec.get(self.cluster_field) or {}
+        spec: Manifest = manifest["spec"]
+        return spec if manifest["kind"] == self.child_kind else spec.get(self.cluster_field) or {}
 
     def lacks_dispatch(self, job: Manifest) -> str:
-        """A `managedBy` for slicebus."""
+        """It needs a `managedBy` for slicebus."""
         return lacks_managed_by(job)
 
     def exposure(self, job: Manifest) -> Exposure:
-        """By its cluster's head."""
+        """Its cluster's head is reachable."""
         return ray.head_exposure(self.cluster_spec(job))
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
-        """Other replicas: of a child, or of the child that a suspended job will have."""
+        """Patch the replicas of a child, or of the child that a suspended job will have."""
         spec = self.cluster_spec(scale_target)
         if scale_target["kind"] == self.child_kind:
             return ray.resize_groups(spec, counts) if ray.is_resizable(spec) else []
         return ray.resize_groups(spec, counts, at=self._at) if scale_target["spec"].get("suspend") else []
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
-        """Other replicas in its cluster's spec."""
+        """Set the replicas in its cluster's spec."""
         return self._with_cluster(job, ray.with_replicas(self.cluster_spec(job), counts))
 
     def autoscaled(self, job: Manifest) -> Manifest:
-        """With in-tree autoscaling of its cluster, where it has one of its own."""
+        """Turn on in-tree autoscaling of its cluster, where it has one of its own."""
         spec = self.cluster_spec(job)
         return self._with_cluster(job, spec | {"enableInTreeAutoscaling": True}) if spec else job
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
-        """The worker's."""
+        """The worker's status."""
         return reported
 
     def made_by(self, child: Manifest) -> str:
-        """By the labels that KubeRay sets on the RayCluster."""
+        """Read the labels that KubeRay sets on the RayCluster."""
         labels = child["metadata"].get("labels", {})
         name: str = labels.get(_ORIGIN_NAME, "") if labels.get(_ORIGIN_KIND) == self.resource.kind else ""
         return name
@@ -67,33 +67,33 @@ class RayParent(PlainKind):
         return ray.replica_size(self.cluster_spec(scale_target), pod_set)
 
     def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
-        """By the name that KubeRay gives the replica of a multi-host group, within a cluster."""
+        """Read the name that KubeRay gives the replica of a multi-host group, within a cluster."""
         return ray.replica(labels, owner_uid)
 
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
-        """Those that the autoscaler has named on a child: a list of the job's own is no order."""
+        """The pods that the autoscaler has named on a child: a list of the job's own is no order."""
         is_child = scale_target["kind"] == self.child_kind
         return ray.named_for_deletion(scale_target["spec"]) if is_child else frozenset()
 
     def bounds(self, job: Manifest) -> Manifest:
-        """Those of its cluster."""
+        """The bounds of its cluster."""
         return ray.bounds(self.cluster_spec(job))
 
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
-        """In a child's spec, or in that of the children that follow."""
+        """Patch them in a child's spec, or in that of the children that follow."""
         at = "/spec" if target["kind"] == self.child_kind else self._at
         return ray.set_bounds(self.cluster_spec(target), bounds, at=at)
 
     def is_autoscaled(self, scale_target: Manifest) -> bool:
-        """Where it is on in its cluster."""
+        """Whether the autoscaler is on in its cluster."""
         return ray.autoscales(self.cluster_spec(scale_target))
 
     def is_upgrade(self, counts: Counts) -> bool:
-        """With a second head."""
+        """Whether there is a second head."""
         return counts.get(ray.HEAD, 0) > 1
 
     def scaler(self, scale_target: Manifest) -> str:
-        """The autoscaler, where it is on."""
+        """The autoscaler changes the counts where it is on, else its user."""
         return "ray autoscaler" if ray.autoscales(self.cluster_spec(scale_target)) else "replicas changed"
 
     @property

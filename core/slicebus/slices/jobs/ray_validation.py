@@ -1,8 +1,8 @@
-"""What KubeRay would refuse, in KubeRay's words.
+"""Says at submission what KubeRay would refuse, in KubeRay's words.
 
-Said at submission: the manager's API server accepts the object, and the worker's KubeRay would complain where nobody
-looks. Left to KubeRay is what depends on the worker: what needs one of its alpha feature gates (the embedded store,
-TLS, network policies, the history server). Left out is `deletionStrategy`, which a worker's copy has not.
+The manager's API server accepts the object, and the worker's KubeRay would complain where nobody looks. KubeRay itself
+checks what depends on the worker: what needs one of its alpha feature gates (the embedded store, TLS, network policies,
+the history server). `deletionStrategy` is left out, as a worker's copy lacks it.
 Source: KubeRay 1.7, `ray-operator/controllers/ray/utils/validation.go`.
 """
 
@@ -19,7 +19,7 @@ Manifest = dict[str, Any]
 _CLUSTER_NAME_LENGTH = 53
 """KubeRay appends to it what its pods and Services need."""
 _PARENT_NAME_LENGTH = _CLUSTER_NAME_LENGTH - 6
-"""Of a RayJob and a RayService: their RayClusters have five random characters more, and a hyphen."""
+"""The same for a RayJob and a RayService: their RayClusters have five random characters more, and a hyphen."""
 _DNS_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 _NO_DNS_1035 = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
@@ -44,16 +44,16 @@ def rayjob_problems(job: Manifest) -> list[Problem]:
     """Why KubeRay would refuse a RayJob, or slicebus cannot run it."""
     spec = job["spec"]
     messages = (*_name_messages("RayJob", job, most=_PARENT_NAME_LENGTH), *_rayjob_messages(spec))
-    found = [Problem("InvalidRayJob", message) for message in messages]
-    return found + _spec_problems(spec["rayClusterSpec"], job) if _has_own_cluster(spec) else found
+    problems = [Problem("InvalidRayJob", message) for message in messages]
+    return problems + _spec_problems(spec["rayClusterSpec"], job) if _has_own_cluster(spec) else problems
 
 
 def rayservice_problems(service: Manifest) -> list[Problem]:
     """Why KubeRay would refuse a RayService."""
     names = _name_messages("RayService", service, most=_PARENT_NAME_LENGTH)
     messages = (*names, *_rayservice_messages(service["spec"]))
-    found = [Problem("InvalidRayService", message) for message in messages]
-    return found + _spec_problems(service["spec"]["rayClusterConfig"], service)
+    problems = [Problem("InvalidRayService", message) for message in messages]
+    return problems + _spec_problems(service["spec"]["rayClusterConfig"], service)
 
 
 def _spec_problems(spec: Manifest, job: Manifest) -> list[Problem]:

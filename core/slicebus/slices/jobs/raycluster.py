@@ -1,4 +1,4 @@
-"""ray.io/v1 RayCluster."""
+"""Runs ray.io/v1 RayClusters."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ class RayCluster(PlainKind):
     suspend_path: Path | None = SUSPEND_PATH
 
     def lacks_dispatch(self, job: Manifest) -> str:
-        """A `managedBy` for slicebus."""
+        """It needs a `managedBy` for slicebus."""
         return lacks_managed_by(job)
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
@@ -33,11 +33,11 @@ class RayCluster(PlainKind):
         return ray.cluster_pod_sets(job["spec"])
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
-        """Pods as KubeRay will make them."""
+        """The pods that KubeRay will make."""
         return ray.cluster_counts(scale_target["spec"])
 
     def problems(self, job: Manifest) -> list[Problem]:
-        """What KubeRay on the worker would refuse, said here and now."""
+        """What KubeRay on the worker would refuse, else what no kind can take."""
         return cluster_problems(job) or common_problems(job, self.pod_sets(job))
 
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
@@ -45,35 +45,35 @@ class RayCluster(PlainKind):
         return copy_of(job, ray.gated_cluster(job["spec"], placements))
 
     def exposure(self, job: Manifest) -> Exposure:
-        """By the head's Service, and its Ingress."""
+        """The head is reachable by its Service and its Ingress."""
         return ray.head_exposure(job["spec"])
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
-        """Other replicas."""
+        """Patch the replicas, unless the autoscaler owns them."""
         return ray.resize_groups(scale_target["spec"], counts) if ray.is_resizable(scale_target["spec"]) else []
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
-        """Other replicas."""
+        """Set the replicas."""
         return job | {"spec": ray.with_replicas(job["spec"], counts)}
 
     def autoscaled(self, job: Manifest) -> Manifest:
-        """With in-tree autoscaling."""
+        """Turn on in-tree autoscaling."""
         return job | {"spec": job["spec"] | {"enableInTreeAutoscaling": True}}
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
-        """The worker's."""
+        """The worker's status."""
         return reported
 
     def running_status(self, reported: Manifest) -> Manifest:
-        """A RayCluster is active that is ready: its conditions tell more."""
+        """A RayCluster is active while its state is ready. Its conditions tell more."""
         return reported | {"state": "ready"}
 
     def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
-        """It is, as soon as it is not active."""
+        """Its state is suspended, as soon as it is not active."""
         return status if active else {"state": "suspended"}
 
     def outcome(self, job: Manifest) -> Outcome:
-        """A cluster runs until it is deleted; what is wrong with it is told."""
+        """A cluster runs until it is deleted. The message says what is wrong with it."""
         status = job.get("status", {})
         failed = status.get("state") == "failed"
         return Outcome(JobPhase.RUNNING, status.get("reason", "") if failed else "")
@@ -87,25 +87,25 @@ class RayCluster(PlainKind):
         return ray.replica_size(scale_target["spec"], pod_set)
 
     def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
-        """By the name that KubeRay gives the replica of a multi-host group, within a cluster."""
+        """Read the name that KubeRay gives the replica of a multi-host group, within a cluster."""
         return ray.replica(labels, owner_uid)
 
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
-        """Those that the autoscaler has named."""
+        """The pods that the autoscaler has named."""
         return ray.named_for_deletion(scale_target["spec"])
 
     def bounds(self, job: Manifest) -> Manifest:
-        """Of each group, and of the autoscaler."""
+        """The bounds of each group, and of the autoscaler."""
         return ray.bounds(job["spec"])
 
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
-        """In its spec."""
+        """Patch them in its spec."""
         return ray.set_bounds(target["spec"], bounds)
 
     def is_autoscaled(self, scale_target: Manifest) -> bool:
-        """Where it is on: KubeRay takes no pod at random then."""
+        """Whether the autoscaler is on: KubeRay then takes no pod at random."""
         return ray.autoscales(scale_target["spec"])
 
     def scaler(self, scale_target: Manifest) -> str:
-        """The autoscaler, where it is on."""
+        """The autoscaler changes the counts where it is on, else its user."""
         return "ray autoscaler" if ray.autoscales(scale_target["spec"]) else "replicas changed"

@@ -1,4 +1,4 @@
-"""ray.io/v1 RayJob: a RayCluster of its own, and a submitter."""
+"""Runs ray.io/v1 RayJobs, each with a RayCluster of its own and a submitter."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ class RayJob(RayParent):
     suspend_path: Path | None = SUSPEND_PATH
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
-        """The head, the groups, the submitter."""
+        """The head, the groups, then the submitter."""
         spec = job["spec"]
         beside_head = (_submitter_container(spec),) if _mode(spec) == "SidecarMode" else ()
         pod_sets = ray.cluster_pod_sets(spec["rayClusterSpec"], beside_head=beside_head)
@@ -49,25 +49,26 @@ class RayJob(RayParent):
         return pod_sets
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
-        """Pods of the cluster as KubeRay will make them, and the submitter."""
+        """The pods of the cluster that KubeRay will make, and the submitter."""
         submitter = {_SUBMITTER: 1} if _has_submitter_pod(job["spec"]) else {}
         return ray.cluster_counts(self.cluster_spec(scale_target)) | submitter
 
     def problems(self, job: Manifest) -> list[Problem]:
-        """What KubeRay on the worker would refuse, said here and now."""
+        """What KubeRay on the worker would refuse, else what no kind can take."""
         return rayjob_problems(job) or common_problems(job, self.pod_sets(job))
 
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
-        """The job with gated templates, the submitter's among them, whose pods name it.
+        """The job with gated templates, also the submitter's. Their pods have the job's name as a label.
 
         It runs on a cluster of its own. With `shutdownAfterJobFinishes` KubeRay deletes that cluster at once after the
         end, and keeps the RayJob; without it, KubeRay suspends no RayJob. The end is told when the cluster's pods have
         gone.
         """
-        of = {api_names.RAYJOB_LABEL: job["metadata"]["name"]}
-        names = [pod_set["name"] for pod_set in self.pod_sets(job)]
-        given = {name: placements.get(name, Placement()) for name in names}
-        placements = {name: msgspec.structs.replace(place, labels=place.labels | of) for name, place in given.items()}
+        owner_label = {api_names.RAYJOB_LABEL: job["metadata"]["name"]}
+        places = {pod_set["name"]: placements.get(pod_set["name"], Placement()) for pod_set in self.pod_sets(job)}
+        placements = {
+            name: msgspec.structs.replace(place, labels=place.labels | owner_label) for name, place in places.items()
+        }
         changed: Manifest = {
             "rayClusterSpec": ray.gated_cluster(job["spec"]["rayClusterSpec"], placements),
             "shutdownAfterJobFinishes": True,
@@ -84,11 +85,11 @@ class RayJob(RayParent):
         return reported | {"jobDeploymentStatus": "Initializing" if deployment == "Suspended" else deployment}
 
     def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
-        """It is, as soon as it is not active."""
+        """Its deployment is suspended, as soon as it is not active."""
         return status if active else {"jobDeploymentStatus": "Suspended"}
 
     def outcome(self, job: Manifest) -> Outcome:
-        """By the job's status, once the deployment is over; a deployment that failed has none."""
+        """Read the job's status once the deployment is over. A deployment that failed has none."""
         status = job.get("status", {})
         deployment, message = status.get("jobDeploymentStatus"), status.get("message", "")
         if deployment in ("Failed", "ValidationFailed"):
@@ -103,7 +104,7 @@ class RayJob(RayParent):
         return [name] if name else []
 
     def own_jobs(self, job: Manifest) -> list[str]:
-        """The submitter's, which has the RayJob's name."""
+        """The submitter's Job, which has the RayJob's name."""
         return [job["metadata"]["name"]] if _has_submitter_pod(job["spec"]) else []
 
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:

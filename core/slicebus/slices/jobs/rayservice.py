@@ -1,4 +1,4 @@
-"""ray.io/v1 RayService: a RayCluster that serves and, during an upgrade, a second one beside it."""
+"""Runs ray.io/v1 RayServices: a RayCluster that serves and, during an upgrade, a second one beside it."""
 
 from collections.abc import Collection
 from typing import Any
@@ -27,9 +27,9 @@ _NO_CLUSTERS: Manifest = {name: {} for name in _STATUSES}
 class RayService(RayParent):
     """A RayService has its cluster's pod sets; it runs until it is deleted.
 
-    On a worker its counts are those of the RayCluster that serves, and of the one that an upgrade prepares: both are
-    charged, and the second one's pods wait for what it takes more. KubeRay prepares another cluster for every change of
-    the cluster's spec but replicas and their bounds.
+    On a worker its counts are those of the RayCluster that serves, and of the one that an upgrade prepares. Both are
+    charged, and the second one's pods wait for the quota that it needs in addition. KubeRay prepares another cluster
+    for every change of the cluster's spec but replicas and their bounds.
     """
 
     resource = Resource("ray.io", "v1", "rayservices", "RayService")
@@ -42,23 +42,25 @@ class RayService(RayParent):
         return ray.cluster_pod_sets(self.cluster_spec(job))
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
-        """Pods of one cluster as KubeRay will make them."""
+        """The pods of one cluster that KubeRay will make."""
         return ray.cluster_counts(self.cluster_spec(scale_target))
 
     def problems(self, job: Manifest) -> list[Problem]:
-        """What KubeRay on the worker would refuse, said here and now."""
+        """What KubeRay on the worker would refuse, else what no kind can take."""
         return rayservice_problems(job) or common_problems(job, self.pod_sets(job))
 
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
-        """The service with gated templates, whose pods name it."""
-        of = {api_names.RAYSERVICE_LABEL: job["metadata"]["name"]}
-        given = {pod_set["name"]: placements.get(pod_set["name"], Placement()) for pod_set in self.pod_sets(job)}
-        named = {name: msgspec.structs.replace(place, labels=place.labels | of) for name, place in given.items()}
-        changed = {self.cluster_field: ray.gated_cluster(self.cluster_spec(job), named)}
+        """The service with gated templates. Their pods have the service's name as a label."""
+        owner_label = {api_names.RAYSERVICE_LABEL: job["metadata"]["name"]}
+        places = {pod_set["name"]: placements.get(pod_set["name"], Placement()) for pod_set in self.pod_sets(job)}
+        placements = {
+            name: msgspec.structs.replace(place, labels=place.labels | owner_label) for name, place in places.items()
+        }
+        changed = {self.cluster_field: ray.gated_cluster(self.cluster_spec(job), placements)}
         return copy_of(job, without(job["spec"], ("suspend",)) | changed)
 
     def exposure(self, job: Manifest) -> Exposure:
-        """By its cluster's head, and the Service for its applications, which its user may shape."""
+        """Its cluster's head is reachable, and its applications are by a Service that its user may shape."""
         head, service = super().exposure(job), job["spec"].get("serveService") or {}
         metadata, spec = service.get("metadata") or {}, service.get("spec") or {}
         return Exposure(
@@ -70,11 +72,11 @@ class RayService(RayParent):
         )
 
     def running_status(self, reported: Manifest) -> Manifest:
-        """The worker's: a Kueue asks for nothing more than what it suspended itself."""
+        """The worker's status: a Kueue looks only for what it has suspended itself."""
         return reported
 
     def suspended_status(self, status: Manifest, *, active: bool, now: str) -> Manifest:
-        """It serves from no cluster, as soon as it is not active."""
+        """It has no cluster, as soon as it is not active."""
         return status if active else _NO_CLUSTERS | {"serviceStatus": "", "numServeEndpoints": 0}
 
     def outcome(self, job: Manifest) -> Outcome:
@@ -87,12 +89,12 @@ class RayService(RayParent):
         return [status["rayClusterName"] for status in statuses if status.get("rayClusterName")]
 
     def pod_selectors(self, job: Manifest) -> list[dict[str, str]]:
-        """Our own label, and KubeRay's of its clusters. A cluster that served before has our label only."""
+        """Our own label, and KubeRay's label of its clusters. A cluster that served before has only ours."""
         own = {api_names.RAYSERVICE_LABEL: job["metadata"]["name"]}
         return [own, *({CLUSTER_LABEL: child} for child in self.children(job) or ())]
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
-        """Other replicas of a child, and of the clusters that follow: KubeRay prepares none for that."""
+        """Patch the replicas of a child, or of the clusters that follow: KubeRay prepares no other cluster for that."""
         if scale_target["kind"] == self.child_kind:
             return super().resize(scale_target, counts)
         spec = self.cluster_spec(scale_target)
@@ -100,16 +102,16 @@ class RayService(RayParent):
         return ray.resize_groups(spec, counts, at=self._at) if is_resizable else []
 
     def bounds(self, job: Manifest) -> Manifest:
-        """Of each group only: for another idle time, or mode, KubeRay would prepare another cluster. And the fields of
-        its spec, its cluster's without its size and bounds."""
+        """The ranges of its groups: for another idle time or mode KubeRay would prepare another cluster. And the hashes
+        of the fields of its spec; its cluster's is without size and bounds."""
         spec = without(job["spec"], _NOT_TAKEN)
         spec |= {self.cluster_field: ray.without_sizes(self.cluster_spec(job))}
         fields = {"fields": {name: content_hash(value) for name, value in spec.items()}}
         return ray.bounds(self.cluster_spec(job), only_range=True) | fields
 
     def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
-        """For another cluster's spec KubeRay prepares another cluster, which begins at the size that the job has."""
-        present, sized = job["spec"], ray.with_sizes(self.cluster_spec(copy), of=self.cluster_spec(job))
+        """Patch the fields. For another spec KubeRay prepares another cluster, which begins at the size of the job."""
+        present, sized = job["spec"], ray.with_sizes(self.cluster_spec(copy), source=self.cluster_spec(job))
         wanted = copy["spec"] | {self.cluster_field: sized}
         patch: list[Manifest] = []
         for name in sorted(fields):

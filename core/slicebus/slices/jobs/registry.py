@@ -1,4 +1,4 @@
-"""Every kind that slicebus runs: those of its own, those of packages that are installed beside it, and those that the
+"""Loads every kind that slicebus runs: its own, those of packages that are installed beside it, and those that the
 configuration declares."""
 
 import os
@@ -20,32 +20,33 @@ from slicebus.slices.jobs.rayservice import RayService
 ENTRY_POINTS = "slicebus.job_kinds"
 """The group of entry points by which a package brings a job kind: each names a class, made without arguments."""
 DECLARATIONS = "SLICEBUS_JOB_KINDS_FILE"
-"""The variable that names the file with the declared kinds: a list, as YAML or JSON. It is read where the entry points
-are, because caches, permissions and every command derive from the kinds."""
+"""The variable that names the file with the declared kinds: a list, as YAML or JSON. It is read here with the entry
+points, because caches, permissions and every command derive from the kinds."""
 _MEMBERS = sorted({*JobKind.__annotations__, *(name for name in vars(JobKind) if not name.startswith("_"))})
 
 
-def load(found: Iterable[EntryPoint], declarations: str | None = None) -> tuple[dict[str, JobKind], dict[str, str]]:
-    """The kinds by name: slicebus' own first, then those of the entry points in the order of their names, then those of
-    the file of declarations. And why an entry point, or a declaration, is left out, by its name. One that is broken
-    stops none of the other kinds."""
+def load(entries: Iterable[EntryPoint], declarations: str | None = None) -> tuple[dict[str, JobKind], dict[str, str]]:
+    """The kinds by name, and why an entry point or a declaration is left out, by its name. A broken one stops no other.
+
+    slicebus' own kinds come first, then those of the entry points by name, then those of the file of declarations.
+    """
     kinds: dict[str, JobKind] = {
         kind.resource.kind: kind for kind in (BatchJob(), RayCluster(), RayJob(), RayService())
     }
     left_out: dict[str, str] = {}
-    for name, said, kind in (*_brought(found), *_declared(declarations)):
+    for name, label, kind in (*_from_packages(entries), *_from_file(declarations)):
         if isinstance(kind, str):
-            left_out[name] = f"{said} {kind}"
+            left_out[name] = f"{label} {kind}"
         elif problem := _problem(kind, kinds):
-            left_out[name] = f"{said} {problem}"
+            left_out[name] = f"{label} {problem}"
         else:
             kinds[kind.resource.kind] = kind
     return kinds, left_out
 
 
-def _brought(found: Iterable[EntryPoint]) -> Iterator[tuple[str, str, JobKind | str]]:
+def _from_packages(entries: Iterable[EntryPoint]) -> Iterator[tuple[str, str, JobKind | str]]:
     """The name of each entry point, how people are told of it, and its kind, or why it has none."""
-    for entry in sorted(found, key=lambda entry: (entry.name, entry.value)):
+    for entry in sorted(entries, key=lambda entry: (entry.name, entry.value)):
         try:
             kind: JobKind | str = entry.load()()
         except Exception as error:  # noqa: BLE001 code of another package runs here
@@ -53,8 +54,8 @@ def _brought(found: Iterable[EntryPoint]) -> Iterator[tuple[str, str, JobKind | 
         yield entry.name, entry.value, kind
 
 
-def _declared(file: str | None) -> Iterator[tuple[str, str, JobKind | str]]:
-    """The same of each declaration of a file; none without a file."""
+def _from_file(file: str | None) -> Iterator[tuple[str, str, JobKind | str]]:
+    """The same for each declaration of a file; none without a file."""
     if not file:
         return
     try:
@@ -67,12 +68,12 @@ def _declared(file: str | None) -> Iterator[tuple[str, str, JobKind | str]]:
         return
     for number, entry in enumerate(entries):
         named = entry.get("kind") if isinstance(entry, dict) else None
-        said = f"the job kind {named}, entry {number} of {file}," if named else f"the entry {number} of {file}"
+        label = f"the job kind {named}, entry {number} of {file}," if named else f"the entry {number} of {file}"
         try:
             kind: JobKind | str = DeclaredKind(Declaration.read(entry))
         except DeclarationError as error:
             kind = f"cannot be used: {error}"
-        yield f"{file}[{number}]", said, kind
+        yield f"{file}[{number}]", label, kind
 
 
 def _problem(kind: JobKind, others: dict[str, JobKind]) -> str:

@@ -1,4 +1,4 @@
-"""Whether the paths of a declaration are in the schema of its kind."""
+"""Checks whether the paths of a declaration are in the schema of its kind."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -25,7 +25,7 @@ def _misfits(declared: DeclaredPath, schema: Schema, components: Mapping[str, Sc
     begin, above = schema, ""
     if declared.entries is not None:
         above = f"{text_of(declared.entries)}[]."
-        entries = _follow(schema, declared.entries, components)
+        entries = _schema_at(schema, declared.entries, components)
         if entries is None:
             yield f"{declared.field} is in a list that the schema has not: {text_of(declared.entries)}"
             return
@@ -33,25 +33,25 @@ def _misfits(declared: DeclaredPath, schema: Schema, components: Mapping[str, Sc
             yield f"{declared.field} is in no list: {text_of(declared.entries)} is {_type(entries)}"
             return
         begin = _resolved(entries.get("items", _OPEN), components)
-    found = _follow(begin, declared.path, components)
-    if found is None:
+    target = _schema_at(begin, declared.path, components)
+    if target is None:
         yield f"{declared.field}: the schema has no {above}{text_of(declared.path)}"
-    elif declared.type and _type(found) not in ("", declared.type):
-        yield f"{declared.field}: {above}{text_of(declared.path)} is {_type(found)}, and not {declared.type}"
+    elif declared.type and _type(target) not in ("", declared.type):
+        yield f"{declared.field}: {above}{text_of(declared.path)} is {_type(target)}, and not {declared.type}"
 
 
-def _follow(schema: Schema, path: Path, components: Mapping[str, Schema]) -> Schema | None:
+def _schema_at(schema: Schema, path: Path, components: Mapping[str, Schema]) -> Schema | None:
     """The schema at a path; None where there is none."""
-    found = schema
+    current = schema
     for name in path:
-        properties = found.get("properties", {})
+        properties = current.get("properties", {})
         if name in properties:
-            found = _resolved(properties[name], components)
-        elif _is_open(found):
+            current = _resolved(properties[name], components)
+        elif _is_open(current):
             return _OPEN
         else:
             return None
-    return found
+    return current
 
 
 def _is_open(schema: Schema) -> bool:
@@ -69,5 +69,5 @@ def _resolved(schema: Schema, components: Mapping[str, Schema]) -> Schema:
 
 
 def _type(schema: Schema) -> str:
-    found = schema.get("type", "")
-    return found if isinstance(found, str) else ""
+    type = schema.get("type", "")
+    return type if isinstance(type, str) else ""

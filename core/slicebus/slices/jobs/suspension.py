@@ -1,4 +1,4 @@
-"""Whether a job is suspended, and the patch that suspends or resumes it, by what its kind says of its spec."""
+"""Reads whether a job is suspended, and makes the patch that suspends or resumes it, as its kind says."""
 
 from typing import Any
 
@@ -26,10 +26,10 @@ def suspension(kind: str, suspended: bool) -> Manifest:
 
 
 def to_suspend(job: Manifest) -> Manifest:
-    """The same for a job that is to be suspended; empty where it is."""
+    """The merge patch that suspends a job; empty where it is suspended."""
     return {} if is_suspended(job) else suspension(job["kind"], True)
 
 
 def to_resume(job: Manifest) -> Manifest:
-    """The same for a job that is to be resumed; empty where it runs."""
+    """The merge patch that resumes a job; empty where it runs."""
     return suspension(job["kind"], False) if is_suspended(job) else {}

@@ -1,4 +1,4 @@
-"""Whether a value is a pod template, as far as slicebus reads one."""
+"""Checks whether a value is a pod template, as far as slicebus reads one."""
 
 from typing import Any, TypeGuard
 

@@ -35,7 +35,7 @@ class Mode(IntEnum):
 
 
 class Misfit(msgspec.Struct, frozen=True, gc=False):
-    """Why a slice cannot be admitted now. `lacking` is what would admit it."""
+    """Says why a slice cannot be admitted now. `lacking` is what would admit it."""
 
     message: str
     lacking: str = ""
@@ -76,8 +76,8 @@ class Room(msgspec.Struct, frozen=True):
         most = self.node.available(key)
         if self.projected is not None:
             most = min(most, self.projected.available(key))
-        there = self.on_cluster(key) if self.on_cluster is not None else None
-        return most if there is None else min(most, there)
+        free = self.on_cluster(key) if self.on_cluster is not None else None
+        return most if free is None else min(most, free)
 
 
 class _Assessment(msgspec.Struct, frozen=True, gc=False):
@@ -105,18 +105,18 @@ class _Assessment(msgspec.Struct, frozen=True, gc=False):
 
 def assign(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Admission | Misfit:
     """Flavors with room now for every pod set of a slice, all or nothing."""
-    found = nominate(slice, room, replaced=replaced)
-    if isinstance(found, Misfit):
-        return found
-    return found.admission if found.mode is Mode.FIT else found.misfit
+    nomination = nominate(slice, room, replaced=replaced)
+    if isinstance(nomination, Misfit):
+        return nomination
+    return nomination.admission if nomination.mode is Mode.FIT else nomination.misfit
 
 
 def nominate(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Nomination | Misfit:
     """The best flavors for every pod set of a slice, all or nothing, also where that needs preemption.
 
     Pod sets are taken in order, each charged before the next. A replacement keeps the flavors of the slice that it
-    replaces, even where another flavor has room. A pod set that has had no pods yet has no flavor to keep, and for
-    no pods it gets none.
+    replaces, even where another flavor has room. A pod set that has had no pods yet has no flavor to keep, and gets one
+    only for pods.
     """
     taken: dict[FlavorResource, int] = {}
     assignments: list[PodSetAssignment] = []
@@ -127,17 +127,17 @@ def nominate(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Nomi
         if not (pod_set.count or sticky):
             assignments.append(PodSetAssignment(name=pod_set.name, flavors={}, usage={}, count=0))
             continue
-        found = _assess_pod_set(pod_set, room, taken=taken, sticky=sticky)
-        if isinstance(found, Misfit):
-            return _misfit_of(pod_set, found)
+        by_resource = _assess_pod_set(pod_set, room, taken=taken, sticky=sticky)
+        if isinstance(by_resource, Misfit):
+            return _misfit_of(pod_set, by_resource)
         needs = _needs(pod_set, room.queue)
-        for resource, assessment in found.items():
+        for resource, assessment in by_resource.items():
             key = assessment.flavor, resource
             taken[key] = taken.get(key, 0) + needs[resource]
             if assessment.mode < Mode.FIT and misfit is None:
                 misfit = _misfit_of(pod_set, Misfit(", ".join(assessment.reasons), " or ".join(assessment.lacking)))
-        assessments += found.values()
-        flavors = {resource: assessment.flavor for resource, assessment in found.items()}
+        assessments += by_resource.values()
+        flavors = {resource: assessment.flavor for resource, assessment in by_resource.items()}
         assignments.append(PodSetAssignment(name=pod_set.name, flavors=flavors, usage=needs, count=pod_set.count))
     return Nomination(
         admission=Admission(cluster_queue=room.queue.name, pod_sets=tuple(assignments)),
@@ -162,11 +162,11 @@ def assign_part(slice: Slice, room: Room, *, replaced: Slice) -> Admission | Non
     best, low, high = None, 1, steps - 1
     while low <= high:
         step = (low + high) // 2
-        found = assign(_grown_by(slice, have, step, steps), room, replaced=replaced)
-        if isinstance(found, Misfit):
+        part = assign(_grown_by(slice, have, step, steps), room, replaced=replaced)
+        if isinstance(part, Misfit):
             high = step - 1
         else:
-            best, low = found, step + 1
+            best, low = part, step + 1
     return best
 
 
@@ -201,10 +201,10 @@ def _assess_pod_set(
         wanted = {resource: needs[resource] for resource in group.resources if resource in needs}
         if not wanted:
             continue
-        found = _pick(pod_set, group, wanted, room=room, taken=taken, sticky=sticky)
-        if isinstance(found, Misfit):
-            return found
-        assessments |= dict.fromkeys(wanted, found)
+        assessment = _pick(pod_set, group, wanted, room=room, taken=taken, sticky=sticky)
+        if isinstance(assessment, Misfit):
+            return assessment
+        assessments |= dict.fromkeys(wanted, assessment)
     return assessments
 
 

@@ -1,8 +1,8 @@
 """Picks the worker cluster of a job. A chain stays on the cluster of its first slice until it is evicted.
 
 Room is counted by flavor and resource, over all nodes of a cluster: what the nodes have, less what foreign pods use,
-less what our chains there are granted. The cluster reports the first two. The third is the manager's own count; reports
-leave our pods out. So nothing is counted twice, and a grant counts before any of its pods can be seen.
+less what our chains there are granted. The cluster reports the first two and leaves our pods out. The manager counts
+the third itself. So nothing is counted twice, and a grant counts before any of its pods can be seen.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ _GI = 1024**3
 _CAP = FlavorName("maxRoom")
 """Stands for a cluster's cap in place of a flavor. No flavor has capital letters."""
 _MOST_NAMED = 5
-"""So many clusters are named one by one."""
+"""Most clusters that are named one by one."""
 _LACKS = {
     "NotFound": "has no namespace {}",
     "Terminating": "is removing its namespace {}",
@@ -47,7 +47,7 @@ class Strategy(StrEnum):
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose job wants a place: what a cluster's rules are about, beside its room."""
+    """Describes whose job wants a place: what a cluster's rules ask, beside its room."""
 
     selector: Manifest = EVERYWHERE
     """The clusters that the job selects."""
@@ -102,14 +102,14 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.capacity.get(flavor, {}).get(resource, 0) - used)
 
     def total(self, key: FlavorResource) -> int:
-        """All that there is of a flavor's resource, at most the cap; 0 where neither is known."""
+        """The whole of a flavor's resource on the cluster, at most the cap; 0 where neither is known."""
         flavor, resource = key
         reported = None if self.limit(key) is None else (self.capacity or {}).get(flavor, {}).get(resource, 0)
-        return min((each for each in (reported, self.max_room.get(resource)) if each is not None), default=0)
+        return min((amount for amount in (reported, self.max_room.get(resource)) if amount is not None), default=0)
 
 
 class Fleet:
-    """What is placed where, while a cycle places slices."""
+    """Counts what is placed where, while a cycle places slices."""
 
     def __init__(
         self, clusters: Iterable[Cluster], load: Mapping[str, int], placed: Mapping[str, Mapping[FlavorResource, int]]
@@ -119,33 +119,33 @@ class Fleet:
         self._load = dict(load)
         self._placed = dict(placed)
 
-    def is_connected(self, cluster: str) -> bool:
-        """Whether a cluster is in the fleet and has spoken of late."""
-        found = self._clusters.get(cluster)
-        return found is not None and found.connected
+    def is_connected(self, name: str) -> bool:
+        """Whether a cluster is in the fleet and its agent is connected."""
+        cluster = self._clusters.get(name)
+        return cluster is not None and cluster.connected
 
     def take(self, cluster: str, more: Mapping[FlavorResource, int], *, chains: int = 0) -> None:
         """Count what was placed on a cluster."""
         self._placed[cluster] = add(self._placed.get(cluster, {}), more)
         self._load[cluster] = self._load.get(cluster, 0) + chains
 
-    def free(self, cluster: str, key: FlavorResource) -> int | None:
+    def free(self, name: str, key: FlavorResource) -> int | None:
         """What is free on a cluster; None without a limit, and for an unknown cluster."""
-        found, (_, resource) = self._clusters.get(cluster), key
-        limit = found.limit(key) if found else None
-        free = None if limit is None else limit - self._placed.get(cluster, {}).get(key, 0)
-        left = self._left_of_cap(cluster, resource)
-        return min((each for each in (free, left) if each is not None), default=None)
+        cluster, (_, resource) = self._clusters.get(name), key
+        limit = cluster.limit(key) if cluster else None
+        free = None if limit is None else limit - self._placed.get(name, {}).get(key, 0)
+        left = self._left_of_cap(name, resource)
+        return min((amount for amount in (free, left) if amount is not None), default=None)
 
-    def _left_of_cap(self, cluster: str, resource: str) -> int | None:
+    def _left_of_cap(self, name: str, resource: str) -> int | None:
         """What our chains may still be granted of a resource; None without a cap."""
-        found = self._clusters.get(cluster)
-        cap = found.max_room.get(resource) if found else None
-        placed = self._placed.get(cluster, {})
-        return None if cap is None else cap - sum(amount for (_, name), amount in placed.items() if name == resource)
+        cluster = self._clusters.get(name)
+        cap = cluster.max_room.get(resource) if cluster else None
+        placed = self._placed.get(name, {})
+        return None if cap is None else cap - sum(amount for (_, other), amount in placed.items() if other == resource)
 
     def short(self, cluster: str, needs: Usage) -> Usage:
-        """What a cluster lacks for these needs; empty when they fit. What is over its cap has `maxRoom` as flavor."""
+        """What a cluster lacks for these needs; empty when they fit. What its cap lacks has `maxRoom` as flavor."""
         if over := self._over_cap(cluster, needs):
             return over
         lacking: dict[FlavorResource, int] = {}
@@ -155,12 +155,12 @@ class Fleet:
                 lacking[key] = need - free
         return lacking
 
-    def _over_cap(self, cluster: str, needs: Usage) -> Usage:
-        found = self._clusters.get(cluster)
+    def _over_cap(self, name: str, needs: Usage) -> Usage:
+        cluster = self._clusters.get(name)
         over: dict[FlavorResource, int] = {}
-        for resource in found.max_room if found else ():
-            need = sum(amount for (_, name), amount in needs.items() if name == resource)
-            left = self._left_of_cap(cluster, resource) or 0
+        for resource in cluster.max_room if cluster else ():
+            need = sum(amount for (_, other), amount in needs.items() if other == resource)
+            left = self._left_of_cap(name, resource) or 0
             if need > max(left, 0):
                 over[_CAP, resource] = need - left
         return over
@@ -168,7 +168,7 @@ class Fleet:
     def candidates(
         self, strategy: Strategy, needs: Usage, *, tenant: Tenant = ANYBODY, first: str | None = None
     ) -> Iterator[str]:
-        """The clusters that take new chains, with room or without, the best first. Deterministic.
+        """The clusters that take new chains, with room or without, the best first; always in the same order.
 
         `first` comes before the others if it is eligible: the cluster where a chain ran before has its copy.
         """
@@ -182,8 +182,10 @@ class Fleet:
                 case Strategy.ORDERED:
                     return -cluster.priority, cluster.name
 
-        eligible = (each for each in self._clusters.values() if not _obstacle(each, tenant))
-        return (cluster.name for cluster in sorted(eligible, key=lambda each: (each.name != first, rank(each))))
+        eligible = (cluster for cluster in self._clusters.values() if not _obstacle(cluster, tenant))
+        return (
+            cluster.name for cluster in sorted(eligible, key=lambda cluster: (cluster.name != first, rank(cluster)))
+        )
 
     def place(
         self, strategy: Strategy, needs: Usage, *, tenant: Tenant = ANYBODY, first: str | None = None
@@ -193,7 +195,7 @@ class Fleet:
         return next((name for name in ranked if not self.short(name, needs)), None)
 
     def why_not(self, tried: Sequence[Usage], *, tenant: Tenant = ANYBODY) -> str:
-        """Why no cluster takes it, cluster by cluster, first those that only lack room.
+        """Why no cluster takes the job, cluster by cluster, first those that only lack room.
 
         `tried` are the needs in each choice of flavors.
         """
@@ -201,7 +203,10 @@ class Fleet:
             return "there is no WorkerCluster"
         obstacles = {name: _obstacle(cluster, tenant) for name, cluster in self._clusters.items()}
         ranked = sorted(self._clusters.values(), key=lambda cluster: obstacles[cluster.name] is not None)
-        named = [f"{each.name} {obstacles[each.name] or self._lack(each, tried)}" for each in ranked[:_MOST_NAMED]]
+        named = [
+            f"{cluster.name} {obstacles[cluster.name] or self._lack(cluster, tried)}"
+            for cluster in ranked[:_MOST_NAMED]
+        ]
         left = len(ranked) - len(named)
         return ", ".join([*named, *([f"and {left} more"] if left else [])])
 
@@ -265,7 +270,7 @@ def _amounts(left: Mapping[str, int], total: Mapping[str, int]) -> str:
 
 
 def describe(short: Usage) -> str:
-    """`3 more cpu in flavor default`, joined."""
+    """Say what is short, as `3 more cpu in flavor default`, joined by `and`."""
     return " and ".join(
         f"{format_amount(resource, amount)} more {resource} {'of its' if flavor == _CAP else 'in flavor'} {flavor}"
         for (flavor, resource), amount in sorted(short.items())
@@ -290,8 +295,8 @@ def _obstacle(cluster: Cluster, tenant: Tenant) -> str | None:
     if (reason := cluster.lacking.get(tenant.namespace)) is not None:
         return _LACKS.get(reason, "takes no jobs of namespace {}: " + reason).format(tenant.namespace)
     if tenant.scheduler and tenant.scheduler not in cluster.scheduler_backends:
-        found = ", ".join(cluster.scheduler_backends)
-        return f"has no scheduler backend {tenant.scheduler}" + (f", only {found}" if found else "")
+        offered = ", ".join(cluster.scheduler_backends)
+        return f"has no scheduler backend {tenant.scheduler}" + (f", only {offered}" if offered else "")
     if not selects(tenant.selector, cluster.labels):
         return "is not among the clusters that the job selects"
     if cluster.name in tenant.avoids:

@@ -25,12 +25,12 @@ class Placed(msgspec.Struct, frozen=True):
 
 
 class Placer:
-    """Places the slices of one cycle. What one slice takes, a later one does not get."""
+    """Places the slices of one cycle. What one slice takes, no later one gets."""
 
     def __init__(
         self, fleet: Fleet, strategy: Strategy, namespaces: Mapping[str, Mapping[str, str]] | None = None
     ) -> None:
-        """`strategy` is that of queues that name none. `namespaces` has the labels of each."""
+        """`strategy` is for queues that name none. `namespaces` has the labels of each."""
         self._fleet = fleet
         self._strategy = strategy
         self._namespaces = namespaces or {}
@@ -38,12 +38,12 @@ class Placer:
         """What the evicted chains use, by cluster."""
 
     def find(
-        self, slice: Slice, found: Admission, room: Room, *, own: Usage, replaced: Slice | None
+        self, slice: Slice, admission: Admission, room: Room, *, own: Usage, replaced: Slice | None
     ) -> Placed | Misfit:
-        """A place with room, or why there is none. `own` is what the chain already holds."""
+        """Find a place with room, or say why there is none. `own` is what the chain already holds."""
         if replaced is not None and replaced.cluster:
-            return self._grow_in_place(slice, found, room, own=own, replaced=replaced, cluster=replaced.cluster)
-        return self._place(slice, found, room)
+            return self._grow_in_place(slice, admission, room, own=own, replaced=replaced, cluster=replaced.cluster)
+        return self._place(slice, admission, room)
 
     def take(self, placed: Placed, usage: Usage, *, own: Usage, is_new: bool) -> None:
         """Count what a slice uses there, in place of what its chain held."""
@@ -59,7 +59,7 @@ class Placer:
 
     @contextmanager
     def projected(self) -> Iterator[None]:
-        """The clusters without the evicted slices, while the context lasts."""
+        """Count the clusters without the evicted slices, while the context lasts."""
         for cluster, usage in self._evicted.items():
             self._fleet.take(cluster, {key: -amount for key, amount in usage.items()})
         try:
@@ -69,22 +69,22 @@ class Placer:
                 self._fleet.take(cluster, usage)
 
     def _grow_in_place(
-        self, slice: Slice, found: Admission, room: Room, *, own: Usage, replaced: Slice, cluster: str
+        self, slice: Slice, admission: Admission, room: Room, *, own: Usage, replaced: Slice, cluster: str
     ) -> Placed | Misfit:
-        """A chain grows on its cluster. It is charged only for pods that have room there."""
-        short = self._fleet.short(cluster, self._more(slice, found, own))
+        """Let a chain grow on its cluster. It is charged only for pods that have room there."""
+        short = self._fleet.short(cluster, self._more(slice, admission, own))
         if not short:
-            return Placed(found, cluster)
+            return Placed(admission, cluster)
 
         def on_cluster(key: FlavorResource) -> int | None:
             free = self._fleet.free(cluster, key)
             return None if free is None else free + own.get(key, 0)
 
-        there = msgspec.structs.replace(room, victims=None, on_cluster=on_cluster)
-        # A pod set without pods may get another flavor.
-        fitting: Admission | Misfit | None = assign(slice, there, replaced=replaced)
+        room_there = msgspec.structs.replace(room, victims=None, on_cluster=on_cluster)
+        # A pod set that had no pods may get another flavor.
+        fitting: Admission | Misfit | None = assign(slice, room_there, replaced=replaced)
         if isinstance(fitting, Misfit):
-            fitting = assign_part(slice, there, replaced=replaced) if slice.partial else None
+            fitting = assign_part(slice, room_there, replaced=replaced) if slice.partial else None
         if fitting is not None and not self._fleet.short(cluster, self._more(slice, fitting, own)):
             return Placed(fitting, cluster)
         lacking = describe(short)
@@ -92,8 +92,8 @@ class Placer:
         return Misfit(message, f"{lacking} on cluster {cluster}", api_names.NO_PLACE)
 
     @staticmethod
-    def _more(slice: Slice, found: Admission, own: Usage) -> Usage:
-        return {key: need - own.get(key, 0) for key, need in usage_of(slice, found).items()}
+    def _more(slice: Slice, admission: Admission, own: Usage) -> Usage:
+        return {key: need - own.get(key, 0) for key, need in usage_of(slice, admission).items()}
 
     def _tenant(self, slice: Slice, queue: ClusterQueue) -> Tenant:
         return Tenant(
@@ -105,25 +105,25 @@ class Placer:
             avoids=slice.avoids,
         )
 
-    def _place(self, slice: Slice, found: Admission, room: Room) -> Placed | Misfit:
-        """A cluster with room in the nominated flavors, else in later ones."""
+    def _place(self, slice: Slice, admission: Admission, room: Room) -> Placed | Misfit:
+        """Find a cluster with room in the nominated flavors, else in later ones."""
         if wrong := _wrong_placement(slice, room.queue):
             return Misfit(wrong, reason=INADMISSIBLE)
         strategy = Strategy(room.queue.placement or self._strategy)
-        tenant, needs = self._tenant(slice, room.queue), usage_of(slice, found)
+        tenant, needs = self._tenant(slice, room.queue), usage_of(slice, admission)
         if cluster := self._fleet.place(strategy, needs, tenant=tenant, first=slice.cluster):
-            return Placed(found, cluster)
+            return Placed(admission, cluster)
         others: list[tuple[list[int], str, Admission]] = []
         has_choice = any(len(group.flavors) > 1 for group in room.queue.resource_groups)
         ranked = self._fleet.candidates(strategy, needs, tenant=tenant, first=slice.cluster)
         for name in ranked if has_choice else ():
-            there = msgspec.structs.replace(room, victims=None, on_cluster=partial(self._fleet.free, name))
-            fitting = assign(slice, there)
+            room_there = msgspec.structs.replace(room, victims=None, on_cluster=partial(self._fleet.free, name))
+            fitting = assign(slice, room_there)
             if isinstance(fitting, Admission) and not self._fleet.short(name, usage_of(slice, fitting)):
                 others.append((_flavor_ranks(fitting, room.queue), name, fitting))
         if others:
-            _, cluster, found = min(others, key=lambda other: other[0])
-            return Placed(found, cluster)
+            _, cluster, admission = min(others, key=lambda other: other[0])
+            return Placed(admission, cluster)
         tried, over_quota = [needs], list[Usage]()
         for other in _in_other_flavors(slice, needs, room):
             over = {key: need - room.available(key) for key, need in other.items() if need > room.available(key)}

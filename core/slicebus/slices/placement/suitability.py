@@ -1,4 +1,4 @@
-"""Whether pods can run on the nodes of a flavor."""
+"""Checks whether pods can run on the nodes of a flavor."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any

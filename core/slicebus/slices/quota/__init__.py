@@ -1,4 +1,4 @@
-"""Quota: the queues and cohorts that have it, the tree that they form, and the ledger of who holds how much.
+"""Reads the queues and cohorts that have quota, joins them into trees, and counts who holds how much.
 
-Nothing here decides who gets any: that is `slicebus.slices.admission`.
+Nothing here decides who gets quota: `slicebus.slices.admission` does.
 """

@@ -1,4 +1,4 @@
-"""Quota in a tree: queues and cohorts lend each other what they do not use.
+"""Joins queues and cohorts into trees, in which they lend each other the quota that they do not use.
 
 Every node has its own quota and what its children lend it. A child's `lendingLimit` is the most that it lends; it keeps
 the rest for itself. What a child uses beyond that counts at its parent too, and its `borrowingLimit` is the most that
@@ -19,7 +19,7 @@ _NO_LIMITS = Limits()
 
 
 class Node:
-    """A ClusterQueue or a Cohort, and its usage. Only `use`, `use_all` and `give` change it."""
+    """A ClusterQueue or a Cohort, with its usage. Only `use`, `use_all` and `give` change that."""
 
     __slots__ = (
         "_kept",
@@ -53,7 +53,7 @@ class Node:
         """The same node without what this cycle has admitted or reserved by `give`."""
 
     def join(self, parent: "Node") -> None:
-        """Lend to a parent, and borrow there. Call it after the own children have joined."""
+        """Lend to a parent and borrow from it. Call it after the own children have joined."""
         self.parent = parent
         for key, value in self.quota.items():
             lending = self.limits.get(key, _NO_LIMITS).lending
@@ -61,7 +61,7 @@ class Node:
             parent.quota[key] = parent.quota.get(key, 0) + value - self._kept[key]
 
     def used(self, key: FlavorResource) -> int:
-        """What a queue's jobs use; for a cohort what its children use beyond what they keep."""
+        """What the jobs of a queue use, or the children of a cohort beyond what they keep."""
         return self._used.get(key, 0)
 
     def use(self, key: FlavorResource, more: int) -> None:
@@ -116,9 +116,9 @@ class Node:
         return self._lendable
 
     def exceeds(self, keys: Iterable[FlavorResource]) -> bool:
-        """Whether the quota holders use more than its own quota of any of these: only then others may reclaim it.
+        """Whether the quota holders use more than its own quota of any of these: only then may others reclaim it.
 
-        What this cycle has given does not count: its holder is no victim yet, and others would lose their own for it.
+        What this cycle has given does not count: its holder is no victim yet, and others would lose theirs for it.
         """
         return any(self.standing.used(key) > self.quota.get(key, 0) for key in keys)
 
@@ -133,8 +133,8 @@ class Node:
     def distance(self, key: FlavorResource, more: int) -> tuple[int, bool]:
         """From how far up so much more would come, and whether that is below the root of its tree.
 
-        0 is the own quota; otherwise the height of the smallest part of the tree that has it. In a part of the tree
-        that has it, what others have borrowed of it can be reclaimed.
+        The distance is 0 for the own quota, else the height of the smallest part of the tree that has so much. What
+        others have borrowed of that part can be reclaimed.
         """
         if self.parent is None or not self.borrows(key, more):
             return 0, self.parent is not None
@@ -173,7 +173,7 @@ class Forest(msgspec.Struct, frozen=True):
 def grow(
     queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort], used: Mapping[str, Usage] = MappingProxyType({})
 ) -> Forest:
-    """The trees of all queues with their usage. Usage of an unknown queue counts nowhere."""
+    """Join all queues and cohorts into trees, with their usage. Usage of an unknown queue counts nowhere."""
     specs = {cohort.name: cohort for cohort in cohorts}
     nodes: dict[str, Node] = {}
     leaves: dict[str, Node] = {}
@@ -211,18 +211,18 @@ def grow(
 
 
 def trees(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> dict[str, str]:
-    """The root of every node. A change in one tree changes nothing in another."""
-    found: dict[str, str] = {}
+    """The root of every node, by name. A change in one tree changes nothing in another."""
+    roots: dict[str, str] = {}
     parents = {cohort.name: cohort.parent for cohort in cohorts}
     joined = {queue.name: queue.cohort for queue in queues}
     for name in {*parents, *joined.values()} - {""}:
         path = [name]
         while (parent := parents.get(path[-1], "")) and parent not in path:
             path.append(parent)
-        found[cohort_node(name)] = cohort_node(min(path[path.index(parent) :]) if parent else path[-1])
+        roots[cohort_node(name)] = cohort_node(min(path[path.index(parent) :]) if parent else path[-1])
     for name, cohort in joined.items():
-        found[queue_node(name)] = found[cohort_node(cohort)] if cohort else queue_node(name)
-    return found
+        roots[queue_node(name)] = roots[cohort_node(cohort)] if cohort else queue_node(name)
+    return roots
 
 
 def queue_node(name: str) -> str:

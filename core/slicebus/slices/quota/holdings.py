@@ -1,4 +1,4 @@
-"""The chains that hold quota, and the sums of what they use: a change costs the same however many there are."""
+"""Keeps the chains that hold quota, and the sums of what they use: a change costs the same however many there are."""
 
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Generic, Self, TypeVar
@@ -12,10 +12,10 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 
 class Sums(Generic[_Key]):
-    """What chains use of something, by its key, and the sums over all chains."""
+    """Adds up what chains use of each key."""
 
     def __init__(self) -> None:
-        self._of: dict[str, Mapping[_Key, Usage]] = {}
+        self._by_chain: dict[str, Mapping[_Key, Usage]] = {}
         self._totals: dict[_Key, dict[FlavorResource, int]] = {}
 
     @property
@@ -23,38 +23,38 @@ class Sums(Generic[_Key]):
         """The sums. Amounts that have come to 0 may be missing."""
         return self._totals
 
-    def of(self, chain_id: str) -> Mapping[_Key, Usage]:
+    def used_by(self, chain_id: str) -> Mapping[_Key, Usage]:
         """What one chain uses."""
-        return self._of.get(chain_id, {})
+        return self._by_chain.get(chain_id, {})
 
     def set(self, chain_id: str, uses: Mapping[_Key, Usage]) -> None:
         """Count a chain in place of what it used before."""
-        before = self._of.pop(chain_id, {})
+        before = self._by_chain.pop(chain_id, {})
         if uses:
-            self._of[chain_id] = uses
+            self._by_chain[chain_id] = uses
         for sign, counted in ((1, uses), (-1, before)):
             for key, usage in counted.items():
                 self._add(key, usage, sign)
 
     def copy(self) -> Self:
-        """The same, to be changed apart."""
-        made = type(self)()
-        made._of = dict(self._of)
-        made._totals = {key: dict(total) for key, total in self._totals.items()}
-        return made
+        """A copy that changes apart from this one."""
+        copy = type(self)()
+        copy._by_chain = dict(self._by_chain)
+        copy._totals = {key: dict(total) for key, total in self._totals.items()}
+        return copy
 
     def _add(self, key: _Key, usage: Usage, sign: int) -> None:
         total = self._totals.setdefault(key, {})
-        for each, amount in usage.items():
-            total[each] = total.get(each, 0) + sign * amount
-            if not total[each]:
-                del total[each]
+        for flavor_resource, amount in usage.items():
+            total[flavor_resource] = total.get(flavor_resource, 0) + sign * amount
+            if not total[flavor_resource]:
+                del total[flavor_resource]
         if not total:
             del self._totals[key]
 
 
 class Holdings:
-    """The holder of each chain that has quota, and what chains use of each ClusterQueue. `settle` changes it."""
+    """Keeps the holder of each chain that has quota, and what chains use of each ClusterQueue. `settle` changes it."""
 
     def __init__(self) -> None:
         self._held: dict[str, Slice] = {}
@@ -65,12 +65,12 @@ class Holdings:
     @classmethod
     def of(cls, slices: Iterable[Slice]) -> Self:
         """What these slices hold."""
-        made, chains = cls(), dict[str, list[Slice]]()
+        holdings, chains = cls(), dict[str, list[Slice]]()
         for slice in slices:
             chains.setdefault(slice.chain_id, []).append(slice)
         for chain_id, members in chains.items():
-            made.settle(chain_id, members)
-        return made
+            holdings.settle(chain_id, members)
+        return holdings
 
     @property
     def totals(self) -> Mapping[str, Usage]:
@@ -88,14 +88,14 @@ class Holdings:
 
     def used_by(self, chain_id: str) -> Mapping[str, Usage]:
         """What a chain uses, by ClusterQueue."""
-        return self._used.of(chain_id)
+        return self._used.used_by(chain_id)
 
     def holders_in(self, queue: str) -> Collection[Slice]:
         """The holders that have quota of a ClusterQueue."""
         return self._by_queue.get(queue, {}).values()
 
     def settle(self, chain_id: str, slices: Collection[Slice]) -> None:
-        """Count a chain by its slices, all of them, in place of what it held before."""
+        """Count a chain by all its slices, in place of what it held before."""
         self._release(chain_id)
         used = {queue: usage for (queue, _), usage in usage_by_chain(_unfinished(slices)).items()}
         self._used.set(chain_id, used)
@@ -103,7 +103,7 @@ class Holdings:
             self.update(holder)
 
     def update(self, holder: Slice) -> None:
-        """Replace the holder of a chain by itself at another version, which uses the same."""
+        """Replace the holder of a chain by another version of itself that uses the same."""
         assert holder.admission is not None
         self._held[holder.chain_id] = holder
         self._by_queue.setdefault(holder.admission.cluster_queue, {})[holder.chain_id] = holder
@@ -113,13 +113,13 @@ class Holdings:
             self._leaving.pop(holder.chain_id, None)
 
     def copy(self) -> Self:
-        """The same, to be changed apart."""
-        made = type(self)()
-        made._held = dict(self._held)
-        made._by_queue = {queue: dict(chains) for queue, chains in self._by_queue.items()}
-        made._leaving = dict(self._leaving)
-        made._used = self._used.copy()
-        return made
+        """A copy that changes apart from this one."""
+        copy = type(self)()
+        copy._held = dict(self._held)
+        copy._by_queue = {queue: dict(chains) for queue, chains in self._by_queue.items()}
+        copy._leaving = dict(self._leaving)
+        copy._used = self._used.copy()
+        return copy
 
     def _release(self, chain_id: str) -> None:
         holder = self._held.pop(chain_id, None)

@@ -1,4 +1,4 @@
-"""An index of all slices: it finds those that concern one part of the quota without reading the others."""
+"""Indexes all slices: it finds those that concern one part of the quota without reading the others."""
 
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Mapping
@@ -16,7 +16,7 @@ _Value = TypeVar("_Value")
 
 
 class _Index(Generic[_Value]):
-    """The keys of slices by a value that they share."""
+    """Finds the keys of slices by a value that they share."""
 
     def __init__(self) -> None:
         self._keys: dict[_Value, dict[SliceKey, None]] = {}
@@ -29,7 +29,7 @@ class _Index(Generic[_Value]):
         if not self._keys[value]:
             del self._keys[value]
 
-    def of(self, value: _Value) -> Iterable[SliceKey]:
+    def keys_of(self, value: _Value) -> Iterable[SliceKey]:
         return self._keys.get(value, ())
 
     def values(self) -> Iterable[_Value]:
@@ -37,7 +37,7 @@ class _Index(Generic[_Value]):
 
 
 class Ledger:
-    """Slices by key. `put` and `remove` are the only ways in which it changes."""
+    """Keeps all slices by key. Only `put` and `remove` change it."""
 
     def __init__(self) -> None:
         self._slices: dict[SliceKey, Slice] = {}
@@ -60,7 +60,7 @@ class Ledger:
         self.used_in = Sums[tuple[LocalQueueKey, str]]()
         """What the slices of each LocalQueue use of each ClusterQueue."""
         self.releases = 0
-        """Grows whenever a chain gives back room on its cluster."""
+        """Counts how often a chain has given back room on its cluster."""
 
     @property
     def slices(self) -> Mapping[SliceKey, Slice]:
@@ -84,7 +84,7 @@ class Ledger:
         self._note(old, slice)
         if old is not None and _place_in_chain(old) == _place_in_chain(slice):
             chain = self._chains[slice.chain_id]
-            self._chains[slice.chain_id] = tuple(slice if each is old else each for each in chain)
+            self._chains[slice.chain_id] = tuple(slice if member is old else member for member in chain)
             if _filed(old) == _filed(slice):
                 if self.holdings.holder(slice.chain_id) is old:
                     self.holdings.update(slice)
@@ -96,7 +96,7 @@ class Ledger:
         if old is not None:
             self._unfile(old)
         self._file(slice)
-        self._settle(*(each for each in (slice, old) if each is not None))
+        self._settle(*(member for member in (slice, old) if member is not None))
 
     def remove(self, key: SliceKey) -> None:
         """Remove a slice, if it is there."""
@@ -121,12 +121,12 @@ class Ledger:
         stopped: Iterable[str] = (),
         stopped_in: Iterable[LocalQueueKey] = (),
     ) -> Part:
-        """What holds quota of these ClusterQueues, and waits in these LocalQueues; all that holds quota for None.
+        """The slices that hold quota of these ClusterQueues, all that hold any for None, or wait in these LocalQueues.
 
-        A chain that waits here belongs to it with the quota that it holds elsewhere. `stopped` and `stopped_in` are the
-        ClusterQueues and LocalQueues whose workloads are to lose their quota.
+        A chain that waits here belongs to the part with the quota that it holds elsewhere. The workloads of the
+        ClusterQueues in `stopped` and of the LocalQueues in `stopped_in` are to lose their quota.
         """
-        waiting = {key: self._slices[key] for name in local_queues for key in self._waiting.of(name)}
+        waiting = {key: self._slices[key] for name in local_queues for key in self._waiting.keys_of(name)}
         waiting_chains = {slice.chain_id for slice in waiting.values()}
 
         def belongs(slice: Slice) -> bool:
@@ -138,8 +138,8 @@ class Ledger:
 
         to_stop = [
             *self._inactive,
-            *(key for name in stopped for key in self._holding.of(name)),
-            *(key for name in stopped_in for key in self._holding_in.of(name)),
+            *(key for name in stopped for key in self._holding.keys_of(name)),
+            *(key for name in stopped_in for key in self._holding_in.keys_of(name)),
         ]
         holding = (self._slices[key] for key in dict.fromkeys(to_stop))
         preempted = (self._slices[key] for key in self._preempted)
@@ -152,7 +152,7 @@ class Ledger:
         )
 
     def waiting_in(self) -> Iterable[LocalQueueKey]:
-        """Every LocalQueue that a slice names, there or not."""
+        """Every LocalQueue that a waiting slice names, which may not exist."""
         return self._waiting.values()
 
     @property
@@ -165,7 +165,7 @@ class Ledger:
         return self._without_place.values()
 
     def _note(self, old: Slice | None, new: Slice | None) -> None:
-        """Count a slice by what changes without its place or its quota."""
+        """Count a slice by what may change while its place and its quota stay."""
         self.workload_counts.change(old, new)
         if new is not None and not new.finished and Condition.PREEMPTED in new.conditions:
             self._preempted[new.key] = None
@@ -173,9 +173,9 @@ class Ledger:
             self._preempted.pop(old.key, None)
 
     def _leave_chain(self, slice: Slice) -> None:
-        left = tuple(oldest_first(each for each in self.chain(slice.chain_id) if each is not slice))
-        if left:
-            self._chains[slice.chain_id] = left
+        remaining = tuple(oldest_first(member for member in self.chain(slice.chain_id) if member is not slice))
+        if remaining:
+            self._chains[slice.chain_id] = remaining
         else:
             del self._chains[slice.chain_id]
 
@@ -245,7 +245,7 @@ def _filed(slice: Slice) -> tuple[object, ...]:
 
 
 def _waits_for_a_place(slice: Slice) -> bool:
-    # A slice whose victims have left may still wait for room that others leave.
+    # A slice whose victims have left may still wait until others leave room.
     reason = slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason")
     return reason in (api_names.NO_PLACE, WAITING_FOR_PREEMPTED)
 

@@ -1,4 +1,4 @@
-"""The preemption and flavor policies of a ClusterQueue. Source: Kueue v0.19.2, ClusterQueue API."""
+"""Reads the preemption and flavor policies of a ClusterQueue. Source: Kueue v0.19.2, ClusterQueue API."""
 
 from enum import StrEnum
 from typing import Any, Self
@@ -35,7 +35,7 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_manifest(cls, spec: Manifest) -> Self:
-        """Reads the field. Raises ValueError for an unknown policy."""
+        """Read the field. Raises ValueError for an unknown policy."""
         borrow = spec.get("borrowWithinCohort") or {}
         return cls(
             within_queue=Whom(spec.get("withinClusterQueue", Whom.NEVER)),
@@ -62,7 +62,7 @@ class Fungibility(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_manifest(cls, spec: Manifest) -> Self:
-        """Reads the field. An unknown value is the default."""
+        """Read the field. An unknown value counts as the default."""
         return cls(
             next_when_borrowing=spec.get("whenCanBorrow") == "TryNextFlavor",
             next_when_preempting=spec.get("whenCanPreempt", "TryNextFlavor") == "TryNextFlavor",

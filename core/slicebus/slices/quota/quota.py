@@ -1,4 +1,4 @@
-"""Queues, cohorts, flavors, and the usage of their quota."""
+"""Reads queues, cohorts and flavors, and adds up the usage of their quota."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Self
@@ -127,7 +127,7 @@ class Cohort(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> dict[FlavorResource, Limits]:
-        """Quota of its own."""
+        """The quota of its own, with its limits."""
         return limits_of(self.resource_groups)
 
     @classmethod
@@ -214,7 +214,7 @@ def usable_queue(
     local_queues: Mapping[tuple[str, str], LocalQueue],
     namespaces: Mapping[str, Mapping[str, str]],
 ) -> ClusterQueue | str:
-    """The queue that a slice waits in, or why that cannot be used. `namespaces` has the labels of each."""
+    """The ClusterQueue that a slice waits in, or why that cannot be used. `namespaces` has the labels of each."""
     local = local_queues.get(slice.local_queue)
     if local is None:
         return f"LocalQueue {slice.queue} doesn't exist"
@@ -232,31 +232,31 @@ def usable_queue(
 
 
 def keys_by_cluster_queue(local_queues: Iterable[LocalQueue]) -> dict[str, list[LocalQueueKey]]:
-    """The LocalQueues of each ClusterQueue, there or not."""
-    found: dict[str, list[LocalQueueKey]] = {}
+    """The LocalQueues of each ClusterQueue, which may not exist."""
+    keys: dict[str, list[LocalQueueKey]] = {}
     for local in local_queues:
-        found.setdefault(local.cluster_queue, []).append(local.key)
-    return found
+        keys.setdefault(local.cluster_queue, []).append(local.key)
+    return keys
 
 
 def holders(slices: Iterable[Slice]) -> dict[str, Slice]:
     """The newest slice of each chain that holds quota, by chain id."""
-    found: dict[str, Slice] = {}
+    newest: dict[str, Slice] = {}
     several: dict[str, list[Slice]] = {}
     for slice in slices:
         if slice.admission is not None and not slice.finished:
-            first = found.setdefault(slice.chain_id, slice)
+            first = newest.setdefault(slice.chain_id, slice)
             if first is not slice:
                 several.setdefault(slice.chain_id, [first]).append(slice)
     for chain, members in several.items():
-        found[chain] = oldest_first(members)[-1]
-    return found
+        newest[chain] = oldest_first(members)[-1]
+    return newest
 
 
 def usage_by_chain(slices: Iterable[Slice]) -> dict[ChainInQueue, Usage]:
     """What each chain uses of each ClusterQueue.
 
-    While one slice replaces another, both have an admission. The chain counts once, with the larger amount: what the
+    While one slice replaces another, both have an admission. The chain counts once, with the larger amount. What the
     new slice gives back is free once the old one has finished.
     """
     used: dict[ChainInQueue, Usage] = {}

@@ -1,7 +1,7 @@
-"""The scheduler backends: what each gives the pods of a job, and which objects it needs beside them.
+"""Describes the scheduler backends: what each gives the pods of a job, and which objects it needs beside them.
 
-`SchedulerBackend` is the interface: pure functions of the job and of what is there. The agent acts by them. No backend
-does I/O, and none knows what another makes.
+`SchedulerBackend` is the interface: pure functions of the job and of the objects that are there. The agent carries out
+what they return. No backend does I/O, and none knows what another makes.
 """
 
 from slicebus.slices.schedulers.base import Gang, Profile, SchedulerBackend, SchedulingObject, Synced, object_name

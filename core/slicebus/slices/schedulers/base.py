@@ -1,4 +1,4 @@
-"""The interface of a scheduler backend."""
+"""Defines the interface of a scheduler backend."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -20,12 +20,12 @@ _HASH_LENGTH = 8
 
 
 class Profile(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """An agent's settings for one backend. The first profile of an agent is that of jobs that choose none."""
+    """Holds an agent's settings for one backend. Jobs that choose none get the agent's first profile."""
 
     name: str
-    """That of the backend, by which jobs choose it."""
+    """The backend's name, by which jobs choose it."""
     scheduler_name: str = msgspec.field(default="", name="schedulerName")
-    """Of the scheduler, where it has another name than usual."""
+    """The scheduler's name, where it has another one than usual."""
     queue: str = ""
     """The queue of jobs that name none, for backends with queues."""
 
@@ -67,9 +67,10 @@ class SchedulingObject(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Synced(msgspec.Struct, frozen=True, kw_only=True):
-    """What has to be there for a gang, in the order in which it is made."""
+    """Says what has to be there for a gang."""
 
     objects: tuple[SchedulingObject, ...] = ()
+    """In the order in which they are made."""
     together: Counts = {}
     """The pods by pod set that have to be there before the first of them starts; empty where each starts by itself."""
     blocked: Problem | None = None
@@ -89,20 +90,20 @@ class SchedulerBackend(Protocol):
 
     name: str
     makes: tuple[Resource, ...]
-    """What the agent makes for it: the definitions that have to be served."""
+    """The resources that the agent makes for it: they have to be served."""
     reads: tuple[Resource, ...]
-    """What else it looks at."""
+    """The other resources that it reads."""
     writes_status: bool
     """Whether the agent writes the status of what it makes."""
 
     def validate(self, job: Manifest) -> list[Problem]:
-        """Why a job cannot be scheduled this way. `job` may be the manager's or the worker's."""
+        """Why it cannot schedule a job; empty where it can. `job` may be the manager's or the worker's."""
 
     def prepare(self, job: Manifest, pod_set: str) -> PodScheduling:
-        """What the pods of a pod set get in their template."""
+        """The fields that the pods of a pod set get in their template."""
 
     def sync(self, gang: Gang) -> Synced:
-        """What has to be there."""
+        """What has to be there before the gang's pods start."""
 
 
 def is_late(job: Manifest, pod_set: str) -> bool:
@@ -111,8 +112,8 @@ def is_late(job: Manifest, pod_set: str) -> bool:
 
 
 def object_name(job: Manifest, pod_set: str = "") -> str:
-    """The name of an object for a job, or for one of its pod sets: no other job has the same, as pod sets have no dots.
-    It fits a label, by which pods name it."""
+    """The name of an object for a job, or for one of its pod sets, which fits a label of the pods. No other job has the
+    same, as pod sets have no dots."""
     name = f"{job['kind'].lower()}-{job['metadata']['name']}" + (f".{pod_set}" if pod_set else "")
     if len(name) <= _LABEL_VALUE_LENGTH:
         return name

@@ -1,4 +1,4 @@
-"""The scheduler of the cluster, or another one by its name: it needs no objects."""
+"""Leaves pods to the scheduler of the cluster, or to another one by its name, without objects."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class Default:
         self._profile = profile
 
     def validate(self, job: Manifest) -> list[Problem]:
-        """Every job can be."""
+        """No problem: it can schedule every job."""
         return []
 
     def prepare(self, job: Manifest, pod_set: str) -> PodScheduling:
@@ -30,5 +30,5 @@ class Default:
         return PodScheduling(scheduler_name=self._profile.scheduler_name)
 
     def sync(self, gang: Gang) -> Synced:
-        """Nothing."""
+        """No object is needed."""
         return Synced()

@@ -1,4 +1,4 @@
-"""Grove: a PodGang of a job, from which Grove's own backends make what their scheduler needs.
+"""Makes a PodGang of a job for Grove, from which Grove's own backends make what their scheduler needs.
 
 The PodGang comes before the pods and says so (`Initialized` is False). It is initialized once, when all pods that are
 granted are there and it names them; from then on it only gets other pods.
@@ -27,7 +27,7 @@ _FIRST_STATUS = {"phase": "Pending"}
 
 
 class Grove:
-    """Pods start when the PodGang that names them is initialized."""
+    """Grove starts pods when the PodGang that names them is initialized."""
 
     name = "grove"
     makes: tuple[Resource, ...] = (POD_GANGS,)
@@ -38,16 +38,16 @@ class Grove:
         self._profile = profile
 
     def validate(self, job: Manifest) -> list[Problem]:
-        """Every job but those that KubeRay schedules as gangs."""
+        """Jobs that KubeRay itself schedules as gangs are refused."""
         return kuberay_problems(job)
 
     def prepare(self, job: Manifest, pod_set: str) -> PodScheduling:
-        """The name of its PodGang."""
+        """The label that names the job's PodGang."""
         label = {} if is_late(job, pod_set) else {_POD_GANG_LABEL: object_name(job)}
         return PodScheduling(scheduler_name=self._profile.scheduler_name, labels=label)
 
     def sync(self, gang: Gang) -> Synced:
-        """The PodGang, and whether it is initialized."""
+        """The PodGang, the condition that says whether it is initialized, and the pods that may start."""
         present = gang.find(POD_GANGS, object_name(gang.job))
         named = _named(present)
         are_there = all(len(gang.pods.get(pod_set, ())) >= gang.granted[pod_set] for pod_set in gang.minimum)
@@ -55,7 +55,7 @@ class Grove:
         # Whoever waits for it sees first that it names nobody yet.
         is_filled = was_initialized or (are_there and present is not None and _says_initialized(present))
         # What is named stays until there are others.
-        pods = named | {name: found for name in gang.minimum if is_filled and (found := gang.pods.get(name, ()))}
+        pods = named | {name: starting for name in gang.minimum if is_filled and (starting := gang.pods.get(name, ()))}
         groups = [
             {
                 "name": pod_set,
@@ -68,7 +68,7 @@ class Grove:
         ]
         is_named = bool(named) and all(named.get(pod_set) for pod_set in gang.minimum)
         condition = _PODS_CREATED if was_initialized or (are_there and is_named) else _CREATION_PENDING
-        made = SchedulingObject(
+        pod_gang = SchedulingObject(
             resource=POD_GANGS,
             name=object_name(gang.job),
             spec={"podgroups": groups},
@@ -77,14 +77,14 @@ class Grove:
         )
         starts = {name for names in named.values() for name in names} if was_initialized else set[str]()
         late = {name for pod_set, names in gang.pods.items() if is_late(gang.job, pod_set) for name in names}
-        return Synced(objects=(made,), together={}, starts=frozenset(starts | late))
+        return Synced(objects=(pod_gang,), together={}, starts=frozenset(starts | late))
 
 
 def _named(present: Manifest | None) -> dict[str, tuple[str, ...]]:
     """The pods that a PodGang names, by pod set; without pod sets of which it names none."""
     groups = present["spec"].get("podgroups", ()) if present is not None else ()
-    found = {group["name"]: tuple(each["name"] for each in group.get("podReferences", ())) for group in groups}
-    return {name: pods for name, pods in found.items() if pods}
+    named = {group["name"]: tuple(pod["name"] for pod in group.get("podReferences", ())) for group in groups}
+    return {name: pods for name, pods in named.items() if pods}
 
 
 def _is_initialized(present: Manifest) -> bool:

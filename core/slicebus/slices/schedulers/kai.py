@@ -1,4 +1,4 @@
-"""KAI Scheduler: a PodGroup of a job, with a subgroup for each pod set."""
+"""Makes a PodGroup of a job for KAI Scheduler, with a subgroup for each pod set."""
 
 from typing import Any
 
@@ -38,14 +38,14 @@ class Kai:
         self._profile = profile
 
     def validate(self, job: Manifest) -> list[Problem]:
-        """A queue is needed: KAI schedules nothing without one."""
+        """Jobs without a queue are refused: KAI schedules nothing without one."""
         if self._queue(job):
             return kuberay_problems(job)
         message = f"KAI needs a queue: name one by the label {QUEUE}, or in the profile of the cluster's agent"
         return [Problem("QueueNotSet", message), *kuberay_problems(job)]
 
     def prepare(self, job: Manifest, pod_set: str) -> PodScheduling:
-        """Its PodGroup and subgroup. A late pod is grouped by KAI itself."""
+        """The queue, and the names of the PodGroup and the subgroup. KAI itself groups late pods."""
         scheduler = self._profile.scheduler_name or "kai-scheduler"
         if is_late(job, pod_set):
             return PodScheduling(scheduler_name=scheduler, labels={QUEUE: self._queue(job)})
@@ -66,8 +66,8 @@ class Kai:
             "queue": present["spec"].get("queue", queue) if present is not None else queue,
             "subGroups": [{"name": pod_set, "minMember": count} for pod_set, count in gang.minimum.items()],
         }
-        made = SchedulingObject(resource=POD_GROUPS, name=name, spec=spec, annotations=_SKIP_PODGROUPER)
-        return Synced(objects=(made,), together=gang.minimum)
+        pod_group = SchedulingObject(resource=POD_GROUPS, name=name, spec=spec, annotations=_SKIP_PODGROUPER)
+        return Synced(objects=(pod_group,), together=gang.minimum)
 
     def _queue(self, job: Manifest) -> str:
         return queue_of(job, QUEUE, self._profile)

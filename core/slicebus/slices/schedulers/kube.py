@@ -1,4 +1,4 @@
-"""kube-scheduler's own gangs: `scheduling.k8s.io` Workload and PodGroup, alpha since Kubernetes 1.35.
+"""Makes gangs for kube-scheduler itself: `scheduling.k8s.io` Workload and PodGroup, alpha since Kubernetes 1.35.
 
 Both are fixed once they are made, and a PodGroup stays as long as an active pod names it. So each pod set has a pair of
 its own, which is replaced only when it has no pods. Since `v1beta1` the `minCount` of a PodGroup can be changed.
@@ -24,12 +24,12 @@ VERSIONS = ("v1beta1", _ALPHA)
 
 
 def workloads(version: str) -> Resource:
-    """Kubernetes' own Workloads."""
+    """The resource of Kubernetes' own Workloads, in a version."""
     return Resource(_GROUP, version, "workloads", "Workload")
 
 
 def pod_groups(version: str) -> Resource:
-    """Kubernetes' own PodGroups."""
+    """The resource of Kubernetes' own PodGroups, in a version."""
     return Resource(_GROUP, version, "podgroups", "PodGroup")
 
 
@@ -44,7 +44,7 @@ def kuberay_problems(job: Manifest) -> list[Problem]:
 
 
 class Kube:
-    """A gang for each pod set of a Ray cluster, and the basic policy for a Job.
+    """kube-scheduler gets a gang for each pod set of a Ray cluster, and the basic policy for a Job.
 
     Kubernetes refuses to resize a Job whose template names a gang (`cannot change parallelism for a Job referencing
     gang-scheduled PodGroup`). With a PodGroup of ours its controller makes no pair of its own (`WorkloadWithJob`).
@@ -60,11 +60,11 @@ class Kube:
         self.makes: tuple[Resource, ...] = (workloads(version), pod_groups(version))
 
     def validate(self, job: Manifest) -> list[Problem]:
-        """Every job but those that KubeRay schedules as gangs."""
+        """Jobs that KubeRay itself schedules as gangs are refused."""
         return kuberay_problems(job)
 
     def prepare(self, job: Manifest, pod_set: str) -> PodScheduling:
-        """The PodGroup of the pod set."""
+        """The name of the pod set's PodGroup."""
         group = "" if is_late(job, pod_set) else object_name(job, pod_set)
         return PodScheduling(scheduler_name=self._profile.scheduler_name, pod_group=group)
 
@@ -78,7 +78,7 @@ class Kube:
         return Synced(objects=tuple(objects), together=together, stuck=stuck)
 
     def _too_large(self, gang: Gang, pod_set: str) -> Problem | None:
-        """That a gang which cannot be changed has shrunk: the scheduler counts up to the minimum of its start."""
+        """The problem of a gang that has shrunk and cannot be changed: the scheduler keeps its first minimum."""
         name, granted = object_name(gang.job, pod_set), gang.granted.get(pod_set, 0)
         present = gang.find(pod_groups(self._version), name)
         if present is None or self._version != _ALPHA or pod_set not in gang.unplaced:
@@ -106,7 +106,7 @@ class Kube:
 
 
 def _reference(version: str, workload: str, template: str) -> Manifest:
-    """From a PodGroup to the template that it is made of."""
+    """The reference from a PodGroup to the template that it is made of."""
     if version == _ALPHA:
         return {"podGroupTemplateRef": {"workload": {"workloadName": workload, "podGroupTemplateName": template}}}
     return {"workloadRef": {"workloadName": workload, "templateName": template}}
@@ -115,14 +115,14 @@ def _reference(version: str, workload: str, template: str) -> Manifest:
 def _together(gang: Gang) -> Counts:
     """How many pods of each pod set are a gang; empty for a Job.
 
-    A gang never gets smaller while it has pods: that of a group which Ray's autoscaler may shrink has the pods of its
-    `minReplicas`, or a pod that is made anew would wait for ever.
+    A gang never gets smaller while it has pods. A group that Ray's autoscaler may shrink has a gang of its
+    `minReplicas`, or else a new pod would wait for ever.
     """
     kind = KINDS[gang.job["kind"]]
     if kind.resource.kind == "Job":
         return {}
     groups: Manifest = kind.bounds(gang.job).get("groups", {})
-    bounds = {pod_set_name({"groupName": name}): found.get("minReplicas") or 0 for name, found in groups.items()}
+    bounds = {pod_set_name({"groupName": name}): group.get("minReplicas") or 0 for name, group in groups.items()}
     return {
         name: max(1, min(count, bounds[name] * kind.replica_size(gang.job, name))) if name in bounds else count
         for name, count in gang.minimum.items()

@@ -1,4 +1,4 @@
-"""The backends by name."""
+"""Finds scheduler backends by name."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -27,7 +27,7 @@ DEFAULT = Default.name
 
 
 NO_PROFILES: tuple[Profile, ...] = (Profile(DEFAULT),)
-"""Those of an agent whose settings have none."""
+"""The profiles of an agent whose settings have none."""
 
 
 def chosen_by(job: Manifest) -> str:
@@ -37,23 +37,23 @@ def chosen_by(job: Manifest) -> str:
 
 
 def profiles_of(text: str) -> tuple[Profile, ...]:
-    """The profiles of an agent's settings, JSON, at least one. Raises ValueError for text that nobody can read, and for
-    a backend that is unknown or has two profiles."""
-    found = msgspec.json.decode(text, type=tuple[Profile, ...]) if text else ()
-    names = [profile.name for profile in found]
+    """Decode the profiles of an agent's settings, JSON; at least one. Raises ValueError for text that nobody can read,
+    and for a backend that is unknown or has two profiles."""
+    profiles = msgspec.json.decode(text, type=tuple[Profile, ...]) if text else ()
+    names = [profile.name for profile in profiles]
     for name in names:
         if name not in NAMES:
             raise ValueError(f"there is no scheduler backend {name!r}, only {', '.join(NAMES)}")
         if names.count(name) > 1:
             raise ValueError(f"the scheduler backend {name!r} has two profiles")
-    return found or NO_PROFILES
+    return profiles or NO_PROFILES
 
 
 def init(profile: Profile, *, served: Callable[[Resource], bool] = lambda _: True) -> SchedulerBackend:
     """The backend of a profile, in the newest version that the cluster serves. Raises KeyError for an unknown name."""
     if profile.name == Kube.name:
-        made = [Kube(profile, version) for version in VERSIONS]
-        return next((each for each in made if all(map(served, each.makes))), made[-1])
+        backends = [Kube(profile, version) for version in VERSIONS]
+        return next((backend for backend in backends if all(map(served, backend.makes))), backends[-1])
     return _BACKENDS[profile.name](profile)
 
 
@@ -63,6 +63,6 @@ def every_version(profile: Profile) -> Iterable[SchedulerBackend]:
 
 
 def every_resource() -> tuple[Resource, ...]:
-    """What any backend makes or reads, in every version."""
-    backends = (each for name in NAMES for each in every_version(Profile(name)))
-    return tuple(dict.fromkeys(resource for each in backends for resource in (*each.makes, *each.reads)))
+    """Every resource that any backend makes or reads, in every version."""
+    backends = (backend for name in NAMES for backend in every_version(Profile(name)))
+    return tuple(dict.fromkeys(resource for backend in backends for resource in (*backend.makes, *backend.reads)))

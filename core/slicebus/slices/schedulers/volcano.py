@@ -1,4 +1,4 @@
-"""Volcano 1.14 or later: a PodGroup of a job, with a subgroup policy for each pod set."""
+"""Makes a PodGroup of a job for Volcano 1.14 or later, with a subgroup policy for each pod set."""
 
 from typing import Any
 
@@ -39,11 +39,11 @@ class Volcano:
         self._profile = profile
 
     def validate(self, job: Manifest) -> list[Problem]:
-        """Every job but those that KubeRay schedules as gangs."""
+        """Jobs that KubeRay itself schedules as gangs are refused."""
         return kuberay_problems(job)
 
     def prepare(self, job: Manifest, pod_set: str) -> PodScheduling:
-        """Its PodGroup. For a late pod Volcano makes one itself."""
+        """The name of the PodGroup. Volcano itself makes one for a late pod."""
         group = {} if is_late(job, pod_set) else dict.fromkeys(_GROUP_NAMES, object_name(job))
         return PodScheduling(scheduler_name=self._profile.scheduler_name or "volcano", annotations=group)
 
@@ -57,8 +57,8 @@ class Volcano:
             "queue": queue,
             "subGroupPolicy": [_subgroup(pod_set, count) for pod_set, count in gang.minimum.items()],
         }
-        made = SchedulingObject(resource=POD_GROUPS, name=name, spec=spec)
-        return Synced(objects=(made,), together=gang.minimum)
+        pod_group = SchedulingObject(resource=POD_GROUPS, name=name, spec=spec)
+        return Synced(objects=(pod_group,), together=gang.minimum)
 
 
 def _closed(queue: Manifest | None, name: str) -> Problem | None:

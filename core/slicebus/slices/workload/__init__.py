@@ -1,4 +1,4 @@
-"""A Workload and its slices: what they are, how their chain goes on, what their pods request, and which may start.
+"""Reads Workloads as slices, plans the next change of their chain, and picks the pods that may start.
 
 Nothing here knows a queue or a cluster.
 """

@@ -1,6 +1,6 @@
-"""The clusters where the pods of a job did not get ready in time: for a while the job goes to others.
+"""Remembers where the pods of a job did not get ready in time: for a while the job avoids those clusters.
 
-The time doubles with each time out, as Kueue's requeuing backs off. All of it is forgotten when the pods are ready.
+The while doubles with each timeout, as Kueue's requeuing backs off. All of it is forgotten when the pods are ready.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ Clusters = Mapping[str, Avoided]
 
 
 def read(workload: Manifest) -> dict[str, Avoided]:
-    """By name; empty where there are none, or what is there cannot be read."""
+    """Read the avoided clusters of a Workload, by name; empty where there are none, or nobody can read them."""
     return read_json(_text(workload), _CLUSTERS) or {}
 
 
@@ -40,29 +40,29 @@ def avoided_now(workload: Manifest) -> frozenset[str]:
     """The clusters that the job does not go to now."""
     if _text(workload) is None:
         return frozenset()
-    return frozenset(name for name, each in read(workload).items() if each.until is not None)
+    return frozenset(name for name, avoided in read(workload).items() if avoided.until is not None)
 
 
-def avoiding(clusters: Clusters, name: str, *, now: datetime) -> dict[str, Avoided]:
-    """With one more time out on a cluster."""
+def avoid(clusters: Clusters, name: str, *, now: datetime) -> dict[str, Avoided]:
+    """The clusters with one more timeout on one of them."""
     times = clusters.get(name, Avoided()).times + 1
     pause = min(_FIRST * 2 ** min(times - 1, _MOST_DOUBLINGS), _LONGEST)
     return {**clusters, name: Avoided(times, now + pause)}
 
 
-def tried_again(clusters: Clusters, *, now: datetime) -> dict[str, Avoided]:
-    """With those whose time is over as clusters that the job may go to again."""
-    return {name: Avoided(each.times) if _is_over(each, now) else each for name, each in clusters.items()}
+def end_expired(clusters: Clusters, *, now: datetime) -> dict[str, Avoided]:
+    """The clusters, where each whose time is over may be used again and keeps its count."""
+    return {name: Avoided(avoided.times) if _is_over(avoided, now) else avoided for name, avoided in clusters.items()}
 
 
-def next_over_s(clusters: Clusters, *, now: datetime) -> float | None:
-    """How long until the first time is over, in seconds; None where none is running."""
-    left = [each.until - now for each in clusters.values() if each.until is not None]
+def next_expiry_s(clusters: Clusters, *, now: datetime) -> float | None:
+    """How many seconds until the first time is over; None where none is running."""
+    left = [avoided.until - now for avoided in clusters.values() if avoided.until is not None]
     return max(0.0, min(left).total_seconds()) if left else None
 
 
 def to_annotation(clusters: Clusters) -> str | None:
-    """JSON; None for no cluster."""
+    """The annotation that says so, JSON; None for no cluster."""
     return msgspec.json.encode(clusters, order="sorted").decode() if clusters else None
 
 

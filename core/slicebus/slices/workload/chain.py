@@ -1,8 +1,8 @@
 """Plans the changes that bring the slices of one job to its wanted size.
 
-A chain is the unfinished slices of one job. It usually has one; while a scale-up is pending it has two, the admitted
-slice and its pending replacement. `plan` compares the chain with the wanted counts and returns the changes. Carrying
-them out and planning again ends with no change left, whatever state a crash has left.
+A chain is the unfinished slices of one job. It usually has one. While a scale-up is pending it has two: the admitted
+slice and its pending replacement. `plan` compares the chain with the wanted counts and returns the changes. Whoever
+carries them out and plans again ends with no change left, whatever state a crash has left.
 
 Source of the rules: KEP-77 and Kueue v0.19.2, `pkg/workloadslicing`.
 """
@@ -85,10 +85,9 @@ ChainCommand = CreateSlice | SetCounts | Reclaim | FinishSlice | RefuseScaling
 def plan(slices: Sequence[Slice], wanted: Counts, *, finished: Counts = NOTHING) -> list[ChainCommand]:
     """The commands that bring a job's slices to the wanted counts; none where nothing is to change.
 
-    `finished`: pods that have ended for good. As much of a shrink is theirs: the slice keeps its counts.
-
     `slices` are all Workloads of the job, in any order. Slices are finished before one is created, so a chain never has
-    more than two unfinished slices.
+    more than two unfinished slices. `finished` are pods that have ended for good: a shrink by no more than those leaves
+    the slice its counts.
     """
     unfinished = [slice for slice in slices if not slice.finished and not slice.deleting]
     if len(unfinished) > 1:
@@ -100,7 +99,7 @@ def plan(slices: Sequence[Slice], wanted: Counts, *, finished: Counts = NOTHING)
         _finish(slice, holder) for slice in unfinished if slice is not holder and slice is not pending
     ]
     # An evicted slice stays as it is until its worker has no pod left: its quota is charged for what may still run.
-    return ended if holder.evicting else ended + _follow(holder, pending, wanted, finished)
+    return ended if holder.evicting else ended + _resize(holder, pending, wanted, finished)
 
 
 def _holder_and_pending(unfinished: Sequence[Slice]) -> tuple[Slice, Slice | None]:
@@ -127,7 +126,8 @@ def _finish(slice: Slice, holder: Slice) -> FinishSlice:
     return FinishSlice(slice=slice, reason=FinishedReason.OUT_OF_SYNC, message=OUT_OF_SYNC)
 
 
-def _follow(holder: Slice, pending: Slice | None, wanted: Counts, finished: Counts) -> list[ChainCommand]:
+def _resize(holder: Slice, pending: Slice | None, wanted: Counts, finished: Counts) -> list[ChainCommand]:
+    """The commands that bring a chain which is not evicted to the wanted counts."""
     if holder.counts.keys() != wanted.keys():
         return [RefuseScaling(slice=holder, message=structural_message(holder.counts, wanted))]
     if not holder.admitted:
@@ -142,7 +142,7 @@ def _follow(holder: Slice, pending: Slice | None, wanted: Counts, finished: Coun
 
 
 def _shrink(holder: Slice, wanted: Counts, finished: Counts) -> list[ChainCommand]:
-    """One write, which takes grants away only: the reclaimable pods never become fewer, and counts follow them."""
+    """One write that only takes grants away: the reclaimable pods never become fewer, and counts follow them."""
     reclaimable = {
         name: max(holder.reclaimable.get(name, 0), min(finished.get(name, 0), count - wanted[name]))
         for name, count in holder.counts.items()
@@ -154,7 +154,7 @@ def _shrink(holder: Slice, wanted: Counts, finished: Counts) -> list[ChainComman
 
 
 def given_back(holder: Slice, wanted: Counts) -> list[ChainCommand]:
-    """What a resize gives up at once although another of its pod sets grows, and waits.
+    """The commands that shrink some pod sets at once, although another one grows and waits.
 
     A Kueue leaves the old slice as it is until the new one is admitted, which may be never.
     """

@@ -1,4 +1,4 @@
-"""Names of slices, as Kueue makes them."""
+"""Names slices as Kueue does."""
 
 import hashlib
 

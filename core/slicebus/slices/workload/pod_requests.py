@@ -1,4 +1,4 @@
-"""What one pod requests, as the scheduler counts it."""
+"""Counts what one pod requests, as the scheduler does."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ _CONTAINERS = ("containers", "initContainers")
 
 
 def pod_requests(spec: Manifest) -> dict[str, int]:
-    """Requests of a PodSpec as amounts. Raises ValueError for one that is not a quantity.
+    """The requests of a PodSpec, as amounts. Raises ValueError for one that is not a quantity.
 
     The larger of the containers' sum and the peak of initialisation, plus overhead. A sidecar (an init container that
     restarts) counts from its start on. A limit without a request is the request. A pod-level request
@@ -45,7 +45,7 @@ def container_resources(spec: Manifest) -> dict[str, Manifest]:
 
 
 def with_container_resources(spec: Manifest, resources: Mapping[str, Manifest]) -> Manifest:
-    """The container lists of a PodSpec, with the given `resources` by container name."""
+    """The container lists of a PodSpec, where each container that `resources` names gets its own."""
     return {
         containers: [
             container | ({"resources": resources[container["name"]]} if container["name"] in resources else {})

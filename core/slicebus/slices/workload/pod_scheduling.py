@@ -1,4 +1,4 @@
-"""What a scheduler backend gives the pods of a job, in their template."""
+"""Writes into a pod template what a scheduler backend gives the pods of a job."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _DEFAULT_SCHEDULER = "default-scheduler"
 
 
 class PodScheduling(msgspec.Struct, frozen=True, omit_defaults=True):
-    """By what a scheduler knows a pod. Empty fields change nothing."""
+    """The fields by which a scheduler knows a pod. Empty ones change nothing."""
 
     scheduler_name: str = ""
     labels: dict[str, str] = {}
@@ -21,9 +21,9 @@ class PodScheduling(msgspec.Struct, frozen=True, omit_defaults=True):
     """The name of its `scheduling.k8s.io` PodGroup. Pods cannot change it."""
 
     def applied_to(self, template: Manifest) -> Manifest:
-        """A pod template with this in place of its own."""
+        """The template with these fields in place of its own."""
         metadata, spec = template.get("metadata") or {}, dict(template["spec"])
-        given = {
+        fields = {
             "labels": (metadata.get("labels") or {}) | self.labels,
             "annotations": (metadata.get("annotations") or {}) | self.annotations,
         }
@@ -31,7 +31,10 @@ class PodScheduling(msgspec.Struct, frozen=True, omit_defaults=True):
             spec["schedulerName"] = self.scheduler_name
         if self.pod_group:
             spec[_GROUP] = {"podGroupName": self.pod_group}
-        return template | {"metadata": metadata | {name: each for name, each in given.items() if each}, "spec": spec}
+        return template | {
+            "metadata": metadata | {name: value for name, value in fields.items() if value},
+            "spec": spec,
+        }
 
     def lost_in(self, pod: Manifest) -> list[str]:
         """The fields that a pod lacks: whoever made it, or the definition of its owner, has dropped them.

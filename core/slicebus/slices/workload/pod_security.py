@@ -1,6 +1,6 @@
-"""The Pod Security Standards of Kubernetes, for pod templates.
+"""Checks pod templates against the Pod Security Standards of Kubernetes.
 
-Each check has the name that Pod Security Admission gives it, and is as strict as the newest version of it. A test
+Each check has the name that Pod Security Admission gives it, and is as strict as its newest version. A test
 compares them with a real API server. One thing is left out: newer servers allow more to a pod with `hostUsers: false`.
 Older ones ignore that field, and start the pod with the users of its node.
 Source: https://kubernetes.io/docs/concepts/security/pod-security-standards/
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 Manifest = dict[str, Any]
 _VALUE_LENGTH = 100
-"""So much of a value is shown."""
+"""Most characters of a value that are shown."""
 
 
 class Level(StrEnum):
@@ -33,7 +33,7 @@ class Check(NamedTuple):
     """What in a pod template is not allowed: fields, with their values."""
 
 
-class Found(NamedTuple):
+class FieldValue(NamedTuple):
     """A value in a pod template."""
 
     path: str
@@ -44,34 +44,36 @@ class Found(NamedTuple):
 
 
 def violations(template: Manifest, level: Level) -> list[str]:
-    """What a pod template must not have at a level: `hostPathVolumes: spec.volumes[0].hostPath={...}`; empty where it
-    meets the level. Values of the wrong type are not allowed either."""
+    """The fields of a pod template that a level forbids, as `hostPathVolumes: spec.volumes[0].hostPath={...}`; empty
+    where it meets the level. A value of the wrong type is forbidden too."""
     applied = [check for check in CHECKS if _LEVELS.index(check.level) <= _LEVELS.index(level)]
-    return [f"{check.name}: {what}" for check in applied for what in check.find(template)]
+    return [f"{check.name}: {field}" for check in applied for field in check.find(template)]
 
 
-def _values(value: Any, path: str, at: str = "spec") -> Iterator[Found]:
+def _values(value: Any, path: str, at: str = "spec") -> Iterator[FieldValue]:
     """The values at a path such as `volumes[*].hostPath`; nothing where a field is missing or null.
 
     `containers` stands for containers of all sorts. Where a value on the way has the wrong type, it is that value.
     """
     name, _, rest = path.partition(".")
-    each = name.endswith("[*]")
+    is_list = name.endswith("[*]")
     for key in _SORTS if name == "containers[*]" else (name.removesuffix("[*]"),):
         if not isinstance(value, dict):
-            yield Found(at, value)
+            yield FieldValue(at, value)
             return
         below = value.get(key)
         if below is None:
             continue
-        if each and not isinstance(below, list):
-            yield Found(f"{at}.{key}", below)
+        if is_list and not isinstance(below, list):
+            yield FieldValue(f"{at}.{key}", below)
             continue
         entries = (
-            [(f"{at}.{key}[{index}]", one) for index, one in enumerate(below)] if each else [(f"{at}.{key}", below)]
+            [(f"{at}.{key}[{index}]", entry) for index, entry in enumerate(below)]
+            if is_list
+            else [(f"{at}.{key}", below)]
         )
-        for where, one in entries:
-            yield from _values(one, rest, where) if rest else [Found(where, one)]
+        for where, entry in entries:
+            yield from _values(entry, rest, where) if rest else [FieldValue(where, entry)]
 
 
 _SORTS = ("containers", "initContainers", "ephemeralContainers")
@@ -82,8 +84,8 @@ def _fields(allowed: Callable[[Any], bool], *paths: str) -> Callable[[Manifest],
     """Finds values at these paths that are not allowed."""
 
     def find(template: Manifest) -> Iterator[str]:
-        found = (each for path in paths for each in _values(template.get("spec"), path))
-        return (str(each) for each in found if not allowed(each.value))
+        fields = (field for path in paths for field in _values(template.get("spec"), path))
+        return (str(field) for field in fields if not allowed(field.value))
 
     return find
 
@@ -102,7 +104,7 @@ def _is_unset(value: Any) -> bool:
 
 
 def _app_armor_annotations(template: Manifest) -> Iterator[str]:
-    annotations = _one(template, "metadata.annotations")
+    annotations = _value_at(template, "metadata.annotations")
     for name, value in annotations.items() if isinstance(annotations, dict) else ():
         allowed = value in ("", "runtime/default") or str(value).startswith("localhost/")
         if name.startswith(_APP_ARMOR) and not allowed:
@@ -112,17 +114,17 @@ def _app_armor_annotations(template: Manifest) -> Iterator[str]:
 _APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 
 
-def _containers(template: Manifest) -> Iterator[Found]:
+def _containers(template: Manifest) -> Iterator[FieldValue]:
     return _values(template.get("spec"), "containers[*]")
 
 
-def _one(value: Any, path: str) -> Any:
+def _value_at(value: Any, path: str) -> Any:
     """The value at a path; None where there is none."""
-    return next((found.value for found in _values(value, path)), None)
+    return next((entry.value for entry in _values(value, path)), None)
 
 
 def _is_windows(template: Manifest) -> bool:
-    return bool(_one(template.get("spec"), "os.name") == "windows")
+    return bool(_value_at(template.get("spec"), "os.name") == "windows")
 
 
 def _unless_windows(find: Callable[[Manifest], Iterator[str]]) -> Callable[[Manifest], Iterator[str]]:
@@ -134,9 +136,9 @@ def _every_container(allowed: Callable[[Any], bool], path: str) -> Callable[[Man
 
     def find(template: Manifest) -> Iterator[str]:
         for container in _containers(template):
-            value = _one(container.value, path)
+            value = _value_at(container.value, path)
             if not allowed(value):
-                yield str(Found(f"{container.path}.{path}", value))
+                yield str(FieldValue(f"{container.path}.{path}", value))
 
     return find
 
@@ -148,10 +150,10 @@ def _every_container_or_the_pod(allowed: Callable[[Any], bool], field: str) -> C
 
     def find(template: Manifest) -> Iterator[str]:
         yield from present(template)
-        if _one(template.get("spec"), f"securityContext.{field}") is None:
+        if _value_at(template.get("spec"), f"securityContext.{field}") is None:
             path = f"securityContext.{field}"
-            lacking = (each for each in _containers(template) if _one(each.value, path) is None)
-            yield from (str(Found(f"{each.path}.{path}", None)) for each in lacking)
+            lacking = (container for container in _containers(template) if _value_at(container.value, path) is None)
+            yield from (str(FieldValue(f"{container.path}.{path}", None)) for container in lacking)
 
     return find
 
@@ -206,7 +208,7 @@ _SELINUX_TYPES = ("", "container_t", "container_init_t", "container_kvm_t", "con
 _PROFILES = _in("RuntimeDefault", "Localhost")
 _HANDLERS = ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle.postStart", "lifecycle.preStop")
 _HANDLER_HOSTS = tuple(
-    f"containers[*].{handler}.{how}.host" for handler in _HANDLERS for how in ("httpGet", "tcpSocket")
+    f"containers[*].{handler}.{action}.host" for handler in _HANDLERS for action in ("httpGet", "tcpSocket")
 )
 
 CHECKS = (

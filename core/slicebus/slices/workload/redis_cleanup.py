@@ -1,4 +1,4 @@
-"""Knows the pods by which KubeRay cleans up Redis after a RayCluster with GCS fault tolerance.
+"""Recognizes the pods by which KubeRay cleans up Redis after a RayCluster with GCS fault tolerance.
 
 KubeRay runs such a pod by a Job while the RayCluster is being deleted, and keeps the RayCluster until it has ended. The
 pod is made of the head's template: it has our gate, and the label of the head's pod set.

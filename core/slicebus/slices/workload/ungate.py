@@ -25,8 +25,8 @@ class Owner(msgspec.Struct, frozen=True):
     uid: str
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Self | None:
-        """None for a pod without a controller."""
+    def from_manifest(cls, manifest: Manifest) -> Self | None:
+        """The controller of a pod; None for a pod without one."""
         for owner in manifest["metadata"].get("ownerReferences") or ():
             if owner.get("controller"):
                 return cls(owner["kind"], owner["name"], owner["uid"])
@@ -51,7 +51,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self:
-        """Reads a manifest."""
+        """The fields of a pod's manifest."""
         metadata = manifest["metadata"]
         return cls(
             manifest,
@@ -61,13 +61,13 @@ class Pod(msgspec.Struct, frozen=True):
             is_over=is_over(manifest),
             is_terminating="deletionTimestamp" in metadata,
             is_ready=is_ready(manifest),
-            owner=Owner.of(manifest),
+            owner=Owner.from_manifest(manifest),
             cleans_up=cleans_redis(manifest),
         )
 
     @property
     def name(self) -> str:
-        """Within its namespace."""
+        """The name of the pod, within its namespace."""
         name: str = self.manifest["metadata"]["name"]
         return name
 
@@ -80,9 +80,9 @@ class Pod(msgspec.Struct, frozen=True):
         """Whether its owner had the kind and name of one of these objects and is gone: the pod goes too."""
         return any(
             self.owner is not None
-            and (self.owner.kind, self.owner.name) == (found["kind"], found["metadata"]["name"])
-            and self.owner.uid != found["metadata"]["uid"]
-            for found in objects
+            and (self.owner.kind, self.owner.name) == (owner["kind"], owner["metadata"]["name"])
+            and self.owner.uid != owner["metadata"]["uid"]
+            for owner in objects
         )
 
     def stands_as(self, before: Self) -> bool:
@@ -145,9 +145,9 @@ def to_ungate(
     """The gated pods that may start now: in the order of `owners`, lowest name first.
 
     Each pod set may start its granted count minus its running pods. Pods of a multi-host replica start together:
-    `replica` tells those of one from those of another (`JobKind.replica`), and `replica_size` is how many they are of a
-    pod set, and of the owner with a UID. A pod that earlier objects with the names of `owners` have left is not
-    started: it goes with them. Neither is one that is named for deletion, nor its replica, which is deleted whole.
+    `replica` tells those of one from those of another (`JobKind.replica`). `replica_size` is how many they are, by pod
+    set and the UID of their owner. A pod is not started where an earlier object with the name of an owner has left it:
+    it goes with that object. Neither is one that is named for deletion, nor its replica, which is deleted whole.
     """
     chosen: list[Manifest] = []
     ranks = {owner["metadata"]["uid"]: rank for rank, owner in enumerate(owners)}
@@ -160,8 +160,10 @@ def to_ungate(
 
     for name, members in sorted(pod_sets.items()):
         room = granted.get(name, 0) - len(members.running)
-        found = _replicas(members, stays, known_by=replica, size=partial(replica_size, name)) if members.gated else []
-        for pods in sorted(found, key=rank):
+        replicas = (
+            _replicas(members, stays, known_by=replica, size=partial(replica_size, name)) if members.gated else []
+        )
+        for pods in sorted(replicas, key=rank):
             if len(pods) <= room:
                 room -= len(pods)
                 chosen += (pod.manifest for pod in pods)
@@ -192,16 +194,16 @@ def _replicas(
     replicas: defaultdict[tuple[str, str], list[Pod]] = defaultdict(list)
     for pod in waiting:
         replicas[known_by(pod.labels, pod.owner_uid)].append(pod)
-    found: list[list[Pod]] = []
+    complete: list[list[Pod]] = []
     for known, pods in replicas.items():
         whole, (_, name) = size(pods[0].owner_uid), known
         if whole == 1:
-            found += [[pod] for pod in pods]
+            complete += [[pod] for pod in pods]
         elif not name:
-            found += _by_number(pods, running=running[known], size=whole)
+            complete += _by_number(pods, running=running[known], size=whole)
         elif len(pods) + running[known] >= whole:
-            found.append(pods)
-    return found
+            complete.append(pods)
+    return complete
 
 
 def _by_number(waiting: list[Pod], *, running: int, size: int) -> list[list[Pod]]:

@@ -1,4 +1,4 @@
-"""Why a job does not have the size that it wants: one annotation, the same on the manager's object and on the worker's.
+"""Says why a job does not have the size that it wants: by one annotation, on the manager's object and on the worker's.
 
 It only shows. No decision about quota or pods depends on it, because whoever may edit the object may edit it too.
 """
@@ -55,7 +55,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     def of(
         cls, wanted: Counts, granted: Counts, *, reason: str, message: str, since: str, would_admit: str = ""
     ) -> Self:
-        """With a granted count for each pod set that is wanted, and texts that an annotation may have."""
+        """Build one with a granted count for each pod set that is wanted, and texts short enough for an annotation."""
         return cls(
             wanted=wanted,
             granted={name: granted.get(name, 0) for name in wanted},
@@ -67,16 +67,16 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
     @staticmethod
     def from_manifest(manifest: Manifest) -> "Waiting | None":
-        """What an object shows; None where it shows nothing, or what nobody can read."""
+        """Read it from an object; None where the object shows none, or one that nobody can read."""
         return read_json(shown_on(manifest), _DECODER)
 
     def to_annotation(self) -> str:
-        """JSON."""
+        """The text of the annotation, JSON."""
         return msgspec.json.encode(self, order="sorted").decode()
 
     def says_same(self, other: "Waiting | None") -> bool:
-        """Whether another one says the same to a reader. Numbers in its texts change with every job that comes and
-        goes: they are as old as the rest."""
+        """Whether another one says the same to a reader. Numbers in the texts are not compared: they change with every
+        job that comes and goes."""
         return other is not None and _story(self) == _story(other)
 
 
@@ -84,7 +84,7 @@ _DECODER = msgspec.json.Decoder(Waiting)
 
 
 def shown_on(manifest: Manifest) -> str | None:
-    """The annotation's text, whatever it is."""
+    """The text of an object's annotation, whatever it is; None without one."""
     text: str | None = (manifest["metadata"].get("annotations") or {}).get(api_names.WAITING_ANNOTATION)
     return text
 
@@ -95,7 +95,7 @@ def without_numbers(text: str) -> str:
 
 
 def lacks(wanted: Mapping[str, int], granted: Mapping[str, int]) -> bool:
-    """Whether pods are wanted that are not granted, or other pod sets."""
+    """Whether more pods are wanted than granted, or other pod sets."""
     return wanted.keys() != granted.keys() or any(count > granted[name] for name, count in wanted.items())
 
 

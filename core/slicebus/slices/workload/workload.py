@@ -1,6 +1,6 @@
-"""A Workload as the domain sees it: one slice of a job's chain.
+"""Reads a Workload as the domain sees it: one slice of a job's chain.
 
-`Slice.from_manifest` reads what the API server holds; nothing here writes. Fields that no decision needs stay in the
+`Slice.from_manifest` reads what the API server holds. Nothing here writes. Fields that no decision needs stay in the
 manifest.
 """
 
@@ -96,8 +96,10 @@ class Admission(msgspec.Struct, frozen=True, dict=True):
         return next((assignment.flavors for assignment in self.pod_sets if assignment.name == pod_set), {})
 
     def is_placed(self, pod_set: str) -> bool:
-        """Whether it says where a pod set runs: not of one that has had no pods yet."""
-        return any(one.name == pod_set and (one.count > 0 or one.flavors) for one in self.pod_sets)
+        """Whether it says where a pod set runs. It does not for a pod set that has had no pods yet."""
+        return any(
+            assignment.name == pod_set and (assignment.count > 0 or assignment.flavors) for assignment in self.pod_sets
+        )
 
     def within(self, counts: Mapping[str, int]) -> "Admission":
         """The admission of at most so many pods of each pod set; a pod set without a count keeps its own."""
@@ -106,7 +108,10 @@ class Admission(msgspec.Struct, frozen=True, dict=True):
 
     def to_manifest(self) -> Manifest:
         """A Workload's `status.admission`."""
-        return {"clusterQueue": self.cluster_queue, "podSetAssignments": [each.to_manifest() for each in self.pod_sets]}
+        return {
+            "clusterQueue": self.cluster_queue,
+            "podSetAssignments": [assignment.to_manifest() for assignment in self.pod_sets],
+        }
 
     @classmethod
     def from_manifest(cls, admission: Manifest) -> Self:
@@ -143,8 +148,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The name of the chain's first slice."""
     admission: Admission | None
     admitted: bool
-    """Whether it has quota, and is neither evicted nor finished. The condition `Admitted` comes with the quota, or,
-    where a Kueue admits, when every check is ready."""
+    """Whether it has quota, and is neither evicted nor finished. The condition `Admitted` comes with the quota. Where a
+    Kueue admits, it comes when every check is ready."""
     evicted: bool
     finished: bool
     deleting: bool
@@ -173,7 +178,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def local_queue(self) -> LocalQueueKey:
-        """The LocalQueue that it names, there or not."""
+        """The LocalQueue that it names, which may not exist."""
         return self.namespace, self.queue
 
     @cached_property
@@ -220,7 +225,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def pending(self) -> bool:
-        """Whether it wants quota and has none, as again after its eviction."""
+        """Whether it wants quota and has none. After its eviction it does again."""
         return self.active and self.lacks_quota
 
     @property
@@ -262,7 +267,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             finished=Condition.FINISHED in true,
             deleting="deletionTimestamp" in metadata,
             cluster=annotations.get(api_names.CLUSTER_ANNOTATION, status.get("clusterName")),
-            reclaimable={each["name"]: each["count"] for each in status.get("reclaimablePods") or ()},
+            reclaimable={entry["name"]: entry["count"] for entry in status.get("reclaimablePods") or ()},
             elastic=annotations.get(kueue.ELASTIC_ANNOTATION) == "true",
             partial=annotations.get(api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true",
             replica_sizes=read_json(annotations.get(api_names.REPLICA_SIZES_ANNOTATION), _REPLICA_SIZES) or {},
@@ -295,8 +300,8 @@ def chain_id(namespace: str, uid: str) -> str:
 
 
 def place_of(chain: Sequence[Slice]) -> str | None:
-    """The cluster that a chain was admitted to, given its slices oldest first. Beside a Kueue its newest slice may get
-    it last."""
+    """The cluster that a chain was admitted to, by its slices, oldest first. Beside a Kueue its newest slice may get it
+    last."""
     return next((slice.cluster for slice in reversed(chain) if slice.cluster is not None), None) or None
 
 
@@ -306,12 +311,12 @@ def oldest_first(slices: Iterable[Slice]) -> list[Slice]:
     By creation time, but always after the slice that it replaces: times are whole seconds, and the clocks of a control
     plane's servers differ.
     """
-    found = list(slices)
-    if len(found) < 2:
-        return found
-    chain = {slice.key: slice for slice in found}
+    members = list(slices)
+    if len(members) < 2:
+        return members
+    chain = {slice.key: slice for slice in members}
 
-    def made(slice: Slice) -> tuple[str, int, str]:
+    def creation(slice: Slice) -> tuple[str, int, str]:
         latest, count, seen, uid = slice.created, 0, {slice.key}, slice.uid
         while slice.replaces in chain and slice.replaces not in seen:
             slice = chain[slice.replaces]
@@ -319,4 +324,4 @@ def oldest_first(slices: Iterable[Slice]) -> list[Slice]:
             latest, count = max(latest, slice.created), count + 1
         return latest, count, uid
 
-    return sorted(chain.values(), key=made)
+    return sorted(chain.values(), key=creation)

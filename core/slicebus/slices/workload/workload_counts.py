@@ -1,4 +1,4 @@
-"""How many slices of each LocalQueue are in which state, under the names of Kueue's statuses and metrics."""
+"""Counts the slices of each LocalQueue by state, under the names of Kueue's statuses and metrics."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -30,7 +30,7 @@ def states(slice: Slice) -> tuple[State, ...]:
 
 
 class WorkloadCounts:
-    """The counts. Only `change` changes them."""
+    """Counts slices by LocalQueue and state. Only `change` changes the counts."""
 
     def __init__(self) -> None:
         self._counts: dict[LocalQueueKey, Counter[State]] = {}
@@ -38,16 +38,16 @@ class WorkloadCounts:
     def change(self, old: Slice | None, new: Slice | None) -> None:
         """Count a slice as it is, in place of what it was; None is a slice that is not there."""
         if old is not None:
-            self._of(old.local_queue).subtract(states(old))
+            self._counts_of(old.local_queue).subtract(states(old))
         if new is not None:
-            self._of(new.local_queue).update(states(new))
+            self._counts_of(new.local_queue).update(states(new))
 
-    def of(self, local_queues: Iterable[LocalQueueKey]) -> Counter[State]:
+    def total(self, local_queues: Iterable[LocalQueueKey]) -> Counter[State]:
         """The counts of these queues together."""
-        found = Counter[State]()
+        counts = Counter[State]()
         for key in local_queues:
-            found.update(self._counts.get(key, {}))
-        return found
+            counts.update(self._counts.get(key, {}))
+        return counts
 
-    def _of(self, local_queue: LocalQueueKey) -> Counter[State]:
+    def _counts_of(self, local_queue: LocalQueueKey) -> Counter[State]:
         return self._counts.setdefault(local_queue, Counter())

@@ -50,7 +50,7 @@ def _workloads(quotas: Quotas, queues: Iterable[ClusterQueue]) -> Iterator[Metri
     reserving = GaugeMetricFamily("kueue_reserving_active_workloads", "Workloads with quota.", labels=_QUEUE)
     admitted = GaugeMetricFamily("kueue_admitted_active_workloads", "Admitted workloads.", labels=_QUEUE)
     for queue in (queue.name for queue in queues):
-        counted = workload_counts.of(members.get(queue, ()))
+        counted = workload_counts.total(members.get(queue, ()))
         pending.add_metric((queue, "active"), counted[State.PENDING] - counted[State.INADMISSIBLE])
         pending.add_metric((queue, "inadmissible"), counted[State.INADMISSIBLE])
         reserving.add_metric((queue,), counted[State.RESERVING])

@@ -92,7 +92,7 @@ def test_a_ledger_counts_what_a_search_of_all_slices_finds(steps: list[Any]) -> 
     assert amounts(ledger.used_in.totals) == amounts(used_in)
     for queue in ("lq1", "lq2"):
         counted = Counter(state for slice in unfinished if slice.queue == queue for state in states(slice))
-        assert +ledger.workload_counts.of([("team", queue)]) == counted
+        assert +ledger.workload_counts.total([("team", queue)]) == counted
 
 
 @given(steps=steps)

@@ -9,12 +9,12 @@ from slicebus.slices.api import api_names
 from slicebus.slices.workload.avoided_clusters import (
     Avoided,
     Clusters,
+    avoid,
     avoided_now,
-    avoiding,
-    next_over_s,
+    end_expired,
+    next_expiry_s,
     read,
     to_annotation,
-    tried_again,
 )
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -28,7 +28,7 @@ def test_the_time_doubles_up_to_an_hour() -> None:
     avoided: Clusters = {}
     minutes = []
     for _ in range(9):
-        avoided = avoiding(avoided, "east", now=NOW)
+        avoided = avoid(avoided, "east", now=NOW)
         until = avoided["east"].until
         assert until is not None
         minutes.append((until - NOW) / timedelta(minutes=1))
@@ -36,7 +36,7 @@ def test_the_time_doubles_up_to_an_hour() -> None:
 
 
 def test_it_is_kept_in_an_annotation() -> None:
-    avoided = avoiding(avoiding({"west": Avoided(2)}, "east", now=NOW), "north", now=NOW)
+    avoided = avoid(avoid({"west": Avoided(2)}, "east", now=NOW), "north", now=NOW)
     workload = a_workload(to_annotation(avoided))
     assert read(workload) == avoided
     assert avoided_now(workload) == {"east", "north"}
@@ -51,11 +51,11 @@ def test_what_cannot_be_read_keeps_nobody_away(text: str | None) -> None:
 
 
 def test_after_its_time_a_cluster_is_tried_again_and_its_count_stays() -> None:
-    avoided = avoiding(avoiding({}, "east", now=NOW), "west", now=NOW + timedelta(seconds=30))
-    assert next_over_s(avoided, now=NOW) == 60
-    assert tried_again(avoided, now=NOW + timedelta(seconds=59)) == avoided
-    left = tried_again(avoided, now=NOW + timedelta(seconds=60))
+    avoided = avoid(avoid({}, "east", now=NOW), "west", now=NOW + timedelta(seconds=30))
+    assert next_expiry_s(avoided, now=NOW) == 60
+    assert end_expired(avoided, now=NOW + timedelta(seconds=59)) == avoided
+    left = end_expired(avoided, now=NOW + timedelta(seconds=60))
     assert left == {"east": Avoided(1), "west": avoided["west"]}
-    assert next_over_s(left, now=NOW + timedelta(seconds=60)) == 30
-    assert next_over_s({"east": Avoided(1)}, now=NOW) is None
-    assert avoiding(left, "east", now=NOW)["east"].times == 2
+    assert next_expiry_s(left, now=NOW + timedelta(seconds=60)) == 30
+    assert next_expiry_s({"east": Avoided(1)}, now=NOW) is None
+    assert avoid(left, "east", now=NOW)["east"].times == 2

@@ -59,7 +59,7 @@ def statuses(
 
 
 def _counts(ledger: Ledger, local_queues: Iterable[LocalQueueKey]) -> Manifest:
-    counted = ledger.workload_counts.of(local_queues)
+    counted = ledger.workload_counts.total(local_queues)
     return {
         "pendingWorkloads": counted[State.PENDING],
         "reservingWorkloads": counted[State.RESERVING],

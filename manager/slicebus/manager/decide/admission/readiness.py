@@ -56,7 +56,7 @@ def reconcile(view: JobView, job: Manifest, *, now: str) -> list[Command]:
         return _take_back(view, job, holder, deadline, back_to=deadline.back_to, now=now)
     workload, cluster = view.workload(holder), view.place or ""
     if cluster not in avoided_clusters.avoided_now(workload):
-        avoided = avoided_clusters.avoiding(avoided_clusters.read(workload), cluster, now=moment)
+        avoided = avoided_clusters.avoid(avoided_clusters.read(workload), cluster, now=moment)
         return [_note(workload, avoided)]
     message = f"Exceeded the PodsReady timeout {holder.key}"
     evict = Evict(key=holder.key, reason=EvictionReason.PODS_READY_TIMEOUT, message=message)
@@ -152,13 +152,13 @@ def _tried_again(view: JobView, moment: datetime) -> list[Command]:
     commands: list[Command] = []
     for workload in _waiting(view):
         avoided = avoided_clusters.read(workload)
-        if (left := avoided_clusters.tried_again(avoided, now=moment)) != avoided:
+        if (left := avoided_clusters.end_expired(avoided, now=moment)) != avoided:
             commands.append(_note(workload, left))
     return commands
 
 
 def _next_over_s(view: JobView, moment: datetime) -> float | None:
-    times = (avoided_clusters.next_over_s(avoided_clusters.read(each), now=moment) for each in _waiting(view))
+    times = (avoided_clusters.next_expiry_s(avoided_clusters.read(each), now=moment) for each in _waiting(view))
     return min((delay_s for delay_s in times if delay_s is not None), default=None)
 
 

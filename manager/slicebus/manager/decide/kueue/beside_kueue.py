@@ -342,7 +342,7 @@ def _leave_cluster(view: JobView, slice: Slice, *, now: str) -> Command:
     left: Manifest = {api_names.CLUSTER_ANNOTATION: NOWHERE}
     if slice.evicted and slice.cluster and evicted.get("reason") == EvictionReason.PODS_READY_TIMEOUT:
         known, moment = avoided_clusters.read(workload), datetime.fromisoformat(now)
-        avoided = avoided_clusters.avoiding(known, slice.cluster, now=moment)
+        avoided = avoided_clusters.avoid(known, slice.cluster, now=moment)
         left[api_names.AVOIDED_CLUSTERS_ANNOTATION] = avoided_clusters.to_annotation(avoided)
     return Patch(resource=WORKLOADS, target=workload, body={"metadata": {"annotations": left}})
 
