@@ -80,14 +80,14 @@ def schema(struct: type[msgspec.Struct]) -> Json:
 
 def _parts(root: type[Any]) -> list[type[Any]]:
     """The structs and enums that a type is made of, itself first."""
-    found: list[type[Any]] = [root]
-    for part in found:
+    types: list[type[Any]] = [root]
+    for part in types:
         if not issubclass(part, Enum):
             inner = (
                 node for field in msgspec.structs.fields(part) for node in _named(msgspec.inspect.type_info(field.type))
             )
-            found += (named for named in inner if named not in found)
-    return found
+            types += (named for named in inner if named not in types)
+    return types
 
 
 def _named(node: msgspec.inspect.Type) -> list[type[Any]]:
@@ -99,7 +99,7 @@ def _named(node: msgspec.inspect.Type) -> list[type[Any]]:
         case msgspec.inspect.Metadata(type=inner):
             return _named(inner)
         case msgspec.inspect.UnionType(types=types):
-            return [named for each in types for named in _named(each)]
+            return [named for inner in types for named in _named(inner)]
         case _:
             return []
 
@@ -130,7 +130,7 @@ def _described(component: Json, index: int, name: str) -> Json:
 
 def _field_docstrings(part: type[Any]) -> dict[str, str]:
     """The string below each field: Python keeps it in the source only."""
-    found: dict[str, str] = {}
+    docstrings: dict[str, str] = {}
     for base in reversed(part.__mro__):
         if base.__module__.startswith("slicebus."):
             [definition] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
@@ -141,10 +141,10 @@ def _field_docstrings(part: type[Any]) -> dict[str, str]:
                         ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]),
                         ast.Expr(value=ast.Constant(value=str(words))),
                     ):
-                        found[name] = _flowing(words)
+                        docstrings[name] = _flowing(words)
                     case _:
                         continue  # No field, or nothing is said of it.
-    return found
+    return docstrings
 
 
 def _flowing(text: str) -> str:

@@ -14,9 +14,9 @@ from slicebus.journal.recording import Batch, Decided, Failure, Received, decode
 from slicebus.journal.recording import Record as Recorded
 
 
-def accepted(record: Record, made: Iterable[Made]) -> Record:
+def accepted(record: Record, decisions: Iterable[Made]) -> Record:
     """A batch with the decisions as they were made now; one that this version does not have is left out."""
-    by_index = {each.position.index: each for each in made if not each.same}
+    by_index = {decision.position.index: decision for decision in decisions if not decision.same}
     if not by_index:
         return record
     batch: Batch = decode_batch(record.message)
@@ -30,20 +30,20 @@ def write(path: Path, records: Iterable[Record]) -> None:
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
-def _accepted(records: tuple[Recorded, ...], made: Mapping[int, Made]) -> Iterator[Recorded]:
+def _accepted(records: tuple[Recorded, ...], decisions: Mapping[int, Made]) -> Iterator[Recorded]:
     for index, record in enumerate(records):
-        now = made.get(index)
-        if now is None:
+        decision = decisions.get(index)
+        if decision is None:
             yield record
         elif isinstance(record, Received):
-            yield msgspec.structs.replace(record, problem=msgspec.json.decode(now.made, type=str))
-        elif isinstance(record, Decided) and not now.problem:
-            yield _decided(record, now.made)
+            yield msgspec.structs.replace(record, problem=msgspec.json.decode(decision.made, type=str))
+        elif isinstance(record, Decided) and not decision.problem:
+            yield _decided(record, decision.made)
 
 
-def _decided(record: Decided, made: bytes) -> Decided:
+def _decided(record: Decided, outcome: bytes) -> Decided:
     try:
-        failed = msgspec.json.decode(made, type=Failure)
+        failed = msgspec.json.decode(outcome, type=Failure)
     except msgspec.ValidationError:
-        return msgspec.structs.replace(record, outcome=Raw(made), failed=None)
+        return msgspec.structs.replace(record, outcome=Raw(outcome), failed=None)
     return msgspec.structs.replace(record, outcome=Raw(b"[]"), failed=failed)

@@ -78,19 +78,19 @@ def definitions(
     user, where = manager or user, vhost or where
     if passwords is not None and format is not Format.DEFINITIONS:
         raise ConfigurationError("--passwords is for --format definitions: the others never contain a password's hash")
-    given = _given(cluster, agent_user, user, shards, kubeconfig)
+    definitions = _given(cluster, agent_user, user, shards, kubeconfig)
     match format:
         case Format.RABBITMQCTL:
-            screen.say_lines(as_shell(given, where))
+            screen.say_lines(as_shell(definitions, where))
         case Format.TOPOLOGY_OPERATOR:
-            screen.say_lines(as_manifests(given, where, rabbitmq=rabbitmq))
+            screen.say_lines(as_manifests(definitions, where, rabbitmq=rabbitmq))
         case Format.DEFINITIONS:
-            hashes = _hashes(given, passwords)
-            left_out = [name for name in given.users if name not in hashes]
+            hashes = _hashes(definitions, passwords)
+            left_out = [name for name in definitions.users if name not in hashes]
             if left_out:
                 screen.warn(f"without these users, which have to be there: {', '.join(left_out)}")
-            made = as_definitions(given, where, hashes)
-            screen.say_lines(orjson.dumps(made, option=orjson.OPT_INDENT_2).decode())
+            document = as_definitions(definitions, where, hashes)
+            screen.say_lines(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
 
 
 def _given(
@@ -106,7 +106,7 @@ def _given(
     return definitions_of(asyncio.run(with_client(kubeconfig, accepted_members)), manager, shards)
 
 
-def _hashes(given: Definitions, source: str | None) -> dict[str, str]:
+def _hashes(definitions: Definitions, source: str | None) -> dict[str, str]:
     """The hashes of the passwords in a file. Raises ConfigurationError, without the text of a line."""
     from slicebus.cli.broker_formats import SALT_BYTES, password_hash
 
@@ -116,17 +116,17 @@ def _hashes(given: Definitions, source: str | None) -> dict[str, str]:
         text = sys.stdin.read() if source == "-" else Path(source).read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"--passwords {source}: {getattr(error, 'strerror', None) or 'not text'}") from error
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip():
             continue
         user, _, password = line.partition("=")
         if not (user and password):
             raise ConfigurationError(f"--passwords {source}, line {number}: use USER=PASSWORD")
-        if user not in given.users:
+        if user not in definitions.users:
             raise ConfigurationError(f"--passwords {source}, line {number}: no such user is defined")
-        found[user] = password_hash(password, os.urandom(SALT_BYTES))
-    return found
+        hashes[user] = password_hash(password, os.urandom(SALT_BYTES))
+    return hashes
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, str]:

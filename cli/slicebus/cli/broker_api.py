@@ -67,16 +67,16 @@ class BrokerApi:
 
     async def definitions(self) -> dict[str, Any]:
         """The users, rights, bounds and queues that the broker has, of every vhost."""
-        found: dict[str, Any] = await self._call("GET", "definitions")
-        return found
+        exported: dict[str, Any] = await self._call("GET", "definitions")
+        return exported
 
     async def tags_of(self, user: str) -> list[str] | None:
         """The tags of a user, such as `administrator`; None where there is no such user."""
         try:
-            found = await self._call("GET", f"users/{_part(user)}")
+            account = await self._call("GET", f"users/{_part(user)}")
         except NotFoundError:
             return None
-        tags = found["tags"]
+        tags = account["tags"]
         return [tag for tag in tags.split(",") if tag] if isinstance(tags, str) else list(tags)
 
     async def put_user(self, user: str, password: str) -> None:
@@ -95,15 +95,15 @@ class BrokerApi:
             for name, value in limits_of(limit).items():
                 await self._call("PUT", f"user-limits/{_part(limit.user)}/{name}", {"value": value})
 
-    async def put_bounds(self, given: Definitions) -> None:
+    async def put_bounds(self, definitions: Definitions) -> None:
         """Make the exchanges, the policies and the limit of the vhost."""
-        for exchange in exchanges(given, self._name):
+        for exchange in exchanges(definitions, self._name):
             body = {name: exchange[name] for name in ("type", "durable", "auto_delete", "internal", "arguments")}
             await self._call("PUT", f"exchanges/{self._vhost}/{_part(exchange['name'])}", body)
-        for policy in given.policies:
+        for policy in definitions.policies:
             body = {"pattern": policy.pattern, "definition": policy.definition, "priority": policy.priority}
             await self._call("PUT", f"policies/{self._vhost}/{_part(policy.name)}", body | {"apply-to": "queues"})
-        await self._call("PUT", f"vhost-limits/{self._vhost}/max-queues", {"value": given.max_queues})
+        await self._call("PUT", f"vhost-limits/{self._vhost}/max-queues", {"value": definitions.max_queues})
 
     async def remove_user(self, user: str) -> None:
         """Remove a user, and close its connections.

@@ -39,8 +39,8 @@ async def broker_checks(
     except ConfigurationError as error:
         return [Check("broker", str(error), "change that setting: the role does not start with it")]
     except SlicebusError as error:
-        found = f"{settings.shown}: {error}"
-        return [Check("broker", found, "check the address, the user and the network from this machine")]
+        shown = f"{settings.shown}: {error}"
+        return [Check("broker", shown, "check the address, the user and the network from this machine")]
     reached = Check("broker", f"{settings.shown}, as user {bus.user}")
     try:
         checks = await (_agent(bus, cluster, uid) if cluster else _manager(bus, journal, shards))
@@ -63,8 +63,8 @@ async def _manager(bus: Bus, journal: Queue, shards: int) -> list[Check]:
 async def _agent(bus: Bus, cluster: ClusterName, uid: ClusterUid | None) -> list[Check]:
     checks = []
     if cluster != bus.user:
-        found = f"the agent of {cluster} logs in as {bus.user}: its WorkerCluster needs brokerUser: {bus.user}"
-        checks.append(Check("broker user", found))
+        shown = f"the agent of {cluster} logs in as {bus.user}: its WorkerCluster needs brokerUser: {bus.user}"
+        checks.append(Check("broker user", shown))
     problems = list(await bus.check(Topology(tuple(map(Exchange, AGENT_EXCHANGES)), (), ())))
     queues = [agent_queue(cluster, lane, uid) for lane in Lane] if uid else []
     for queue in queues:
@@ -81,17 +81,18 @@ async def definitions_check(client: KubeClient, api_url: str, amqp_url: str, sha
     manager, vhost = manager_of(amqp_url)
     subject = "definitions"
     try:
-        given = definitions_of(await accepted_members(client), manager, shards)
+        definitions = definitions_of(await accepted_members(client), manager, shards)
         async with BrokerApi.connect(api_url, vhost) as api:
-            found = await api.definitions()
+            exported = await api.definitions()
     except SlicebusError as error:
         return Check(subject, str(error), "check SLICEBUS_BROKER_API: an administrator of the broker")
-    problems = differences(given, vhost, found)
+    problems = differences(definitions, vhost, exported)
     if problems:
         return Check(
             subject, "; ".join(problems), f"{_DEFINITIONS}; slicebus fleet join and revoke do it for a cluster"
         )
-    return Check(subject, f"the broker has the rights and bounds of {len(given.users)} users, and nobody else has any")
+    count = len(definitions.users)
+    return Check(subject, f"the broker has the rights and bounds of {count} users, and nobody else has any")
 
 
 def _topology(problems: Sequence[str], count: int, advice: str) -> list[Check]:

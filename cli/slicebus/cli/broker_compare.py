@@ -16,35 +16,35 @@ _NAMES = {
 _RIGHTS = ("configure", "write", "read")
 
 
-def differences(given: Definitions, vhost: str, found: Manifest) -> list[str]:
-    """What is too broad, too narrow or missing, for people. `found` are the definitions of the whole broker.
+def differences(definitions: Definitions, vhost: str, broker: Manifest) -> list[str]:
+    """What is too broad, too narrow or missing, for people. `broker` has the definitions of the whole broker.
 
     Other users of the vhost, and their rights, are named too: nobody else has to be there but administrators.
     """
-    wanted = as_definitions(given, vhost, {})
+    wanted = as_definitions(definitions, vhost, {})
     return [
-        *_missing_users(given, found),
-        *_differing("permissions", ("user",), _RIGHTS, wanted, found, vhost),
-        *_differing("topic_permissions", ("user", "exchange"), ("write", "read"), wanted, found, vhost),
-        *_strangers(given, found, vhost),
-        *_limits(given, found),
-        *_differing("policies", ("name",), ("pattern", "definition", "priority"), wanted, found, vhost),
-        *_differing("parameters", ("component", "name"), ("value",), wanted, found, vhost),
+        *_missing_users(definitions, broker),
+        *_differing("permissions", ("user",), _RIGHTS, wanted, broker, vhost),
+        *_differing("topic_permissions", ("user", "exchange"), ("write", "read"), wanted, broker, vhost),
+        *_strangers(definitions, broker, vhost),
+        *_limits(definitions, broker),
+        *_differing("policies", ("name",), ("pattern", "definition", "priority"), wanted, broker, vhost),
+        *_differing("parameters", ("component", "name"), ("value",), wanted, broker, vhost),
     ]
 
 
-def _missing_users(given: Definitions, found: Manifest) -> list[str]:
-    names = {user["name"] for user in found.get("users", ())}
-    return [f"there is no user {user}" for user in given.users if user not in names]
+def _missing_users(definitions: Definitions, broker: Manifest) -> list[str]:
+    names = {user["name"] for user in broker.get("users", ())}
+    return [f"there is no user {user}" for user in definitions.users if user not in names]
 
 
 def _differing(
-    kind: str, keys: tuple[str, ...], fields: tuple[str, ...], wanted: Manifest, found: Manifest, vhost: str
+    kind: str, keys: tuple[str, ...], fields: tuple[str, ...], wanted: Manifest, broker: Manifest, vhost: str
 ) -> list[str]:
     def by_key(entries: Iterable[Manifest]) -> dict[tuple[str, ...], Manifest]:
         return {tuple(one[key] for key in keys): one for one in entries if one.get("vhost") == vhost}
 
-    there, problems = by_key(found.get(kind, ())), []
+    there, problems = by_key(broker.get(kind, ())), []
     for key, one in by_key(wanted[kind]).items():
         name = f"{_NAMES[kind]} of {', '.join(key)}"
         if key not in there:
@@ -59,20 +59,20 @@ def _differing(
     return problems
 
 
-def _strangers(given: Definitions, found: Manifest, vhost: str) -> list[str]:
+def _strangers(definitions: Definitions, broker: Manifest, vhost: str) -> list[str]:
     """Users with rights in the vhost that slicebus does not know, such as those of clusters that left."""
-    administrators = {user["name"] for user in found.get("users", ()) if "administrator" in user.get("tags", ())}
+    administrators = {user["name"] for user in broker.get("users", ()) if "administrator" in user.get("tags", ())}
     return [
         f"user {one['user']} has rights and belongs to no accepted cluster"
-        for one in found.get("permissions", ())
-        if one["vhost"] == vhost and one["user"] not in (*given.users, *administrators)
+        for one in broker.get("permissions", ())
+        if one["vhost"] == vhost and one["user"] not in (*definitions.users, *administrators)
     ]
 
 
-def _limits(given: Definitions, found: Manifest) -> list[str]:
-    there = {user["name"]: user.get("limits") or {} for user in found.get("users", ())}
+def _limits(definitions: Definitions, broker: Manifest) -> list[str]:
+    there = {user["name"]: user.get("limits") or {} for user in broker.get("users", ())}
     problems = []
-    for limit in given.rights.limits:
+    for limit in definitions.rights.limits:
         wanted = limits_of(limit)
         if limit.user in there and dict(there[limit.user]) != wanted:
             problems.append(f"limits of {limit.user} are {dict(there[limit.user])}, not {wanted}")

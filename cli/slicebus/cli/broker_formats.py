@@ -29,13 +29,14 @@ def password_hash(password: str, salt: bytes) -> str:
     return base64.b64encode(salt + hashlib.sha256(salt + password.encode()).digest()).decode()
 
 
-def as_definitions(given: Definitions, vhost: str, hashes: Mapping[str, str]) -> Manifest:
+def as_definitions(definitions: Definitions, vhost: str, hashes: Mapping[str, str]) -> Manifest:
     """The JSON for `rabbitmqctl import_definitions`, for the management API, and for the start of a node.
 
     Only users with a hash are in it. RabbitMQ takes the password away from a user that comes without one, and refuses
     permissions for a user that does not exist; so without hashes it loads where the users exist.
     """
-    rights, topology = given.rights, given.topology
+    rights, topology = definitions.rights, definitions.topology
+    vhost_limits = {"max-queues": definitions.max_queues}
     limits = {one.user: one for one in rights.limits}
     users = [
         {
@@ -45,7 +46,7 @@ def as_definitions(given: Definitions, vhost: str, hashes: Mapping[str, str]) ->
             "tags": [],
             "limits": limits_of(limits[user]),
         }
-        for user in given.users
+        for user in definitions.users
         if user in hashes
     ]
     return {
@@ -59,9 +60,7 @@ def as_definitions(given: Definitions, vhost: str, hashes: Mapping[str, str]) ->
             {"user": one.user, "vhost": vhost, "exchange": one.exchange, "write": one.write, "read": one.read}
             for one in rights.topic_permissions
         ],
-        "parameters": [
-            {"component": "vhost-limits", "name": "limits", "vhost": vhost, "value": {"max-queues": given.max_queues}}
-        ],
+        "parameters": [{"component": "vhost-limits", "name": "limits", "vhost": vhost, "value": vhost_limits}],
         "policies": [
             {
                 "vhost": vhost,
@@ -71,9 +70,9 @@ def as_definitions(given: Definitions, vhost: str, hashes: Mapping[str, str]) ->
                 "definition": policy.definition,
                 "priority": policy.priority,
             }
-            for policy in given.policies
+            for policy in definitions.policies
         ],
-        "exchanges": exchanges(given, vhost),
+        "exchanges": exchanges(definitions, vhost),
         "queues": [
             {
                 "name": queue.name,
@@ -98,7 +97,7 @@ def as_definitions(given: Definitions, vhost: str, hashes: Mapping[str, str]) ->
     }
 
 
-def exchanges(given: Definitions, vhost: str) -> list[Manifest]:
+def exchanges(definitions: Definitions, vhost: str) -> list[Manifest]:
     """The exchanges alone: RabbitMQ 4.3 refuses a topic permission on one that is not there."""
     return [
         {
@@ -110,18 +109,18 @@ def exchanges(given: Definitions, vhost: str) -> list[Manifest]:
             "internal": False,
             "arguments": {},
         }
-        for exchange in given.topology.exchanges
+        for exchange in definitions.topology.exchanges
     ]
 
 
-def as_shell(given: Definitions, vhost: str) -> str:
+def as_shell(definitions: Definitions, vhost: str) -> str:
     """A script that runs on a host of the broker, as often as one likes.
 
     The password of a user that is not there yet comes from a file of the user's name: an argument shows in the list of
     processes. rabbitmqctl of RabbitMQ 4.0 reads a password from its input only without `-q`, and definitions never.
     """
     where = quote(vhost)
-    rest = {key: value for key, value in as_definitions(given, vhost, {}).items() if key in _OF_THE_SCRIPT}
+    rest = {key: value for key, value in as_definitions(definitions, vhost, {}).items() if key in _OF_THE_SCRIPT}
     return "\n".join(
         [
             "#!/bin/sh",
@@ -136,49 +135,49 @@ def as_shell(given: Definitions, vhost: str) -> str:
             f'    rabbitmqctl add_user "$1" < "${{PASSWORDS:?a folder with {_FILES}}}/$1" > /dev/null',
             '  rabbitmqctl -q set_user_limits "$1" "$2"',
             "}",
-            *(f"user {quote(one.user)} {quote(_json(limits_of(one)))}" for one in given.rights.limits),
+            *(f"user {quote(one.user)} {quote(_json(limits_of(one)))}" for one in definitions.rights.limits),
             "file=$(mktemp)",
             "trap 'rm \"$file\"' EXIT",
             "# Debian's rabbitmqctl reads it as another user.",
             'chmod a+r "$file"',
-            *_import({"exchanges": exchanges(given, vhost)}),
+            *_import({"exchanges": exchanges(definitions, vhost)}),
             *_import(rest),
         ]
     )
 
 
-def _import(made: Manifest) -> list[str]:
+def _import(definitions: Manifest) -> list[str]:
     """One call, however much it makes: each takes seconds of processor time."""
-    text = orjson.dumps(made).decode()
+    text = orjson.dumps(definitions).decode()
     return ["cat > \"$file\" <<'END'", text, "END", 'rabbitmqctl -q import_definitions "$file"']
 
 
-def as_manifests(given: Definitions, vhost: str, *, rabbitmq: str) -> str:
+def as_manifests(definitions: Definitions, vhost: str, *, rabbitmq: str) -> str:
     """Objects for RabbitMQ's Messaging Topology Operator, 1.17 or later; `rabbitmq` names the RabbitmqCluster.
 
     Each user refers to a Secret with its name and password, which somebody has to make.
     """
-    of, limits = {"rabbitmqClusterReference": {"name": rabbitmq}}, {one.user: one for one in given.rights.limits}
-    found = [_manifest("Vhost", "slicebus", {"name": vhost, "limits": {"queues": given.max_queues}})]
-    for exchange in given.topology.exchanges:
+    of, limits = {"rabbitmqClusterReference": {"name": rabbitmq}}, {one.user: one for one in definitions.rights.limits}
+    manifests = [_manifest("Vhost", "slicebus", {"name": vhost, "limits": {"queues": definitions.max_queues}})]
+    for exchange in definitions.topology.exchanges:
         spec = {"name": exchange.name, "vhost": vhost, "type": "topic", "durable": True}
-        found.append(_manifest("Exchange", exchange.name, spec))
-    for user in given.users:
+        manifests.append(_manifest("Exchange", exchange.name, spec))
+    for user in definitions.users:
         limit = limits[user]
         spec = {
             "importCredentialsSecret": {"name": object_name(_SECRET_PREFIX, user)},
             "limits": {"connections": limit.connections, "channels": limit.channels},
         }
-        found.append(_manifest("User", object_name("slicebus", user), spec))
-    for one in given.rights.permissions:
+        manifests.append(_manifest("User", object_name("slicebus", user), spec))
+    for one in definitions.rights.permissions:
         allowed = {"configure": one.configure, "write": one.write, "read": one.read}
         spec = {"user": one.user, "vhost": vhost, "permissions": allowed}
-        found.append(_manifest("Permission", object_name("slicebus", one.user), spec))
-    for topic in given.rights.topic_permissions:
+        manifests.append(_manifest("Permission", object_name("slicebus", one.user), spec))
+    for topic in definitions.rights.topic_permissions:
         allowed = {"exchange": topic.exchange, "write": topic.write, "read": topic.read}
         spec = {"user": topic.user, "vhost": vhost, "permissions": allowed}
-        found.append(_manifest("TopicPermission", object_name(topic.exchange, topic.user), spec))
-    for policy in given.policies:
+        manifests.append(_manifest("TopicPermission", object_name(topic.exchange, topic.user), spec))
+    for policy in definitions.policies:
         spec = {
             "name": policy.name,
             "vhost": vhost,
@@ -187,11 +186,11 @@ def as_manifests(given: Definitions, vhost: str, *, rabbitmq: str) -> str:
             "priority": policy.priority,
             "definition": policy.definition,
         }
-        found.append(_manifest("Policy", policy.name, spec))
-    for manifest in found:
+        manifests.append(_manifest("Policy", policy.name, spec))
+    for manifest in manifests:
         manifest["spec"] |= of
-    head = "".join(f"# {line}\n" for line in _secrets(given.users))
-    return head + yaml.safe_dump_all(found, sort_keys=False, width=1000).rstrip("\n")
+    head = "".join(f"# {line}\n" for line in _secrets(definitions.users))
+    return head + yaml.safe_dump_all(manifests, sort_keys=False, width=1000).rstrip("\n")
 
 
 def _secrets(users: Sequence[str]) -> list[str]:

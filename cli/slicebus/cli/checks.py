@@ -176,25 +176,25 @@ async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:
 async def _job_kinds(client: KubeClient) -> Check:
     """A missing job kind is no fault: a cluster may do without it."""
     served = {kind: await client.serves(resource) for kind, resource in JOB_RESOURCES.items()}
-    found = f"the API server serves {', '.join(kind for kind in served if served[kind])}"
+    shown = f"the API server serves {', '.join(kind for kind in served if served[kind])}"
     left_out = [_served_by(JOB_RESOURCES[kind]) for kind in served if not served[kind]]
     if left_out:
-        found += f"; without {', '.join(left_out)} the jobs of those kinds are left alone"
+        shown += f"; without {', '.join(left_out)} the jobs of those kinds are left alone"
     wrong = [*LEFT_OUT.values()]
     wrong += filter(None, [await misfit(client, JOB_RESOURCES[kind]) for kind in served if served[kind]])
     if wrong:
         advice = "repair or remove the package or the declaration of the kind; every other kind is run"
-        return Check("job kinds", f"{found}; left out: {'; '.join(wrong)}", advice)
-    return Check("job kinds", found)
+        return Check("job kinds", f"{shown}; left out: {'; '.join(wrong)}", advice)
+    return Check("job kinds", shown)
 
 
 async def _backend(client: KubeClient, name: str) -> Check:
     """Whether the API server serves what a scheduler backend needs, in one of its versions."""
-    made = [(*each.makes, *each.reads) for each in every_version(Profile(name))]
-    absent = [[each for each in needed if not await client.serves(each)] for needed in made]
+    needed_by_version = [(*profile.makes, *profile.reads) for profile in every_version(Profile(name))]
+    absent = [[resource for resource in needed if not await client.serves(resource)] for needed in needed_by_version]
     if [] in absent:
         return Check("schedulers", f"{name} can be used")
-    lacking = ", ".join(f"{each.definition}/{each.version}" for each in absent[-1])
+    lacking = ", ".join(f"{resource.definition}/{resource.version}" for resource in absent[-1])
     advice = "install that scheduler, or take its profile out of the chart's schedulers: jobs that choose it wait"
     return Check("schedulers", f"{name} lacks {lacking}", advice)
 
@@ -217,21 +217,21 @@ async def _leader(client: KubeClient, needs: Needs, shard: int = 0) -> Check:
         return Check(subject, f"nobody has ever led: there is no Lease {name}", advice)
     except ForbiddenError as error:
         return Check(subject, str(error), f"bind the Role of the chart {needs.chart} to the user who runs this")
-    found = Leadership.from_manifest(lease, now=now())
-    if found.is_at_work and found.not_ready:
+    leadership = Leadership.from_manifest(lease, now=now())
+    if leadership.is_at_work and leadership.not_ready:
         advice = "repair that; the leader continues by itself"
-        return Check(subject, f"{found.holder} leads and does not work: {found.not_ready}", advice)
-    if not found.is_at_work:
+        return Check(subject, f"{leadership.holder} leads and does not work: {leadership.not_ready}", advice)
+    if not leadership.is_at_work:
         advice = "start the role, and look at its log and at /readyz of its pods"
-        return Check(subject, f"{found.absence}, says the Lease {name}", advice)
-    left_out = f"; it leaves out {found.left_out}" if found.left_out else ""
-    return Check(subject, f"{found.holder} leads and works, epoch {found.epoch}{left_out}")
+        return Check(subject, f"{leadership.absence}, says the Lease {name}", advice)
+    left_out = f"; it leaves out {leadership.left_out}" if leadership.left_out else ""
+    return Check(subject, f"{leadership.holder} leads and works, epoch {leadership.epoch}{left_out}")
 
 
 async def _fleet(client: KubeClient, *, is_led: bool) -> list[Check]:
     if not await client.serves(WORKERCLUSTERS):
         return []
-    clusters = [WorkerCluster.from_manifest(found) for found in (await client.list(WORKERCLUSTERS)).items]
+    clusters = [WorkerCluster.from_manifest(manifest) for manifest in (await client.list(WORKERCLUSTERS)).items]
     if not clusters:
         return [Check("fleet", "no WorkerCluster", "create one for each worker cluster, with spec.accepted: true")]
     return [_fleet_member(cluster, is_led=is_led) for cluster in clusters]
@@ -272,9 +272,9 @@ def _fleet_member(cluster: WorkerCluster, *, is_led: bool) -> Check:
     if not cluster.connected:
         advice = f"run slicebus doctor where its agent runs; it has to log in as broker user {cluster.user}"
         return Check(subject, "not connected", advice)
-    found = f"connected, epoch {cluster.epoch}{', cordoned' if cluster.cordoned else ''}"
+    shown = f"connected, epoch {cluster.epoch}{', cordoned' if cluster.cordoned else ''}"
     if cluster.lacking:
         named = [f"{name} ({reason})" for name, reason in sorted(cluster.lacking.items())]
         more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
-        found += f"; takes no jobs of {', '.join(named[:_MOST_NAMED])}{more}"
-    return Check(subject, found)
+        shown += f"; takes no jobs of {', '.join(named[:_MOST_NAMED])}{more}"
+    return Check(subject, shown)

@@ -61,13 +61,13 @@ def list_(
 ) -> None:
     """Print the dead letters, oldest first."""
     wanted = _wanted((), cluster, type, reason, older_than, limit)
-    found = _run(amqp_url, partial(survey, wanted=wanted, now=_now)).letters
+    letters = _run(amqp_url, partial(survey, wanted=wanted, now=_now)).letters
     now = _now()
     if json:
-        for letter in found:
+        for letter in letters:
             screen.say_json(orjson.dumps(to_json(letter, now)))
-    elif found:
-        for line in table(found, now):
+    elif letters:
+        for line in table(letters, now):
             screen.show(line)
     else:
         screen.warn("no dead letters")
@@ -85,8 +85,8 @@ def show(
     if not problems:
 
         async def print_all(bus: Bus) -> None:
-            async with aclosing(messages(bus, choice.letters)) as found:
-                async for message in found:
+            async with aclosing(messages(bus, choice.letters)) as whole:
+                async for message in whole:
                     screen.say_lines(in_full(message, _now(), redact=redact))
 
         _run(amqp_url, print_all)

@@ -36,8 +36,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
 async def survey(bus: Bus, wanted: Wanted, now: Callable[[], datetime]) -> Choice:
     """The wanted dead letters. They stay in their queue."""
-    async with browse(bus, DEAD, keep=head) as found:
-        letters = [DeadLetter.from_message(delivery.message) async for delivery in found]
+    async with browse(bus, DEAD, keep=head) as deliveries:
+        letters = [DeadLetter.from_message(delivery.message) async for delivery in deliveries]
     return choose(letters, wanted, now())
 
 
@@ -77,8 +77,8 @@ async def chosen_letters(
     left, goes_on = Counter(chosen), bool(chosen)
     while goes_on:
         page, goes_on = _Page(left, page_bytes), False
-        async with browse(bus, DEAD, keep=page.keep) as found:
-            async for delivery in found:
+        async with browse(bus, DEAD, keep=page.keep) as deliveries:
+            async for delivery in deliveries:
                 if not page.has(delivery):
                     continue
                 letter = DeadLetter.from_message(delivery.message)
@@ -91,8 +91,8 @@ async def chosen_letters(
 
 async def messages(bus: Bus, chosen: Collection[DeadLetter]) -> AsyncGenerator[WireMessage, None]:
     """The chosen dead letters with their bodies. They stay in their queue."""
-    async with aclosing(chosen_letters(bus, chosen)) as found:
-        async for _, delivery in found:
+    async with aclosing(chosen_letters(bus, chosen)) as deliveries:
+        async for _, delivery in deliveries:
             yield delivery.message
 
 
@@ -104,8 +104,8 @@ async def settle(
     A letter stays in its queue where the action fails, and in a dry run. One that is gone meanwhile is an outcome too.
     """
     left = Counter(chosen)
-    async with aclosing(chosen_letters(bus, chosen, page_bytes=page_bytes)) as found:
-        async for letter, delivery in found:
+    async with aclosing(chosen_letters(bus, chosen, page_bytes=page_bytes)) as deliveries:
+        async for letter, delivery in deliveries:
             left[letter] -= 1
             try:
                 text = await act(delivery.message)

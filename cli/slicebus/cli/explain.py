@@ -23,11 +23,11 @@ def explain(
     """Explain why a job waits or runs as it does: quota, its place in the queue, and its slices. Exit status 1 for
     an unknown job."""
     configure_logging(format="console", level="CRITICAL")
-    found, others = asyncio.run(with_client(kubeconfig, lambda client: _explanations(client, job)))
-    if not found:
+    explanations, others = asyncio.run(with_client(kubeconfig, lambda client: _explanations(client, job)))
+    if not explanations:
         screen.warn(f"there is no job {job}{nearest(job, others)}")
         raise typer.Exit(1)
-    for explanation in found:
+    for explanation in explanations:
         _show(explanation, json=json)
 
 

@@ -34,10 +34,10 @@ def list_clusters(kubeconfig: Kubeconfig = None) -> None:
     """List every WorkerCluster with its status, jobs, last heartbeat, and the room left for jobs."""
     from slicebus.ambient.clock import now
 
-    found = asyncio.run(with_client(kubeconfig, _clusters))
+    clusters = asyncio.run(with_client(kubeconfig, _clusters))
     table = Table(*_TITLES, box=None, pad_edge=False, header_style="bold")
     table.columns[1].max_width = 16
-    for manifest in sorted(found, key=lambda manifest: str(manifest["metadata"]["name"])):
+    for manifest in sorted(clusters, key=lambda manifest: str(manifest["metadata"]["name"])):
         table.add_row(*(Text("\n").join(map(screen.styled, cell.split("\n"))) for cell in row(manifest, now())))
     screen.show(table)
 
@@ -76,16 +76,16 @@ def repin(
         from slicebus.manager.decide.cluster.identity import other, repinned
         from slicebus.proto.messages import ClusterUid
 
-        found = ClusterUid(uid) if uid else other(await client.get(WORKERCLUSTERS, cluster))
-        if found:
-            await client.patch(WORKERCLUSTERS, cluster, None, MergePatch(repinned(found)), subresource="status")
-        return found
+        bound_to = ClusterUid(uid) if uid else other(await client.get(WORKERCLUSTERS, cluster))
+        if bound_to:
+            await client.patch(WORKERCLUSTERS, cluster, None, MergePatch(repinned(bound_to)), subresource="status")
+        return bound_to
 
-    found = asyncio.run(with_client(kubeconfig, repin_now))
-    if not found:
+    bound_to = asyncio.run(with_client(kubeconfig, repin_now))
+    if not bound_to:
         screen.warn(f"no other cluster has used the name {cluster}: name one with --uid")
         raise typer.Exit(1)
-    screen.say(f"{cluster} is bound to {found}: restart its agent")
+    screen.say(f"{cluster} is bound to {bound_to}: restart its agent")
 
 
 @fleet.command()

@@ -148,10 +148,10 @@ async def _wanted(client: "KubeClient", cluster: str, user: str | None) -> "Memb
     from slicebus.manager.state.worker_clusters import WorkerCluster
 
     try:
-        found = WorkerCluster.from_manifest(await client.get(WORKERCLUSTERS, member(cluster, cluster).name))
+        known = WorkerCluster.from_manifest(await client.get(WORKERCLUSTERS, member(cluster, cluster).name))
     except NotFoundError:
         return member(cluster, user or cluster)
-    return member(cluster, user or found.user, found.uid)
+    return member(cluster, user or known.user, known.uid)
 
 
 async def _let_in(client: "KubeClient", api: "BrokerApi", member: "Member", manager: str, shards: int) -> None:

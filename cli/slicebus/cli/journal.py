@@ -93,8 +93,8 @@ def export(
         messages = batches = 0
         read = entries(STREAM, span, wanted, amqp_url=amqp_url, decisions=decisions)
         with private_file(file) as written:
-            async with aclosing(read) as found:
-                async for entry in found:
+            async with aclosing(read) as recorded_entries:
+                async for entry in recorded_entries:
                     written.write(to_line(entry.record, redact=redact) + b"\n")
                     messages += not entry.is_decisions
                     batches += entry.is_decisions
@@ -119,8 +119,8 @@ def _wanted(
 
 
 async def _print(source: str, span: Span, wanted: Filter, *, amqp_url: str | None, follow: bool, json: bool) -> None:
-    async with aclosing(entries(source, span, wanted, amqp_url=amqp_url, follow=follow)) as found:
-        async for entry in found:
+    async with aclosing(entries(source, span, wanted, amqp_url=amqp_url, follow=follow)) as recorded_entries:
+        async for entry in recorded_entries:
             if json:
                 screen.say_json(to_line(entry.record))
             else:

@@ -74,9 +74,9 @@ async def entries(
             entry = Entry.from_record(record)
             if beginnings is None and _is_before(entry, span.since):
                 continue
-            for found in beginnings.feed(entry) if beginnings else (entry,):
-                if wanted(found):
-                    yield found
+            for due in beginnings.feed(entry) if beginnings else (entry,):
+                if wanted(due):
+                    yield due
 
 
 async def records(

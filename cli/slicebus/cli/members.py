@@ -23,8 +23,8 @@ async def accepted_members(client: "KubeClient") -> list[Member]:
         listed = (await client.list(WORKERCLUSTERS)).items
     except NotFoundError:
         listed = []
-    found = map(WorkerCluster.from_manifest, listed)
-    return [member(one.name, one.user, one.uid) for one in found if one.accepted]
+    clusters = map(WorkerCluster.from_manifest, listed)
+    return [member(cluster.name, cluster.user, cluster.uid) for cluster in clusters if cluster.accepted]
 
 
 def named_members(texts: Iterable[str], users: Mapping[str, str]) -> list[Member]:

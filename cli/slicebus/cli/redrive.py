@@ -71,20 +71,20 @@ def command(
 
 async def select(source: str, span: Span, wanted: Filter, *, amqp_url: str) -> tuple[list[Entry], Since]:
     """The wanted messages, each once, and what the live journal has since the first of them."""
-    since, found = Since(), []
+    since, messages = Since(), []
     if source != STREAM:
         async with aclosing(entries(source, span, wanted, amqp_url=None)) as read:
-            found = [entry async for entry in read]
-        moments = [entry.published for entry in found if entry.published]
+            messages = [entry async for entry in read]
+        moments = [entry.published for entry in messages if entry.published]
         if not moments:
-            return found, since
+            return messages, since
         span = Span(since=min(moments))
     async with aclosing(entries(STREAM, Span(since=span.since), lambda entry: True, amqp_url=amqp_url)) as read:
         async for entry in read:
             since.see(entry)
             if source == STREAM and wanted(entry):
-                found.append(entry)
-    return _each_once(found), since
+                messages.append(entry)
+    return _each_once(messages), since
 
 
 def offset_range(text: str) -> range:
@@ -97,29 +97,29 @@ def offset_range(text: str) -> range:
     return range(first, last + 1)
 
 
-def _each_once(found: Sequence[Entry]) -> list[Entry]:
+def _each_once(messages: Sequence[Entry]) -> list[Entry]:
     """The entries by message id: a redriven message is in the journal twice."""
     first: dict[str, Entry] = {}
-    for entry in found:
+    for entry in messages:
         first.setdefault(entry.record.message.message_id or f"offset {entry.offset}", entry)
     return list(first.values())
 
 
 async def _redrive(source: str, span: Span, wanted: Filter, amqp_url: str, *, go: bool) -> None:
     async with bus_of(amqp_url, name="slicebus redrive") as bus:
-        found, since = await select(source, span, wanted, amqp_url=amqp_url)
-        fine = await publish(bus, found, since, go=go)
-    if not found:
+        messages, since = await select(source, span, wanted, amqp_url=amqp_url)
+        fine = await publish(bus, messages, since, go=go)
+    if not messages:
         screen.warn("no such message is recorded")
     if not fine:
         raise typer.Exit(1)
 
 
-async def publish(bus: Bus, found: Sequence[Entry], since: Since, *, go: bool) -> bool:
+async def publish(bus: Bus, messages: Sequence[Entry], since: Since, *, go: bool) -> bool:
     """Publish every message that may be published again, in order, and print each. False when one failed."""
     publisher, fine = Publisher(bus, dry_run=not go), True
     of_a_moment: Counter[tuple[str, str]] = Counter()
-    for entry in found:
+    for entry in messages:
         decided = redrive(entry, since, manager=bus.user)
         if isinstance(decided, Left) and decided.of_a_moment:
             of_a_moment[entry.type, decided.why] += 1

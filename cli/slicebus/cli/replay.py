@@ -89,18 +89,18 @@ class _Run:
 
     async def read(self, source: str, span: Span, amqp_url: str | None) -> None:
         """Feed the recording until it ends or a decision differs."""
-        found = entries(source, span, lambda entry: entry.is_decisions, amqp_url=amqp_url, decisions=True)
-        async with aclosing(found), aclosing(self._windows(found)) as windows:
+        recording = entries(source, span, lambda entry: entry.is_decisions, amqp_url=amqp_url, decisions=True)
+        async with aclosing(recording), aclosing(self._windows(recording)) as windows:
             async for window in windows:
                 self._feed(window)
                 if self.different is not None:
                     return
 
-    async def _windows(self, found: "AsyncGenerator[Entry, None]") -> "AsyncGenerator[list[StreamRecord], None]":
+    async def _windows(self, recording: "AsyncGenerator[Entry, None]") -> "AsyncGenerator[list[StreamRecord], None]":
         """The records to feed together. Those before an unreadable record are fed before its error is raised."""
         window: list[StreamRecord] = []
         try:
-            async for entry in found:
+            async for entry in recording:
                 if self._until is not None and entry.offset > self._until.offset:
                     break
                 window.append(entry.record)
@@ -113,12 +113,12 @@ class _Run:
         yield window
 
     def _feed(self, window: "list[StreamRecord]") -> None:
-        for made in self._replayer.feed_together(window, until=self._until):
-            self.made[made.source] += 1
+        for decision in self._replayer.feed_together(window, until=self._until):
+            self.made[decision.source] += 1
             if self._step:
-                self._show(made)
-            if not made.same:
-                self.different = made
+                self._show(decision)
+            if not decision.same:
+                self.different = decision
                 return
 
     def report(self, *, state: bool) -> None:
@@ -138,10 +138,10 @@ class _Run:
         if state:
             screen.show(shown(self._replayer))
 
-    def _show(self, made: "Made") -> None:
+    def _show(self, decision: "Made") -> None:
         from slicebus.cli.replay_page import in_full
 
-        screen.show(in_full(made))
+        screen.show(in_full(decision))
         if sys.stdin.isatty():
             typer.getchar()
 
@@ -158,11 +158,11 @@ def _accept(source: str) -> None:
 
     async def read() -> None:
         nonlocal different
-        async with aclosing(records(source, amqp_url=None)) as found:
-            async for record in found:
-                made = list(replayer.feed(record))
-                different += sum(not each.same for each in made)
-                written.append(accepted(record, made))
+        async with aclosing(records(source, amqp_url=None)) as recording:
+            async for record in recording:
+                decisions = list(replayer.feed(record))
+                different += sum(not decision.same for decision in decisions)
+                written.append(accepted(record, decisions))
 
     asyncio.run(read())
     write(Path(source), written)

@@ -28,34 +28,33 @@ _WHAT = 110
 """Most characters of a decision in one line."""
 
 
-def line(made: Made) -> Text:
+def line(decision: Made) -> Text:
     """One decision."""
-    at = datetime.fromtimestamp(made.at, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
-    style = "green" if made.same else "bold red"
-    what = f"{made.given.decode()} -> {made.recorded.decode()}"
+    at = datetime.fromtimestamp(decision.at, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    style = "green" if decision.same else "bold red"
+    what = f"{decision.given.decode()} -> {decision.recorded.decode()}"
     return styled(
-        (f"{made.position!s:>9} ", "dim"),
+        (f"{decision.position!s:>9} ", "dim"),
         (f"{at} ", "dim"),
-        ("= " if made.same else "! ", style),
-        (f"{made.source.cluster or made.source.role:<12} ", "bold"),
-        (f"{made.what:<14} ", "cyan"),
+        ("= " if decision.same else "! ", style),
+        (f"{decision.source.cluster or decision.source.role:<12} ", "bold"),
+        (f"{decision.what:<14} ", "cyan"),
         what if len(what) <= _WHAT else f"{what[:_WHAT]}…",
     )
 
 
-def in_full(made: Made) -> RenderableType:
+def in_full(decision: Made) -> RenderableType:
     """A decision with its arguments and outcome; where it differs, both outcomes."""
-    head = Text.assemble(("given    ", "dim"), _pretty(made.given))
-    if made.same:
-        return Group(line(made), head, Text.assemble(("decided  ", "dim"), _pretty(made.recorded)))
-    if made.problem:
-        return Group(
-            line(made), head, Text.assemble(("recorded ", "dim"), _pretty(made.recorded)), styled(made.problem)
-        )
-    then, now = (_indented(side).splitlines() for side in (made.recorded, made.made))
+    head = Text.assemble(("given    ", "dim"), _pretty(decision.given))
+    if decision.same:
+        return Group(line(decision), head, Text.assemble(("decided  ", "dim"), _pretty(decision.recorded)))
+    if decision.problem:
+        recorded = Text.assemble(("recorded ", "dim"), _pretty(decision.recorded))
+        return Group(line(decision), head, recorded, styled(decision.problem))
+    then, now = (_indented(side).splitlines() for side in (decision.recorded, decision.made))
     styles = {"-": "red", "+": "green", "@": "dim"}
     difference = difflib.unified_diff(then, now, "recorded", "this version", lineterm="", n=4)
-    return Group(line(made), head, *(styled(text, style=styles.get(text[:1], "")) for text in difference))
+    return Group(line(decision), head, *(styled(text, style=styles.get(text[:1], "")) for text in difference))
 
 
 def job_states_of(replayer: Replayer) -> tuple[JobStates, dict[str, JobStates]]:
@@ -87,7 +86,7 @@ def state(replayer: Replayer) -> RenderableType:
     table = Table(box=None, header_style="dim", pad_edge=False)
     for column in ("cluster", "job", "who", "slice", "version", "granted", "wanted", ""):
         table.add_column(column, justify="right" if column == "version" else "left", overflow="fold")
-    different = {(each.cluster, each.job): each for each in disagreements(manager, agents)}
+    different = {(difference.cluster, difference.job): difference for difference in disagreements(manager, agents)}
     known = {(state.cluster, job) for job, state in manager.items()}
     known |= {(cluster, job) for cluster, states in agents.items() for job in states}
     for cluster, job in sorted(known):

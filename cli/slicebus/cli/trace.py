@@ -35,7 +35,7 @@ class Found(msgspec.Struct):
     def jobs(self) -> list[str]:
         """The wanted jobs, by `Kind/namespace/name`."""
         subjects = {entry.subject for entry in self.messages}
-        return sorted(subjects | {each.job for each in self.events if isinstance(each, Step)})
+        return sorted(subjects | {step.job for step in self.events if isinstance(step, Step)})
 
     def traces(self) -> list[Trace]:
         """Their traces."""
@@ -62,12 +62,12 @@ def trace(
 async def _trace(
     job: str, amqp_url: str | None, source: str, cluster: str | None, span: Span, html: Path | None
 ) -> None:
-    found = await find(job, source, span, amqp_url=amqp_url)
-    if not found.jobs:
-        _unknown(job, found.others)
-    chosen = [each for each in found.traces() if cluster in (None, each.cluster)]
+    recorded = await find(job, source, span, amqp_url=amqp_url)
+    if not recorded.jobs:
+        _unknown(job, recorded.others)
+    chosen = [trace for trace in recorded.traces() if cluster in (None, trace.cluster)]
     if html is not None:
-        _write(html, job, source, chosen, found.messages)
+        _write(html, job, source, chosen, recorded.messages)
         return
     from slicebus.cli.trace_page import print_traces
 
@@ -78,25 +78,25 @@ async def _trace(
 
 async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> Found:
     """Everything recorded about a job, in one pass; of other jobs only the names. Reads a broker's dead letters too."""
-    found, wanted = Found(), matching(job=job)
+    recorded, wanted = Found(), matching(job=job)
     steps = Steps()
     within = matching(until=span.until, decisions=True)
     async with aclosing(entries(source, span, within, amqp_url=amqp_url, decisions=True)) as read:
         async for entry in read:
-            for each in steps.feed(entry):
-                if span.since is not None and each.at < span.since:
+            for event in steps.feed(entry):
+                if span.since is not None and event.at < span.since:
                     continue
-                if is_asked_for(each.job, job):
-                    found.events.append(each)
-                elif isinstance(each, Step):
-                    found.others.add(each.job)
+                if is_asked_for(event.job, job):
+                    recorded.events.append(event)
+                elif isinstance(event, Step):
+                    recorded.others.add(event.job)
             if entry.subject and wanted(entry):
-                found.messages.append(entry)
+                recorded.messages.append(entry)
             elif entry.subject:
-                found.others.add(entry.subject)
-    if source == STREAM and amqp_url and found.jobs:
-        found.dead = await _dead(amqp_url, found.jobs)
-    return found
+                recorded.others.add(entry.subject)
+    if source == STREAM and amqp_url and recorded.jobs:
+        recorded.dead = await _dead(amqp_url, recorded.jobs)
+    return recorded
 
 
 async def _dead(amqp_url: str, jobs: Iterable[str]) -> dict[str, str]:

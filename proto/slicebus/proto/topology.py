@@ -166,10 +166,10 @@ def journal_queue(*, max_age: str = JOURNAL_MAX_AGE, max_bytes: int = JOURNAL_MA
 def manager_topology(shards: int = 1) -> Topology:
     """The common topology, and the queues of so many shards of the manager. What agents address to one of them comes
     there by `addressed`."""
-    found = common_topology() + _lanes(UP, _manager_queues(0))
+    topology = common_topology() + _lanes(UP, _manager_queues(0))
     for shard, exchange in enumerate(shard_exchanges(shards)):
-        found += Topology((Exchange(exchange),), (), ()) + _lanes(exchange, _manager_queues(shard), addressee=_ANY)
-    return found
+        topology += Topology((Exchange(exchange),), (), ()) + _lanes(exchange, _manager_queues(shard), addressee=_ANY)
+    return topology
 
 
 def addressed(shard: int, *, taken_by: int) -> tuple[Binding, ...]:

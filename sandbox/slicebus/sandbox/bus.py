@@ -364,8 +364,8 @@ class MemoryBus:
             return QueueDepth(ready=len(self._broker.streams[queue].records), consumers=0)
         if queue not in self._broker.queues:
             raise NotFoundError(f"no queue {queue}")
-        found = self._broker.queues[queue]
-        return QueueDepth(ready=len(found.ready), consumers=len(found.consumers))
+        state = self._broker.queues[queue]
+        return QueueDepth(ready=len(state.ready), consumers=len(state.consumers))
 
     async def aclose(self) -> None:
         """Close every subscription."""

@@ -47,13 +47,13 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     async def world(self) -> AsyncIterator[World]:
         """The clusters."""
         if self.manager_kubeconfig is None:
-            async with embedded_world() as made:
-                yield made
+            async with embedded_world() as world:
+                yield world
         else:
             async with real_world(
                 self.manager_kubeconfig, self.worker_kubeconfigs, ray_stand_in=self.ray_stand_in
-            ) as made:
-                yield made
+            ) as world:
+                yield world
 
     def url(self, role: str) -> str:
         """A role's broker address."""
@@ -79,9 +79,9 @@ async def perform(parts: Parts, images: Images, *, timeline: Path, pause_s: floa
                     await play(act, world, observer)
                     await asyncio.sleep(pause_s)
                 await asyncio.sleep(_ALL_REPORTED_S)
-            found = traces(entries)
-            _print_resizes(console, found)
-            html = page(title="slicebus demo", note=f"Run {parts.headline}.", traces=found, sizes=sizes(entries))
+            played = traces(entries)
+            _print_resizes(console, played)
+            html = page(title="slicebus demo", note=f"Run {parts.headline}.", traces=played, sizes=sizes(entries))
             await asyncio.to_thread(timeline.write_text, html, encoding="utf-8")
             console.print(Text.assemble("\nTimeline: ", (str(timeline), "bold"), ", open it in a browser."))
             if keep and parts.manager_kubeconfig:
@@ -97,8 +97,8 @@ async def _recording(bus: Bus, entries: list[Entry]) -> AsyncIterator[None]:
     """Collect what the journal records from now on."""
 
     async def record() -> None:
-        async for found in bus.read_stream(JOURNAL, "next", follow=True):
-            entry = Entry.from_record(found)
+        async for stored in bus.read_stream(JOURNAL, "next", follow=True):
+            entry = Entry.from_record(stored)
             entries.append(entry)
 
     task = asyncio.create_task(record(), name="record")

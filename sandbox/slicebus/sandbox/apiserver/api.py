@@ -117,12 +117,12 @@ class Api:
     def _get(self, request: Request, target: _Target) -> Answer:
         include = request.query.get("includeObject", "Metadata")
         if target.name is not None:
-            found = self.store.get(target.served, target.namespace or "", target.name)
-            return _json(tables.table(target.served, [found], include=include) if _as_table(request) else found)
-        found = listing.listed(self.store, target.served, target.namespace, request.query)
+            answer = self.store.get(target.served, target.namespace or "", target.name)
+            return _json(tables.table(target.served, [answer], include=include) if _as_table(request) else answer)
+        answer = listing.listed(self.store, target.served, target.namespace, request.query)
         if _as_table(request):
-            found = tables.table(target.served, found["items"], found["metadata"], include=include)
-        return _json(found)
+            answer = tables.table(target.served, answer["items"], answer["metadata"], include=include)
+        return _json(answer)
 
     async def _lines(
         self, request: Request, target: _Target, version: int, matches: watches.Matcher, *, initial: bool
@@ -167,11 +167,11 @@ class Api:
         return _json(self.objects.update(target.served, namespace, target.name, change, _write_of(request, target)))
 
     def _delete_collection(self, request: Request, target: _Target, options: Manifest) -> Manifest:
-        found = listing.listed(self.store, target.served, target.namespace, request.query)
-        for item in found["items"]:
+        matching = listing.listed(self.store, target.served, target.namespace, request.query)
+        for item in matching["items"]:
             metadata = item["metadata"]
             self.objects.delete(target.served, metadata.get("namespace", ""), metadata["name"], options)
-        return found
+        return matching
 
 
 def is_watch(request: Request) -> bool:

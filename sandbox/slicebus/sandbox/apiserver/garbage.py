@@ -156,9 +156,9 @@ def has_grace(manifest: Manifest) -> bool:
 
 def _grace_s(key: Key, manifest: Manifest, asked: int | None) -> int:
     """The grace period of an object in seconds. Once it is being deleted that can only become shorter."""
-    given: int | None = manifest["metadata"].get("deletionGracePeriodSeconds")
-    if given is not None:
-        return min(given, given if asked is None else asked)
+    current_s: int | None = manifest["metadata"].get("deletionGracePeriodSeconds")
+    if current_s is not None:
+        return min(current_s, current_s if asked is None else asked)
     spec, phase = manifest.get("spec", {}), manifest.get("status", {}).get("phase")
     if key[:2] != _PODS or not spec.get("nodeName") or phase in _OVER:
         return 0

@@ -50,10 +50,10 @@ def with_defaults(served: Served, old: Manifest | None, manifest: Manifest) -> M
 
 def problems_of(served: Served, old: Manifest | None, new: Manifest) -> list[str]:
     """Why an object cannot be stored."""
-    found = list(metadata.problems(new["metadata"], label_name=served.label_name))
+    problems = list(metadata.problems(new["metadata"], label_name=served.label_name))
     if served.schema is not None:
-        found += schema.problems(new, served.schema, old=old)
-    return found or list(served.rule(old, new))
+        problems += schema.problems(new, served.schema, old=old)
+    return problems or list(served.rule(old, new))
 
 
 def served_by(crd: Manifest) -> list[Served]:

@@ -19,8 +19,8 @@ def listed(store: Store, served: Served, namespace: str | None, query: Mapping[s
     version_of(query.get("resourceVersion") or "0")
     if query.get("continue"):
         version, start = _continuation(query["continue"])
-    found = [manifest for manifest in store.of(served, namespace, version=version) if matches(manifest)]
-    rest = [manifest for manifest in found if _position(manifest) > start]
+    matching = [manifest for manifest in store.of(served, namespace, version=version) if matches(manifest)]
+    rest = [manifest for manifest in matching if _position(manifest) > start]
     limit = int(query.get("limit") or 0)
     metadata: Manifest = {"resourceVersion": str(version)}
     if limit and len(rest) > limit:

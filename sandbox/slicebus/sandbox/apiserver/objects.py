@@ -48,19 +48,19 @@ class Objects:
 
     def create(self, served: Served, namespace: str, manifest: Manifest, write: Write) -> Manifest:
         """Create an object. Its status is dropped where that is a subresource."""
-        given = dict(manifest.get("metadata") or {})
-        if given.get("resourceVersion"):
+        metadata = dict(manifest.get("metadata") or {})
+        if metadata.get("resourceVersion"):
             raise Refusal(500, "resourceVersion should not be set on objects to be created")
-        if not given.get("name") and given.get("generateName"):
-            given["name"] = metadata_rules.generated_name(given["generateName"])
-        self._check_place(served, namespace, given)
-        made: Manifest = {"uid": str(uuid.UUID(bytes=random_bytes(16), version=4)), "creationTimestamp": now_text()}
-        made |= {"generation": 1} if served.has_generation else {}
-        made |= {"namespace": namespace} if served.resource.namespaced else {}
-        kept = {name: value for name, value in given.items() if name not in (*_SERVER_METADATA, "resourceVersion")}
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = metadata_rules.generated_name(metadata["generateName"])
+        self._check_place(served, namespace, metadata)
+        assigned: Manifest = {"uid": str(uuid.UUID(bytes=random_bytes(16), version=4)), "creationTimestamp": now_text()}
+        assigned |= {"generation": 1} if served.has_generation else {}
+        assigned |= {"namespace": namespace} if served.resource.namespaced else {}
+        kept = {name: value for name, value in metadata.items() if name not in (*_SERVER_METADATA, "resourceVersion")}
         keeps_status = served.keeps_status or not served.has_status
         body = {name: value for name, value in manifest.items() if name != "status" or keeps_status}
-        body["metadata"] = {"name": ""} | kept | made
+        body["metadata"] = {"name": ""} | kept | assigned
         new = self._completed(served, None, body, write)
         key = key_of(served, namespace, new["metadata"]["name"])
         if key in self._store.objects:
@@ -151,11 +151,11 @@ class Objects:
                 raise Refusal(400, f"{handled}: strict decoding error: {', '.join(unknown)}")
         named["metadata"] = metadata_rules.tidied(named["metadata"])
         new = with_defaults(served, old, named)
-        found = problems_of(served, old, new)
+        problems = problems_of(served, old, new)
         if old is not None and "deletionTimestamp" in new["metadata"]:
-            found += _finalizer_problems(old, new)
-        if found:
-            raise invalid(resource, new["metadata"]["name"], *found)
+            problems += _finalizer_problems(old, new)
+        if problems:
+            raise invalid(resource, new["metadata"]["name"], *problems)
         return new
 
 

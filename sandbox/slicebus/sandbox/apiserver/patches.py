@@ -59,7 +59,7 @@ def json_patch(target: Manifest, operations: Any) -> Manifest:
     As in Kubernetes, `replace` also adds a field that an object lacks: Ray's autoscaler relies on it.
     """
     try:
-        patched: Manifest = jsonpatch.JsonPatch([_as_kubernetes(each) for each in operations]).apply(target)
+        patched: Manifest = jsonpatch.JsonPatch([_as_kubernetes(operation) for operation in operations]).apply(target)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise Refusal(422, f"the server rejected our request due to an error in our request: {error}") from error
     except (TypeError, KeyError, AttributeError) as error:

@@ -85,8 +85,8 @@ def problems(value: Any, schema: Schema, path: str = "", old: Any = _NEW) -> Ite
         if not isinstance(value, int | str) or isinstance(value, bool):
             yield f"{path}: Invalid value: {path} in body must be an integer or a string"
     elif "type" in schema and not _is_type(value, schema["type"]):
-        given = _type_name(value)
-        yield f'{path}: Invalid value: "{given}": {path} in body must be of type {schema["type"]}: "{given}"'
+        type_name = _type_name(value)
+        yield f'{path}: Invalid value: "{type_name}": {path} in body must be of type {schema["type"]}: "{type_name}"'
         return
     if "enum" in schema and value not in schema["enum"]:
         allowed = ", ".join(f'"{entry}"' for entry in schema["enum"])

@@ -61,8 +61,8 @@ class Controller:
 
     def children(self, resource: Resource, owner: Manifest) -> list[Manifest]:
         """The objects that an object owns, sorted by name."""
-        found = self.owned[resource].by("owner", owner["metadata"]["uid"])
-        return sorted(found, key=lambda manifest: str(manifest["metadata"]["name"]))
+        children = self.owned[resource].by("owner", owner["metadata"]["uid"])
+        return sorted(children, key=lambda manifest: str(manifest["metadata"]["name"]))
 
     async def create(self, resource: Resource, manifest: Manifest) -> Manifest:
         """Create a child; the cache has it at once."""

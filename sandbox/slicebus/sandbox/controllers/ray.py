@@ -111,8 +111,8 @@ class RayClusterController:
     def _pods_of(self, cluster: Manifest) -> list[Manifest]:
         """The cluster's pods as the watch has shown them, sorted by name: also those of an earlier one of its name."""
         metadata = cluster["metadata"]
-        found = self._pods.by("cluster", f"{metadata['namespace']}/{metadata['name']}")
-        return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+        pods = self._pods.by("cluster", f"{metadata['namespace']}/{metadata['name']}")
+        return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
 
     def _are_met(self, cluster: Manifest, group: str) -> bool:
         met = self._expectations.are_met(cluster["metadata"]["uid"], group)

@@ -55,10 +55,10 @@ class RayAutoscaler:
 
     async def look(self) -> bool:
         """One step of that: whether it was the last. Raises NotFoundError."""
-        found = await self._client.get(RAYCLUSTERS, self._name, self._namespace)
-        if not self._is_its(found):
+        cluster = await self._client.get(RAYCLUSTERS, self._name, self._namespace)
+        if not self._is_its(cluster):
             return True
-        spec, pods = found["spec"], await self._pods()
+        spec, pods = cluster["spec"], await self._pods()
         group = groups(spec)[self._group]
         more = self._wanted(group) - pods_wanted(spec, pods)[group["groupName"]]
         surplus = _surplus(group, pods, wanted=self._wanted(group)) if more < 0 else []
@@ -69,9 +69,9 @@ class RayAutoscaler:
             if surplus:
                 await self._patch(patch_of(spec, pods, terminate=surplus))
                 return False
-        desired = sum(desired_replicas(each) * hosts(each) for each in groups(spec))
+        desired = sum(desired_replicas(worker_group) * hosts(worker_group) for worker_group in groups(spec))
         # KubeRay writes no newer `observedGeneration` where nothing else in the status is new.
-        seen = found.get("status", {}).get("desiredWorkerReplicas", 0) == desired
+        seen = cluster.get("status", {}).get("desiredWorkerReplicas", 0) == desired
         return seen and more >= 0 and not any(pod["metadata"]["name"] in named_of(group) for pod in pods)
 
     def _wanted(self, group: Manifest) -> int:
@@ -79,8 +79,8 @@ class RayAutoscaler:
         replicas = group["replicas"] if self._replicas is None else self._replicas
         return desired_replicas(group | {"replicas": replicas}) * hosts(group)
 
-    def _is_its(self, found: Manifest) -> bool:
-        return self._uid in ("", found["metadata"]["uid"])
+    def _is_its(self, cluster: Manifest) -> bool:
+        return self._uid in ("", cluster["metadata"]["uid"])
 
     async def _pods(self) -> list[Manifest]:
         selector = f"{CLUSTER_LABEL}={self._name}"

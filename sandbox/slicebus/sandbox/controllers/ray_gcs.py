@@ -71,8 +71,8 @@ async def _set_finalizers(controller: Controller, cluster: Manifest, finalizers:
 def _cleanup_job(cluster: Manifest) -> Manifest:
     """A Job whose pod is made of the head's template, gate included, with the Ray container only."""
     template, name = cluster["spec"]["headGroupSpec"]["template"], cluster["metadata"]["name"]
-    given = template.get("metadata") or {}
-    labels = (given.get("labels") or {}) | {
+    of_head = template.get("metadata") or {}
+    labels = (of_head.get("labels") or {}) | {
         "ray.io/is-ray-node": "yes",
         "ray.io/cluster": name,
         "ray.io/node-type": "redis-cleanup",
@@ -81,7 +81,7 @@ def _cleanup_job(cluster: Manifest) -> Manifest:
     }
     metadata = {
         "labels": labels,
-        "annotations": (given.get("annotations") or {}) | {RUN_SECONDS_ANNOTATION: _RUNS_S},
+        "annotations": (of_head.get("annotations") or {}) | {RUN_SECONDS_ANNOTATION: _RUNS_S},
     }
     container = template["spec"]["containers"][0] | {"resources": {"requests": _RESOURCES, "limits": _RESOURCES}}
     kept = {key: value for key, value in container.items() if key not in ("livenessProbe", "readinessProbe")}

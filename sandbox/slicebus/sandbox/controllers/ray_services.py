@@ -50,7 +50,7 @@ class RayServiceController:
     async def _reconcile(self, service: Manifest) -> None:
         if not is_own(service["spec"]):
             return
-        clusters = {found["metadata"]["name"]: found for found in self._controller.children(RAYCLUSTERS, service)}
+        clusters = {cluster["metadata"]["name"]: cluster for cluster in self._controller.children(RAYCLUSTERS, service)}
         if "deletionTimestamp" in service["metadata"]:
             await self._end(service, clusters.values())
         elif FINALIZER not in (service["metadata"].get("finalizers") or ()):
@@ -101,7 +101,7 @@ class RayServiceController:
             pending = f"{service['metadata']['name']}-{suffix()}"
         upgrades = Finding(_UPGRADING, active is not None and pending is not None, "Clusters", "")
         await self._show(service, upgrades, **_status(active, pending))
-        await self._clean_up(service, [found for name, found in clusters.items() if name not in (active, pending)])
+        await self._clean_up(service, [cluster for name, cluster in clusters.items() if name not in (active, pending)])
 
     async def _clean_up(self, service: Manifest, clusters: list[Manifest]) -> None:
         """Delete what serves no more, some time after it did."""
@@ -135,7 +135,7 @@ class RayServiceController:
 
     async def _show(self, service: Manifest, *findings: Finding, **status: Any) -> None:
         conditions = with_findings(service, *findings, now=now_text())
-        if [_kept(each) for each in conditions] == [_kept(each) for each in conditions_of(service)]:
+        if [_kept(condition) for condition in conditions] == [_kept(condition) for condition in conditions_of(service)]:
             conditions = conditions_of(service)
         await self._controller.set_status(service, status | {"conditions": conditions})
 
@@ -181,8 +181,8 @@ def _name_of(status: Manifest, which: str) -> str | None:
     return (status.get(which) or {}).get("rayClusterName") or None
 
 
-def _is(found: Manifest, condition: str) -> bool:
-    return any(each["type"] == condition and each["status"] == "True" for each in conditions_of(found))
+def _is(manifest: Manifest, condition: str) -> bool:
+    return any(entry["type"] == condition and entry["status"] == "True" for entry in conditions_of(manifest))
 
 
 def _kept(condition: Manifest) -> tuple[str, str, str]:
@@ -203,15 +203,15 @@ def _needs_another(service: Manifest, cluster: Manifest | None) -> bool:
 
 def _has_groups_more(service: Manifest, cluster: Manifest) -> bool:
     """Whether the service has what the cluster was made of, and more groups at the end."""
-    spec, made = service["spec"]["rayClusterConfig"], cluster["metadata"]["annotations"].get(_GROUPS_ANNOTATION)
-    if _hash_of(cluster) == _hash(spec) or made is None or len(groups(spec)) < int(made):
+    spec, group_count = service["spec"]["rayClusterConfig"], cluster["metadata"]["annotations"].get(_GROUPS_ANNOTATION)
+    if _hash_of(cluster) == _hash(spec) or group_count is None or len(groups(spec)) < int(group_count):
         return False
-    return _hash_of(cluster) == _hash(spec | {"workerGroupSpecs": groups(spec)[: int(made)]})
+    return _hash_of(cluster) == _hash(spec | {"workerGroupSpecs": groups(spec)[: int(group_count)]})
 
 
 def _hash_of(cluster: Manifest) -> str | None:
-    found: str | None = cluster["metadata"]["annotations"].get(_HASH_ANNOTATION)
-    return found
+    spec_hash: str | None = cluster["metadata"]["annotations"].get(_HASH_ANNOTATION)
+    return spec_hash
 
 
 def _hash(spec: Manifest) -> str:
