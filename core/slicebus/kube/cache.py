@@ -1,8 +1,8 @@
-"""Objects of one resource in memory, with indexes, fed by a reflector and by one's own writes.
+"""Keeps the objects of one resource in memory, with indexes. A reflector and the role's own writes feed it.
 
 The answer of a write goes into the cache at once, so that the next decision sees it. The watch brings the same object
-again, and older states before it, which the cache drops by their resourceVersion. (Comparing resourceVersions as
-numbers is allowed since Kubernetes 1.35, KEP-5504, and was always right on etcd.)
+again, and older states before it, which the cache drops by their resourceVersion. (Since Kubernetes 1.35, KEP-5504,
+resourceVersions may be compared as numbers; on etcd that was always right.)
 
 Objects of a cache are shared: read them, never change them. They have no `managedFields`: no decision reads these, and
 they are often a third of an object.
@@ -23,23 +23,23 @@ T = TypeVar("T")
 _TOMBSTONES = 4096
 """How many deleted objects are remembered, so that late events do not bring them back."""
 _AT_A_TIME = 200
-"""So many objects of a list are stored at a time: some ten milliseconds."""
+"""Objects of a list that are stored at a time: that takes some ten milliseconds."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """An object was added (no old), changed, or went (no new)."""
+    """One change of a cache: an object was added (no old), changed, or went (no new)."""
 
     old: Manifest | None
     new: Manifest | None
     is_own: bool = False
     """Whether it is the answer of a write of this process."""
     final: Manifest | None = None
-    """The last state of an object that went, from the watch. None where a list no longer had the object: it may have
-    changed in between."""
+    """The last state of an object that went, from the watch. None where a list lacked the object: it may have changed
+    in between."""
 
 
 class Cache:
-    """Objects by namespace and name. Not synced until a reflector has listed them once."""
+    """Keeps objects by namespace and name. It is not synced until a reflector has listed them once."""
 
     def __init__(self, indexes: Mapping[str, Indexer] | None = None) -> None:
         self.synced = asyncio.Event()
@@ -56,7 +56,7 @@ class Cache:
         self._deleted_callbacks: list[Callable[[Manifest], None]] = []
 
     def get(self, namespace: str | None, name: str) -> Manifest | None:
-        """One object, or None."""
+        """One object; None where the cache has none of that name."""
         return self._objects.get((namespace or "", name))
 
     def all(self) -> list[Manifest]:
@@ -75,14 +75,14 @@ class Cache:
         return len(self._objects)
 
     def subscribe(self, callback: Callable[[Change], None]) -> None:
-        """Call back on every change, at once and in order. Objects that are there already come first."""
+        """Call back on every change, at once and in order. Objects that are there already come first, as added."""
         self._callbacks.append(callback)
         for manifest in self.all():
             callback(Change(old=None, new=manifest))
 
     def on_deleted(self, callback: Callable[[Manifest], None]) -> None:
-        """Call back with the last state of every object whose deletion the watch brings, before its change, and also
-        where the cache had lost the object before. An object that a list no longer has leads to no call."""
+        """Call back with the last state of every object whose deletion the watch brings, before the change, and also
+        where the cache had lost the object before. An object that a list lacks leads to no call."""
         self._deleted_callbacks.append(callback)
 
     def put(self, manifest: Manifest, *, is_own: bool = False) -> None:
@@ -109,15 +109,16 @@ class Cache:
         self._remove(manifest, _version(manifest), final=manifest if is_final else None)
 
     def expect(self, namespaces: Collection[str]) -> None:
-        """Not synced until it has been listed: once, or once for each of these namespaces."""
+        """Count as not synced until the objects were listed: once, or once for each of these namespaces."""
         self._unlisted = set(namespaces)
         self.synced.clear()
 
     async def replace(
         self, manifests: Iterable[Manifest], resource_version: str, *, namespace: str | None = None
     ) -> None:
-        """Store a complete list of a version, of one namespace or of all: objects that it lacks are gone, unless they
-        were put in since. Others go on meanwhile: a role that does nothing else for seconds loses its Lease."""
+        """Store a complete list of a version, of one namespace or of all. Objects that it lacks are removed, unless
+        they were put in since. Other tasks go on meanwhile: a role that does nothing else for seconds loses its Lease.
+        """
         listed, version = {manifest["metadata"]["uid"]: manifest for manifest in manifests}, int(resource_version or 0)
         async for key in _some_at_a_time([*self._objects]):
             known = self._objects.get(key)
@@ -132,9 +133,9 @@ class Cache:
             self.synced.set()
 
     def clear(self) -> None:
-        """Remove every object: the definition has gone with all of them. Synced: there is nothing to list.
+        """Remove every object: the definition has gone with all of them. The cache is synced: there is nothing to list.
 
-        The next list decides what is there: some may be of the definition that has replaced it.
+        The next list may bring some back, of the definition that has replaced it.
         """
         for manifest in self.all():
             self.drop(manifest)
@@ -146,9 +147,9 @@ class Cache:
 
     def _remove(self, manifest: Manifest, version: int, *, final: Manifest | None = None) -> None:
         key, uid = key_of(manifest), manifest["metadata"]["uid"]
-        found = self._objects.get(key)
-        old = found if found is not None and found["metadata"]["uid"] == uid else None
-        # The caller may know an older version than the object last had.
+        present = self._objects.get(key)
+        old = present if present is not None and present["metadata"]["uid"] == uid else None
+        # The caller may know an older version than the last one of the object.
         last = _version(old) if old else self._gone.get(uid, version)
         self._gone[uid] = max(version, last)
         if len(self._gone) > _TOMBSTONES:
@@ -185,7 +186,7 @@ class Cache:
 
 
 async def _some_at_a_time(items: Iterable[T]) -> AsyncIterator[T]:
-    """The items. After some of them everybody else has a turn."""
+    """The items, with a turn for all other tasks after some of them."""
     for number, item in enumerate(items, start=1):
         yield item
         if number % _AT_A_TIME == 0:

@@ -1,4 +1,4 @@
-"""A raw JSON client: one method a verb, manifests in and out, slicebus errors.
+"""Reads and writes objects as raw JSON: one method a verb, manifests in and out, slicebus errors.
 
 Reads are retried while the server cannot be reached, for `Timeouts.retry_s`. Writes are not retried: the caller finds
 out whether one took effect.
@@ -27,41 +27,41 @@ from slicebus.proto.errors import NotFoundError, SlicebusError, TransientError
 Manifest = dict[str, Any]
 _BACKOFF = Backoff(first_s=0.1, most_s=3.0)
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
-"""A definition of Ray's is a megabyte; its metadata is not."""
+"""Asks for an object's metadata only: a definition of Ray's is a megabyte."""
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
 
 class Timeouts(msgspec.Struct, frozen=True):
-    """How long one request may take, in seconds."""
+    """Bounds how long one request may take, in seconds."""
 
     connect_s: float = 5.0
     read_s: float = 30.0
-    """Without a byte from the server."""
+    """How long the server may send no byte."""
     retry_s: float = 20.0
     """How long a read is retried while the server cannot be reached."""
     watch_s: float = 20.0
-    """The server ends a watch after this time, with a bookmark just before, so it is never silent for longer. Only that
-    shows a dead connection, which may go on acknowledging packets."""
+    """The server ends a watch after this time, with a bookmark just before, so it is never silent for longer. Only
+    silence shows a dead connection, which may go on acknowledging packets."""
     silence_s: float = 30.0
-    """Without a byte of a watch: longer than `watch_s`. Clients over HTTP/2 ping, and give up after 45 s."""
+    """How long a watch may bring no byte: longer than `watch_s`. Clients over HTTP/2 ping, and give up after 45 s."""
 
 
 class MergePatch(msgspec.Struct, frozen=True):
-    """RFC 7396."""
+    """A JSON merge patch (RFC 7396)."""
 
     body: Manifest
     content_type: str = "application/merge-patch+json"
 
 
 class JsonPatch(msgspec.Struct, frozen=True):
-    """RFC 6902."""
+    """A JSON patch (RFC 6902)."""
 
     body: list[Manifest]
     content_type: str = "application/json-patch+json"
 
 
 class ListPage(msgspec.Struct, frozen=True):
-    """Items of one list request; `continue_token` is empty on the last page."""
+    """The items of one list request. `continue_token` is empty on the last page."""
 
     items: list[Manifest]
     resource_version: str
@@ -76,7 +76,7 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 
 class KubeClient:
-    """One API server. Close it, or use it as an async context manager."""
+    """Calls one API server. Close it, or use it as an async context manager."""
 
     def __init__(self, transport: Transport, *, timeouts: Timeouts = Timeouts()) -> None:  # noqa: B008 a frozen value
         self._transport = transport
@@ -94,7 +94,7 @@ class KubeClient:
         *,
         timeouts: Timeouts = Timeouts(),  # noqa: B008
     ) -> Self:
-        """A client by a kubeconfig; by default the one that kubectl uses. Raises ConfigurationError."""
+        """A client as a kubeconfig says; by default the one that kubectl uses. Raises ConfigurationError."""
         return cls(HttpTransport(await credentials.of_kubeconfig(path)), timeouts=timeouts)
 
     @classmethod
@@ -107,13 +107,13 @@ class KubeClient:
         """A client of the kubeconfig's cluster; without one, of the cluster that this process runs in, if any."""
         if kubeconfig:
             return await cls.from_kubeconfig(kubeconfig, timeouts=timeouts)
-        found = credentials.of_pod()
-        if found is None:
+        server = credentials.of_pod()
+        if server is None:
             return await cls.from_kubeconfig(timeouts=timeouts)
-        return cls(HttpTransport(found), timeouts=timeouts)
+        return cls(HttpTransport(server), timeouts=timeouts)
 
     def metered(self, registry: CollectorRegistry) -> "KubeClient":
-        """The same connections for one role, whose requests are counted. Whoever has made the client closes it."""
+        """A client over the same connections for one role, whose requests are counted. Close the original, not this."""
         return KubeClient(MeteredTransport(self._transport, registry), timeouts=self._timeouts)
 
     async def __aenter__(self) -> Self:
@@ -134,7 +134,7 @@ class KubeClient:
         return self._transport.host
 
     async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Manifest:
-        """One object. Raises NotFoundError."""
+        """Read one object. Raises NotFoundError."""
         return await self._read(resource.path(namespace, name))
 
     async def list(
@@ -148,7 +148,7 @@ class KubeClient:
         continue_token: str | None = None,
         resource_version: str | None = None,
     ) -> ListPage:
-        """One page of a collection; items have apiVersion and kind. Raises ExpiredError for an old continuation."""
+        """Read a page of a collection; items have apiVersion and kind. Raises ExpiredError for an old continuation."""
         query = {
             "labelSelector": labels,
             "fieldSelector": fields,
@@ -168,7 +168,8 @@ class KubeClient:
     async def pages(
         self, resource: Resource, *, namespace: str | None = None, labels: str | None = None, limit: int
     ) -> AsyncIterator[ListPage]:
-        """A collection in pages of so many items, as it was at the first. Raises ExpiredError where that is too old."""
+        """Read a collection in pages of `limit` items, as it was at the first page. Raises ExpiredError where the
+        server does not remember that any more."""
         token: str | None = None
         while token != "":
             page = await self.list(resource, namespace=namespace, labels=labels, limit=limit, continue_token=token)
@@ -184,9 +185,9 @@ class KubeClient:
         labels: str | None = None,
         timeout_s: float | None = None,
     ) -> AsyncIterator[WatchEvent]:
-        """Changes since a resourceVersion, with bookmarks, until the server ends the watch after `timeout_s`.
+        """Yield changes since a resourceVersion, with bookmarks, until the server ends the watch after `timeout_s`.
 
-        By default that is `Timeouts.watch_s`. Raises ExpiredError when the version is older than the server's history,
+        The default is `Timeouts.watch_s`. Raises ExpiredError when the version is older than the server's history,
         UnavailableError when nothing came for `Timeouts.silence_s`.
         """
         timeout_s = self._timeouts.watch_s if timeout_s is None else timeout_s
@@ -210,14 +211,14 @@ class KubeClient:
         field_manager: str = "slicebus",
         impersonate: Impersonation | None = None,
     ) -> Manifest:
-        """The object as it was created, by this client or as another user. Raises AlreadyExistsError, InvalidError,
+        """Create an object, as this client or as another user, and return it. Raises AlreadyExistsError, InvalidError,
         ForbiddenError."""
         path, query = resource.path(manifest["metadata"].get("namespace")), {"fieldManager": field_manager}
         headers = impersonate.to_headers() if impersonate is not None else {}
         return await self._answer(self._request("POST", path, query=query, body=manifest, headers=headers))
 
     async def replace(self, resource: Resource, manifest: Manifest, *, subresource: str = "") -> Manifest:
-        """The object as it was replaced. Raises ConflictError when its resourceVersion is not the newest."""
+        """Replace an object, and return it. Raises ConflictError when its resourceVersion is not the newest."""
         metadata = manifest["metadata"]
         path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
         return await self._answer(self._request("PUT", path, body=manifest))
@@ -232,8 +233,8 @@ class KubeClient:
         subresource: str = "",
         impersonate: Impersonation | None = None,
     ) -> Manifest:
-        """The object as it was patched, by this client or as another user. A resourceVersion in the patch makes another
-        one a ConflictError."""
+        """Patch an object, as this client or as another user, and return it. Raises ConflictError where the patch names
+        a resourceVersion that is not the newest."""
         path = resource.path(namespace, name, subresource)
         headers = impersonate.to_headers() if impersonate is not None else {}
         return await self._answer(
@@ -262,13 +263,13 @@ class KubeClient:
         await self._answer(self._request("DELETE", resource.path(namespace, name), body=options))
 
     async def version(self) -> str:
-        """The server's version, such as `v1.36.3`."""
+        """Read the server's version, such as `v1.36.3`."""
         return str((await self._read("/version"))["gitVersion"])
 
     async def can_i(
         self, verb: str, resource: Resource, *, namespace: str = "", subresource: str = "", name: str = ""
     ) -> bool:
-        """Whether the server's authorizer allows this client the verb."""
+        """Ask whether the server's authorizer allows this client a verb."""
         attributes = {"verb": verb, "group": resource.group, "resource": resource.plural, "namespace": namespace}
         narrowed = {key: value for key, value in (("subresource", subresource), ("name", name)) if value}
         review = {
@@ -281,22 +282,22 @@ class KubeClient:
         return bool(answer["status"]["allowed"])
 
     async def serves(self, resource: Resource, *verbs: str) -> bool:
-        """Whether the server serves a resource with these verbs: its definition may be missing, or being removed."""
+        """Ask whether the server serves a resource with these verbs: its definition may be missing, or going."""
         try:
             answer = await self._read(resource.root)
         except NotFoundError:
             return False
-        found = (entry for entry in answer.get("resources") or () if entry["name"] == resource.plural)
-        return any(set(verbs) <= set(entry["verbs"]) for entry in found)
+        entries = (entry for entry in answer.get("resources") or () if entry["name"] == resource.plural)
+        return any(set(verbs) <= set(entry["verbs"]) for entry in entries)
 
     async def definition(self, resource: Resource) -> Manifest:
-        """The `metadata` of the CustomResourceDefinition of a resource. Raises NotFoundError."""
+        """Read the `metadata` of the CustomResourceDefinition of a resource. Raises NotFoundError."""
         answer = await self._read(CRDS.path(name=resource.definition), accept=_METADATA)
         metadata: Manifest = answer["metadata"]
         return metadata
 
     async def openapi(self, resource: Resource) -> Manifest:
-        """The OpenAPI v3 document of a resource's group and version. Raises NotFoundError."""
+        """Read the OpenAPI v3 document of a resource's group and version. Raises NotFoundError."""
         return await self._read(f"/openapi/v3{resource.root}")
 
     async def _read(
@@ -311,10 +312,10 @@ class KubeClient:
         if not 200 <= answer.status < 300:
             raise error_of(answer.status, answer.body)
         try:
-            found: Manifest = orjson.loads(answer.body)
+            manifest: Manifest = orjson.loads(answer.body)
         except orjson.JSONDecodeError as error:
             raise error_of(502, answer.body) from error
-        return found
+        return manifest
 
     def _request(
         self,

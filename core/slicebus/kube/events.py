@@ -1,6 +1,6 @@
-"""Kubernetes Events, for `kubectl describe`. Losing one must never stop the work that it is about, nor writing one.
+"""Records Kubernetes Events, for `kubectl describe`. Neither a lost Event nor a slow write stops the work it is about.
 
-They are written aside, by few writers, as client-go's recorder does. Equal ones are one Event that is counted up.
+Few tasks write them, apart from that work, as client-go's recorder does. Equal ones are one Event that is counted up.
 """
 
 import asyncio
@@ -22,11 +22,11 @@ _log = structlog.get_logger()
 Manifest = dict[str, Any]
 
 _AGGREGATE_S = 600.0
-"""As client-go: the same Event within ten minutes is counted, not made again."""
+"""The same Event within ten minutes is counted, not made again, as client-go does."""
 _COUNT_S = 60.0
-"""The count of an Event is written at most so often."""
+"""The count of an Event is written at most once in this time."""
 _REMEMBERED = 4096
-"""Past so many that are not written further ones are lost: a storm of notices has fewer."""
+"""Past so many unwritten Events further ones are lost: a storm of notices has fewer."""
 _WRITERS = 2
 _NOTE_LENGTH = 1024
 """The API server refuses longer ones."""
@@ -79,7 +79,7 @@ class EventRecorder:
         await self._queue.run(self._write, workers=_WRITERS)
 
     async def _write(self, key: _Key) -> None:
-        """Write an Event, or its count. Raises a TransientError, after which the queue has it written again."""
+        """Write an Event, or its count. Raises a TransientError, after which the queue retries it."""
         event = self._events.get(key)
         if event is None:
             self._unwritten.discard(key)

@@ -40,7 +40,7 @@ _EXCERPT = 300
 
 
 def error_of(status: int, body: bytes) -> SlicebusError:
-    """The error of an answer that is not 2xx; UnavailableError for a status that the table does not have."""
+    """The error for an answer that is not 2xx; UnavailableError for a status that the table lacks."""
     message, reason = _message(body)
     error = _BY_REASON.get(reason) or _BY_STATUS.get(status, UnavailableError)
     if reason == "InternalError" and _WEBHOOK in message:
@@ -58,11 +58,14 @@ def _message(body: bytes) -> tuple[str, str]:
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Raise UnavailableError where a server cannot be reached or stops in the middle of an answer."""
+def translated(action: str) -> Iterator[None]:
+    """Raise UnavailableError where a server cannot be reached or stops in the middle of an answer.
+
+    `action` begins the error's text.
+    """
     try:
         yield
     except TimeoutError as error:
-        raise UnavailableError(f"{what}: no answer in time") from error
+        raise UnavailableError(f"{action}: no answer in time") from error
     except (aiohttp.ClientError, OSError) as error:
-        raise UnavailableError(f"{what}: {error or type(error).__name__}") from error
+        raise UnavailableError(f"{action}: {error or type(error).__name__}") from error

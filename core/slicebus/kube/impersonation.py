@@ -1,4 +1,4 @@
-"""Whom a request is made as, where that is not the client itself."""
+"""Names the user as whom a request is made, where that is not the client itself."""
 
 from typing import Self
 from urllib.parse import quote
@@ -19,7 +19,7 @@ class Impersonation(msgspec.Struct, frozen=True):
 
     @classmethod
     def of_service_account(cls, namespace: str, name: str, *, extra: dict[str, str]) -> Self:
-        """A service account, by the name that the API server knows it by."""
+        """A service account, under the name by which the API server knows it."""
         return cls(f"system:serviceaccount:{namespace}:{name}", extra)
 
     def to_headers(self) -> dict[str, str]:

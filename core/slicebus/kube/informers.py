@@ -1,11 +1,11 @@
 """Keeps a role's caches in sync with its API server, for the resources that the server serves.
 
-A definition may be missing when a role starts, come later, or be removed while the role runs; it may serve other
-versions only; the role may lack the permission to read. Each of these stops what needs the resource, and is reported:
+A definition may be missing when a role starts, come later, or be removed while the role runs. It may serve other
+versions only. The role may lack the permission to read. Each of these stops what needs the resource, and is reported:
 
 - An *optional* resource is left out until it comes: its cache counts as synced and is empty. The role decides what that
   means for objects of its kind, by `unserved` and `definitions`.
-- So is one whose schema does not have what a declaration says of it, until the definition is another.
+- A resource whose schema lacks what its declaration says is left out too, until it has another definition.
 - A role waits for a *required* resource. When it goes while the role works, the role ends, and starts again with it.
 
 Removing a definition removes every object of it, and each object then looks as if a user had deleted it. So before an
@@ -32,8 +32,11 @@ _BACKOFF = Backoff(first_s=0.5, most_s=45.0)
 
 
 class Absent(NotFoundError):
-    """A resource is not served to this process. `is_gone`: the definition has gone, and its objects with it.
-    `successor`: the UID of the definition that has replaced it; nobody has listed the objects of that one yet."""
+    """A resource is not served to this process.
+
+    `is_gone`: the definition has gone, and its objects with it. `successor` is the UID of the definition that has
+    replaced it: nobody has listed the objects of that one yet.
+    """
 
     def __init__(self, reason: str, *, is_gone: bool = False, successor: str = GONE) -> None:
         super().__init__(reason)
@@ -50,7 +53,7 @@ async def _anything_fits(resource: Resource) -> str:
 
 
 class Informers:
-    """Feeds the caches of one role. One `run` a resource."""
+    """Feeds the caches of one role, each by a `run` for its resource."""
 
     def __init__(
         self,
@@ -63,10 +66,10 @@ class Informers:
         named: Callable[[Resource], str] = attrgetter("kind"),
         fits: Callable[[Resource], Awaitable[str]] = _anything_fits,
     ) -> None:
-        """`unserved` gets the reason for each left-out optional kind; `definitions` gets the UID of the definition of
-        each optional custom kind, or GONE. Both know a resource by its name, `named`, and change before a cache does.
-        Where there are `namespaces`, only these are listed and watched. `fits` says why a resource is left out although
-        it is served; empty for none."""
+        """`unserved` gets the reason for each optional kind that is left out. `definitions` gets the UID of the
+        definition of each optional custom kind, or GONE. Both have resources by the name that `named` gives, and change
+        before a cache does. Where there are `namespaces`, only these are listed and watched. `fits` says why a resource
+        is left out although it is served; empty for no reason."""
         self._client = client
         self._optional = optional
         self._unserved = unserved
@@ -114,7 +117,7 @@ class Informers:
                 uid = await self._find(resource)
                 if problem := await self._fits(resource):
                     raise Absent(problem)
-                self._found(resource, uid, cache)
+                self._note_definition(resource, uid, cache)
                 reflectors = self._reflectors[resource] = [
                     Reflector(
                         self._client,
@@ -139,8 +142,8 @@ class Informers:
             absences += 1
 
     async def confirm(self, resource: Resource) -> None:
-        """Return where a missing object cannot have gone with its definition. Raises UnavailableError where it may
-        have: its absence is then no evidence."""
+        """Return where a missing object cannot have gone with its definition. Raises UnavailableError where it may have
+        gone so: its absence is then no evidence."""
         try:
             await self._check(resource)
         except Absent as error:
@@ -160,9 +163,9 @@ class Informers:
 
     async def _check(self, resource: Resource) -> None:
         known = self._uids.get(resource)
-        found = await self._find(resource)
-        if known and found and known != found:
-            raise _replaced(resource, by=found)
+        uid = await self._find(resource)
+        if known and uid and known != uid:
+            raise _replaced(resource, by=uid)
 
     async def _find(self, resource: Resource) -> str:
         """The UID of the present definition; empty where it cannot be known. Raises Absent."""
@@ -182,7 +185,8 @@ class Informers:
         uid: str = metadata["uid"]
         return uid
 
-    def _found(self, resource: Resource, uid: str, cache: Cache) -> None:
+    def _note_definition(self, resource: Resource, uid: str, cache: Cache) -> None:
+        """Remember the definition that serves a resource now. Raises Absent where it has replaced another."""
         before = self._uids.get(resource)
         if before and uid and before != uid:
             raise _replaced(resource, by=uid)

@@ -1,6 +1,6 @@
-"""Leader election by a Lease, with an epoch that only grows.
+"""Elects a leader by a Lease, with an epoch that only grows.
 
-A candidate judges whether the holder is alive by how long it has seen the same renewal, never by comparing clocks (as
+A candidate tells whether the holder is alive by how long it has seen the same renewal, never by comparing clocks (as
 client-go does). The epoch is the Lease's `leaseTransitions`. Each acquisition raises it, also one by the same process
 after a restart, so that messages of an earlier holder can be recognized and refused. It is at least the time of the
 acquisition: a Lease that was deleted, restored or created in another cluster goes on above the epochs of the one before
@@ -34,7 +34,7 @@ class LeaseLost(SlicebusError):
 
 
 class LeaderElection:
-    """One candidate for one Lease."""
+    """Stands for one candidate for one Lease."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class LeaderElection:
         renew_s: float,
         notes: Callable[[], Mapping[str, str | None]] = dict,
     ) -> None:
-        """`notes` gives the annotations to write with each renewal."""
+        """`notes` returns the annotations to write with each renewal."""
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -65,12 +65,12 @@ class LeaderElection:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the server last answered: infinite before the first answer."""
+        """Seconds since the server last answered; infinite before the first answer."""
         return asyncio.get_running_loop().time() - self._answered_at
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """Those of the Lease when it was last written."""
+        """The annotations of the Lease when it was last written."""
         return (self._lease or {}).get("metadata", {}).get("annotations") or {}
 
     async def acquire(self) -> int:
@@ -78,7 +78,7 @@ class LeaderElection:
         return (await acquire_first([self]))[1]
 
     async def attempt(self) -> int | None:
-        """Acquire the Lease if it is free now; return its epoch, None where it is not."""
+        """Acquire the Lease if it is free now; return its epoch, or None where it is not."""
         sent_at = asyncio.get_running_loop().time()
         try:
             lease = await self._try()
@@ -93,7 +93,7 @@ class LeaderElection:
         return epoch
 
     def pause_s(self) -> float:
-        """Seconds until the next attempt: exactly to the expiry, so that a takeover takes no longer than necessary."""
+        """Seconds until the next attempt, at the latest when the Lease expires: a takeover takes no longer."""
         return min(self._renew_s, max(self._expires_at - asyncio.get_running_loop().time(), _RETRY_S))
 
     def note_waiting(self) -> None:
@@ -121,7 +121,7 @@ class LeaderElection:
             raise
 
     async def _try(self) -> Manifest | None:
-        """One attempt to acquire: the Lease where it is ours now, else None."""
+        """Attempt once to acquire: return the Lease where it is ours now, else None."""
         try:
             lease = await self._client.get(LEASES, self._name, self._namespace)
             self._answered_at = asyncio.get_running_loop().time()
@@ -174,18 +174,20 @@ class LeaderElection:
                 await self._reread()
 
     async def _reread(self) -> None:
-        """Read the Lease again after a conflict: an unanswered renewal may have taken effect. Raises ConflictError for
-        another holder, and where the cluster was restored from a backup: what this process knows is of a later time
-        then, and watches would wait for that."""
+        """Read the Lease again after a conflict: an unanswered renewal may have taken effect.
+
+        Raises ConflictError for another holder, and where the cluster was restored from a backup: this process knows
+        later states then, and its watches would wait for those.
+        """
         assert self._lease is not None
         with suppress(TransientError):
-            found = await self._client.get(LEASES, self._name, self._namespace)
-            if _version(found) < _version(self._lease):
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+            if _version(lease) < _version(self._lease):
                 raise ConflictError("it is older than before: the cluster was restored")
             for field in ("holderIdentity", "leaseTransitions"):
-                if found["spec"].get(field) != self._lease["spec"].get(field):
-                    raise ConflictError(f"{found['spec'].get('holderIdentity')!r} has taken it")
-            self._lease = found
+                if lease["spec"].get(field) != self._lease["spec"].get(field):
+                    raise ConflictError(f"{lease['spec'].get('holderIdentity')!r} has taken it")
+            self._lease = lease
 
     async def _write(self, spec: Manifest) -> Manifest:
         assert self._lease is not None

@@ -15,15 +15,15 @@ _NO_ANSWER = "none"
 
 
 class Target(NamedTuple):
-    """What a request is about, in the words of RBAC. `resource` is empty for what is none, as discovery."""
+    """Says what a request is about, in the words of RBAC. `resource` is empty where it is about none, as discovery."""
 
     verb: str
     resource: str
     subresource: str
 
     @classmethod
-    def of(cls, request: Request) -> "Target":
-        """By its method and path."""
+    def from_request(cls, request: Request) -> "Target":
+        """Read it from a request's method, path and query."""
         _, root, *parts = request.path.split("/")
         # /api/VERSION/..., /apis/GROUP/VERSION/...
         parts = parts[{"api": 1, "apis": 2}.get(root, len(parts)) :]
@@ -35,7 +35,7 @@ class Target(NamedTuple):
 
 
 class MeteredTransport:
-    """The requests of one role, over a transport that others may use as well."""
+    """Counts the requests of one role, over a transport that others may use as well."""
 
     def __init__(self, transport: Transport, registry: CollectorRegistry) -> None:
         self._transport = transport
@@ -54,25 +54,25 @@ class MeteredTransport:
         return self._transport.host
 
     async def request(self, request: Request) -> Answer:
-        """One round trip, counted."""
+        """Make one round trip, and count it."""
         code = _NO_ANSWER
         try:
             answer = await self._transport.request(request)
             code = str(answer.status)
         finally:
-            self._counter_of(*Target.of(request), code).inc()
+            self._counter_of(*Target.from_request(request), code).inc()
         return answer
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines of one endless answer, counted when it begins."""
+        """Stream the lines of one endless answer, and count it when it begins."""
         async with AsyncExitStack() as stack:
             code = _NO_ANSWER
             try:
                 lines = await stack.enter_async_context(self._transport.stream(request))
                 code = "200"
             finally:
-                self._counter_of(*Target.of(request), code).inc()
+                self._counter_of(*Target.from_request(request), code).inc()
             yield lines
 
     async def aclose(self) -> None:

@@ -1,4 +1,4 @@
-"""Values parsed from cached objects, once for each version of an object."""
+"""Parses cached objects into values, once for each version of an object."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
@@ -13,7 +13,7 @@ Read = TypeVar("Read")
 
 
 class Readings(Generic[Read]):
-    """Follows a cache. An unreadable object counts as missing, and affects no other."""
+    """Keeps the values of a cache's objects. An unreadable object counts as missing, and affects no other."""
 
     def __init__(
         self,
@@ -24,21 +24,21 @@ class Readings(Generic[Read]):
         on_change: Callable[[Read | None, Read | None], None] = lambda old, new: None,
     ) -> None:
         """`read` parses an object: None where there is nothing to parse, ValueError where it is unreadable.
-        `read_again` gets the new object, the old one, and the old value. `on_change` gets the old and the new value."""
+        `read_again` gets the new object, the old one and the old value. `on_change` gets the old and the new value."""
         self.values: dict[tuple[str, str], Read] = {}
         """By namespace and name; the namespace is empty where there is none."""
         self._read = read
         self._read_again = read_again
         self._on_change = on_change
-        cache.subscribe(self._follow)
+        cache.subscribe(self._update)
 
-    def _follow(self, change: Change) -> None:
+    def _update(self, change: Change) -> None:
         manifest = change.new or change.old
         assert manifest is not None
         key, new = key_of(manifest), None
         old = self.values.get(key)
         try:
-            new = self._newly(change, old)
+            new = self._read_change(change, old)
         except ValueError as error:
             _log.warning("object.unreadable", namespace=key[0], name=key[1], error=str(error))
         if new is None:
@@ -47,7 +47,7 @@ class Readings(Generic[Read]):
             self.values[key] = new
         self._on_change(old, new)
 
-    def _newly(self, change: Change, old: Read | None) -> Read | None:
+    def _read_change(self, change: Change, old: Read | None) -> Read | None:
         if change.new is None:
             return None
         if self._read_again is None or change.old is None or old is None:

@@ -1,8 +1,8 @@
-"""Keeps a cache in sync with the server: list once, then watch, and list again when the watch has expired.
+"""Keeps a cache in sync with the server: it lists once, then watches, and lists again when the watch has expired.
 
 Resource handling: one request at a time, each with a deadline for silence; nothing stays open when `run` is cancelled.
 
-A watch is short, so that a dead connection shows by a watch that does not end (`Timeouts.watch_s`). After a watch that
+A watch is short, so that a dead connection shows as a watch that does not end (`Timeouts.watch_s`). After a watch that
 has lasted the next one starts at once, from the last bookmark: one request, and no list.
 
 Error handling: whatever the server does, the reflector goes on after a growing, jittered pause, and the cache keeps its
@@ -25,11 +25,11 @@ _log = structlog.get_logger()
 _PAGE = 500
 _BACKOFF = Backoff(first_s=0.2, most_s=45.0)
 _LASTED_S = 1.0
-"""A watch that ends sooner was refused by the server, in effect."""
+"""Seconds. A watch that ends sooner was refused by the server, in effect."""
 
 
 Confirm = Callable[[Sequence[Manifest]], Awaitable[None]]
-"""Gets the objects that leave, or may."""
+"""Gets the objects that leave, or may leave."""
 
 
 class Reflector:
@@ -69,11 +69,11 @@ class Reflector:
     async def run(self) -> None:
         """List and watch until cancelled. With `confirm` raises NotFoundError, ForbiddenError, and what that raises."""
         if self._confirm is None:
-            await self._follow()
+            await self._list_and_watch()
             return
         plural = self._resource.plural
         await until_one_ends(
-            asyncio.create_task(self._follow(), name=f"follow:{plural}"),
+            asyncio.create_task(self._list_and_watch(), name=f"follow:{plural}"),
             asyncio.create_task(self._apply_removals(self._confirm), name=f"removals:{plural}"),
         )
 
@@ -81,7 +81,7 @@ class Reflector:
         """Have `confirm` called soon, without a removal."""
         self._removals_due.set()
 
-    async def _follow(self) -> None:
+    async def _list_and_watch(self) -> None:
         loop, version = asyncio.get_running_loop(), None
         while True:
             try:
@@ -115,7 +115,7 @@ class Reflector:
             self._resource, namespace=self._namespace, labels=self._labels, limit=_PAGE
         ):
             version = page.resource_version
-            # At once: in a long list they take more memory than all that is kept.
+            # Here and not in the cache: in a long list they take more memory than all that is kept.
             for item in page.items:
                 item["metadata"].pop("managedFields", None)
             items += map(self._shape, page.items)
@@ -150,8 +150,8 @@ class Reflector:
         return self._cache.get(manifest["metadata"].get("namespace"), manifest["metadata"]["name"])
 
     async def _apply_removals(self, confirm: Confirm) -> None:
-        """Apply removals, and what takes their names, once they are confirmed: one call confirms all that came during
-        the last one. Other events do not wait."""
+        """Apply removals, and the objects that take their names, once they are confirmed: one call confirms all that
+        came during the last one. Other events do not wait."""
         while True:
             await self._removals_due.wait()
             self._removals_due.clear()
@@ -171,7 +171,7 @@ class Reflector:
                     self._apply(event)
 
     async def _pause(self) -> None:
-        """Wait before the next request: a server that closes at once must not be asked hundreds of times a second."""
+        """Wait before the next request, so as not to ask a server that closes at once hundreds of times a second."""
         self._failures += 1
         await asyncio.sleep(_BACKOFF.pause_s(self._failures))
 
@@ -195,8 +195,8 @@ def _is_deleting(manifest: Manifest) -> bool:
     return "deletionTimestamp" in manifest["metadata"]
 
 
-def _is_same(one: Manifest, other: Manifest) -> bool:
-    return bool(one["metadata"]["uid"] == other["metadata"]["uid"])
+def _is_same(left: Manifest, right: Manifest) -> bool:
+    return bool(left["metadata"]["uid"] == right["metadata"]["uid"])
 
 
 def _version(manifest: Manifest) -> int:

@@ -1,4 +1,4 @@
-"""The resources that slicebus reads and writes, and where the API server serves them."""
+"""Names the resources that slicebus reads and writes, and where the API server serves them."""
 
 from slicebus.slices.api.resource import Resource as Resource
 from slicebus.slices.jobs import KINDS

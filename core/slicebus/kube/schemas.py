@@ -1,4 +1,4 @@
-"""Whether an API server serves a declared job kind as it is declared."""
+"""Checks whether an API server serves a declared job kind as it is declared."""
 
 from typing import Any
 
@@ -14,22 +14,21 @@ _NAMED = "x-kubernetes-group-version-kind"
 
 
 async def misfit(client: KubeClient, resource: Resource) -> str:
-    """Why the server's schema of a job kind does not have what its declaration says; empty where it does, where nobody
-    has declared the kind, or where the schema cannot be read."""
+    """Why the server's schema of a job kind lacks what its declaration says; empty where it lacks nothing, where nobody
+    has declared the kind, and where the schema cannot be read."""
     kind = KINDS.get(resource.kind)
     if not isinstance(kind, DeclaredKind):
         return ""
     try:
-        found = await (_of_definition if resource.is_custom else _of_document)(client, resource)
+        schema, components, others = await (_of_definition if resource.is_custom else _of_document)(client, resource)
     except (NotFoundError, ForbiddenError):
         return ""
-    schema, components, others = found
     wrong = [*(misfits(kind.declaration, schema, components) if schema else ()), *others]
     return f"the declaration of {resource.kind} does not fit: {'; '.join(wrong)}" if wrong else ""
 
 
 async def _of_definition(client: KubeClient, resource: Resource) -> tuple[Manifest, Manifest, list[str]]:
-    """The schema in the CustomResourceDefinition, which may refer to nothing, and what else jobs need."""
+    """Read the schema in the CustomResourceDefinition, which has no references, and say what else it lacks for jobs."""
     definition = await client.get(CRDS, resource.definition)
     lacks = [] if definition["spec"]["scope"] == "Namespaced" else ["its objects are in no namespace"]
     for version in definition["spec"]["versions"]:
@@ -42,7 +41,7 @@ async def _of_definition(client: KubeClient, resource: Resource) -> tuple[Manife
 
 
 async def _of_document(client: KubeClient, resource: Resource) -> tuple[Manifest, Manifest, list[str]]:
-    """The schema of a kind of the API server's own, in what it publishes of the group."""
+    """Read the schema of a kind of the API server's own from the document of its group."""
     document = await client.openapi(resource)
     components: Manifest = (document.get("components") or {}).get("schemas") or {}
     wanted = {"group": resource.group, "version": resource.version, "kind": resource.kind}

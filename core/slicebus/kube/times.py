@@ -1,4 +1,4 @@
-"""Kubernetes' two time formats, always UTC."""
+"""Writes Kubernetes' two time formats, always UTC."""
 
 from datetime import UTC, datetime
 
@@ -6,7 +6,7 @@ from slicebus.ambient.clock import now
 
 
 def now_text() -> str:
-    """This second as metav1.Time."""
+    """The current second as metav1.Time."""
     return time_text(now())
 
 

@@ -1,4 +1,4 @@
-"""Transports of requests to an API server: the interface, and the one over HTTP."""
+"""Transports requests to an API server: the interface, and its implementation over HTTP."""
 
 import ssl
 from collections.abc import AsyncIterator, Mapping
@@ -35,7 +35,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     content_type: str = JSON
     accept: str = JSON
     headers: Mapping[str, str] = {}
-    """More than those of the fields above."""
+    """Headers beside those of the fields above."""
     connect_s: float = 5.0
     read_s: float = 30.0
 
@@ -56,21 +56,21 @@ class Transport(Protocol):
         """The server, for people."""
 
     async def request(self, request: Request) -> Answer:
-        """The server's answer. Raises UnavailableError without one: the request may have had its effect."""
+        """Make a request. Raises UnavailableError without an answer: it may have had its effect all the same."""
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """The lines of an answer as they come. Raises the error of an answer other than 200, UnavailableError."""
+        """Stream the lines of an answer. Raises the error of an answer other than 200, and UnavailableError."""
 
     async def aclose(self) -> None:
         """Close every connection. Idempotent."""
 
 
 class HttpTransport:
-    """Over connections of its own, as many as there are requests at a time: a watch, or the renewal of the Lease, waits
-    behind no other. kubernetes-asyncio knows the certificates, and tokens that expire."""
+    """Sends requests over its own connections, as many as there are requests at a time: neither a watch nor the renewal
+    of the Lease waits behind another. kubernetes-asyncio knows the certificates, and tokens that expire."""
 
     def __init__(self, server: "Configuration") -> None:
-        """In a running loop. Raises ConfigurationError for certificates and a proxy that cannot be used."""
+        """Call it in a running loop. Raises ConfigurationError for certificates and a proxy that cannot be used."""
         self._server = server
         self._proxy = _proxy_of(server)
         connector = aiohttp.TCPConnector(limit=0, ssl=_tls(server), keepalive_timeout=_KEPT_S)
@@ -84,7 +84,7 @@ class HttpTransport:
         return str(self._server.host)
 
     async def request(self, request: Request) -> Answer:
-        """One round trip."""
+        """Make one round trip."""
         with translated(f"{request.method} {request.path}"):
             response = await self._send(request)
             async with response:
@@ -92,7 +92,7 @@ class HttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The lines of one endless answer."""
+        """Stream the lines of one endless answer."""
         with translated(f"{request.method} {request.path}"):
             response = await self._send(request)
             async with response:
@@ -130,23 +130,23 @@ class HttpTransport:
 
 def _tls(server: "Configuration") -> ssl.SSLContext:
     try:
-        made = ssl.create_default_context(cafile=server.ssl_ca_cert)
+        context = ssl.create_default_context(cafile=server.ssl_ca_cert)
         if server.cert_file:
-            made.load_cert_chain(server.cert_file, keyfile=server.key_file)
+            context.load_cert_chain(server.cert_file, keyfile=server.key_file)
     except OSError as error:
         raise ConfigurationError(f"certificates of {server.host}: {error}") from error
     if not server.verify_ssl:
-        made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
-    return made
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
 
 def _proxy_of(server: "Configuration") -> str | None:
     """The proxy of the kubeconfig, or else of the environment. aiohttp would ask the environment, and the user's netrc,
     in a thread for every request."""
     host = urlsplit(str(server.host))
-    found = server.proxy
-    if not found and not proxy_bypass(host.netloc):
-        found = getproxies().get(host.scheme)
-    if found and urlsplit(found).scheme not in ("http", "https"):
-        raise ConfigurationError(f"proxy {found} of {server.host}: only http and https proxies can be used")
-    return found or None
+    proxy = server.proxy
+    if not proxy and not proxy_bypass(host.netloc):
+        proxy = getproxies().get(host.scheme)
+    if proxy and urlsplit(proxy).scheme not in ("http", "https"):
+        raise ConfigurationError(f"proxy {proxy} of {server.host}: only http and https proxies can be used")
+    return proxy or None

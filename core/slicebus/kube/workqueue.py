@@ -1,4 +1,4 @@
-"""A queue of keys to reconcile: the core of a level-triggered controller.
+"""Queues keys to reconcile: the core of a level-triggered controller.
 
 Per-object serialisation. The queue has no events but names of objects to reconcile. A key that is queued already is not
 queued again. A key is never handled twice at once: one that is added while it is handled is handled again afterwards.
@@ -28,7 +28,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class WorkQueue(Generic[Key]):
-    """Keys in the order in which they were added, but for those that go first."""
+    """Hands out keys in the order in which they were added, but for those that go first."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -36,10 +36,10 @@ class WorkQueue(Generic[Key]):
         self._before: OrderedDict[Key, None] = OrderedDict()
         """The keys that go before those that wait."""
         self._active: set[Key] = set()
-        self._again: dict[Key, float] = {}
-        """Keys that were added while they are handled, with the time of that."""
-        self._again_first: set[Key] = set()
-        """Those of them that go first then."""
+        self._requeued: dict[Key, float] = {}
+        """Keys that were added while they are handled, with the time of their addition."""
+        self._requeued_first: set[Key] = set()
+        """The keys of those that go first afterwards."""
         self._due_since: dict[Key, float] = {}
         """Since when each unfinished key has been due. A key that failed keeps its time."""
         self._failures: dict[Key, int] = {}
@@ -58,9 +58,9 @@ class WorkQueue(Generic[Key]):
             timer.cancel()
         now_s = asyncio.get_running_loop().time()
         if key in self._active:
-            self._again.setdefault(key, now_s)
+            self._requeued.setdefault(key, now_s)
             if first:
-                self._again_first.add(key)
+                self._requeued_first.add(key)
             return
         waits = key in self._waiting or key in self._before
         if first and key not in self._before:
@@ -85,14 +85,14 @@ class WorkQueue(Generic[Key]):
         self._timers[key] = loop.call_later(delay_s, self._due, key)
 
     def seen(self, key: Key) -> None:
-        """The handler of a key is about to read its state: earlier additions then need no further call."""
-        self._again.pop(key, None)
-        self._again_first.discard(key)
+        """Forget additions of a key until now: its handler is about to read its state."""
+        self._requeued.pop(key, None)
+        self._requeued_first.discard(key)
 
     @property
     def due_since_s(self) -> float | None:
-        """Since when the oldest key has been due, by the loop's time; None when none is. Delayed keys are not due yet,
-        retries are."""
+        """Since when the oldest key has been due, by the loop's time; None when none is due. Delayed keys are not due
+        yet, retries are."""
         return min(self._due_since.values(), default=None)
 
     @property
@@ -132,10 +132,10 @@ class WorkQueue(Generic[Key]):
                 self._settle(key)
             finally:
                 self._active.discard(key)
-                if key in self._again:
-                    self._due_since.setdefault(key, self._again.pop(key))
-                    first = key in self._again_first
-                    self._again_first.discard(key)
+                if key in self._requeued:
+                    self._due_since.setdefault(key, self._requeued.pop(key))
+                    first = key in self._requeued_first
+                    self._requeued_first.discard(key)
                     self.add(key, first=first)
 
     def _settle(self, key: Key) -> None:

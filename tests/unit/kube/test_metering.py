@@ -28,7 +28,7 @@ TARGETS = {
 
 @pytest.mark.parametrize(("method", "path", "query", "expected"), TARGETS.values(), ids=TARGETS)
 def test_what_a_request_is_about(method: str, path: str, query: dict[str, str], expected: tuple[str, str, str]) -> None:
-    assert Target.of(Request(method=method, path=path, query=query)) == expected
+    assert Target.from_request(Request(method=method, path=path, query=query)) == expected
 
 
 async def test_each_request_is_counted_with_its_answer(api: KubeClient) -> None:
