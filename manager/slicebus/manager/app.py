@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import structlog
 
@@ -57,6 +58,29 @@ _ADMITTED_WORKERS = 8
 """The order of a job that was admitted goes out while all other workers wait for the API server: in a burst they do."""
 
 
+class _Base(NamedTuple):
+    """What every part of a manager that leads works with."""
+
+    store: Store
+    decide: Decider[Store]
+    informers: Informers
+    queue: WorkQueue[JobRef]
+    events: EventRecorder
+    executor: Executor
+    locks: Locks[JobRef]
+
+
+class _Parts(NamedTuple):
+    """The parts of a manager that leads."""
+
+    dead: DeadLetterWatch
+    guard: DeleteGuard
+    inbox: Inbox
+    fleet: FleetWatch
+    reconciler: Reconciler
+    keeper: ShardKeeper
+
+
 class Manager(Role[ManagerSettings]):
     """One manager."""
 
@@ -93,13 +117,21 @@ class Manager(Role[ManagerSettings]):
 
     async def lead(self, epoch: int) -> None:
         """Manage until cancelled."""
+        base = self._base(epoch)
+        self._show(base.store)
+        parts = self._parts(base)
+        self._keeper = parts.keeper
+        async with base.decide.recording(), asyncio.TaskGroup() as group:
+            await self._watch(base, parts, group)
+            _log.info("manager.leading", epoch=epoch, jobs=len(set(base.store.refs())))
+            self.leading.set()
+            self._admit(base, parts, group)
+            self._work(base, parts, group)
+
+    def _base(self, epoch: int) -> _Base:
         store, shard = Store(), self._shard
-        decide = Decider(store, self.recorder(Source("manager", "", epoch, shard=shard.index)))
         store.configure(self._settings.leading(shard, since=now_text()))
-        beside_kueue = store.beside_kueue
-        if not beside_kueue:
-            SliceMetrics(self._registry).follow(store.workloads, when=store.has_workload)
-            self._registry.register(QueueMetrics(store))
+        decide = Decider(store, self.recorder(Source("manager", "", epoch, shard=shard.index)))
         informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes, shard=shard.index)
@@ -115,34 +147,38 @@ class Manager(Role[ManagerSettings]):
             check=self._lease.check,
             confirm=informers.confirm,
         )
+        return _Base(store, decide, informers, queue, events, executor, Locks[JobRef]())
+
+    def _show(self, store: Store) -> None:
+        """Show the queues as metrics, where no Kueue does."""
+        if not store.beside_kueue:
+            SliceMetrics(self._registry).follow(store.workloads, when=store.has_workload)
+            self._registry.register(QueueMetrics(store))
+
+    def _parts(self, base: _Base) -> _Parts:
+        settings, decide, executor = self._settings, base.decide, base.executor
         dead = DeadLetterWatch(
             bus=self._bus,
-            store=store,
+            store=base.store,
             executor=executor,
             registry=self._registry,
             now=now,
-            alert_s=self._settings.dead_letter_alert_s,
-        )
-        limits = Limits(
-            share=self._settings.breaker_share,
-            count=self._settings.breaker_count,
-            window_s=self._settings.breaker_window_s,
+            alert_s=settings.dead_letter_alert_s,
         )
         guard = DeleteGuard(
-            limits,
+            Limits(share=settings.breaker_share, count=settings.breaker_count, window_s=settings.breaker_window_s),
             client=self._client,
             decide=decide,
             executor=executor,
-            requeue=queue.add,
+            requeue=base.queue.add,
             registry=self._registry,
         )
-        locks = Locks[JobRef]()
         resyncer = Resyncer(
             client=self._client,
-            informers=informers,
+            informers=base.informers,
             decide=decide,
             executor=executor,
-            locks=locks,
+            locks=base.locks,
             guard=guard,
             registry=self._registry,
         )
@@ -150,82 +186,91 @@ class Manager(Role[ManagerSettings]):
             bus=self._bus,
             decide=decide,
             executor=executor,
-            locks=locks,
-            requeue=queue.add,
+            locks=base.locks,
+            requeue=base.queue.add,
             resyncer=resyncer,
             registry=self._registry,
             on_dead=dead.count,
-            router=Router(self._bus, store) if shard.count > 1 else None,
+            router=None if base.store.shards.is_alone else Router(self._bus, base.store),
         )
-        reconciler = Reconciler(decide, executor, locks=locks, guard=guard, resyncer=resyncer)
-        watch = FleetWatch(
-            cluster_lost_s=self._settings.cluster_lost_s,
+        fleet = FleetWatch(
+            cluster_lost_s=settings.cluster_lost_s,
             decide=decide,
             executor=executor,
             inbox=inbox,
             resyncer=resyncer,
-            requeue=queue.add,
+            requeue=base.queue.add,
         )
-        async with decide.recording(), asyncio.TaskGroup() as group:
+        reconciler = Reconciler(decide, executor, locks=base.locks, guard=guard, resyncer=resyncer)
+        return _Parts(dead, guard, inbox, fleet, reconciler, self._shard_keeper(base, resyncer, inbox))
 
-            def take_in(of: int) -> None:
-                for lane in Lane:
-                    group.create_task(self._consume(inbox, lane, of), name=f"inbox:{of}:{lane}")
+    def _shard_keeper(self, base: _Base, resyncer: Resyncer, inbox: Inbox) -> ShardKeeper:
+        return ShardKeeper(
+            client=self._client,
+            namespace=self._settings.namespace,
+            election=self.election,
+            decide=base.decide,
+            executor=base.executor,
+            resyncer=resyncer,
+            bus=self._bus,
+            once=int(self._lease.annotations.get(api_names.SHARDS_ANNOTATION, 1)),
+            adopted=partial(self._consume, inbox),
+            waits=self.waits_for,
+        )
 
-            keeper = ShardKeeper(
-                client=self._client,
-                namespace=self._settings.namespace,
-                election=self.election,
-                decide=decide,
-                executor=executor,
-                resyncer=resyncer,
-                bus=self._bus,
-                once=int(self._lease.annotations.get(api_names.SHARDS_ANNOTATION, 1)),
-                adopted=take_in,
-                waits=self.waits_for,
-            )
-            self._keeper = keeper
-            if shard.count > 1:
-                await self._read(informers, [(CLUSTERQUEUES, store.cluster_queues)], group)
-                keeper.prepare()
-            await self._read(informers, store.caches(), group)
-            decide.begin()
-            await keeper.begin(group)
-            guard.watch()
-            informers.on_served(lambda resource: guard.hold_missing(resource.kind))
-            on_job_change(store, queue.add, when=mode_of(store).needs_reconcile)
-            _log.info("manager.leading", epoch=epoch, jobs=len(set(store.refs())))
-            self.leading.set()
-            if beside_kueue:
-                on_fleet_change(store, queue.add)
-                group.create_task(self._checks_reporter(decide, executor).run(), name="admission-checks")
-            else:
-                writers = self._settings.admission_writers
-                admitter = Admitter(
-                    decide,
-                    executor,
-                    locks=locks,
-                    writers=writers,
-                    admitted=partial(queue.add, first=True),
-                    keeper=keeper if shard.count > 1 else None,
-                )
-                if shard.count > 1:
-                    group.create_task(keeper.run(admitter.decide_anew, group), name="shards")
-                group.create_task(admitter.run(), name="admission")
-                group.create_task(self._queues_reporter(decide, executor).run(), name="queue-status")
-                group.create_task(self._collect(decide, executor), name="history")
-            group.create_task(
-                queue.run(reconciler.reconcile_job, workers=self._settings.workers, first_workers=_ADMITTED_WORKERS),
-                name="jobs",
-            )
-            group.create_task(events.run(), name="events")
-            group.create_task(guard.run(), name="deletes")
-            group.create_task(watch.run(), name="fleet")
-            if shard.index == 0:
-                group.create_task(dead.run(), name="dead-letters")
-            take_in(shard.index)
+    async def _watch(self, base: _Base, parts: _Parts, group: asyncio.TaskGroup) -> None:
+        """Return when everything is read that decisions depend on, and decisions are recorded."""
+        store = base.store
+        if not store.shards.is_alone:
+            await self._read(base.informers, [(CLUSTERQUEUES, store.cluster_queues)], group)
+            parts.keeper.prepare()
+        await self._read(base.informers, store.caches(), group)
+        base.decide.begin()
+        await parts.keeper.begin(group)
+        parts.guard.watch()
+        base.informers.on_served(lambda resource: parts.guard.hold_missing(resource.kind))
+        on_job_change(store, base.queue.add, when=mode_of(store).needs_reconcile)
 
-    async def _consume(self, inbox: Inbox, lane: Lane, shard: int) -> None:
+    def _admit(self, base: _Base, parts: _Parts, group: asyncio.TaskGroup) -> None:
+        """Give quota, or tell the Kueue that does what it has to know."""
+        if base.store.beside_kueue:
+            on_fleet_change(base.store, base.queue.add)
+            group.create_task(self._checks_reporter(base.decide, base.executor).run(), name="admission-checks")
+            return
+        shares = not base.store.shards.is_alone
+        admitter = Admitter(
+            base.decide,
+            base.executor,
+            locks=base.locks,
+            writers=self._settings.admission_writers,
+            admitted=partial(base.queue.add, first=True),
+            keeper=parts.keeper if shares else None,
+        )
+        if shares:
+            group.create_task(parts.keeper.run(admitter.decide_anew, group), name="shards")
+        group.create_task(admitter.run(), name="admission")
+        group.create_task(self._queues_reporter(base.decide, base.executor).run(), name="queue-status")
+        group.create_task(self._collect(base.decide, base.executor), name="history")
+
+    def _work(self, base: _Base, parts: _Parts, group: asyncio.TaskGroup) -> None:
+        """Reconcile jobs and clusters, and handle what the agents send."""
+        jobs = base.queue.run(
+            parts.reconciler.reconcile_job, workers=self._settings.workers, first_workers=_ADMITTED_WORKERS
+        )
+        group.create_task(jobs, name="jobs")
+        group.create_task(base.events.run(), name="events")
+        group.create_task(parts.guard.run(), name="deletes")
+        group.create_task(parts.fleet.run(), name="fleet")
+        if self._shard.index == 0:
+            group.create_task(parts.dead.run(), name="dead-letters")
+        self._consume(parts.inbox, self._shard.index, group)
+
+    def _consume(self, inbox: Inbox, shard: int, group: asyncio.TaskGroup) -> None:
+        """Consume what comes to a shard: this one, or one whose place it has taken."""
+        for lane in Lane:
+            group.create_task(self._consume_lane(inbox, lane, shard), name=f"inbox:{shard}:{lane}")
+
+    async def _consume_lane(self, inbox: Inbox, lane: Lane, shard: int) -> None:
         await self.leading.wait()
         await inbox.run(lane, prefetch=self._settings.prefetch_of(len(Lane)), shard=shard)
 

@@ -200,7 +200,7 @@ class Keeper:
             resyncer=None,  # type: ignore[arg-type]
             bus=bus(self.broker, user="manager"),
             once=once,
-            adopted=self.adopted.append,
+            adopted=lambda shard, _: self.adopted.append(shard),
             waits=self.waits.append,
         )
 

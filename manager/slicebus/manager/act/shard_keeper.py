@@ -56,7 +56,7 @@ class ShardKeeper:
         resyncer: Resyncer,
         bus: Bus,
         once: int,
-        adopted: Callable[[int], None],
+        adopted: Callable[[int, asyncio.TaskGroup], None],
         waits: Callable[[str], None],
     ) -> None:
         """`namespace` is that of the Leases; `election` makes this process a candidate for one. `once` is how many
@@ -146,7 +146,7 @@ class ShardKeeper:
         await election.acquire()
         group.create_task(election.hold(), name=f"lease:{shard}")
         self._store.adopted[shard] = True
-        self._adopted(shard)
+        self._adopted(shard, group)
         self._changed.set()
         group.create_task(self._settle(shard), name=f"settle:{shard}")
 
