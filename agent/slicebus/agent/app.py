@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib.metadata import version
+from typing import NamedTuple
 
 import structlog
 
@@ -33,11 +35,12 @@ from slicebus.decisions.commands import Publish
 from slicebus.decisions.decider import Decider
 from slicebus.journal.recording import Source
 from slicebus.kube.events import EventRecorder
+from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES, PODS, Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import Hello, Message, Terms
+from slicebus.proto.messages import ClusterUid, Hello, Message, Terms
 from slicebus.proto.rights import AGENT_EXCHANGES, agent_uses
 from slicebus.proto.topology import Exchange, Topology
 from slicebus.runtime.broker import require
@@ -49,6 +52,36 @@ from slicebus.runtime.run import run_process
 from slicebus.slices.api import kueue
 
 _log = structlog.get_logger()
+
+
+class _Base(NamedTuple):
+    """What every part of an agent that leads works with."""
+
+    uid: ClusterUid
+    store: Store
+    decide: Decider[Store]
+    informers: Informers
+    fence: Fence
+    queue: WorkQueue[JobKey]
+    locks: Locks[JobKey]
+    events: EventRecorder
+    executor: Executor
+    addressees: Addressees
+    publish: Callable[[Message], Awaitable[None]]
+    backlog: Backlog
+
+
+class _Parts(NamedTuple):
+    """The parts of an agent that leads."""
+
+    tombstones: Tombstones
+    policy: PolicySource
+    backends: SchedulerBackends
+    refusals: PodRefusals
+    reconciler: Reconciler
+    inventories: InventoryPublisher
+    namespaces: Namespaces
+    heartbeats: Heartbeats
 
 
 class Agent(Role[AgentSettings]):
@@ -69,6 +102,25 @@ class Agent(Role[AgentSettings]):
     async def lead(self, epoch: int) -> None:
         """Report on the cluster and carry out orders until cancelled."""
         uid = await retry_until_available("cluster uid", lambda: cluster_uid(self._client))
+        base = self._base(uid, epoch)
+        JobMetrics(self._registry).follow(base.store)
+        parts = self._parts(base)
+        self._inbox = self._order_inbox(base, parts)
+        parts.policy.load()
+        await retry_until_available("tombstones", parts.tombstones.load)
+        await retry_until_available("fence", base.fence.load)
+        await parts.backends.look()
+        async with base.decide.recording(), asyncio.TaskGroup() as group:
+            await self._watch(base, parts, group)
+            base.decide.begin()
+            await retry_until_available("pods", lambda: parts.reconciler.take_over_pods(epoch))
+            await self._introduce(base, parts)
+            self._react(base, parts)
+            _log.info("agent.leading", cluster=self._settings.cluster, cluster_uid=uid, epoch=epoch)
+            self.leading.set()
+            self._work(base, parts, self._inbox, group)
+
+    def _base(self, uid: ClusterUid, epoch: int) -> _Base:
         store = Store()
         informers = self.informers(
             JOB_RESOURCES.values(),
@@ -76,29 +128,11 @@ class Agent(Role[AgentSettings]):
             definitions=store.definitions,
             namespaces=self._settings.watched_namespaces,
         )
-        decide = Decider(store, self.recorder(Source("agent", self._settings.cluster, epoch, uid)))
-        tombstones = Tombstones(self._client, self._settings.namespace, store)
-        policy = PolicySource(
-            self._settings.policy_file, own_namespace=self._settings.namespace, client=self._client, store=store
-        )
-        policy.load()
         fence = Fence(self._client, self._settings.namespace, epoch=epoch)
         queue: WorkQueue[JobKey] = WorkQueue("jobs")
-        backends = SchedulerBackends(
-            self._settings.profiles,
-            store,
-            self._client,
-            own_namespace=self._settings.namespace,
-            namespaces=self._settings.watched_namespaces,
-            requeue=queue.add,
-            changed=lambda: heartbeats.beat_now(),
-        )
-        locks = Locks[JobKey]()
-        backlog = Backlog()
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
         addressees = Addressees()
         publisher = Publisher(self._bus, issuer, cluster_uid=uid, addressees=addressees)
-        JobMetrics(self._registry).follow(store)
         events = EventRecorder(self._client, component=self.component)
         executor = Executor(
             client=self._client,
@@ -113,95 +147,135 @@ class Agent(Role[AgentSettings]):
             is_watched=annotations.is_ours,
             confirm=informers.confirm,
         )
-        publish = partial(self._publish, publisher)
-        refusals = PodRefusals(store, self._client, changed=queue.add)
-        reconciler = Reconciler(
-            self._settings,
-            client=self._client,
+        return _Base(
+            uid=uid,
+            store=store,
+            decide=Decider(store, self.recorder(Source("agent", self._settings.cluster, epoch, uid))),
             informers=informers,
-            decide=decide,
-            executor=executor,
-            locks=locks,
-            queue=queue,
             fence=fence,
+            queue=queue,
+            locks=Locks[JobKey](),
+            events=events,
+            executor=executor,
+            addressees=addressees,
+            publish=partial(self._publish, publisher),
+            backlog=Backlog(),
+        )
+
+    def _parts(self, base: _Base) -> _Parts:
+        settings, client, store, queue = self._settings, self._client, base.store, base.queue
+        backends = SchedulerBackends(
+            settings.profiles,
+            store,
+            client,
+            own_namespace=settings.namespace,
+            namespaces=settings.watched_namespaces,
+            requeue=queue.add,
+            changed=lambda: heartbeats.beat_now(),
+        )
+        refusals = PodRefusals(store, client, changed=queue.add)
+        reconciler = Reconciler(
+            settings,
+            client=client,
+            informers=base.informers,
+            decide=base.decide,
+            executor=base.executor,
+            locks=base.locks,
+            queue=queue,
+            fence=base.fence,
             ask_inventory=lambda: inventories.ask(),
             reconciled=refusals.note,
         )
-        inventories = InventoryPublisher(self._settings, store=store, publish=publish, listed=reconciler.mark_reported)
+        inventories = InventoryPublisher(settings, store=store, publish=base.publish, listed=reconciler.mark_reported)
         namespaces = Namespaces(
-            store,
-            self._client,
-            watched=self._settings.watched_namespaces,
-            changed=lambda: heartbeats.beat_now(),
+            store, client, watched=settings.watched_namespaces, changed=lambda: heartbeats.beat_now()
         )
         heartbeats = Heartbeats(
             store,
-            fence,
-            publish=publish,
+            base.fence,
+            publish=base.publish,
             requeue=queue.add,
-            waiting_since=lambda: (queue.due_since_s, backlog.since_s),
+            waiting_since=lambda: (queue.due_since_s, base.backlog.since_s),
             lacking=namespaces.lacking,
-            interval_s=self._settings.heartbeat_s,
+            interval_s=settings.heartbeat_s,
+        )
+        return _Parts(
+            tombstones=Tombstones(client, settings.namespace, store),
+            policy=PolicySource(settings.policy_file, own_namespace=settings.namespace, client=client, store=store),
+            backends=backends,
+            refusals=refusals,
+            reconciler=reconciler,
+            inventories=inventories,
+            namespaces=namespaces,
+            heartbeats=heartbeats,
         )
 
+    def _order_inbox(self, base: _Base, parts: _Parts) -> Inbox:
         async def accept(terms: Terms) -> None:
-            await heartbeats.accept(terms)
-            namespaces.accept(terms)
+            await parts.heartbeats.accept(terms)
+            parts.namespaces.accept(terms)
+
+        return Inbox(
+            self._settings,
+            bus=self._bus,
+            cluster_uid=base.uid,
+            decide=base.decide,
+            executor=base.executor,
+            tombstones=parts.tombstones,
+            locks=base.locks,
+            policy=parts.policy,
+            reconcile=parts.reconciler.reconcile_in_turn,
+            requeue=base.queue.add,
+            ask_inventory=parts.inventories.ask,
+            terms=accept,
+            addressees=base.addressees,
+            backlog=base.backlog,
+        )
+
+    async def _watch(self, base: _Base, parts: _Parts, group: asyncio.TaskGroup) -> None:
+        """Return when everything is read that decisions depend on."""
+        store = base.store
+        parts.backends.start(group)
+        for resource, cache in store.caches():
+            kept = base.informers.run(resource, cache, labels=SELECTORS[resource])
+            group.create_task(kept, name=f"watch:{resource.plural}")
+        others = base.informers.run(PODS, store.foreign_pods, labels=f"!{kueue.POD_SET_LABEL}", shape=slim)
+        group.create_task(others, name="watch:other pods")
+        for cache in (*(cache for _, cache in store.caches()), *parts.backends.caches(), store.foreign_pods):
+            await cache.synced.wait()
+
+    async def _introduce(self, base: _Base, parts: _Parts) -> None:
+        """Tell the manager what leads here, and what is here."""
+        hello = await retry_until_available("version", partial(self._hello, base.store))
+        # The manager may have made the exchanges and not yet the bindings.
+        await self.until_allowed("hello", lambda: base.publish(hello))
+        await self.until_allowed("inventory", parts.inventories.publish)
+
+    def _react(self, base: _Base, parts: _Parts) -> None:
+        """Have whatever changes from now on reconciled or told."""
 
         def served(resource: Resource) -> None:
             """Reconcile the jobs of the kind. By the inventory the manager sends anew what was refused meanwhile."""
-            for key in filter(lambda key: key.kind == resource.kind, store.keys()):
-                queue.add(key)
-            inventories.ask()
+            for key in filter(lambda key: key.kind == resource.kind, base.store.keys()):
+                base.queue.add(key)
+            parts.inventories.ask()
 
-        inbox = self._inbox = Inbox(
-            self._settings,
-            bus=self._bus,
-            cluster_uid=uid,
-            decide=decide,
-            executor=executor,
-            tombstones=tombstones,
-            locks=locks,
-            policy=policy,
-            reconcile=reconciler.reconcile_in_turn,
-            requeue=queue.add,
-            ask_inventory=inventories.ask,
-            terms=accept,
-            addressees=addressees,
-            backlog=backlog,
-        )
-        await retry_until_available("tombstones", tombstones.load)
-        await retry_until_available("fence", fence.load)
-        await backends.look()
-        async with decide.recording(), asyncio.TaskGroup() as group:
-            backends.start(group)
-            for resource, cache in store.caches():
-                kept = informers.run(resource, cache, labels=SELECTORS[resource])
-                group.create_task(kept, name=f"watch:{resource.plural}")
-            others = informers.run(PODS, store.foreign_pods, labels=f"!{kueue.POD_SET_LABEL}", shape=slim)
-            group.create_task(others, name="watch:other pods")
-            for cache in (*(cache for _, cache in store.caches()), *backends.caches(), store.foreign_pods):
-                await cache.synced.wait()
-            decide.begin()
-            await retry_until_available("pods", lambda: reconciler.take_over_pods(epoch))
-            hello = await retry_until_available("version", partial(self._hello, store))
-            # The manager may have made the exchanges and not yet the bindings.
-            await self.until_allowed("hello", lambda: publish(hello))
-            await self.until_allowed("inventory", inventories.publish)
-            store.on_change(queue.add)
-            informers.on_served(served)
-            self._bus.on_reconnect(inventories.ask_twice)
-            _log.info("agent.leading", cluster=self._settings.cluster, cluster_uid=uid, epoch=epoch)
-            self.leading.set()
-            group.create_task(queue.run(reconciler.reconcile_job, workers=self._settings.workers), name="jobs")
-            group.create_task(events.run(), name="events")
-            group.create_task(heartbeats.run(), name="heartbeat")
-            group.create_task(namespaces.run(), name="namespaces")
-            group.create_task(refusals.run(), name="pod refusals")
-            group.create_task(backends.run(), name="scheduler backends")
-            group.create_task(inventories.run(), name="inventory")
-            for queue_name in inbox.queues():
-                group.create_task(inbox.run(queue_name), name=f"inbox:{queue_name}")
+        base.store.on_change(base.queue.add)
+        base.informers.on_served(served)
+        self._bus.on_reconnect(parts.inventories.ask_twice)
+
+    def _work(self, base: _Base, parts: _Parts, inbox: Inbox, group: asyncio.TaskGroup) -> None:
+        """Reconcile jobs, report, and carry out orders."""
+        jobs = base.queue.run(parts.reconciler.reconcile_job, workers=self._settings.workers)
+        group.create_task(jobs, name="jobs")
+        group.create_task(base.events.run(), name="events")
+        group.create_task(parts.heartbeats.run(), name="heartbeat")
+        group.create_task(parts.namespaces.run(), name="namespaces")
+        group.create_task(parts.refusals.run(), name="pod refusals")
+        group.create_task(parts.backends.run(), name="scheduler backends")
+        group.create_task(parts.inventories.run(), name="inventory")
+        for queue in inbox.queues():
+            group.create_task(inbox.run(queue), name=f"inbox:{queue}")
 
     async def _hello(self, store: Store) -> Hello:
         return Hello(
