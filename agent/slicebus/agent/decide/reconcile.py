@@ -5,13 +5,16 @@ restart neither loses nor repeats it.
 """
 
 from collections.abc import Collection, Mapping
+from typing import Self
 
+import msgspec
 from msgspec import UNSET
 
 from slicebus.agent.decide import gangs, waiting
 from slicebus.agent.decide.next_pods import about_to_go
 from slicebus.agent.decide.pod_placement import is_unplaced, placed, placements
 from slicebus.agent.state import annotations
+from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import JobReading, WorkerView
@@ -73,6 +76,38 @@ def went_with_definition(view: WorkerView, copy: Manifest) -> bool:
     return view.definition == GONE or (None not in (view.definition, by) and view.definition != by)
 
 
+class _Sizes(msgspec.Struct, frozen=True):
+    """The sizes by which a request is due."""
+
+    wanted: Counts
+    """What is to be asked for: of a pod set with pods that are going, as many as run."""
+    granted: Counts
+    going: frozenset[str]
+    """The pod sets with more running pods than are wanted in the end."""
+
+    @classmethod
+    def of(cls, view: WorkerView, granted: Counts) -> Self:
+        """The sizes of a job that runs."""
+        running = {name: len(members.running) for name, members in view.pod_sets.items() if members.running}
+        going = frozenset(name for name, count in running.items() if count > view.desired.get(name, 0))
+        wanted = {name: running[name] if name in going else count for name, count in view.desired.items()}
+        return cls(wanted, granted, going)
+
+    @property
+    def lowered(self) -> Counts:
+        """The grant while the request waits."""
+        return annotations.lowered(self.granted, self.wanted)
+
+    @property
+    def are_less(self) -> bool:
+        """Whether less is wanted than is granted, apart from what is going."""
+        return _without(self.lowered, self.going) != _without(self.granted, self.going)
+
+    def are_news_to(self, known: Counts) -> bool:
+        """Whether another size is wanted than is known, apart from what is going."""
+        return _without(self.wanted, self.going) != _without(known, self.going)
+
+
 def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     """The next step of requesting the job's present size; nothing when the manager has the request.
 
@@ -83,49 +118,17 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     A request that no order has answered is published once by each agent: the broker may not have had it from the one
     before, and the manager may have refused it, because the epoch had ended before it arrived.
 
-    A request that the manager has overruled by a size of its own no longer stands. The same size needs a new request:
-    otherwise the manager would never learn of it. So does a size below what an order has granted since: the manager
-    holds the quota until it is asked for less. And so does a size that an order has given and that was changed back
-    before this was called: no request has told of it.
-
-    The size of the manager's spec needs no request while nothing is granted and there was no other size: beside a Kueue
-    the manager grants nothing at first. Where it grants a part, the request is what it tells the worker to wait for.
-
     The manager frees the quota of a smaller size at once, so it is asked for when its pods are gone. A pod set with
     pods that are going holds up no other: until then it asks for those that run (rule 1).
     """
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
         return []
-    kind, uid = KINDS[view.key.kind], scale_target["metadata"]["uid"]
-    desired, granted, last = view.desired, job.granted, job.requested
-    running = {name: len(members.running) for name, members in view.pod_sets.items() if members.running}
-    going = {name for name, count in running.items() if count > desired.get(name, 0)}
-    wanted = {name: running[name] if name in going else count for name, count in desired.items()}
-
-    def is_news(known: Counts) -> bool:
-        return _without(wanted, going) != _without(known, going)
-
-    key, own = RequestKey(uid, scale_target["metadata"]["generation"]), annotations.baseline(job.manifest)
-    if last is None and own is not None and not is_news(own) and not any(granted.values()):
-        return []
-    is_published = last is not None and (not last.unanswered or view.published == last.key)
-    is_lost = last is not None and not is_published and last.worker_uid != uid
-    was_overruled = last is not None and last.overruled is True and last.made_for != key
-    is_overruled = was_overruled and (not going or is_news(own or {}))
-    is_untold = last is None and own is not None and is_news(own)
-    most = annotations.lowered(granted, wanted)
-    holds_more = last is not None and not last.unanswered and _without(most, going) != _without(granted, going)
-    if is_news(last.wanted if last else granted) or is_untold or is_lost or is_overruled or holds_more:
-        if not going <= wanted.keys():
-            return []
-        pending = annotations.PendingRequests.after(last, key, wanted=wanted, granted=granted, finished=view.finished)
-        note = {
-            api_names.REQUESTED_ANNOTATION: pending.to_annotation(),
-            api_names.GRANTED_ANNOTATION: annotations.encode_counts(most),
-        }
-        return [_note(job, note)]
-    if last is None or is_published:
+    sizes, last = _Sizes.of(view, job.granted), job.requested
+    key = RequestKey(scale_target["metadata"]["uid"], scale_target["metadata"]["generation"])
+    if _is_first_due(sizes, job) if last is None else _is_another_due(sizes, view, job, last, key):
+        return [_write_request(sizes, view, job, key)] if sizes.going <= sizes.wanted.keys() else []
+    if last is None or _is_published(view, last):
         return []
     message = ScaleRequest(
         job=job.ref,
@@ -135,12 +138,61 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
         granted=last.instead_of,
         wanted=last.wanted,
         finished=last.finished or UNSET,
-        why=kind.scaler(scale_target),
+        why=KINDS[view.key.kind].scaler(scale_target),
     )
     return [
         Publish(cluster=cluster, message=message),
         Remember(table=TableName.PUBLISHED, key=view.key, value=last.key),
     ]
+
+
+def _write_request(sizes: _Sizes, view: WorkerView, job: JobReading, key: RequestKey) -> Command:
+    wanted, granted = sizes.wanted, sizes.granted
+    pending = PendingRequests.after(job.requested, key, wanted=wanted, granted=granted, finished=view.finished)
+    note = {
+        api_names.REQUESTED_ANNOTATION: pending.to_annotation(),
+        api_names.GRANTED_ANNOTATION: annotations.encode_counts(sizes.lowered),
+    }
+    return _note(job, note)
+
+
+def _is_first_due(sizes: _Sizes, job: JobReading) -> bool:
+    """Whether a job that has requested nothing has to.
+
+    The size of the manager's spec needs no request while nothing is granted and there was no other size: beside a Kueue
+    the manager grants nothing at first. Where it grants a part, the request is what it tells the worker to wait for. A
+    size that an order has given and that was changed back before this was called needs one: no request has told of it.
+    """
+    own = annotations.baseline(job.manifest)
+    if own is not None and sizes.are_news_to(own):
+        return True
+    return (own is None or any(sizes.granted.values())) and sizes.are_news_to(sizes.granted)
+
+
+def _is_another_due(sizes: _Sizes, view: WorkerView, job: JobReading, last: PendingRequests, key: RequestKey) -> bool:
+    """Whether the last request does not say what is wanted, or no longer stands."""
+    if sizes.are_news_to(last.wanted):
+        return True
+    is_lost = last.worker_uid != key.worker_uid and not _is_published(view, last)
+    return is_lost or _is_overruled(sizes, job, last, key) or _is_exceeded(sizes, last)
+
+
+def _is_overruled(sizes: _Sizes, job: JobReading, last: PendingRequests, key: RequestKey) -> bool:
+    """Whether the manager has a size of its own in place of a request. The same size needs a new one: otherwise the
+    manager would never learn of it."""
+    if last.overruled is not True or last.made_for == key:
+        return False
+    return not sizes.going or sizes.are_news_to(annotations.baseline(job.manifest) or {})
+
+
+def _is_exceeded(sizes: _Sizes, last: PendingRequests) -> bool:
+    """Whether an order has granted more since: the manager holds the quota until it is asked for less."""
+    return not last.unanswered and sizes.are_less
+
+
+def _is_published(view: WorkerView, last: PendingRequests) -> bool:
+    """Whether this agent has published the request, or an order has answered it."""
+    return not last.unanswered or view.published == last.key
 
 
 def _note(job: JobReading, annotations: dict[str, str]) -> Command:
