@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 
 import figures
 import msgspec
+from broker import rabbitmq_in_words
 from figures import Figure
 from page import page
 
@@ -143,10 +144,11 @@ def machine_of(cpuinfo: str, *, cores: int, memory_bytes: int) -> str:
 
 
 def this_machine() -> str:
-    """With the cores that this process may use."""
+    """With the cores that this process may use, and the RabbitMQ that the benchmarks start."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cpuinfo = Path("/proc/cpuinfo").read_text()
-    return machine_of(cpuinfo, cores=len(os.sched_getaffinity(0)), memory_bytes=memory_bytes)
+    machine = machine_of(cpuinfo, cores=len(os.sched_getaffinity(0)), memory_bytes=memory_bytes)
+    return f"{machine}, {rabbitmq_in_words()}"
 
 
 def main() -> int:

@@ -44,7 +44,8 @@ from slicebus.proto.messages import ClusterName
 from support.controlplane import ControlPlane
 from support.requests import api_requests
 from support.scenario import Scenario, set_quota
-from support.servers import definitions, tools
+from support.servers import definitions
+from support.tools import tools
 from support.waiting import eventually
 
 EAST = ClusterName("east")

@@ -14,7 +14,8 @@ from slicebus.proto.messages import ClusterName, ClusterUid
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from support.rabbitmq import SERVER, RabbitBroker
+from support.rabbitmq import RabbitBroker
+from support.rabbitmq_releases import releases
 
 MANAGER = "manager"
 VHOST = "bench"
@@ -27,16 +28,21 @@ def rabbitmq(*clusters: str, shards: int = 1) -> Iterator[Callable[[str], str]]:
 
     Ends the process where there is no RabbitMQ.
     """
-    if not SERVER.exists():
+    if not releases():
         sys.exit("there is no RabbitMQ: `make servers` installs it")
     with TemporaryDirectory() as folder:
-        broker = RabbitBroker(Path(folder))
+        broker = RabbitBroker(Path(folder), releases()[0])
         try:
             broker.start()
             broker.add_vhost(VHOST, *clusters, shards=shards)
             yield lambda role: broker.url(VHOST, role)
         finally:
             broker.stop()
+
+
+def rabbitmq_in_words() -> str:
+    """The one that `rabbitmq` starts."""
+    return f"RabbitMQ {releases()[0].version}" if releases() else "no RabbitMQ"
 
 
 def subject_of(delivery: Delivery) -> str:

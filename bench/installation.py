@@ -22,9 +22,11 @@ from slicebus.slices.api import kueue
 from support.controlplane import ControlPlane
 from support.fleet import Fleet, connected
 from support.kueue import VARIABLES, Kueue
-from support.rabbitmq import ADMIN, SERVER, RabbitBroker
+from support.rabbitmq import ADMIN, RabbitBroker
+from support.rabbitmq_releases import releases
 from support.scenario import set_quota
-from support.servers import definitions, tools
+from support.servers import definitions
+from support.tools import tools
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
@@ -86,9 +88,9 @@ class Installation(NamedTuple):
                 await _until(is_empty, f"no {resource.plural} on {client.host}")
 
 
-def need_servers(*others: Path) -> None:
-    """End the process where there is no API server, or one of these other programs is missing."""
-    if not all(program.exists() for program in (tools() / "kube-apiserver", *others)):
+def need_servers() -> None:
+    """End the process where there is no API server or no RabbitMQ."""
+    if not (releases() and (tools() / "kube-apiserver").exists()):
         sys.exit("the servers are not there: `make servers` installs and builds them")
 
 
@@ -100,9 +102,10 @@ async def installation(kueues: Mapping[str, Manifest] = {}) -> AsyncIterator[Ins
     `kueues`: the clusters with a Kueue, each with its settings. Raises RuntimeError where one does not start, with what
     it said.
     """
-    need_servers(SERVER)
+    need_servers()
     with TemporaryDirectory() as of_plane, TemporaryDirectory() as of_broker:
-        plane, broker = ControlPlane(Path(of_plane), tools(), (MANAGER, *WORKERS)), RabbitBroker(Path(of_broker))
+        plane = ControlPlane(Path(of_plane), tools(), (MANAGER, *WORKERS))
+        broker = RabbitBroker(Path(of_broker), releases()[0])
         controllers = [
             Kueue(plane.clusters[name], Path(of_plane, f"kueue-{name}"), settings=settings, **named_by_environment())
             for name, settings in kueues.items()

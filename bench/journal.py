@@ -65,7 +65,7 @@ from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL
 from slicebus.runtime.logs import configure_logging
 from slicebus.sandbox.bus import MemoryBroker
-from support.rabbitmq import SERVER
+from support.rabbitmq_releases import releases
 
 EAST = ClusterName("east")
 LEAST_SHARE = Target(0.5, is_least=True, of_ratio=True)
@@ -363,7 +363,7 @@ async def _resizes(progress: Progress, least: int) -> int:
 async def measure(given: argparse.Namespace) -> list[Figure]:
     found = await measure_replay(given.jobs, given.rounds)
     found += await measure_recording("the bus in this process", lambda role: f"memory://{role}@bench", given)
-    if not given.no_rabbitmq and SERVER.exists():
+    if not given.no_rabbitmq and releases():
         with rabbitmq(EAST) as url:
             found += await measure_recording("RabbitMQ", url, given)
     return found

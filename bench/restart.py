@@ -51,7 +51,8 @@ from slicebus.proto.messages import ClusterName, Lane
 from slicebus.proto.topology import UP, manager_queue
 from support.controlplane import ControlPlane
 from support.scenario import set_quota
-from support.servers import definitions, tools
+from support.servers import definitions
+from support.tools import tools
 
 EAST = ClusterName("east")
 CLUSTERS = [ClusterName(f"worker-{number}") for number in range(10)]

@@ -9,8 +9,8 @@ from all import NEEDS, QUICK
 from support.bench import WITHOUT_SERVERS, figures_of, run
 from support.kueue import binary_and_definitions
 from support.missing import skip_or_fail
-from support.rabbitmq import SERVER
-from support.servers import tools
+from support.rabbitmq_releases import releases
+from support.tools import tools
 
 pytestmark = [pytest.mark.soak, pytest.mark.rabbitmq, pytest.mark.controlplane]
 _OPTIONS = {"api_requests.py": ("--details",)}
@@ -61,7 +61,7 @@ VARIES = {"eviction": "manager . patch jobs"}
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", [name for name in QUICK if name not in WITHOUT_SERVERS])
 def test_it_measures(name: str, tmp_path: Path) -> None:
-    if not SERVER.exists() or not (tools() / "kube-apiserver").exists():
+    if not releases() or not (tools() / "kube-apiserver").exists():
         skip_or_fail("no RabbitMQ, or no Kubernetes control plane")
     if name in NEEDS:
         binary_and_definitions()

@@ -15,8 +15,8 @@ from slicebus.proto.topology import DEAD, JOURNAL, manager_queue
 from support.controlplane import ControlPlane
 from support.fleet import Fleet, Jobs, QuotaWatch, connected, nothing_is_left, queues_of
 from support.missing import skip_or_fail
-from support.rabbitmq import SERVER
 from support.rabbitmq_cluster import NODES, RabbitCluster
+from support.rabbitmq_releases import releases
 from support.scenario import set_quota
 from support.waiting import eventually
 
@@ -33,9 +33,9 @@ CONTROL = manager_queue(Lane.CONTROL)
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitCluster]:
     """Three nodes that are one broker."""
-    if not SERVER.exists():
+    if not releases():
         skip_or_fail("no RabbitMQ: Debian's package rabbitmq-server is not installed")
-    with RabbitCluster.started(tmp_path_factory.mktemp("nodes")) as cluster:
+    with RabbitCluster.started(tmp_path_factory.mktemp("nodes"), releases()[0]) as cluster:
         yield cluster
 
 

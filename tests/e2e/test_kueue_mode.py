@@ -39,7 +39,8 @@ from support.installation import run_cli
 from support.kueue import Kueue, binary_and_definitions
 from support.recordings import exported
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
-from support.servers import SHARED_CRDS, tools
+from support.servers import SHARED_CRDS
+from support.tools import tools
 from support.waiting import eventually
 from support.wiping import wipe, wipe_resource
 

@@ -14,7 +14,7 @@ from support.controlplane import ControlPlane
 from support.fleet import Fleet, Jobs, QuotaWatch
 from support.rabbitmq import RabbitBroker
 from support.scenario import NAMESPACE, set_quota
-from support.servers import tools
+from support.tools import tools
 from support.waiting import eventually
 from support.wiping import wipe
 

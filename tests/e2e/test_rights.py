@@ -29,10 +29,11 @@ from slicebus.proto.topology import DEAD, JOURNAL, UP, Topology, common_topology
 from slicebus.runtime.leadership import NOT_READY_ANNOTATION
 from support import roles
 from support.rabbitmq import RabbitBroker
+from support.rabbitmq_releases import every_rabbitmq
 from support.scenario import Scenario, set_quota
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.rabbitmq]
+pytestmark = every_rabbitmq
 
 EAST = ClusterName("east")
 [OWN] = agent_rights(Member(EAST, "east")).permissions

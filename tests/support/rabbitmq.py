@@ -1,4 +1,4 @@
-"""A RabbitMQ broker of the tests' own, from Debian's package: private folders, private ports, loopback only."""
+"""A RabbitMQ broker of the tests' own: private folders, private ports, loopback only."""
 
 import base64
 import json
@@ -17,10 +17,8 @@ from slicebus.cli.broker_formats import SALT_BYTES, as_definitions, password_has
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.rights import Member, definitions
 from support.processes import Server, free_port
+from support.rabbitmq_releases import Release
 
-_HOME = Path("/usr/lib/rabbitmq")
-SERVER = _HOME / "bin" / "rabbitmq-server"
-CTL = _HOME / "bin" / "rabbitmqctl"
 _READY_S = 90.0
 _API_S = 60.0
 """A busy machine takes seconds to make or remove a vhost."""
@@ -39,15 +37,16 @@ class RabbitBroker:
     Nodes that shall be one cluster share the port of their port mapper and the folder with their cookie.
     """
 
-    def __init__(self, folder: Path, *, epmd: int | None = None, home: Path | None = None) -> None:
+    def __init__(self, folder: Path, release: Release, *, epmd: int | None = None, home: Path | None = None) -> None:
         self._folder = folder
+        self.release = release
         self.port, self.tls_port, self._management, self._distribution = (free_port() for _ in range(4))
         self._epmd = epmd or free_port()
         self._home = home or folder / "home"
         self._node = f"slicebus-{self.port}@localhost"
         self.authority = trustme.CA()
         """Of the broker's certificate, and of its clients'."""
-        self._server = Server("rabbitmq", [str(SERVER)], log=folder / "rabbitmq.log", env=self.environment())
+        self._server = Server("rabbitmq", [str(release.server)], log=folder / "rabbitmq.log", env=self.environment())
 
     def start(self) -> None:
         self.configure()
@@ -105,7 +104,11 @@ class RabbitBroker:
                 environment = (entry / "environ").read_bytes()
             except OSError:
                 continue
-            if command[0].endswith(b"epmd") and f"ERL_EPMD_PORT={self._epmd}\0".encode() in environment:
+            # A loader may stand before it.
+            if (
+                any(word.endswith(b"/epmd") for word in command)
+                and f"ERL_EPMD_PORT={self._epmd}\0".encode() in environment
+            ):
                 os.kill(int(entry.name), signal.SIGTERM)
 
     def url(self, vhost: str, user: str, password: str | None = None) -> str:
@@ -159,7 +162,13 @@ class RabbitBroker:
 
     def ctl(self, *arguments: str) -> str:
         """Call rabbitmqctl on this node: about a second each."""
-        command = [str(CTL), "-n", self._node, "--longnames" if "." in self._node.split("@")[1] else "-q", *arguments]
+        command = [
+            str(self.release.ctl),
+            "-n",
+            self._node,
+            "--longnames" if "." in self._node.split("@")[1] else "-q",
+            *arguments,
+        ]
         done = subprocess.run(
             command,
             env={**os.environ, **self.environment()},
@@ -195,6 +204,7 @@ class RabbitBroker:
     def environment(self) -> dict[str, str]:
         """The variables by which its own programs find this node."""
         return {
+            "PATH": self.release.path,
             "HOME": str(self._home),
             "RABBITMQ_NODENAME": self._node,
             "RABBITMQ_MNESIA_BASE": str(self._folder / "data"),

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from support.processes import free_port
 from support.rabbitmq import RabbitBroker
+from support.rabbitmq_releases import Release
 
 NODES = 3
 _DISCOVERY = """\
@@ -23,17 +24,17 @@ cluster_formation.discovery_retry_interval = 100
 class RabbitCluster:
     """Its nodes, by name. Each takes about 150 MB, and they start in about half a minute."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, release: Release) -> None:
         epmd, home = free_port(), folder / "home"
-        made = [RabbitBroker(folder / str(number), epmd=epmd, home=home) for number in range(NODES)]
+        made = [RabbitBroker(folder / str(number), release, epmd=epmd, home=home) for number in range(NODES)]
         self.nodes = {node.node: node for node in made}
         self.killed: set[str] = set()
 
     @classmethod
     @contextmanager
-    def started(cls, folder: Path) -> Iterator["RabbitCluster"]:
+    def started(cls, folder: Path, release: Release) -> Iterator["RabbitCluster"]:
         """A cluster that runs until the context is left."""
-        cluster = cls(folder)
+        cluster = cls(folder, release)
         try:
             cluster.start()
             yield cluster

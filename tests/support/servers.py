@@ -1,9 +1,9 @@
 """Fixtures of the real servers: started when the first test asks for one, ended with the session."""
 
 import itertools
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
 
@@ -13,7 +13,9 @@ from slicebus.sandbox.controllers import crds as ray_crds
 from support.controlplane import ControlPlane
 from support.image import NoIndexError, install_image
 from support.missing import skip_or_fail
-from support.rabbitmq import SERVER, RabbitBroker
+from support.rabbitmq import RabbitBroker
+from support.rabbitmq_releases import Release, releases, told
+from support.tools import tools
 
 _numbers = itertools.count(1)
 SHARED_CRDS = Path(__file__).parents[3] / "shared" / "crds"
@@ -31,32 +33,59 @@ NEEDED_CRDS = (
 )
 
 
+def pytest_report_header() -> str:
+    """Say which RabbitMQ the tests run on."""
+    return told()
+
+
+Brokers = Callable[[Release | None], RabbitBroker]
+
+
 @pytest.fixture(scope="session")
-def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitBroker]:
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """The broker of a release, started when it is first asked for."""
+    started: dict[Release, RabbitBroker] = {}
+
+    def broker_of(release: Release | None) -> RabbitBroker:
+        if release is None:
+            skip_or_fail("no RabbitMQ: Debian's package rabbitmq-server is not installed")
+        if release not in started:
+            started[release] = RabbitBroker(tmp_path_factory.mktemp(f"rabbitmq-{release.version}"), release)
+            started[release].start()
+        return started[release]
+
+    yield broker_of
+    for broker in started.values():
+        broker.stop()
+
+
+@pytest.fixture
+def rabbitmq_release(request: pytest.FixtureRequest) -> Release | None:
+    """The newest RabbitMQ, unless the test runs on each of them."""
+    release: Release | None = getattr(request, "param", next(iter(releases()), None))
+    return release
+
+
+@pytest.fixture
+def rabbitmq(brokers: Brokers, rabbitmq_release: Release | None) -> RabbitBroker:
     """A broker."""
-    if not SERVER.exists():
-        skip_or_fail("no RabbitMQ: Debian's package rabbitmq-server is not installed")
-    broker = RabbitBroker(tmp_path_factory.mktemp("rabbitmq"))
-    broker.start()
-    yield broker
-    broker.stop()
+    return brokers(rabbitmq_release)
 
 
 @pytest.fixture
 def vhost(rabbitmq: RabbitBroker) -> Iterator[str]:
     """A vhost of the test's own, for a manager and the clusters east and west, and the administrator."""
+    with vhost_of(rabbitmq) as name:
+        yield name
+
+
+@contextmanager
+def vhost_of(broker: RabbitBroker) -> Iterator[str]:
+    """The same, while the context lasts."""
     name = f"test-{next(_numbers)}"
-    rabbitmq.add_vhost(name, "east", "west")
+    broker.add_vhost(name, "east", "west")
     yield name
-    rabbitmq.remove_vhost(name)
-
-
-def tools() -> Path:
-    """Where tests/tools/build.sh links the binaries."""
-    cache = os.environ.get("TOOLS_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / (
-        "slicebus/tools"
-    )
-    return Path(cache) / "bin"
+    broker.remove_vhost(name)
 
 
 @pytest.fixture(scope="session")

@@ -55,3 +55,15 @@ def test_apt_is_waited_for_while_somebody_else_has_its_lists(says: str, calls: l
     )
     assert [line.split()[0] for line in log.read_text().splitlines()] == calls
     assert (done.returncode, done.stderr) == ((0, "") if len(calls) == 3 else (1, f"{says}\n"))
+
+
+def test_where_rabbitmq_4_cannot_be_had_one_line_says_so_and_nothing_is_left(tmp_path: Path) -> None:
+    env = program(tmp_path, "apt-get", "#!/bin/sh\necho 'E: no network' >&2\nexit 100\n")
+    env |= {"TOOLS_CACHE": str(tmp_path / "tools")}
+    for _ in range(2):
+        done = subprocess.run(
+            [TOOLS / "rabbitmq4.sh"], env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+        said = done.stderr.removeprefix("unpacking RabbitMQ 4\n")
+        assert (done.returncode, said.count("\n"), said.startswith("no RabbitMQ 4: ")) == (1, 1, True), done
+        assert not (tmp_path / "tools" / "rabbitmq4" / ".ready").exists()

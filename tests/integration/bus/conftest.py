@@ -1,4 +1,4 @@
-"""A bus for each test: once RabbitMQ, once the in-process one."""
+"""A bus for each test: once each RabbitMQ, once the in-process one."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -11,21 +11,24 @@ from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
 from slicebus.proto.topology import agent_topology, manager_topology
-from support.rabbitmq import ADMIN
+from support.rabbitmq import ADMIN, RabbitBroker
+from support.rabbitmq_releases import EACH
+from support.servers import vhost_of
 
 USERS = ("manager", "east", "west", ADMIN)
 
 
-@pytest.fixture(params=["memory", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
+@pytest.fixture(params=["memory", *EACH])
 async def connect_as(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
     """Connects as a user to a broker of the test's own; every connection is closed afterwards."""
-    if request.param == "memory":
-        name = request.getfixturevalue("broker_name")
-        urls = {user: f"memory://{user}@{name}" for user in USERS}
-    else:
-        broker, vhost = request.getfixturevalue("rabbitmq"), request.getfixturevalue("vhost")
-        urls = {user: broker.url(vhost, user) for user in USERS}
     async with AsyncExitStack() as stack:
+        if request.param == "memory":
+            name = request.getfixturevalue("broker_name")
+            urls = {user: f"memory://{user}@{name}" for user in USERS}
+        else:
+            broker: RabbitBroker = request.getfixturevalue("brokers")(request.param)
+            vhost = stack.enter_context(vhost_of(broker))
+            urls = {user: broker.url(vhost, user) for user in USERS}
 
         async def make(user: str = "manager", **how: Any) -> Bus:
             settings = BusSettings(**{"confirm_s": 10.0} | how)

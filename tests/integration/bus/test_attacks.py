@@ -29,9 +29,10 @@ from slicebus.proto.topology import (
     manager_topology,
 )
 from support.rabbitmq import ADMIN, RabbitBroker
+from support.rabbitmq_releases import every_rabbitmq
 from support.waiting import eventually
 
-pytestmark = pytest.mark.rabbitmq
+pytestmark = every_rabbitmq
 
 UID = ClusterUid("3f1c9a3e-0b7d-4e0c-9a57-2f4f5d6c7b8a")
 WEST, EAST_2 = ClusterName("west"), ClusterName("east-2")

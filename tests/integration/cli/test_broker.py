@@ -19,11 +19,12 @@ from slicebus.cli.demo.world import embedded_world, fleet
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.rights import Member, definitions
 from support.installation import run_cli
-from support.rabbitmq import CTL, RabbitBroker
+from support.rabbitmq import RabbitBroker
+from support.rabbitmq_releases import every_rabbitmq
 from support.scenario import Scenario, set_quota
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.timeout(360)]
+pytestmark = [every_rabbitmq, pytest.mark.timeout(360)]
 
 VHOST = "made/by hand"
 CLUSTERS = ("--cluster", "blue", "--cluster", "green", "--manager", "boss", "--vhost", VHOST)
@@ -105,12 +106,11 @@ async def test_the_script_runs_and_leaves_the_password_of_a_user_who_is_there(
     for user in USERS:
         (tmp_path / user).write_text(f"the password of {user}\n")
     broker.api("PUT", "users/blue", {"password": "another", "tags": ""})
-    variables = {"PATH": f"{CTL.parent}:/usr/bin:/bin", "PASSWORDS": str(tmp_path)}
     done = await asyncio.to_thread(
         subprocess.run,
         ["sh"],
         input=script,
-        env={**os.environ, **broker.environment(), **variables},
+        env={**os.environ, **broker.environment(), "PASSWORDS": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=300,

@@ -14,10 +14,11 @@ from slicebus.proto.messages import Lane
 from slicebus.proto.topology import DEAD, UP, manager_queue, manager_topology
 from support.installation import run_cli
 from support.rabbitmq import RabbitBroker
+from support.rabbitmq_releases import every_rabbitmq
 from support.waiting import eventually
 from unit.bus.letters import wire
 
-pytestmark = pytest.mark.rabbitmq
+pytestmark = every_rabbitmq
 CONTROL = manager_queue(Lane.CONTROL)
 IDS = [f"0190a000-0000-7000-8000-00000000000{number}" for number in range(3)]
 

@@ -1,5 +1,7 @@
 """What `slicebus doctor` says of the journal, on both buses: it keeps the limits that it was made with."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from slicebus.bus.contract import Bus
@@ -8,14 +10,18 @@ from slicebus.cli.check import Check
 from slicebus.cli.checks import checks, needs_of
 from slicebus.proto.topology import Topology, journal_queue, manager_topology
 from support.rabbitmq import RabbitBroker
+from support.rabbitmq_releases import EACH
+from support.servers import vhost_of
 
 
-@pytest.fixture(params=["memory", pytest.param("rabbitmq", marks=pytest.mark.rabbitmq)])
-def url(request: pytest.FixtureRequest) -> str:
+@pytest.fixture(params=["memory", *EACH])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
     if request.param == "memory":
-        return f"memory://manager@{request.getfixturevalue('broker_name')}"
-    broker: RabbitBroker = request.getfixturevalue("rabbitmq")
-    return broker.url(request.getfixturevalue("vhost"), "manager")
+        yield f"memory://manager@{request.getfixturevalue('broker_name')}"
+        return
+    broker: RabbitBroker = request.getfixturevalue("brokers")(request.param)
+    with vhost_of(broker) as vhost:
+        yield broker.url(vhost, "manager")
 
 
 async def journal_check(url: str, *, max_age: str, max_bytes: int) -> Check:
