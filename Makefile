@@ -14,7 +14,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
   --custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo sim soak recordings test lint unit bench proto servers lock clean
+.PHONY: help demo sim soak recordings test newest-python lint unit bench proto servers lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -31,8 +31,12 @@ soak: $(READY) servers ## run the tests that take long, then simulate fresh seed
 recordings: $(READY) ## record anew what tests/replays makes again; ONLY=eviction records one
 	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation.record $(ONLY)
 
-test: $(READY) servers lint ## set up what is missing and run every test
+test: $(READY) servers lint newest-python ## set up what is missing and run every test
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
+
+# Before the suite, whose closing line is the last one.
+newest-python: $(READY)
+	@tests/tools/newest-python.sh
 
 lint: $(READY) ## check style, types and the direction of imports
 	$(BIN)/ruff check .
@@ -58,7 +62,7 @@ lock: $(READY) ## resolve the dependencies anew
 	$(LOCK) --constraints requirements.lock --group build -o docker/build.lock
 
 clean: ## remove the environment and every cache of the checkout
-	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-newest dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(READY): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
