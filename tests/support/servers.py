@@ -91,7 +91,8 @@ def vhost_of(broker: RabbitBroker) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A manager's cluster and two workers."""
-    missing = [name for name in ("etcd", "kube-apiserver", "kube-controller-manager") if not (tools() / name).exists()]
+    needed = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok")
+    missing = [name for name in needed if not (tools() / name).exists()]
     if missing:
         skip_or_fail(f"no Kubernetes control plane: {', '.join(missing)} not built, which needs Go")
     plane = ControlPlane(tmp_path_factory.mktemp("control-plane"), tools())
