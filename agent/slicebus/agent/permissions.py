@@ -49,13 +49,13 @@ _OTHERS = (
 def permissions(namespaces: tuple[str, ...] = (), schedulers: Iterable[str] = ()) -> tuple[Permission, ...]:
     """Everything that the agent does, in these namespaces or in all, with these scheduler backends."""
     own = (*(replace(permission, namespaces=namespaces) for permission in _IN_NAMESPACES), *_OTHERS)
-    return (*own, *(each for name in schedulers for each in permissions_of_scheduler(name, namespaces)))
+    return (*own, *(permission for name in schedulers for permission in permissions_of_scheduler(name, namespaces)))
 
 
 def permissions_of_scheduler(name: str, namespaces: tuple[str, ...] = ()) -> tuple[Permission, ...]:
     """What the agent does for a scheduler backend."""
     backend = init(Profile(name))
-    made = [
+    of_objects = [
         permission
         for resource in backend.makes
         for permission in (
@@ -64,8 +64,8 @@ def permissions_of_scheduler(name: str, namespaces: tuple[str, ...] = ()) -> tup
         )
     ]
     return (
-        *made,
-        *(Permission(each, READ) for each in backend.reads),
+        *of_objects,
+        *(Permission(resource, READ) for resource in backend.reads),
         *definitions_of((*backend.makes, *backend.reads)),
     )
 

@@ -44,10 +44,10 @@ class Fence:
     async def load(self) -> None:
         """Read the stored fence."""
         try:
-            found = await self._client.get(CONFIGMAPS, NAME, self._namespace)
+            config_map = await self._client.get(CONFIGMAPS, NAME, self._namespace)
         except NotFoundError:
             return
-        text = (found.get("data") or {}).get(_KEY, "")
+        text = (config_map.get("data") or {}).get(_KEY, "")
         seconds = parse_seconds(text)
         if seconds is None:
             _log.warning("fence.unreadable", text=text)

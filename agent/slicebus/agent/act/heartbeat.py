@@ -80,11 +80,11 @@ class Heartbeats:
                 continue
 
     def _beat(self) -> Heartbeat:
-        found, lacking, now_s = self._room(), self._lacking(), asyncio.get_running_loop().time()
+        room_now, lacking, now_s = self._room(), self._lacking(), asyncio.get_running_loop().time()
         return Heartbeat(
-            capacity=found.capacity,
-            used=found.used,
-            ours=found.ours,
+            capacity=room_now.capacity,
+            used=room_now.used,
+            ours=room_now.ours,
             terms=self._terms.version if self._terms else UNSET,
             said_s=now_s,
             fence_s=self._fence.seconds,
@@ -101,5 +101,5 @@ class Heartbeats:
             self._terms.flavors if self._terms else (),
             nodes=store.nodes(),
             use=self._use.by_node,
-            granted=(each for key in store.our_jobs() for each in within_grant(store.view(key))),
+            granted=(pod for key in store.our_jobs() for pod in within_grant(store.view(key))),
         )

@@ -12,8 +12,8 @@ KUBE_SYSTEM = "kube-system"
 async def cluster_uid(client: KubeClient) -> ClusterUid:
     """The UID of the namespace kube-system. Raises ConfigurationError where the agent may not read it."""
     try:
-        found = await client.get(NAMESPACES, KUBE_SYSTEM)
+        namespace = await client.get(NAMESPACES, KUBE_SYSTEM)
     except ForbiddenError as error:
         advice = f"let the agent get the namespace {KUBE_SYSTEM}, as the ClusterRole of its chart does"
         raise ConfigurationError(f"which cluster this is cannot be read: {error}; {advice}") from error
-    return ClusterUid(found["metadata"]["uid"])
+    return ClusterUid(namespace["metadata"]["uid"])

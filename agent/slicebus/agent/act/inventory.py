@@ -86,11 +86,11 @@ class InventoryPublisher:
         first = self._round == 1
         for key in sorted(set(self._store.keys())):
             view = self._store.view(key)
-            found = item(view, self._settings.cluster)
-            if found is not None:
-                if first and found.status_hash:
+            listed = item(view, self._settings.cluster)
+            if listed is not None:
+                if first and listed.status_hash:
                     self._listed(key)
-                yield found, unanswered(view)
+                yield listed, unanswered(view)
 
     def _jittered(self) -> float:
         """The pause in seconds, up to a fifth shorter or longer, so that agents do not publish together."""

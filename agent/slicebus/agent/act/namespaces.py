@@ -64,7 +64,7 @@ class Namespaces:
         if asked is None:
             self._lacking = None
             return
-        found: dict[str, str] = {}
+        lacking: dict[str, str] = {}
         unread: list[str] = []
         for name in asked:
             reason = (before or {}).get(name)
@@ -74,19 +74,19 @@ class Namespaces:
                 except SlicebusError as error:
                     unread.append(f"{name}: {error}")
             if reason is not None:
-                found[name] = reason
+                lacking[name] = reason
         if unread:
             _log.warning("namespaces.unread", number=len(unread), first=unread[0])
-        if found != before:
-            self._lacking = found
-            _log.info("namespaces.looked", asked=len(asked), lacking=found)
+        if lacking != before:
+            self._lacking = lacking
+            _log.info("namespaces.looked", asked=len(asked), lacking=lacking)
             self._changed()
 
     async def _why(self, name: str) -> str | None:
         """The reason; None where it takes jobs."""
         if self._watched and name not in self._watched:
             return NAMESPACE
-        found: Manifest | None = None
+        manifest: Manifest | None = None
         with suppress(NotFoundError):
-            found = await self._client.get(NAMESPACES, name)
-        return why_lacking(self._store.policy[POLICY], name, found)
+            manifest = await self._client.get(NAMESPACES, name)
+        return why_lacking(self._store.policy[POLICY], name, manifest)

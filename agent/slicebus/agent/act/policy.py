@@ -81,11 +81,11 @@ class PolicySource:
     async def _read_labels(self, namespace: str) -> None:
         known = self._store.namespaces
         try:
-            found = await self._client.get(NAMESPACES, namespace)
+            manifest = await self._client.get(NAMESPACES, namespace)
         except NotFoundError:
             known.pop(namespace, None)
             return
-        labels = found["metadata"].get("labels") or {}
+        labels = manifest["metadata"].get("labels") or {}
         if known.get(namespace) != labels:
             known[namespace] = labels
 
@@ -93,7 +93,7 @@ class PolicySource:
 def _stamp(path: Path) -> _Stamp | None:
     """What changes with the file's content; None where it is missing."""
     try:
-        found = os.stat(path)
+        stat = os.stat(path)
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return stat.st_mtime_ns, stat.st_ino, stat.st_size

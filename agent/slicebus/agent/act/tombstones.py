@@ -48,13 +48,13 @@ class Tombstones:
             "data": {},
         }
         try:
-            found = await self._client.get(CONFIGMAPS, NAME, self._namespace)
+            config_map = await self._client.get(CONFIGMAPS, NAME, self._namespace)
         except NotFoundError:
             try:
-                found = await self._client.create(CONFIGMAPS, empty)
+                config_map = await self._client.create(CONFIGMAPS, empty)
             except AlreadyExistsError:
-                found = await self._client.get(CONFIGMAPS, NAME, self._namespace)
-        entries = (found.get("data") or {}).items()
+                config_map = await self._client.get(CONFIGMAPS, NAME, self._namespace)
+        entries = (config_map.get("data") or {}).items()
         for uid, text in entries:
             tombstone = read_tombstone(text)
             if tombstone is None:

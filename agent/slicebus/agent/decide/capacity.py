@@ -76,11 +76,11 @@ def room(
         for name in names:
             _add(capacity[flavor], _allocatable(ready[name]))
             _add(used[flavor], use.get(name, {}))
-    for each in granted:
-        node, requests = _node_of(each.pod), _requests(each.pod)
+    for grant in granted:
+        node, requests = _node_of(grant.pod), _requests(grant.pod)
         for flavor, names in members.items():
             if node in names:
-                _add(ours[flavor], requests if flavor == _WHOLE else _in_flavor(requests, each.flavors, flavor))
+                _add(ours[flavor], requests if flavor == _WHOLE else _in_flavor(requests, grant.flavors, flavor))
     return Room(_quantities(capacity), _quantities(used), _quantities(ours))
 
 

@@ -50,13 +50,15 @@ def reconcile(view: WorkerView, *, now: str | None, now_s: float) -> list[Comman
         text = annotations.encode_counts(minimum) if minimum else None
         body = {"metadata": {"annotations": {api_names.GANG_ANNOTATION: text}}}
         return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=body)]
-    found, refused = _scheduled(view), view.refused_object
-    if found is None or not job.runs or found.synced.blocked or view.schedulers.why_unusable(name):
+    scheduled, refused = _scheduled(view), view.refused_object
+    if scheduled is None or not job.runs or scheduled.synced.blocked or view.schedulers.why_unusable(name):
         return []
     if refused is not None and now_s - refused.since_s < _TRIED_AGAIN_S:
         return []
-    made = next(filter(None, (_make(view, job, each, now=now, now_s=now_s) for each in found.synced.objects)), [])
-    return [*([Forget(table=TableName.REFUSED_OBJECTS, key=view.key)] if refused else []), *made]
+    commands = next(
+        filter(None, (_make(view, job, wanted, now=now, now_s=now_s) for wanted in scheduled.synced.objects)), []
+    )
+    return [*([Forget(table=TableName.REFUSED_OBJECTS, key=view.key)] if refused else []), *commands]
 
 
 def removes(view: WorkerView) -> list[Command]:
@@ -69,10 +71,10 @@ def removes(view: WorkerView) -> list[Command]:
         return []
     if view.schedulers.why_unusable(name):
         return []
-    found = _scheduled(view)
-    wanted = found.synced.objects if found is not None and job.runs else ()
-    stays = {(each.resource, each.name): _hash(each) for each in wanted}
-    can_change = {(each.resource, each.name) for each in wanted if not each.is_fixed}
+    scheduled = _scheduled(view)
+    wanted = scheduled.synced.objects if scheduled is not None and job.runs else ()
+    stays = {(item.resource, item.name): _hash(item) for item in wanted}
+    can_change = {(item.resource, item.name) for item in wanted if not item.is_fixed}
 
     def goes(resource: Resource, target: Manifest) -> bool:
         if _is_going(target) or _is_used(view, pod_set_of(target)):
@@ -81,9 +83,9 @@ def removes(view: WorkerView) -> list[Command]:
         is_same = annotations.annotation(target, api_names.SPEC_HASH_ANNOTATION) == stays.get(key)
         return key not in stays or not (is_same or key in can_change)
 
-    made = view.schedulers.made_for(job.manifest)
+    present = view.schedulers.made_for(job.manifest)
     return [
-        Remove(resource=resource, target=target) for resource, target in reversed([*made]) if goes(resource, target)
+        Remove(resource=resource, target=target) for resource, target in reversed([*present]) if goes(resource, target)
     ]
 
 
@@ -102,10 +104,10 @@ def allowed(view: WorkerView) -> list[Manifest]:
     pods = next_pods(view)
     if view.reading is None or not annotations.scheduler(view.reading.manifest):
         return pods
-    found = _scheduled(view)
-    if found is None or _blocks(view) is not None or not _are_there(view, found):
+    scheduled = _scheduled(view)
+    if scheduled is None or _blocks(view) is not None or not _are_there(view, scheduled):
         return []
-    starts = found.synced.starts
+    starts = scheduled.synced.starts
     return [pod for pod in pods if starts is None or pod["metadata"]["name"] in starts]
 
 
@@ -114,8 +116,8 @@ def problem(view: WorkerView) -> Problem | None:
     if blocks := _blocks(view):
         return blocks
     job = view.reading
-    found = _scheduled(view) if job is not None and job.runs and annotations.scheduler(job.manifest) else None
-    return found.synced.stuck if found is not None else None
+    scheduled = _scheduled(view) if job is not None and job.runs and annotations.scheduler(job.manifest) else None
+    return scheduled.synced.stuck if scheduled is not None else None
 
 
 def _blocks(view: WorkerView) -> Problem | None:
@@ -123,18 +125,18 @@ def _blocks(view: WorkerView) -> Problem | None:
     job = view.reading
     if job is None or not (name := annotations.scheduler(job.manifest)) or not (pods := next_pods(view)):
         return None
-    found = _scheduled(view)
-    if found is None:
+    scheduled = _scheduled(view)
+    if scheduled is None:
         return Problem(
             "SchedulerNotEnabled", f"no profile of this cluster's agent enables the scheduler backend {name}"
         )
     if reason := view.schedulers.why_unusable(name):
         return Problem("SchedulerUnusable", f"the scheduler backend {name} cannot be used: {reason}")
-    if found.synced.blocked is not None:
-        return found.synced.blocked
+    if scheduled.synced.blocked is not None:
+        return scheduled.synced.blocked
     if view.refused_object is not None:
         return Problem("SchedulingObjectRefused", view.refused_object.message)
-    return _taken(view, found) or _pruned(found, pods)
+    return _taken(view, scheduled) or _pruned(scheduled, pods)
 
 
 def requeue_after(view: WorkerView, *, now_s: float) -> list[Command]:
@@ -169,12 +171,12 @@ def _minimum(view: WorkerView, job: JobReading) -> Counts:
 
 
 def _pods(view: WorkerView) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {
+    names_of: dict[str, list[str]] = {
         name: [pod.name for pod in members.running if not pod.is_terminating] for name, members in view.pod_sets.items()
     }
     for pod in next_pods(view):
-        found.setdefault(pod_set_of(pod), []).append(pod["metadata"]["name"])
-    return {name: tuple(sorted(names)) for name, names in found.items()}
+        names_of.setdefault(pod_set_of(pod), []).append(pod["metadata"]["name"])
+    return {name: tuple(sorted(names)) for name, names in names_of.items()}
 
 
 def _unplaced(view: WorkerView) -> Iterator[str]:
@@ -202,7 +204,7 @@ def _make(
             "spec": wanted.spec,
         }
         return [Patch(resource=wanted.resource, target=present, body=body, if_refused=refused)]
-    if now is None or all(has_finding(present, each) for each in wanted.conditions):
+    if now is None or all(has_finding(present, condition) for condition in wanted.conditions):
         return []
     others = {name: value for name, value in wanted.status.items() if name not in present.get("status", {})}
     body = {"status": others | {"conditions": with_findings(present, *wanted.conditions, now=now)}}
@@ -238,18 +240,18 @@ def _manifest(view: WorkerView, job: JobReading, wanted: SchedulingObject) -> Ma
     }
 
 
-def _are_there(view: WorkerView, found: _Scheduled) -> bool:
+def _are_there(view: WorkerView, scheduled: _Scheduled) -> bool:
     """Whether every object is there, as it was last asked for, and every pod that has to start with others."""
-    for wanted in found.synced.objects:
+    for wanted in scheduled.synced.objects:
         present = view.schedulers.find(wanted.resource, wanted.name, view.key.namespace)
-        if present is None or not _is_made_for(present, found.job):
+        if present is None or not _is_made_for(present, scheduled.job):
             return False
         # Kubernetes keeps what pods use, whoever has deleted it: to wait for another one would be for ever.
         stays = wanted.is_fixed and _is_used(view, wanted.pod_set)
         is_same = annotations.annotation(present, api_names.SPEC_HASH_ANNOTATION) == _hash(wanted)
         if not stays and (_is_going(present) or not is_same):
             return False
-    return all(_staying(view, name) >= count for name, count in found.synced.together.items())
+    return all(_staying(view, name) >= count for name, count in scheduled.synced.together.items())
 
 
 def _staying(view: WorkerView, pod_set: str) -> int:
@@ -257,20 +259,20 @@ def _staying(view: WorkerView, pod_set: str) -> int:
     return sum(not pod.is_terminating for pod in (*members.gated, *members.running)) if members is not None else 0
 
 
-def _taken(view: WorkerView, found: _Scheduled) -> Problem | None:
-    for wanted in found.synced.objects:
+def _taken(view: WorkerView, scheduled: _Scheduled) -> Problem | None:
+    for wanted in scheduled.synced.objects:
         present = view.schedulers.find(wanted.resource, wanted.name, view.key.namespace)
-        if present is not None and not _is_going(present) and not _is_made_for(present, found.job):
+        if present is not None and not _is_going(present) and not _is_made_for(present, scheduled.job):
             what = f"{wanted.resource.kind} {wanted.name} ({wanted.resource.group})"
             return Problem("SchedulingObjectExists", f"{what} is there already and was not made for this job")
     return None
 
 
-def _pruned(found: _Scheduled, pods: Iterable[Manifest]) -> Problem | None:
+def _pruned(scheduled: _Scheduled, pods: Iterable[Manifest]) -> Problem | None:
     """A definition without a field of pods drops it from the template: such pods would start alone."""
     for pod in pods:
-        if lost := found.backend.prepare(found.job.manifest, pod_set_of(pod)).lost_in(pod):
-            name, kind = pod["metadata"]["name"], found.job.manifest["kind"]
+        if lost := scheduled.backend.prepare(scheduled.job.manifest, pod_set_of(pod)).lost_in(pod):
+            name, kind = pod["metadata"]["name"], scheduled.job.manifest["kind"]
             by = f"the definition of {kind}, or its controller, drops it"
             return Problem("SchedulingPruned", f"pod {name} lacks {', '.join(lost)} of its template: {by}")
     return None

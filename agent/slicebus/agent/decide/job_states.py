@@ -7,15 +7,15 @@ from slicebus.decisions.job_states import JobState, JobStates
 
 def job_states(store: Store, *, cluster: str) -> JobStates:
     """The jobs that this agent has made."""
-    found = {}
+    states = {}
     for key in sorted(set(store.our_jobs())):
         view = store.view(key)
         status = reconcile.status(view)
         job = view.reading
         assert job is not None
         pods = status.pods.values() if status else ()
-        ready, gated = sum(each.ready for each in pods), sum(each.gated for each in pods)
-        found[str(key)] = JobState(
+        ready, gated = sum(counts.ready for counts in pods), sum(counts.gated for counts in pods)
+        states[str(key)] = JobState(
             cluster=cluster,
             slice=job.slice,
             version=job.version,
@@ -23,4 +23,4 @@ def job_states(store: Store, *, cluster: str) -> JobStates:
             wanted=view.counts,
             note=f"{ready} pods ready, {gated} gated" if status else "it is being deleted",
         )
-    return found
+    return states

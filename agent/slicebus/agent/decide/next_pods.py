@@ -25,7 +25,7 @@ def next_pods(view: WorkerView) -> list[Manifest]:
 def about_to_go(view: WorkerView) -> frozenset[str]:
     """The pods that the job's controller deletes, whatever is granted: those that it is told to, and those of a cluster
     that the job had before. KubeRay deletes that later, and makes its pods until then."""
-    child_kind, targets = KINDS[view.key.kind].child_kind, {each["metadata"]["uid"] for each in view.scale_targets}
+    child_kind, targets = KINDS[view.key.kind].child_kind, {target["metadata"]["uid"] for target in view.scale_targets}
     abandoned = (
         pod.name
         for pod in view.pods

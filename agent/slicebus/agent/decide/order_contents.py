@@ -105,7 +105,7 @@ def ensure_readable(order: WorkloadSpec) -> None:
 def flavors_of(order: WorkloadSpec) -> dict[str, dict[str, str]]:
     """The flavors that its slice was given, by pod set and resource; empty without an admission."""
     admission = msgspec.convert(order.workload.get("status", {}), _Status).admission
-    return {each.name: each.flavors for each in admission.pod_set_assignments} if admission else {}
+    return {assignment.name: assignment.flavors for assignment in admission.pod_set_assignments} if admission else {}
 
 
 def ensure_named(order: WorkloadSpec) -> None:

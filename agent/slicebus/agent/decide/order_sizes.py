@@ -71,7 +71,9 @@ def ensure_taken(view: WorkerView, order: WorkloadSpec, job: JobReading) -> None
         return
     missing = {*named} - {target["metadata"]["name"] for target in view.scale_targets}
     left = [
-        each for each in take(view, order, job) if isinstance(each, Patch) and each.target["kind"] == kind.child_kind
+        command
+        for command in take(view, order, job)
+        if isinstance(command, Patch) and command.target["kind"] == kind.child_kind
     ]
     if missing or left:
         raise ConflictError(f"a cluster of {view.key} has yet to take what the order sets")
@@ -119,7 +121,7 @@ def _take_bounds(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list
 
 def _targets(view: WorkerView, job: JobReading) -> list[Manifest]:
     """The clusters, the one that serves first, and the job itself."""
-    return [*{found["metadata"]["uid"]: found for found in (*view.scale_targets, job.manifest)}.values()]
+    return [*{target["metadata"]["uid"]: target for target in (*view.scale_targets, job.manifest)}.values()]
 
 
 def _patches(targets: list[Manifest], change: Callable[[Manifest], list[Manifest]]) -> list[Patch]:
@@ -160,7 +162,7 @@ def _can_be_had(order: WorkloadSpec, job: JobReading) -> bool:
 
 def _requests(pod_sets: list[Manifest]) -> dict[str, dict[str, int]]:
     """By pod set. A Kueue may have written a RuntimeClass' overhead into those of the slice."""
-    return {each["name"]: pod_requests(without(each["template"]["spec"], ("overhead",))) for each in pod_sets}
+    return {pod_set["name"]: pod_requests(without(pod_set["template"]["spec"], ("overhead",))) for pod_set in pod_sets}
 
 
 def _bounds(order: WorkloadSpec) -> Manifest:

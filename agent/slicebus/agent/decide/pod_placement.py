@@ -23,28 +23,28 @@ _UNPLACED = {api_names.UNPLACED_LABEL: "true"}
 
 def places(order: WorkloadSpec) -> dict[str, Placement]:
     """What the pod templates of a new job say, by pod set."""
-    found = {}
+    by_pod_set = {}
     for pod_set in order.workload["spec"]["podSets"]:
         flavor = order.flavors.get(pod_set["name"])
-        found[pod_set["name"]] = Placement(
+        by_pod_set[pod_set["name"]] = Placement(
             node_selector=flavor.node_labels if flavor else {},
             tolerations=tuple(flavor.tolerations) if flavor else (),
             labels={api_names.MANAGER_UID_LABEL: order.job.uid} | ({} if flavor else _UNPLACED),
             resources=container_resources(pod_set["template"]["spec"]),
         )
-    return found
+    return by_pod_set
 
 
 def placements_note(job: Manifest, order: WorkloadSpec) -> dict[str, str]:
     """The annotation of a Workload copy that says where the unplaced pods of its job run; empty where it has none."""
-    found = {
+    unplaced = {
         pod_set["name"]: order.flavors[pod_set["name"]]
         for pod_set in KINDS[job["kind"]].pod_sets(job)
         if pod_set["name"] in order.flavors and is_unplaced(pod_set["template"])
     }
-    if not found:
+    if not unplaced:
         return {}
-    return {api_names.PLACEMENTS_ANNOTATION: msgspec.json.encode(found, order="sorted").decode()}
+    return {api_names.PLACEMENTS_ANNOTATION: msgspec.json.encode(unplaced, order="sorted").decode()}
 
 
 def placements(view: WorkerView) -> Mapping[str, PodSetFlavor]:

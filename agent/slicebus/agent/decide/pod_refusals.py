@@ -33,7 +33,7 @@ def selectors(view: WorkerView) -> list[str]:
     """
     if view.job is None:
         return []
-    uids = dict.fromkeys(each["metadata"]["uid"] for each in (view.job, *view.scale_targets))
+    uids = dict.fromkeys(manifest["metadata"]["uid"] for manifest in (view.job, *view.scale_targets))
     between = sorted({pod.owner_uid for pod in view.pods if pod.owner_uid} - uids.keys())
     names = KINDS[view.key.kind].own_jobs(view.job)
     about = [f"uid={uid}" for uid in (*uids, *between[:_MOST_BETWEEN])]
@@ -49,12 +49,12 @@ def why(events: Iterable[Manifest], now: datetime, *, job: Manifest | None = Non
     earliest = now - _RECENT
     if job is not None:
         earliest = max(earliest, datetime.fromisoformat(job["metadata"]["creationTimestamp"]))
-    found = [
+    refusals = [
         (at, event.get("message", ""))
         for event in events
         if _is_refusal(event.get("reason", "")) and (at := _time_of(event)) >= earliest
     ]
-    message = max(found, key=itemgetter(0), default=(now, ""))[1]
+    message = max(refusals, key=itemgetter(0), default=(now, ""))[1]
     return (message.partition(_FORBIDDEN)[2] or message)[:_LENGTH]
 
 

@@ -44,19 +44,19 @@ def ensure_namespace(policy: Policy, namespace: str) -> None:
         raise RefusedOrder(NAMESPACE, text)
 
 
-def why_lacking(policy: Policy, namespace: str, found: Manifest | None) -> str | None:
-    """Why no job may come from a namespace, as a heartbeat says it; None where jobs may. `found` is the namespace on
+def why_lacking(policy: Policy, namespace: str, manifest: Manifest | None) -> str | None:
+    """Why no job may come from a namespace, as a heartbeat says it; None where jobs may. `manifest` is the namespace on
     this cluster."""
     try:
         ensure_namespace(policy, namespace)
     except RefusedOrder:
         return NAMESPACE
-    if found is None:
+    if manifest is None:
         return NOT_FOUND
-    if found.get("status", {}).get("phase") == TERMINATING:
+    if manifest.get("status", {}).get("phase") == TERMINATING:
         return TERMINATING
     selector = policy.namespace_selector
-    labels = found["metadata"].get("labels") or {}
+    labels = manifest["metadata"].get("labels") or {}
     return None if selector is None or selects(selector.to_manifest(), labels) else NAMESPACE
 
 
@@ -81,11 +81,11 @@ def _contents(policy: Policy, copy: Manifest) -> Iterator[_Objection]:
     yield from _exposure(policy, copy)
 
 
-def _ensure_none(found: list[_Objection]) -> None:
-    if found:
-        named = [f"{each.what} (policy {each.rule})" for each in found[:_MOST_NAMED]]
-        left = [f"and {len(found) - len(named)} more"] if len(found) > len(named) else []
-        raise RefusedOrder(found[0].reason, f"this cluster does not allow {'; '.join([*named, *left])}")
+def _ensure_none(objections: list[_Objection]) -> None:
+    if objections:
+        named = [f"{objection.what} (policy {objection.rule})" for objection in objections[:_MOST_NAMED]]
+        left = [f"and {len(objections) - len(named)} more"] if len(objections) > len(named) else []
+        raise RefusedOrder(objections[0].reason, f"this cluster does not allow {'; '.join([*named, *left])}")
 
 
 def creator(policy: Policy, namespace: str) -> Impersonation | None:
@@ -120,8 +120,8 @@ def _keys(policy: Policy, copy: Manifest) -> Iterator[_Objection]:
     exposure = KINDS[copy["kind"]].exposure(copy)
     templates = [pod_set["template"] for pod_set in KINDS[copy["kind"]].pod_sets(copy)]
     metadata = [copy["metadata"], *(template.get("metadata") or {} for template in templates)]
-    labels = {key for each in metadata for key in each.get("labels") or {}} | exposure.labels.keys()
-    annotations = {key for each in metadata for key in each.get("annotations") or {}} | exposure.annotations.keys()
+    labels = {key for part in metadata for key in part.get("labels") or {}} | exposure.labels.keys()
+    annotations = {key for part in metadata for key in part.get("annotations") or {}} | exposure.annotations.keys()
     for key in _beyond(policy.label_prefixes, labels):
         yield _Objection("LabelNotAllowed", "labelPrefixes", f"the label {key}")
     for key in _beyond(policy.annotation_prefixes, annotations):

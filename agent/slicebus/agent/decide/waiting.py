@@ -54,11 +54,11 @@ def reconcile(view: WorkerView, *, now: str) -> list[Command]:
     is_news = waiting is surplus is not None and (before is None or before.reason != SURPLUS)
     objects = _objects(view)
     events = [
-        Emit(regarding=found, reason=SURPLUS, note=surplus.message, warning=True)
-        for found in objects
+        Emit(regarding=manifest, reason=SURPLUS, note=surplus.message, warning=True)
+        for manifest in objects
         if is_news and surplus is not None
     ]
-    patches = [_annotate(found, waiting) for found in objects if not _shows(found, waiting)]
+    patches = [_annotate(manifest, waiting) for manifest in objects if not _shows(manifest, waiting)]
     return [*timed, *patches, *events]
 
 
@@ -196,5 +196,5 @@ def _events(view: WorkerView, notice: Pending) -> list[Command]:
 
 def _objects(view: WorkerView) -> list[Manifest]:
     """Where a user looks: the job, and the RayCluster of a RayJob."""
-    found = (each for each in (view.job, *view.scale_targets) if each is not None)
-    return list({each["metadata"]["uid"]: each for each in found}.values())
+    manifests = (manifest for manifest in (view.job, *view.scale_targets) if manifest is not None)
+    return list({manifest["metadata"]["uid"]: manifest for manifest in manifests}.values())

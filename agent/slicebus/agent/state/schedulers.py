@@ -66,7 +66,7 @@ class Schedulers:
 
     def backend(self, name: str) -> SchedulerBackend | None:
         """An enabled backend, in the version that is served; None for any other."""
-        profile = next((each for each in self._enabled if each.name == name), None)
+        profile = next((candidate for candidate in self._enabled if candidate.name == name), None)
         return schedulers.init(profile, served=self._serves) if profile is not None else None
 
     def why_unusable(self, name: str) -> str:
@@ -89,9 +89,9 @@ class Schedulers:
             if resource.definition in seen or not (resource.namespaced and self._serves(resource)):
                 continue
             seen.add(resource.definition)
-            for found in cache.by(BY_JOB, key):
-                if annotations.annotation(found, api_names.JOB_UID_ANNOTATION) == uid:
-                    yield resource, found
+            for manifest in cache.by(BY_JOB, key):
+                if annotations.annotation(manifest, api_names.JOB_UID_ANNOTATION) == uid:
+                    yield resource, manifest
 
     def _serves(self, resource: Resource) -> bool:
         return name_of(resource) not in self._unserved

@@ -300,12 +300,12 @@ class Store:
         job = JobReading.from_manifest(change.old) if change.old is not None and change.new is None else None
         if job is None or not any(annotations.is_of(copy, job.ref) for copy in self._copies(JobKey.of(job.ref))):
             return
-        found, known = Departure.of(job, change.final), self.departed.get(job.ref.uid)
-        if self.definitions.get(job.ref.kind) == GONE and found.end is None:
+        departure, known = Departure.of(job, change.final), self.departed.get(job.ref.uid)
+        if self.definitions.get(job.ref.kind) == GONE and departure.end is None:
             return  # It went with its definition.
         # A recording has the entry before the change that it came of, and of that not whether it was seen.
-        if known is None or known.worker_uid != found.worker_uid:
-            self.departed[job.ref.uid] = found
+        if known is None or known.worker_uid != departure.worker_uid:
+            self.departed[job.ref.uid] = departure
 
     def _note_left_requests(self, change: Change) -> None:
         if change.new is not None:
@@ -340,18 +340,18 @@ class Store:
         names = kind.children(job)
         if names is None:
             return (job,)
-        found = (self._job(JobKey(kind.child_kind, job["metadata"]["namespace"], name)) for name in names)
-        return tuple(target for target in found if target is not None)
+        targets = (self._job(JobKey(kind.child_kind, job["metadata"]["namespace"], name)) for name in names)
+        return tuple(target for target in targets if target is not None)
 
     def _pods_of(self, key: JobKey, job: Manifest | None) -> tuple[Pod, ...]:
         named = job or {"kind": key.kind, "metadata": {"namespace": key.namespace, "name": key.name}, "spec": {}}
-        found = {
+        pods = {
             pod: self._pods.values[pod]
             for selector in KINDS[key.kind].pod_selectors(named)
             for label, value in selector.items()
             for pod in self._caches[PODS].keyed_by(_BY_OWNER, f"{key.namespace}/{label}={value}")
         }
-        return tuple(found.values())
+        return tuple(pods.values())
 
     def _keys_of_pod(self, pod: Manifest) -> Iterator[JobKey]:
         return owners.keys_of_pod(pod, self._job)

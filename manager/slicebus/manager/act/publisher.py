@@ -32,8 +32,8 @@ class Publisher:
         """Return when the broker has the message. Raises UnavailableError, also where no queue takes it: the queues of
         the cluster are then made before the next message; and where no agent has said yet which cluster that is."""
         message, cluster = command.message, command.cluster
-        found = self._store.clusters.get(None, cluster)
-        uid = pinned_uid(found) if found is not None else None
+        manifest = self._store.clusters.get(None, cluster)
+        uid = pinned_uid(manifest) if manifest is not None else None
         if uid is None:
             raise UnavailableError(f"no agent of cluster {cluster} has spoken yet")
         try:

@@ -193,8 +193,8 @@ class Resyncer:
                 break
         return verdict
 
-    async def _write(self, decision: Callable[..., list[Command]], *, job: JobRef, **given: Any) -> None:
-        await self._executor.run(self._decide(decision, job=job, **given))
+    async def _write(self, decision: Callable[..., list[Command]], *, job: JobRef, **arguments: Any) -> None:
+        await self._executor.run(self._decide(decision, job=job, **arguments))
 
     def _has_reported_since(self, listed: Listed, ref: JobRef) -> bool:
         reported_at = self._reported_at.get(listed.speaker, {}).get(ref)

@@ -172,11 +172,11 @@ class ShardKeeper:
         self.left.discard(shard)
 
     async def _has_messages(self, shard: int) -> bool:
-        found = 0
+        ready = 0
         for lane in Lane:
             with suppress(NotFoundError, ForbiddenError):
-                found += (await self._bus.depth(manager_queue(lane, shard))).ready
-        return found > 0
+                ready += (await self._bus.depth(manager_queue(lane, shard))).ready
+        return ready > 0
 
     async def give_away(self) -> bool:
         """Give what belongs to other shards to them. False where some of it has to be tried again.
@@ -223,7 +223,7 @@ class ShardKeeper:
 
     async def _at_work(self, shards: Collection[int]) -> set[int]:
         """Those whose Lease is held, and was renewed since the last look. Clocks are not compared: they may differ."""
-        found = set()
+        at_work = set()
         for shard in shards:
             try:
                 lease = await self._client.get(LEASES, lease_of(shard), self._namespace)
@@ -232,8 +232,8 @@ class ShardKeeper:
             version, before = lease["metadata"]["resourceVersion"], self._leases.get(shard)
             self._leases[shard] = version
             if lease["spec"].get("holderIdentity") and before not in (None, version):
-                found.add(shard)
-        return found
+                at_work.add(shard)
+        return at_work
 
     async def _read_workloads(self) -> None:
         """Have every Workload in the cache at least as new as it is now."""

@@ -44,12 +44,12 @@ def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) ->
     missing show it. Only what was ending goes on: the definition may be waiting for it.
     """
     view, mode = store.view(job, deletes_held=deletes_held), mode_of(store)
-    found = _ending_of(store, view)
+    ending_now = _ending_of(store, view)
     if job.kind in store.unserved:
-        if found is Ending.NOT_SERVED:
-            return endings.show_held(view, found, unserved=store.unserved[job.kind], now=now)
+        if ending_now is Ending.NOT_SERVED:
+            return endings.show_held(view, ending_now, unserved=store.unserved[job.kind], now=now)
         return mode.go_on_ending(view)
-    if commands := [*endings.record_owner(view), *endings.show_held(view, found, now=now)]:
+    if commands := [*endings.record_owner(view), *endings.show_held(view, ending_now, now=now)]:
         return commands
     if view.job is not None and (shown := mode.show_unmanaged(view, view.job, now=now)):
         return shown
@@ -230,12 +230,14 @@ def report_queues(store: Store, *, now: str) -> list[Command]:
     return queue_status.statuses(
         store.quotas.cluster_queues,
         store.quotas.cohorts,
-        [each for each in store.cluster_queues.all() if store.shards.has_cluster_queue(each["metadata"]["name"])],
-        [each for each in store.local_queues.all() if store.shards.has_queue(key_of(each))],
+        [queue for queue in store.cluster_queues.all() if store.shards.has_cluster_queue(queue["metadata"]["name"])],
+        [queue for queue in store.local_queues.all() if store.shards.has_queue(key_of(queue))],
         store.quotas.ledger,
         now=now,
         fair_sharing=store.settings.fair_sharing,
-        cohort_objects=[each for each in store.cohorts.all() if store.shards.has_cohort(each["metadata"]["name"])],
+        cohort_objects=[
+            cohort for cohort in store.cohorts.all() if store.shards.has_cohort(cohort["metadata"]["name"])
+        ],
     )
 
 

@@ -154,7 +154,7 @@ def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
     if view.desired.taken_back is not None:
         yield f"ScaleUpTakenBack {view.desired.taken_back.at}: {view.desired.taken_back.message}"
     outbox = view.outbox
-    cluster = next((each for each in store.quotas.worker_clusters if each.name == view.cluster), None)
+    cluster = next((cluster for cluster in store.quotas.worker_clusters if cluster.name == view.cluster), None)
     if view.cluster and cluster is None:
         yield f"WorkerCluster {view.cluster} is gone"
     elif cluster is not None and not cluster.connected:

@@ -139,8 +139,8 @@ class Dispatch(msgspec.Struct, frozen=True):
         One that was written with an admission is a condition. What is noted of it later is an annotation.
         """
         texts = _texts(manifest, api_names.DISPATCHED_ANNOTATION, api_names.ORDER_CONDITION)
-        found = filter(None, (read_json(text, _DISPATCH) for text in texts))
-        return max(found, key=attrgetter("version"), default=None)
+        dispatches = filter(None, (read_json(text, _DISPATCH) for text in texts))
+        return max(dispatches, key=attrgetter("version"), default=None)
 
     def to_finding(self) -> Finding:
         """The condition."""
@@ -195,7 +195,7 @@ def applied_version(manifest: Manifest) -> int:
 
 def _texts(manifest: Manifest, name: str, condition: str) -> list[str | None]:
     """An annotation, and the message of the condition that says the same."""
-    said = [each.get("message") for each in conditions_of(manifest) if each["type"] == condition]
+    said = [entry.get("message") for entry in conditions_of(manifest) if entry["type"] == condition]
     return [annotation(manifest, name), *said]
 
 

@@ -38,13 +38,13 @@ class _Forest(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> Self:
-        made = cls({queue.name: queue for queue in queues}, tuple(cohorts), {}, {}, {})
-        made.roots.update(trees(made.queues.values(), made.cohorts))
-        for name, queue in made.queues.items():
-            made.queues_in.setdefault(made.roots[queue_node(name)], {})[name] = queue
-        for cohort in made.cohorts:
-            made.cohorts_in.setdefault(made.roots[cohort_node(cohort.name)], []).append(cohort)
-        return made
+        readable = cls({queue.name: queue for queue in queues}, tuple(cohorts), {}, {}, {})
+        readable.roots.update(trees(readable.queues.values(), readable.cohorts))
+        for name, queue in readable.queues.items():
+            readable.queues_in.setdefault(readable.roots[queue_node(name)], {})[name] = queue
+        for cohort in readable.cohorts:
+            readable.cohorts_in.setdefault(readable.roots[cohort_node(cohort.name)], []).append(cohort)
+        return readable
 
 
 class Quotas:
@@ -217,8 +217,8 @@ class Quotas:
 
     def _namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
         if self._labels is None:
-            found = (space["metadata"] for space in self._namespaces.all())
-            self._labels = {metadata["name"]: metadata.get("labels") or {} for metadata in found}
+            labelled = (space["metadata"] for space in self._namespaces.all())
+            self._labels = {metadata["name"]: metadata.get("labels") or {} for metadata in labelled}
         return self._labels
 
 

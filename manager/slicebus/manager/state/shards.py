@@ -90,12 +90,12 @@ class Shards:
         if self.is_alone:
             return {}
         trees, (index, count) = self._quotas.trees, msgspec.structs.astuple(self.own)
-        found = {
+        owners = {
             name: belongs_to(trees[queue_node(name)], count)
             for name in self._quotas.cluster_queues
             if self._of_cluster_queue(name) == index
         }
-        return {name: shard for name, shard in found.items() if shard != index}
+        return {name: shard for name, shard in owners.items() if shard != index}
 
     def unheld(self) -> list[str]:
         """The ClusterQueues that this shard was given, and does not decide about yet."""

@@ -166,8 +166,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def is_taken(self) -> bool:
         """Whether slicebus runs the job, or has still to let go of its Workloads, whatever its metadata says by now."""
-        finalizers = (each["metadata"].get("finalizers", ()) for each in self.workloads.values())
-        return any(kueue.RESOURCE_IN_USE_FINALIZER in each for each in finalizers)
+        finalizers = (workload["metadata"].get("finalizers", ()) for workload in self.workloads.values())
+        return any(kueue.RESOURCE_IN_USE_FINALIZER in names for names in finalizers)
 
     @property
     def queue(self) -> str:
@@ -225,7 +225,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return msgspec.structs.replace(
             self,
             workloads=self.workloads | {name: changed},
-            slices=tuple(slice if each.name == name else each for each in self.slices),
+            slices=tuple(slice if other.name == name else other for other in self.slices),
             outbox=Outbox.newest([self.outbox if is_elsewhere else None, Outbox.from_manifest(changed)]),
         )
 

@@ -107,7 +107,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.capacity is None or before.capacity is None:
             return self.capacity is None and before.capacity is not None
         now, then = self.place, before.place
-        keys = [(flavor, resource) for flavor, found in self.capacity.items() for resource in found]
+        keys = [(flavor, resource) for flavor, resources in self.capacity.items() for resource in resources]
         return any((now.limit(key) or 0) > (then.limit(key) or 0) for key in keys)
 
     @cached_property
@@ -158,8 +158,12 @@ def pinned_uid(cluster: Manifest) -> ClusterUid | None:
 
 def connected_since(cluster: Manifest) -> str | None:
     """When a cluster connected, RFC 3339; None for one that is not connected."""
-    connected = (each for each in conditions_of(cluster) if each["type"] == CONNECTED and each["status"] == "True")
-    return next((each["lastTransitionTime"] for each in connected), None)
+    connected = (
+        condition
+        for condition in conditions_of(cluster)
+        if condition["type"] == CONNECTED and condition["status"] == "True"
+    )
+    return next((condition["lastTransitionTime"] for condition in connected), None)
 
 
 def is_true(cluster: Manifest, condition: str) -> bool:

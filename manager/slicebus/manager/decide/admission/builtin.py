@@ -122,7 +122,9 @@ def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
         return stopping
     ended = [command for command in plan(view.slices, view.desired.counts) if isinstance(command, FinishSlice)]
     if view.evicted is not None and ended:
-        return [_finish(view, each.slice, reason=each.reason, message=each.message, now=now) for each in ended]
+        return [
+            _finish(view, command.slice, reason=command.reason, message=command.message, now=now) for command in ended
+        ]
     following = evictions.reconcile(view, view.evicted, wanted=view.desired.counts, now=now) if view.evicted else []
     return (
         following

@@ -158,7 +158,7 @@ def _tried_again(view: JobView, moment: datetime) -> list[Command]:
 
 
 def _next_over_s(view: JobView, moment: datetime) -> float | None:
-    times = (avoided_clusters.next_expiry_s(avoided_clusters.read(each), now=moment) for each in _waiting(view))
+    times = (avoided_clusters.next_expiry_s(avoided_clusters.read(workload), now=moment) for workload in _waiting(view))
     return min((delay_s for delay_s in times if delay_s is not None), default=None)
 
 

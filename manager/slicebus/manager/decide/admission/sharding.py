@@ -17,12 +17,12 @@ from slicebus.slices.api import api_names
 def give_away(store: Store, *, queue: str, to: int) -> list[Command]:
     """Give a ClusterQueue to a shard, if every admission that was sent to it is answered. From then on nothing is
     decided about it here, whether that is written or not."""
-    found = store.cluster_queues.get(None, queue)
+    manifest = store.cluster_queues.get(None, queue)
     sent = [uncertain.decision.admission.cluster_queue for uncertain in store.uncertain.values()]
-    if found is None or queue in sent:
+    if manifest is None or queue in sent:
         return []
     body = annotation_patch(api_names.SHARD_ANNOTATION, str(to))
-    return [Forget(table=TableName.HELD, key=queue), Patch(resource=CLUSTERQUEUES, target=found, body=body)]
+    return [Forget(table=TableName.HELD, key=queue), Patch(resource=CLUSTERQUEUES, target=manifest, body=body)]
 
 
 def hold(store: Store, *, queues: Sequence[str]) -> list[Command]:

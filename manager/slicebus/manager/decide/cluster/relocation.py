@@ -115,6 +115,8 @@ def leaves_for_want(slice: Slice, cluster: WorkerCluster) -> Evict | None:
 def is_refused(workload: Manifest) -> bool:
     """Whether its cluster has refused the newest version of a Workload: what was applied runs on."""
     record = Dispatch.from_manifest(workload)
-    shown = next((each for each in conditions_of(workload) if each["type"] == api_names.DISPATCHED_CONDITION), {})
+    shown = next(
+        (condition for condition in conditions_of(workload) if condition["type"] == api_names.DISPATCHED_CONDITION), {}
+    )
     is_shown = shown.get("status") == "False" and shown.get("reason") not in (api_names.SUSPENDING, too_large.REASON)
     return is_shown and record is not None and record.version > applied_version(workload)

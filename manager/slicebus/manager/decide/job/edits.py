@@ -28,7 +28,7 @@ def are_due(view: JobView, job: Manifest) -> bool:
     job that keeps the one that it starts with."""
     if copied(view, job):
         return True
-    return view.is_fixed and any(isinstance(each, SetCounts) for each in plan(view.slices, view.desired.counts))
+    return view.is_fixed and any(isinstance(command, SetCounts) for command in plan(view.slices, view.desired.counts))
 
 
 def priority(job: Manifest, view: JobView) -> Manifest:

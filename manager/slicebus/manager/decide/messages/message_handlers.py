@@ -99,7 +99,9 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     published_at = (envelope.epoch, envelope.sequence)
     forgotten = forget_requests(view, published_at, speaker=envelope.cluster_uid) if confirms_suspended else []
     body = annotation_patch(api_names.APPLIED_ANNOTATION, str(report.spec_version))
-    holding = [(WORKLOADS, each) for name, each in view.workloads.items() if report.deleted or name == report.workload]
+    holding = [
+        (WORKLOADS, workload) for name, workload in view.workloads.items() if report.deleted or name == report.workload
+    ]
     if report.deleted and view.job is not None:
         # What was recorded on a job that has given its Workloads up may be ordered anew.
         holding.append((JOB_RESOURCES[view.ref.kind], view.job))
