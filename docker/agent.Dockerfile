@@ -14,7 +14,6 @@ COPY proto proto
 COPY core core
 COPY agent agent
 COPY manager manager
-COPY sandbox sandbox
 COPY cli cli
 RUN python -m venv /opt/build \
  && /opt/build/bin/pip install --no-cache-dir --require-hashes --requirement docker/build.lock \

@@ -12,7 +12,7 @@ from support.processes import COMMAND_S
 
 TOP = Path(__file__).parents[2]
 _COPIED = ("proto", "core", "agent", "manager", "sandbox", "cli", "pyproject.toml", "README.md", "LICENSE")
-"""What the Dockerfiles copy."""
+"""What the wheel for users is built from. Images leave the sandbox out."""
 
 
 class NoIndexError(Exception):
@@ -20,7 +20,7 @@ class NoIndexError(Exception):
 
 
 def build_wheel(folder: Path) -> Path:
-    """The wheel, built in a folder from what the Dockerfiles copy."""
+    """The wheel for users, built in a folder."""
     source = folder / "source"
     source.mkdir()
     for name in _COPIED:

@@ -117,3 +117,11 @@ def test_a_demo_on_half_of_the_real_parts_is_refused(
 ) -> None:
     status, printed = ends("demo", *arguments)
     assert (status, told in printed) == (2, True), printed
+
+
+def test_the_demo_says_what_an_image_lacks(ends: Callable[..., Ended], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "slicebus.sandbox", None)
+    status, printed = ends("demo")
+    assert status == 2
+    assert printed.count("\n") == 1
+    assert "the demo needs the package slicebus.sandbox, which images leave out" in printed

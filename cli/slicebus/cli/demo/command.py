@@ -1,6 +1,7 @@
 """The command line of `slicebus demo`. What it runs is loaded when it runs: the Kubernetes client takes a second."""
 
 import asyncio
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -33,6 +34,10 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Keep the fleet running until Ctrl-C, to try it.")] = False,
 ) -> None:
     """Run a manager and two agents, and watch resizes come through."""
+    if find_spec("slicebus.sandbox") is None:
+        raise ConfigurationError(
+            "the demo needs the package slicebus.sandbox, which images leave out: run it elsewhere"
+        )
     from slicebus.cli.demo.performance import Parts, perform
     from slicebus.cli.demo.scenario import Images
 
