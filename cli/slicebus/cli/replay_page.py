@@ -11,14 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from slicebus.agent.decide.catalog import MODEL as AGENT
-from slicebus.agent.decide.job_states import job_states as agent_job_states
 from slicebus.agent.state.store import Store as AgentStore
+from slicebus.cli.job_states import JobState, JobStates, disagreements, of_agent, of_manager
 from slicebus.cli.screen import styled
-from slicebus.decisions.job_states import JobState, JobStates, disagreements
 from slicebus.decisions.replay import Made, Model, Phase, Replay, Replayer
 from slicebus.journal.recording import RoleName, Source
 from slicebus.manager.decide.catalog import MODEL as MANAGER
-from slicebus.manager.decide.job.job_states import job_states as manager_job_states
 from slicebus.manager.state.store import Store as ManagerStore
 from slicebus.proto.errors import InvalidError
 from slicebus.proto.messages import counts_text
@@ -71,10 +69,10 @@ def job_states_of(replayer: Replayer) -> tuple[JobStates, dict[str, JobStates]]:
     for replay in newest.values():
         try:
             if isinstance(replay.state, ManagerStore):
-                manager = manager_job_states(replay.state)
+                manager = of_manager(replay.state)
             elif isinstance(replay.state, AgentStore):
                 cluster = replay.source.cluster
-                agents[cluster] = agent_job_states(replay.state, cluster=cluster)
+                agents[cluster] = of_agent(replay.state, cluster=cluster)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InvalidError(f"{replay.source}: objects that no role records: {error!r}") from error
     return manager, agents

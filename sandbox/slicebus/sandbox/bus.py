@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import ClassVar
 
 import msgspec
@@ -19,7 +19,6 @@ from slicebus.bus.contract import QueueDepth, Record, StreamOffset
 from slicebus.bus.dead_letter_headers import dead_by_broker, dead_copy
 from slicebus.bus.settings import BusSettings
 from slicebus.bus.sizes import Keep, check_publishable, cut, limit_of
-from slicebus.bus.topics import matches
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from slicebus.proto.rights import Use
@@ -123,7 +122,7 @@ class MemoryBroker:
         names = dict.fromkeys(
             binding.queue
             for binding in self.bindings
-            if binding.exchange == exchange and matches(binding.routing_key, message.routing_key)
+            if binding.exchange == exchange and _matches(binding.routing_key, message.routing_key)
         )
         if not names:
             raise NotFoundError(f"no queue for {message.routing_key} at exchange {exchange}")
@@ -376,3 +375,18 @@ class MemoryBus:
     def _check_open(self) -> None:
         if not self._open:
             raise UnavailableError("the connection is closed")
+
+
+@lru_cache(maxsize=4096)
+def _matches(pattern: str, key: str) -> bool:
+    """Whether a binding key matches: `*` is one word, `#` is any number of them."""
+
+    def match(patterns: Sequence[str], words: Sequence[str]) -> bool:
+        if not patterns:
+            return not words
+        head, rest = patterns[0], patterns[1:]
+        if head == "#":
+            return any(match(rest, words[count:]) for count in range(len(words) + 1))
+        return bool(words) and head in ("*", words[0]) and match(rest, words[1:])
+
+    return match(pattern.split("."), key.split("."))

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from slicebus.agent.act.heartbeat import Heartbeats
-from slicebus.agent.decide.lag import lag_s
+from slicebus.agent.act.heartbeat import Heartbeats, lag_s
 from slicebus.proto.messages import Heartbeat, Message
 from unit.agent.worker import Worker
 from unit.kube.loop_time import START_S, LoopTime, settle

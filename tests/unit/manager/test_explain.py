@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from slicebus.cli.job_states import of_manager
 from slicebus.manager.decide.admission.queue_status import FAIR_SHARING
 from slicebus.manager.decide.explain import Explanation, explain
-from slicebus.manager.decide.job.job_states import job_states
 from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.store import Store
 from slicebus.slices.api import kueue
@@ -204,4 +204,4 @@ NOTES: dict[str, tuple[Manifest, int, str]] = {
 def test_the_state_of_a_job_says_how_far_its_dispatch_is(workload: Manifest, published: int, note: str) -> None:
     store = a_store(a_job(), workload)
     store.published[REF] = published
-    assert job_states(store)[REF.key].note == note
+    assert of_manager(store)[REF.key].note == note

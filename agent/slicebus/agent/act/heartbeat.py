@@ -8,7 +8,6 @@ from msgspec import UNSET
 
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.decide.capacity import Room, Use, room, within_grant
-from slicebus.agent.decide.lag import lag_s
 from slicebus.agent.state.store import Store
 from slicebus.agent.state.views import JobKey
 from slicebus.proto.errors import TransientError
@@ -103,3 +102,11 @@ class Heartbeats:
             use=self._use.by_node,
             granted=(pod for key in store.our_jobs() for pod in within_grant(store.view(key))),
         )
+
+
+def lag_s(waiting_since: Iterable[float | None], now_s: float) -> float:
+    """The age of the agent's oldest pending work in seconds; 0 when nothing waits.
+
+    `waiting_since` has a time for each kind of work, by the clock of `now_s`; None where none waits.
+    """
+    return max((now_s - since_s for since_s in waiting_since if since_s is not None), default=0.0)

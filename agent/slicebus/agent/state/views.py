@@ -9,7 +9,6 @@ from msgspec import UNSET, UnsetType
 from propcache.api import cached_property
 
 from slicebus.agent.state import annotations
-from slicebus.agent.state.job_status import fitting
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.schedulers import RefusedObject, Schedulers
 from slicebus.kube.resources import GONE
@@ -19,6 +18,10 @@ from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Outcome
 from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.workload.ungate import Pod, PodSets, by_pod_set
+
+MOST_STATUS_BYTES = 128 * 1024
+"""Below the least limit of a message, with everything that a report has beside the job's status. Only the lists of an
+Indexed Job with very many completions come near."""
 
 
 class JobKey(msgspec.Struct, frozen=True, order=True):
@@ -248,3 +251,18 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """UIDs of the manager's jobs with running pods under this name, whether the jobs are still there or not."""
         pods = (pod for members in self.pod_sets.values() for pod in members.running)
         return {uid for pod in pods if (uid := pod.labels.get(api_names.MANAGER_UID_LABEL))}
+
+
+def fitting(status: Manifest, *, most_bytes: int = MOST_STATUS_BYTES) -> Manifest:
+    """The status; without its largest fields where it is larger than `most_bytes`. The manager shows and compares what
+    it gets, so both sides agree on what is left out."""
+    if len(status) == 0 or len(msgspec.json.encode(status)) <= most_bytes:
+        return status
+    sizes = {name: len(msgspec.json.encode(value)) + len(name) + 4 for name, value in status.items()}
+    kept, left = dict(status), sum(sizes.values())
+    for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
+        if left <= most_bytes:
+            break
+        left -= sizes[name]
+        del kept[name]
+    return kept
