@@ -11,7 +11,7 @@ import pytest
 
 from e2e.test_dead_letters import accept, refuses
 from slicebus.bus.contract import Bus, Record
-from slicebus.bus.dead_letters import Wanted, again
+from slicebus.bus.dead_letters import Wanted, republish
 from slicebus.bus.factory import connect
 from slicebus.cli.dead_letter_actions import discard, settle, survey
 from slicebus.cli.demo.world import World
@@ -60,7 +60,7 @@ async def publish_all_again(bus: Bus, entries: list[Entry]) -> None:
     """Whatever a redrive leaves because it was overtaken too: late messages change nothing either."""
     for entry in entries:
         if entry.received is not None and entry.type in VERSIONED:
-            back = again(entry.record.message, manager=bus.user)
+            back = republish(entry.record.message, manager=bus.user)
             await bus.publish(back.exchange, back.message)
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from slicebus.agent.act.tombstones import read_tombstone
 from slicebus.agent.state import annotations
 from slicebus.bus.contract import Record
-from slicebus.bus.dead_letters import DeadLetter, again, requeue
+from slicebus.bus.dead_letters import DeadLetter, republish, requeue
 from slicebus.bus.rabbitmq_messages import from_incoming
 from slicebus.cli.entry_lines import line
 from slicebus.cli.replay_page import MODELS
@@ -214,7 +214,7 @@ def test_any_delivery_is_a_message(headers: dict[str, Any], body: bytes, text: s
 @given(wire=wires())
 def test_any_dead_letter_is_told_and_goes_back_or_is_invalid(wire: WireMessage) -> None:
     assert DeadLetter.from_message(wire).short_id is not None
-    for attempt in (lambda: requeue(wire, manager="manager", agents={}), lambda: again(wire, manager="manager")):
+    for attempt in (lambda: requeue(wire, manager="manager", agents={}), lambda: republish(wire, manager="manager")):
         with suppress(InvalidError):
             assert attempt().message.user_id == "manager"
 

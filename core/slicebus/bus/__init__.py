@@ -1,5 +1,5 @@
-"""The bus: RabbitMQ, and an in-process one, behind the same contract.
+"""Carries messages over RabbitMQ, or in one process behind the same contract.
 
-The bus carries bytes and their AMQP properties, and knows no message types. `slicebus.bus.contract` is the interface;
-`connect` in `slicebus.bus.factory` picks the implementation by the URL.
+The bus knows bytes and their AMQP properties, and no message types. `slicebus.bus.contract` is the interface. `connect`
+in `slicebus.bus.factory` picks the implementation by the URL.
 """

@@ -1,4 +1,4 @@
-"""Where the broker is and how a user logs in there: what the settings say, and which of them cannot work. Pure."""
+"""Reads from the settings where the broker is and how a user logs in, and refuses what cannot work. Pure."""
 
 import ipaddress
 from enum import StrEnum
@@ -21,7 +21,7 @@ PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 class Insecure(StrEnum):
-    """What somebody has to ask for by name."""
+    """A risk that somebody has to accept by name."""
 
     PLAINTEXT = "plaintext"
     """amqp:// to another machine: whoever is on the way reads the password and every message, and can change them."""
@@ -50,7 +50,7 @@ class Host(msgspec.Struct, frozen=True):
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes with the broker's address. Files are read at each new connection."""
+    """Holds the settings that go with the broker's address. Files are read at each new connection."""
 
     hosts: str = ""
     """The broker's nodes, `HOST:PORT` with commas between, instead of the host of the address."""
@@ -82,19 +82,19 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return self.option("no_verify_ssl") not in (None, "0")
 
     def option(self, name: str) -> str | None:
-        """An option after the question mark."""
-        found = parse_qs(self.parts.query).get(name)
-        return found[-1] if found else None
+        """An option after the question mark; None where it is not there."""
+        values = parse_qs(self.parts.query).get(name)
+        return values[-1] if values else None
 
     def __str__(self) -> str:
-        """Without user, password and options."""
+        """The address without user, password and options."""
         return f"{self.parts.scheme}://{','.join(map(str, self.hosts))}{self.parts.path}"
 
 
 def address_of(url: str, access: Access) -> Address:
-    """The broker's address. Raises ConfigurationError, which names the variable, for what cannot or must not work.
+    """Read the broker's address. Raises ConfigurationError, which names the variable, for what cannot or must not work.
 
-    Loopback needs no encryption: who reads it there can read this process and its password too. A proxy that listens
+    Loopback needs no encryption: whoever reads it can read this process and its password too. A proxy that listens
     there and forwards to another machine has to encrypt itself.
     """
     parts = _split(url)
@@ -110,10 +110,10 @@ def address_of(url: str, access: Access) -> Address:
         hosts = (Host(parts.hostname, port),)
     else:
         raise ConfigurationError(f"{URL} names no host")
-    found = Address(parts=parts, hosts=hosts)
-    _check_encryption(found, access)
-    _check_login(found, access)
-    return found
+    address = Address(parts=parts, hosts=hosts)
+    _check_encryption(address, access)
+    _check_login(address, access)
+    return address
 
 
 def _split(url: str) -> SplitResult:
@@ -137,15 +137,15 @@ def _check_encryption(address: Address, access: Access) -> None:
     away = next((host for host in address.hosts if not host.is_loopback), None)
     if not address.is_encrypted:
         if away is not None and access.insecure is not Insecure.PLAINTEXT:
-            what = f"plain amqp:// to {away.name} shows the password and every message to whoever is on the way"
-            raise ConfigurationError(f"{URL}: {what}: use amqps://, or set {INSECURE}={Insecure.PLAINTEXT}")
+            problem = f"plain amqp:// to {away.name} shows the password and every message to whoever is on the way"
+            raise ConfigurationError(f"{URL}: {problem}: use amqps://, or set {INSECURE}={Insecure.PLAINTEXT}")
         for name, value in ((CA_FILE, access.ca_file), (CERT_FILE, access.cert_file), (KEY_FILE, access.key_file)):
             if value:
                 raise ConfigurationError(f"{name} needs amqps:// in {URL}")
     elif address.skips_verification and access.insecure is not Insecure.UNVERIFIED:
-        what = "no_verify_ssl takes whoever answers for the broker"
+        problem = "no_verify_ssl takes whoever answers for the broker"
         raise ConfigurationError(
-            f"{URL}: {what}: remove it, and name the broker's authority in {CA_FILE}, or set "
+            f"{URL}: {problem}: remove it, and name the broker's authority in {CA_FILE}, or set "
             f"{INSECURE}={Insecure.UNVERIFIED}"
         )
 

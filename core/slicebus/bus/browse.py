@@ -1,12 +1,12 @@
 """Browses a queue: reads its messages and leaves them there, in order.
 
 AMQP has no browsing: a consumer has to take messages and put them back. A browse takes all of them, because a broker
-puts returned messages before undelivered ones, or behind those returned earlier: measured on RabbitMQ 3.10, a browse of
-some messages changes the order, one of all messages does not. Meanwhile no other consumer gets the messages, so a
+puts returned messages before undelivered ones, or behind those returned earlier. Measured on RabbitMQ 3.10, a browse of
+some messages changes the order, one of all messages does not. Meanwhile no other consumer gets the messages. So a
 browse is short, and starts only when the queue has no consumer.
 
-Taking all of them need not mean holding all of them: whoever looks at many says with `keep` what is kept of each from
-its arrival on, such as its head.
+A browse that takes all messages need not hold all of each: `keep` says what is kept from the arrival on, such as the
+head.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _IDLE_S = 2.0
 
 @asynccontextmanager
 async def browse(bus: Bus, queue: str, *, keep: Keep | None = None) -> AsyncIterator[AsyncIterator[Delivery]]:
-    """The messages in the queue now, oldest first. `keep` as in `Bus.subscribe`.
+    """Browse the messages that are in the queue now, oldest first. `keep` as in `Bus.subscribe`.
 
     Leaving the context puts unsettled messages back in order. After a broken connection a settled message may come
     again. Raises NotFoundError.
@@ -38,9 +38,9 @@ async def browse(bus: Bus, queue: str, *, keep: Keep | None = None) -> AsyncIter
         return
     async with (
         bus.subscribe(queue, prefetch=ready, keep=keep) as subscription,
-        aclosing(_first(subscription, ready)) as found,
+        aclosing(_first(subscription, ready)) as deliveries,
     ):
-        yield found
+        yield deliveries
 
 
 async def _ready(bus: Bus, queue: str) -> int:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 
 class ByteRoom:
-    """Room for `most` bytes. Whoever waits gets room in turn; what is larger than all of it gets all of it."""
+    """Has room for `most` bytes. Whoever waits gets room in turn. Whatever is larger than all of it gets all of it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -20,8 +20,8 @@ class ByteRoom:
         return self._held
 
     @asynccontextmanager
-    async def of(self, size: int) -> AsyncIterator[None]:
-        """Hold so many bytes while in the context."""
+    async def hold(self, size: int) -> AsyncIterator[None]:
+        """Hold `size` bytes while the context lasts."""
         size = min(size, self._most)
         await self._take(size)
         try:
@@ -39,7 +39,7 @@ class ByteRoom:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # It has got its room in the same moment.
+            if not turn.cancelled():  # It got its room in the same moment.
                 self._held -= size
             self._let_in()
             raise

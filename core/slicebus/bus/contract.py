@@ -1,7 +1,7 @@
-"""The interface of a bus, and its guarantees.
+"""Defines the interface of a bus, and what it guarantees.
 
 Delivery is at least once. Within one queue deliveries start in publish order. A delivery that was put back comes again,
-with `redelivered` counted, before or after its neighbours. Only the caller acknowledges.
+with `redelivered` counted up, before or after its neighbours. Only the caller acknowledges.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
@@ -49,7 +49,7 @@ class Delivery(Protocol):
 
     @property
     def queue(self) -> str:
-        """The queue it came from."""
+        """The queue that it came from."""
 
     @property
     def redelivered(self) -> int:
@@ -74,7 +74,7 @@ class Subscription(Protocol):
     queue has gone."""
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
-        """Deliveries, at most `prefetch` of them unsettled at a time."""
+        """Iterate over deliveries, at most `prefetch` of them unsettled at a time."""
 
 
 class Bus(Protocol):
@@ -89,7 +89,7 @@ class Bus(Protocol):
         """Whether a publish would reach the broker now."""
 
     def on_reconnect(self, callback: Callable[[], None]) -> None:
-        """Call back whenever a connection follows one that was lost. What the broker held meanwhile may be lost too."""
+        """Call back whenever a connection follows a lost one. What the broker held meanwhile may be lost too."""
 
     async def declare(self, topology: Topology) -> None:
         """Create missing exchanges, queues and bindings.
@@ -98,7 +98,7 @@ class Bus(Protocol):
         """
 
     async def unbind(self, bindings: Iterable[Binding]) -> None:
-        """Remove bindings. One that is not there is no error, nor is one of a queue that is not."""
+        """Remove bindings. A missing binding is no error, nor is a missing queue."""
 
     async def check(self, topology: Topology) -> Sequence[str]:
         """The missing or different parts of the topology, for people; empty where it is right. Changes nothing."""
@@ -121,12 +121,12 @@ class Bus(Protocol):
     ) -> AbstractAsyncContextManager[Subscription]:
         """Consume a queue. Leaving the context closes it; deliveries not settled by then are delivered again.
 
-        Called in the order of the queue, `keep` returns what is kept of a message from its arrival on; by default all
-        of it, without its body where it is larger than the limit (`sizes.cut`).
+        `keep` is called in the order of the queue, and returns what is kept of a message from its arrival on: by
+        default all of it, without its body where it is larger than the limit (`sizes.cut`).
         """
 
     def read_stream(self, stream: str, offset: StreamOffset, *, follow: bool) -> AsyncIterator[Record]:
-        """Records of a stream from `offset`. Ends at its present end, or goes on with `follow`."""
+        """Read a stream from `offset` to its present end; with `follow`, go on with what is published later."""
 
     async def depth(self, queue: str) -> QueueDepth:
         """The depth of a queue now. Raises NotFoundError."""

@@ -1,6 +1,6 @@
-"""The headers of a dead letter: the reason, and the user who sent the message.
+"""Writes and reads the headers of a dead letter: the reason, and the user who sent the message.
 
-A broker lets nobody publish under another user's id, so a copy has the id of the user that made it, and the sender's id
+A broker lets nobody publish under another user's id. So a copy has the id of the user that made it, and the sender's id
 in a header. Anyone may write such a header: it counts only in a message from the trusted user, the manager's, whose id
 the broker has verified (docs/decisions/0009).
 """
@@ -20,7 +20,7 @@ TIME_HEADER = "slicebus-dead-time"
 USER_HEADER = "slicebus-user-id"
 """The user who first sent the message; empty where the broker verified none."""
 SHARD_HEADER = "slicebus-passed-on-by"
-"""The shard of the manager that has passed the message on to this one. It counts only from the trusted user, too."""
+"""The shard of the manager that has passed the message on to this one. This counts only from the trusted user, too."""
 DETAIL_LENGTH = 2000
 _OF_DEAD_LETTERS = ("slicebus-dead-", "x-death", "x-first-death-", "x-last-death-")
 """Prefixes of the headers that dead-lettering adds: ours, and the broker's."""
@@ -38,7 +38,7 @@ def dead_copy(
 
 
 def passed_on(message: WireMessage, *, by: str, shard: int) -> WireMessage:
-    """The copy that one shard of the manager, whose user is `by`, publishes for another one, as it came."""
+    """The unchanged copy that one shard of the manager, whose user is `by`, publishes for another one."""
     copy = _copy(message, by=by)
     return msgspec.structs.replace(copy, headers=copy.headers | {SHARD_HEADER: str(shard)})
 
@@ -54,7 +54,7 @@ def _copy(message: WireMessage, *, by: str) -> WireMessage:
 
 
 def dead_by_broker(message: WireMessage, *, queue: str, detail: str, at: datetime) -> WireMessage:
-    """The copy that the broker puts there: it keeps the publisher's id."""
+    """The copy that the broker itself puts into a dead-letter queue. It keeps the publisher's id."""
     headers = without_death(message).headers | _why(queue, DeadReason.UNDELIVERABLE, detail, at)
     return msgspec.structs.replace(message, headers=headers)
 

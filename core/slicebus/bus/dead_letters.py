@@ -1,4 +1,4 @@
-"""Dead letters as values: their description, their selection, and the message that requeues one. Pure."""
+"""Describes and selects dead letters, and makes the message that requeues one. Pure."""
 
 import hashlib
 import re
@@ -38,7 +38,7 @@ def letter_id(message: WireMessage) -> str:
 
 
 def head(message: WireMessage) -> WireMessage:
-    """What describes a dead letter: the message without its body, under the same id."""
+    """The head of a dead letter, which describes it: the message without its body, under the same id."""
     return msgspec.structs.replace(
         message, body=b"", headers=bounded_headers(message.headers), message_id=letter_id(message)
     )
@@ -63,7 +63,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_message(cls, message: WireMessage) -> Self:
-        """The description of any message. Never raises."""
+        """Describe any message. Never raises."""
         cluster, type, _ = words(message.routing_key)
         headers = message.headers
         return cls(
@@ -124,11 +124,11 @@ class Choice(msgspec.Struct, frozen=True):
     missing: tuple[str, ...]
     """Ids that no dead letter has."""
     ambiguous: tuple[str, ...]
-    """Ends of ids that several messages share: they select nothing."""
+    """The ends of ids that several messages share: they select nothing."""
 
 
 def choose(letters: Iterable[DeadLetter], wanted: Wanted, now: datetime) -> Choice:
-    """The selected dead letters, oldest first. Copies of one message are several dead letters with one id."""
+    """Select dead letters, oldest first. Copies of one message are several dead letters with one id."""
     matching = [letter for letter in letters if wanted.matches(letter, now)]
     meant = {text: {letter.id for letter in matching if letter.id.endswith(text)} for text in wanted.ids}
     named = {text: {text} if text in ids else ids for text, ids in meant.items()}
@@ -154,8 +154,8 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
     """The message that requeues a dead letter, published as the manager's user: the original, with its first sender in
     a header that counts only from that user.
 
-    It goes through its own exchange under its own key, and so reaches its former queue and the journal, or the shard of
-    the manager that passes it on to that queue; a receiver refuses a message whose key is the queue's name. `agents`
+    It goes through its own exchange under its own key. So it reaches its former queue and the journal, or the shard of
+    the manager that passes it on to that queue. A receiver refuses a message whose key is the queue's name. `agents`
     has the users whose name differs from their cluster's. Raises InvalidError, with the reason, where the message would
     not reach that queue or has no verified sender.
     """
@@ -173,9 +173,9 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
     return _from(first, direction, queue, message, manager=manager)
 
 
-def again(message: WireMessage, *, manager: str) -> Requeue:
+def republish(message: WireMessage, *, manager: str) -> Requeue:
     """The message that publishes a recorded one once more, as the manager's user: with its own id, and with the first
-    sender that the broker had verified. Raises InvalidError where a receiver would not trust it."""
+    sender, which the broker had verified. Raises InvalidError where a receiver would not trust it."""
     direction, queue = _destination(message.routing_key)
     first = sender(message, trusted=manager)
     if direction is Direction.DOWN and first and first != manager:
@@ -236,7 +236,7 @@ def _sender_of_order(message: WireMessage, letter: DeadLetter, *, manager: str, 
 
 
 def oldest(letters: Sequence[DeadLetter]) -> datetime | None:
-    """When the oldest was dead-lettered."""
+    """When the oldest letter was dead-lettered; None where no time is known."""
     return min((letter.at for letter in letters if letter.at), default=None)
 
 

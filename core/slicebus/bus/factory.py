@@ -32,7 +32,7 @@ async def connect(
     settings: BusSettings = BusSettings(),  # noqa: B008 a frozen value
     access: Access = Access(),  # noqa: B008 a frozen value
 ) -> Bus:
-    """A connected bus. `name` is what the broker's management page shows.
+    """Connect to a broker. `name` is what the broker's management page shows.
 
     Raises ConfigurationError for an unregistered scheme and for an address that cannot or must not work,
     UnavailableError when the broker cannot be reached within `settings.connect_s`, ForbiddenError when it refuses the

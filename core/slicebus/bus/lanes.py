@@ -12,7 +12,7 @@ After `retry_s` the delivery is put back, and the broker's delivery limit decide
 error and ends the process with the delivery unsettled. So does a cancellation: the broker delivers again.
 
 A message that is larger than the limit has lost its body on arrival, and is dead-lettered without a look at the rest.
-The handlers of a queue have a bounded number of bytes at once; usual messages never reach it.
+The handlers of a queue have a bounded number of bytes at once, which usual messages never reach.
 
 A delivery whose connection has broken is not handled again: the broker delivers it anew. The redelivery joins its key's
 queue behind the one that is being handled, so that no two run at once.
@@ -33,11 +33,12 @@ from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, Pro
 
 _log = structlog.get_logger()
 _RETRY_S = 600.0
-"""The delivery limit is for messages that end the process, not for outages: twenty times this is over three hours. Well
-below the half hour after which RabbitMQ closes the channel of a consumer that does not acknowledge."""
+"""The delivery limit is for messages that end the process, not for outages: twenty times this is over three hours. It
+is well below the half hour after which RabbitMQ closes the channel of a consumer that does not acknowledge."""
 _SLOT_S = 10.0
 _HANDLED_BYTES = 2 * 1024**2
-"""Of one queue at once. A decoded message may take thirty times its size, and a usual one has some kilobytes."""
+"""Most bytes of one queue at once. A decoded message may take thirty times its size, and a usual one has some
+kilobytes."""
 _BACKOFF = Backoff(first_s=0.02, most_s=5.0)
 
 Handler = Callable[[Delivery], Awaitable[None]]
@@ -47,14 +48,14 @@ Superseded = Callable[[Delivery, Delivery], bool]
 
 
 class Backlog:
-    """The received deliveries that are not settled yet, of one or several queues of the broker."""
+    """Knows the received deliveries that are not settled yet, of one or several queues of the broker."""
 
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
 
     @property
     def since_s(self) -> float | None:
-        """When the oldest one was received, by the loop's time; None when there is none."""
+        """When the oldest delivery was received, by the loop's time; None when there is none."""
         return min(self._since.values(), default=None)
 
     def receive(self, delivery: Delivery) -> None:
@@ -78,15 +79,15 @@ async def consume(
     superseded: Superseded | None = None,
     backlog: Backlog | None = None,
 ) -> None:
-    """Handle deliveries until the subscription ends. Calls `on_dead` for each dead-lettered one. `backlog` gets all
-    unsettled ones."""
+    """Handle deliveries until the subscription ends. `on_dead` is called for each that is dead-lettered. `backlog` gets
+    all that are unsettled."""
     backlog = backlog or Backlog()
     queues: dict[str, deque[Delivery]] = {}
     free, room = asyncio.Semaphore(workers), ByteRoom(_HANDLED_BYTES)
 
     async def attempt(delivery: Delivery) -> None:
         check_whole(delivery.message)
-        async with free, room.of(size_of(delivery.message)):
+        async with free, room.hold(size_of(delivery.message)):
             if delivery.held:
                 await handler(delivery)
 
@@ -120,7 +121,7 @@ async def consume(
 
 
 async def _enqueue(queue: deque[Delivery], delivery: Delivery, superseded: Superseded | None, backlog: Backlog) -> None:
-    """Append a delivery to its key's queue. The first delivery there is being handled, and is never superseded."""
+    """Append a delivery to its key's queue. The first one there is being handled, and is never superseded."""
     waiting = queue[-1] if len(queue) > 1 and queue[-1].held else None
     if superseded is not None and waiting is not None:
         if superseded(waiting, delivery):
@@ -136,7 +137,7 @@ async def _enqueue(queue: deque[Delivery], delivery: Delivery, superseded: Super
 
 
 class _RetryTime:
-    """How long the deliveries of one key have been failing."""
+    """Knows how long the deliveries of one key have been failing."""
 
     def __init__(self, retry_s: float) -> None:
         self._retry_s = retry_s

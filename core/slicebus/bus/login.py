@@ -1,4 +1,4 @@
-"""The user, the password and the TLS context of one connection, from the address and from files as they are now."""
+"""Reads the user, password and TLS context of one connection, from the address and from files as they are now."""
 
 import hashlib
 import ssl
@@ -23,11 +23,11 @@ class Login(msgspec.Struct, frozen=True):
     context: ssl.SSLContext | None
     """None: without TLS."""
     digest: str
-    """Of the content of the files: another one means that a new connection is due."""
+    """Of the content of the files. Another digest means that a new connection is due."""
 
 
 class Files(msgspec.Struct, frozen=True, kw_only=True):
-    """The paths, from the settings or from options of the address."""
+    """Holds the paths of the login's files."""
 
     ca: str | None
     cert: str | None
@@ -36,7 +36,7 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, address: Address, access: Access) -> "Files":
-        """The settings come before the options."""
+        """The paths from the settings, or else from options of the address."""
         return cls(
             ca=access.ca_file or address.option("cafile"),
             cert=access.cert_file or address.option("certfile"),
@@ -48,24 +48,24 @@ class Files(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.ca or self.cert or self.key or self.password)
 
     def read(self) -> Mapping[str, bytes]:
-        """The content of each, by its variable. Raises ConfigurationError, which names the variable."""
+        """Read the content of each file, by its variable. Raises ConfigurationError, which names the variable."""
         paths = {CA_FILE: self.ca, CERT_FILE: self.cert, KEY_FILE: self.key, PASSWORD_FILE: self.password}
         return {variable: _content(variable, path) for variable, path in paths.items() if path}
 
 
 def digest_of(contents: Mapping[str, bytes]) -> str:
-    """One value for the content of all files."""
-    found = hashlib.sha256()
+    """One hash of the content of all files."""
+    digest = hashlib.sha256()
     for variable, content in contents.items():
-        found.update(f"{variable} {len(content)} ".encode() + content)
-    return found.hexdigest()
+        digest.update(f"{variable} {len(content)} ".encode() + content)
+    return digest.hexdigest()
 
 
 def read_login(address: Address, access: Access) -> Login:
-    """The login as the files are now. It blocks. Raises ConfigurationError, which names the variable."""
+    """Read the login from the files as they are now. It blocks. Raises ConfigurationError, which names the variable."""
     files = Files.of(address, access)
     contents = files.read()
-    # Read first: a file that changes after this makes the next look find a change, and never hides one.
+    # First: where a file changes after this, the next check finds the change.
     digest = digest_of(contents)
     context = _context(address, files) if address.is_encrypted else None
     password = _password(address, contents)

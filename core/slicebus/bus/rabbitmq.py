@@ -1,11 +1,11 @@
-"""RabbitMQ by aio-pika.
+"""Speaks to RabbitMQ by aio-pika.
 
 Resource handling: one connection; one channel for publishing, one for declaring, one for each subscription and stream
-reader. A broken connection closes them all; `LinkKeeper` connects again, and each user opens a new channel.
+reader. A broken connection closes them all. `LinkKeeper` connects again, and each user opens a new channel.
 
 Error handling: one table translates the errors of aio-pika, aiormq and asyncio. A publish waits for a connection and
-for its confirm, both within `confirm_s`; then it raises a TransientError, and may have been published. The broker
-delivers the deliveries of a closed channel again; settling one here is a no-op.
+for its confirm, both within `confirm_s`. Then it raises a TransientError, and may have been published. The broker
+delivers the deliveries of a closed channel again. Settling one here is a no-op.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _STREAM_IDLE_S = 1.0
 
 
 class RabbitBus:
-    """One connection to a broker, kept up until it is closed."""
+    """Keeps one connection to a broker up until it is closed."""
 
     def __init__(self, url: str, *, name: str, settings: BusSettings, access: Access = Access()) -> None:  # noqa: B008
         self._settings = settings
@@ -67,8 +67,8 @@ class RabbitBus:
         settings: BusSettings,
         access: Access = Access(),  # noqa: B008 a frozen value
     ) -> Self:
-        """A connection that is up. Raises UnavailableError, ForbiddenError, or ConfigurationError for a login that
-        cannot be read."""
+        """Connect to a broker. Raises UnavailableError, ForbiddenError, and ConfigurationError for a login that cannot
+        be read."""
         bus = cls(url, name=name, settings=settings, access=access)
         await bus._keeper.start()
         return bus
@@ -88,7 +88,7 @@ class RabbitBus:
         self._keeper.reconnected.append(callback)
 
     async def declare(self, topology: Topology) -> None:
-        """Create what is missing. One declaration at a time: a refusal closes its channel."""
+        """Create what is missing, one declaration at a time: a refusal closes its channel."""
         async with self._declaring, self._channel("declare") as channel:
             for exchange in topology.exchanges:
                 await channel.declare_exchange(exchange.name, aio_pika.ExchangeType.TOPIC, durable=True)
@@ -96,15 +96,15 @@ class RabbitBus:
                 if not (queue.kept and await self._exists(queue)):
                     await self._declare_queue(channel, queue)
             for binding in topology.bindings:
-                found = await channel.get_queue(binding.queue, ensure=False)
-                await found.bind(binding.exchange, binding.routing_key)
+                bound_queue = await channel.get_queue(binding.queue, ensure=False)
+                await bound_queue.bind(binding.exchange, binding.routing_key)
 
     async def unbind(self, bindings: Iterable[Binding]) -> None:
         """Remove bindings."""
         async with self._declaring, self._channel("unbind") as channel:
             for binding in bindings:
-                found = await channel.get_queue(binding.queue, ensure=False)
-                await found.unbind(binding.exchange, binding.routing_key)
+                bound_queue = await channel.get_queue(binding.queue, ensure=False)
+                await bound_queue.unbind(binding.exchange, binding.routing_key)
 
     async def check(self, topology: Topology) -> Sequence[str]:
         """The missing or different parts. Declaring a queue as it should be compares it and changes nothing."""
@@ -138,7 +138,7 @@ class RabbitBus:
         """
         check_publishable(exchange, message, most_bytes=self._settings.message_bytes)
         began_s = asyncio.get_running_loop().time()
-        async with self._in_flight, self._bytes_in_flight.of(size_of(message)):
+        async with self._in_flight, self._bytes_in_flight.hold(size_of(message)):
             try:
                 async with asyncio.timeout(self._settings.confirm_s):
                     await repeated(lambda: self._publish_once(exchange, message), on=UnavailableError, wait=_BACKOFF)
@@ -164,8 +164,8 @@ class RabbitBus:
             await subscription.close()
 
     async def read_stream(self, stream: str, offset: StreamOffset, *, follow: bool) -> AsyncIterator[Record]:
-        """Records from an offset on. Without `follow` it ends at the first record that is newer than the call, or after
-        a second without any."""
+        """Read records from an offset on. Without `follow` it ends at the first record that is newer than the call, or
+        after a second without any."""
         if follow:
             position: StreamOffset = offset
             while not self.closed:
@@ -184,10 +184,10 @@ class RabbitBus:
                 raise UnavailableError(f"the connection was lost while {stream} was read")
 
     async def depth(self, queue: str) -> QueueDepth:
-        """The depth of a queue, from a passive declaration."""
+        """Read the depth of a queue by a passive declaration."""
         async with self._channel("depth") as channel:
-            found = await channel.declare_queue(queue, passive=True)
-            result = found.declaration_result
+            declared = await channel.declare_queue(queue, passive=True)
+            result = declared.declaration_result
             return QueueDepth(ready=result.message_count or 0, consumers=result.consumer_count or 0)
 
     async def aclose(self) -> None:
@@ -212,16 +212,16 @@ class RabbitBus:
         return self._keeper.closed
 
     @asynccontextmanager
-    async def _channel(self, what: str) -> AsyncIterator[AbstractChannel]:
-        with translated(what):
+    async def _channel(self, action: str) -> AsyncIterator[AbstractChannel]:
+        with translated(action):
             async with asyncio.timeout(self._settings.confirm_s):
                 link = await self.wait_up()
         with link.used():
-            with translated(what):
+            with translated(action):
                 async with asyncio.timeout(self._settings.confirm_s):
                     channel = await self.open_channel(link)
             try:
-                with translated(what):
+                with translated(action):
                     yield channel
             finally:
                 await close_quietly(channel)
@@ -244,7 +244,7 @@ class RabbitBus:
             return link.publishing
 
     def _give_up_channel(self, unconfirmed_since_s: float) -> None:
-        """Publish on another channel from now on. A queue that has lost its leader may never confirm on this one; what
+        """Publish on another channel from now on. A queue that has lost its leader may never confirm on this one. What
         else is under way there is published again."""
         link = self._keeper.link
         if link is not None and link.publishing is not None and link.publishing_since_s <= unconfirmed_since_s:
@@ -291,7 +291,7 @@ class RabbitBus:
 
 
 async def _end_of(channel: AbstractChannel, stream: str) -> asyncio.Future[int]:
-    """The offset of the first record that is published from now on; set when that comes."""
+    """The offset of the first record that is published from now on. It is set when that record comes."""
     end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def goes_on(message: AbstractIncomingMessage) -> None:

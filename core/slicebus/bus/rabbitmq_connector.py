@@ -1,4 +1,4 @@
-"""Opens connections to the nodes of a broker, in turn, with what the files hold at that moment."""
+"""Opens connections to the nodes of a broker, in turn, with the content of the files at that moment."""
 
 import asyncio
 from collections import deque
@@ -16,9 +16,9 @@ from slicebus.bus.settings import BusSettings
 from slicebus.proto.errors import ConfigurationError
 
 _ATTEMPT_S = 10.0
-"""One attempt to connect: TCP, TLS and login."""
+"""How long one attempt to connect may take: TCP, TLS and login."""
 _NEARLY_S = 1.0
-"""How long one that nobody wants any more may go on."""
+"""How long an attempt that nobody wants any more may go on."""
 aiormq.connection.Connection.FRAME_BUFFER_SIZE = 0
 """No limit to the frames that wait to be sent: `BusSettings.in_flight` is one. Where there is one, aiormq does not
 confirm that the broker has closed a channel while so many wait; it then uses the channel's number again, and the broker
@@ -26,7 +26,7 @@ closes the connection."""
 
 
 class Connection(aio_pika.Connection):
-    """A connection that is closed by whoever opened it.
+    """A connection that only its opener closes.
 
     aio-pika's own closes itself when it is collected, also after a login was refused: then there is nothing to close,
     and perhaps no event loop to do it in.
@@ -65,16 +65,16 @@ class Connector:
 
     @property
     def has_files(self) -> bool:
-        """Whether anything can change."""
+        """Whether the login has files, which can change."""
         return bool(self._files)
 
     async def has_changed(self) -> bool:
-        """Whether a file has other content than the last connection was made with. Raises ConfigurationError."""
-        found = digest_of(await asyncio.to_thread(self._files.read))
-        return self._login is None or self._login.digest != found
+        """Whether the content of a file differs from when the last connection was made. Raises ConfigurationError."""
+        digest = digest_of(await asyncio.to_thread(self._files.read))
+        return self._login is None or self._login.digest != digest
 
     async def open(self) -> AbstractConnection:
-        """A connection to the next node.
+        """Open a connection to the next node.
 
         Raises UnavailableError, ForbiddenError when the broker refuses the user, and ConfigurationError for files that
         cannot be used, or are of another user than before: messages carry the user's name.
@@ -89,7 +89,7 @@ class Connector:
             with translated(f"connect to {host}"):
                 connection = await asyncio.shield(opening)
         except asyncio.CancelledError:
-            await _undone(opening)
+            await _abandon(opening)
             raise
         self._login = login
         return connection
@@ -110,11 +110,11 @@ class Connector:
         return urlunsplit(self._address.parts._replace(netloc=f"{credentials}{host}"))
 
 
-async def _undone(opening: asyncio.Task[AbstractConnection]) -> None:
-    """Close what is being opened. The libraries forget a connection whose opening is cancelled when it is nearly up,
-    and leave its tasks: so let it come up first, unless the broker takes long to answer."""
+async def _abandon(opening: asyncio.Task[AbstractConnection]) -> None:
+    """Close a connection that is being opened. The libraries forget one whose opening is cancelled when it is nearly
+    up, and leave its tasks: so it comes up first, unless the broker takes long to answer."""
     await asyncio.wait([opening], timeout=_NEARLY_S)
     opening.cancel()
-    (found,) = await asyncio.gather(opening, return_exceptions=True)
-    if isinstance(found, AbstractConnection):
-        await found.close()
+    (outcome,) = await asyncio.gather(opening, return_exceptions=True)
+    if isinstance(outcome, AbstractConnection):
+        await outcome.close()

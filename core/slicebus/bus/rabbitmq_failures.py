@@ -36,9 +36,9 @@ _REFUSALS = ("ACCESS_REFUSED", "user_id property")
 
 
 @contextmanager
-def translated(what: str) -> Iterator[None]:
-    """Raise the slicebus error for an error of the broker or the connection. A task that was cancelled meanwhile gets
-    its CancelledError, whatever the library made of that."""
+def translated(action: str) -> Iterator[None]:
+    """Raise the slicebus error for an error of the broker or the connection; `action` begins its text. A task that was
+    cancelled meanwhile gets its CancelledError, whatever the library made of that."""
     task = asyncio.current_task()
     cancelled_before = task.cancelling() if task else 0
 
@@ -50,7 +50,7 @@ def translated(what: str) -> Iterator[None]:
     except asyncio.CancelledError as error:
         if task is None or is_cancelled():
             raise
-        raise UnavailableError(f"{what}: the connection has fallen silent") from error
+        raise UnavailableError(f"{action}: the connection has fallen silent") from error
     except Exception as error:
         ours = _error_of(error)
         if ours is None:
@@ -59,7 +59,7 @@ def translated(what: str) -> Iterator[None]:
             raise asyncio.CancelledError from error
         if isinstance(error, SlicebusError):
             raise
-        raise ours(f"{what}: {_text_of(error)}") from error
+        raise ours(f"{action}: {_text_of(error)}") from error
     if is_cancelled():
         raise asyncio.CancelledError
 
@@ -71,7 +71,7 @@ async def close_quietly(channel: AbstractChannel) -> None:
 
 
 def _error_of(error: Exception) -> type[SlicebusError] | None:
-    """The slicebus error for an error; None for one of programming. A connection that ends without a reason gives its
+    """The slicebus error for an error; None for a programming error. A connection that ends without a reason gives its
     waiters a bare Exception."""
     if isinstance(error, SlicebusError):
         return type(error)

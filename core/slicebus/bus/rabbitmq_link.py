@@ -1,7 +1,7 @@
-"""One connection with everything that is under way on it, and what keeps one up.
+"""Keeps one connection up, and knows what is under way on it.
 
-When a file of the login changes, a new connection is made first. The old one ends when what is under way on it has
-ended: its publishes are confirmed, its deliveries are settled. Closing it first was rejected: every delivery that is
+When a file of the login changes, a new connection is made first. The old one ends when nothing is under way on it any
+more: its publishes are confirmed, its deliveries are settled. Closing it first was rejected: every delivery that is
 being handled would come again, and count towards the delivery limit.
 """
 
@@ -27,14 +27,14 @@ _RETIRE_S = 30.0
 
 
 class Consumer(Protocol):
-    """What consumes on a connection."""
+    """Consumes on a connection."""
 
     async def leave(self) -> None:
-        """Consume nothing more there. Return when every message that came there is settled."""
+        """Consume no more on it. Return when every message that came on it is settled."""
 
 
 class Link:
-    """A connection, its channel for publishing, and its users."""
+    """Holds a connection, its channel for publishing, and its users."""
 
     def __init__(self, connection: AbstractConnection) -> None:
         self.connection = connection
@@ -48,7 +48,7 @@ class Link:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """`retire` waits for what is done in this context."""
+        """Have `retire` wait until the context is left."""
         self._users += 1
         self._unused.clear()
         try:
@@ -59,12 +59,12 @@ class Link:
                 self._unused.set()
 
     async def retire(self, *, within_s: float) -> None:
-        """Close the connection when what is under way has ended, or the time is over: then it is cut off, as by a
-        failure. Its successor has to be in use already, so that nothing new begins here."""
+        """Close the connection when nothing is under way any more, or when the time is over: the rest is then cut off,
+        as by a failure. Its successor has to be in use already, so that nothing new begins here."""
         try:
             with suppress(TimeoutError):
                 async with asyncio.timeout(within_s):
-                    # One that fails has lost its channel, and so its deliveries.
+                    # A consumer that fails has lost its channel, and so its deliveries.
                     await asyncio.gather(*(consumer.leave() for consumer in self.consumers), return_exceptions=True)
                     await self._unused.wait()
         finally:
@@ -93,7 +93,7 @@ class LinkKeeper:
         self._down = asyncio.Event()
         self.closed = False
         self.reconnected: list[Callable[[], None]] = []
-        """Called after each connection that follows a lost one."""
+        """They are called after each connection that follows a lost one."""
 
     @property
     def is_up(self) -> bool:
@@ -101,7 +101,7 @@ class LinkKeeper:
         return self._up.is_set()
 
     async def start(self) -> None:
-        """Return with the first connection. Raises UnavailableError, ForbiddenError, ConfigurationError."""
+        """Make the first connection. Raises UnavailableError, ForbiddenError, ConfigurationError."""
         await self._connect(within_s=self._settings.connect_s)
         self._supervisor = asyncio.create_task(self._supervise(), name=f"bus:{self._name}")
 
@@ -136,7 +136,7 @@ class LinkKeeper:
         await attempts(self._connect_once)
 
     def _pause_s(self, state: RetryCallState) -> float:
-        """None before every node was tried."""
+        """The pause before the next attempt; 0 until every node was tried."""
         rounds, rest = divmod(state.attempt_number, self._connector.nodes)
         return 0.0 if rest else self._backoff.pause_s(rounds)
 

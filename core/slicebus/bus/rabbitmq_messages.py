@@ -1,4 +1,4 @@
-"""Messages between slicebus and aio-pika."""
+"""Converts messages between slicebus and aio-pika, and settles deliveries."""
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
@@ -24,7 +24,7 @@ _DEATHS = "x-death"
 
 
 def to_message(message: WireMessage) -> aio_pika.Message:
-    """The message for aio-pika."""
+    """Convert a message for aio-pika."""
     return aio_pika.Message(
         body=message.body,
         headers=dict(message.headers),
@@ -38,8 +38,8 @@ def to_message(message: WireMessage) -> aio_pika.Message:
 
 
 def from_incoming(incoming: AbstractIncomingMessage) -> WireMessage:
-    """The message from aio-pika. Headers that are no text are dropped: the broker's counts, and its `x-death`, whose
-    content our headers get."""
+    """Convert a message from aio-pika. Headers that are no text are dropped: the broker's counts, and its `x-death`,
+    whose content goes into our headers."""
     message = WireMessage(
         routing_key=incoming.routing_key or "",
         body=incoming.body,
@@ -61,7 +61,7 @@ def from_incoming(incoming: AbstractIncomingMessage) -> WireMessage:
 
 
 class RabbitDelivery:
-    """One message that a consumer holds, and its channel."""
+    """Holds one message of a consumer, and its channel."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class RabbitDelivery:
 
     @property
     def queue(self) -> str:
-        """The queue it came from."""
+        """The queue that it came from."""
         return self._queue
 
     @property
@@ -124,11 +124,11 @@ class RabbitDelivery:
         await self._bus.publish(DEAD, copy)
         await self.ack()
 
-    async def _settle(self, what: str, settle: Callable[[], Awaitable[None]]) -> None:
+    async def _settle(self, action: str, settle: Callable[[], Awaitable[None]]) -> None:
         """Settle it, unless the connection has broken: then the broker delivers it again."""
         try:
             if not self._is_stale():
-                with translated(what):
+                with translated(action):
                     await settle()
         except UnavailableError as error:
             _log.info("delivery.unsettled", queue=self._queue, message_id=self._message.message_id, error=str(error))

@@ -3,7 +3,7 @@
 RabbitMQ checks the permissions of a request before it looks for what the request is about. So a binding that does not
 exist is removed (write on its destination, read on its source), an exchange that does not exist is deleted (configure),
 and a message is published in a transaction that is rolled back (write, and the topic permission). The answer to a
-request that is refused names the queue or exchange, but before RabbitMQ 3.12 not the permission.
+refused request names the queue or exchange. Before RabbitMQ 3.12 it does not name the permission.
 """
 
 from collections.abc import Iterable

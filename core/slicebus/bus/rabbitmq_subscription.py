@@ -1,4 +1,4 @@
-"""A consumer of one queue, over as many connections as it takes."""
+"""Consumes one queue, over as many connections as it takes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 _SUBSCRIBING = Backoff(first_s=0.25, most_s=1.0)
 _GONE_S = 10.0
-"""A queue that is missing for so long has gone. A broker that starts, or loses a node, lacks some for a moment."""
+"""A queue that is missing for so long has gone. A broker that starts, or loses a node, lacks queues for a moment."""
 
 
 class RabbitSubscription:
-    """A consumer that outlives its channels."""
+    """Consumes a queue, and outlives its channels."""
 
     def __init__(self, bus: "RabbitBus", queue: str, *, prefetch: int, keep: Keep) -> None:
         self._bus = bus
@@ -35,8 +35,8 @@ class RabbitSubscription:
         self._channel: AbstractChannel | None = None
 
     async def __aiter__(self) -> AsyncIterator[RabbitDelivery]:
-        """Deliveries until it is closed, over as many connections as it takes. Raises NotFoundError when the queue has
-        gone."""
+        """Iterate over deliveries until it is closed, over as many connections as it takes. Raises NotFoundError when
+        the queue has gone."""
         failures, gone_at = 0, None
         while not (self._closing.is_set() or self._bus.closed):
             try:
@@ -51,7 +51,7 @@ class RabbitSubscription:
                 await asyncio.sleep(_SUBSCRIBING.pause_s(failures))
 
     def _gone_at(self, gone_at: float | None, error: SlicebusError) -> float | None:
-        """When a queue that is missing since an earlier failure, or since this one, has gone; raises the error then."""
+        """When a queue counts as gone that is missing since this failure or an earlier one; raises the error then."""
         if not isinstance(error, NotFoundError):
             return None
         now_s = asyncio.get_running_loop().time()
@@ -76,17 +76,17 @@ class RabbitSubscription:
             await consumer.begin(await channel.get_queue(self._queue, ensure=True))
         link.consumers.add(consumer)
         try:
-            while (found := await consumer.arrived.get()) is not None and not self._closing.is_set():
-                yield RabbitDelivery(self._bus, *found, channel, queue=self._queue, on_settled=consumer.settle)
+            while (arrival := await consumer.arrived.get()) is not None and not self._closing.is_set():
+                yield RabbitDelivery(self._bus, *arrival, channel, queue=self._queue, on_settled=consumer.settle)
         finally:
-            # One that leaves keeps its channel: its deliveries are settled there.
+            # A consumer that leaves keeps its channel: its deliveries are settled there.
             if not consumer.is_leaving:
                 link.consumers.discard(consumer)
                 await close_quietly(channel)
 
 
 class _Consumer:
-    """The consumer of one channel, and what came there."""
+    """Consumes on one channel, and holds what came there."""
 
     def __init__(self, channel: AbstractChannel, keep: Keep) -> None:
         self._channel = channel
@@ -107,13 +107,13 @@ class _Consumer:
         self._queue, self._tag = queue, await queue.consume(self._receive)
 
     def settle(self) -> None:
-        """One message is settled."""
+        """Note that one message is settled."""
         self._unsettled -= 1
         if self._unsettled <= 0:
             self._idle.set()
 
     def end(self) -> None:
-        """The channel is closed: nothing more comes, and what came can no longer be settled."""
+        """Note that the channel is closed: nothing more comes, and what came can no longer be settled."""
         self._unsettled = 0
         self._idle.set()
         self.arrived.put_nowait(None)

@@ -1,8 +1,8 @@
-"""The size of messages: how much of one is read, published and kept.
+"""Bounds the size of messages: how much of one is read, published and kept. Pure.
 
 Whoever sends a message chooses its size, and RabbitMQ takes up to 128 MiB (`max_message_size`). So a receiver cuts off
-the body of one that is too large as soon as it arrives, and dead-letters the rest of it with a reason of its own. A
-sender measures before it publishes. Pure.
+the body of one that is too large as soon as it arrives, and dead-letters the rest with a reason of its own. A sender
+measures before it publishes.
 """
 
 from collections.abc import Callable
@@ -34,12 +34,12 @@ Keep = Callable[[WireMessage], WireMessage]
 
 
 def size_of(message: WireMessage) -> int:
-    """Bytes of the body and of the headers."""
+    """The bytes of the body and of the headers."""
     return len(message.body) + header_bytes(message)
 
 
 def header_bytes(message: WireMessage) -> int:
-    """Bytes of the names and values of the headers."""
+    """The bytes of the names and values of the headers."""
     return sum(len(name.encode()) + len(value.encode()) for name, value in message.headers.items())
 
 
@@ -76,7 +76,7 @@ def bounded_headers(headers: dict[str, str]) -> dict[str, str]:
     """As many of the headers as a dead letter may have: the attributes of slicebus first, short ones before long
     ones."""
     kept, size = dict[str, str](), 0
-    for name, value in sorted(headers.items(), key=lambda each: (not each[0].startswith(PREFIX), len(each[1]))):
+    for name, value in sorted(headers.items(), key=lambda header: (not header[0].startswith(PREFIX), len(header[1]))):
         size += len(name.encode()) + len(value.encode())
         if size > HEADER_BYTES:
             break

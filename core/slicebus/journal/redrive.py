@@ -13,7 +13,7 @@ from hashlib import sha256
 
 import msgspec
 
-from slicebus.bus.dead_letters import Requeue, again
+from slicebus.bus.dead_letters import Requeue, republish
 from slicebus.journal.entry import Entry
 from slicebus.journal.redaction import MARK
 from slicebus.proto.envelope import WireMessage
@@ -98,7 +98,7 @@ def redrive(entry: Entry, since: Since, *, manager: str) -> Requeue | Left:
     if why := since.why_not(entry, message):
         return Left(why)
     try:
-        return again(entry.record.message, manager=manager)
+        return republish(entry.record.message, manager=manager)
     except InvalidError as error:
         return Left(str(error))
 

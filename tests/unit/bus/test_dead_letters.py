@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.bus.dead_letter_headers import TIME_HEADER, USER_HEADER, passed_on, was_passed_on
-from slicebus.bus.dead_letters import DeadLetter, Wanted, again, choose, requeue
+from slicebus.bus.dead_letters import DeadLetter, Wanted, choose, republish, requeue
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, InvalidError
 from slicebus.proto.headers import ADDRESSEE
@@ -200,7 +200,7 @@ def test_queues_are_those_of_the_topology() -> None:
 def test_a_recorded_message_is_published_again_for_its_sender(
     message: WireMessage, exchange: str, queue: str, first: str | None
 ) -> None:
-    once_more = again(message, manager="manager")
+    once_more = republish(message, manager="manager")
     assert (once_more.exchange, once_more.queue) == (exchange, queue)
     assert (once_more.message.user_id, once_more.message.headers.get(USER_HEADER)) == ("manager", first)
     same = ("routing_key", "body", "message_id", "correlation_id", "type", "content_type", "persistent")
@@ -219,4 +219,4 @@ def test_a_recorded_message_is_published_again_for_its_sender(
 )
 def test_a_recorded_message_without_a_trusted_sender_is_not_published_again(message: WireMessage, why: str) -> None:
     with pytest.raises(InvalidError, match=why):
-        again(message, manager="manager")
+        republish(message, manager="manager")

@@ -66,7 +66,7 @@ async def test_room_is_given_in_turn_and_never_more_than_there_is() -> None:
 
     async def hold(number: int, size: int) -> None:
         nonlocal most
-        async with room.of(size):
+        async with room.hold(size):
             order.append(number)
             most = max(most, room.held)
             await asyncio.sleep(0)
@@ -84,10 +84,10 @@ async def test_who_is_cancelled_takes_no_room_along(turn: str) -> None:
     room, entered = ByteRoom(10), asyncio.Event()
 
     async def hold() -> None:
-        async with room.of(10):
+        async with room.hold(10):
             await entered.wait()
 
-    async with room.of(10):
+    async with room.hold(10):
         first, second = asyncio.create_task(hold()), asyncio.create_task(hold())
         await asyncio.sleep(0)
         if turn == "while it waits":
