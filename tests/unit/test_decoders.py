@@ -25,7 +25,7 @@ from slicebus.decisions.replay import Replayer
 from slicebus.journal.entry import Entry, matching
 from slicebus.journal.export import from_line, to_line
 from slicebus.journal.recording import decode_batch
-from slicebus.journal.redrive import Left, Since, redrive
+from slicebus.journal.redrive import NewestMessages, NotRedriven, redrive
 from slicebus.journal.steps import Steps
 from slicebus.journal.summary import summary
 from slicebus.journal.traces import sizes, traces
@@ -176,9 +176,9 @@ def test_whatever_is_recorded_can_be_told(wire: WireMessage, offset: int) -> Non
     matching(cluster="a", job="b", until=datetime.now(UTC))(entry)
     assert all(trace.hops for trace in traces([entry]))
     assert isinstance(sizes([entry]), dict)
-    since = Since()
+    since = NewestMessages()
     since.see(entry)
-    assert isinstance(redrive(entry, since, manager="manager"), Left) or entry.received
+    assert isinstance(redrive(entry, since, manager="manager"), NotRedriven) or entry.received
     from_line(to_line(entry.record))
 
 

@@ -18,6 +18,7 @@ from slicebus.cli.journal_source import (
     Cluster,
     Correlation,
     Job,
+    Since,
     Source,
     Span,
     Type,
@@ -25,9 +26,8 @@ from slicebus.cli.journal_source import (
     entries,
     run,
 )
-from slicebus.cli.journal_source import Since as FromThen
 from slicebus.journal.entry import Entry, Filter, matching
-from slicebus.journal.redrive import Left, Since, redrive
+from slicebus.journal.redrive import NewestMessages, NotRedriven, redrive
 from slicebus.proto.errors import ConfigurationError, NotFoundError
 
 _OFFSETS = re.compile(r"(\d+)?(-)?(\d+)?")
@@ -42,7 +42,7 @@ def command(
     job: Job = None,
     type: Type = None,
     correlation: Correlation = None,
-    since: FromThen = None,
+    since: Since = None,
     until: Until = None,
     offsets: Annotated[
         str | None, typer.Option(metavar="FROM-TO", help="Only these offsets of the journal: 17, 17-40, 17-.")
@@ -69,9 +69,9 @@ def command(
     run(_redrive(source, span, wanted, amqp_url, go=go))
 
 
-async def select(source: str, span: Span, wanted: Filter, *, amqp_url: str) -> tuple[list[Entry], Since]:
+async def select(source: str, span: Span, wanted: Filter, *, amqp_url: str) -> tuple[list[Entry], NewestMessages]:
     """The wanted messages, each once, and what the live journal has since the first of them."""
-    since, messages = Since(), []
+    since, messages = NewestMessages(), []
     if source != STREAM:
         async with aclosing(entries(source, span, wanted, amqp_url=None)) as read:
             messages = [entry async for entry in read]
@@ -115,13 +115,13 @@ async def _redrive(source: str, span: Span, wanted: Filter, amqp_url: str, *, go
         raise typer.Exit(1)
 
 
-async def publish(bus: Bus, messages: Sequence[Entry], since: Since, *, go: bool) -> bool:
+async def publish(bus: Bus, messages: Sequence[Entry], since: NewestMessages, *, go: bool) -> bool:
     """Publish every message that may be published again, in order, and print each. False when one failed."""
     publisher, fine = Publisher(bus, dry_run=not go), True
     of_a_moment: Counter[tuple[str, str]] = Counter()
     for entry in messages:
         decided = redrive(entry, since, manager=bus.user)
-        if isinstance(decided, Left) and decided.of_a_moment:
+        if isinstance(decided, NotRedriven) and decided.of_a_moment:
             of_a_moment[entry.type, decided.why] += 1
             continue
         verb, why = "redrive" if go else "would redrive", ""

@@ -30,7 +30,7 @@ from slicebus.decisions.commands import (
     Requeue,
 )
 from slicebus.decisions.table import FORGOTTEN, Table
-from slicebus.journal.object_diffs import DiffWriter, whole
+from slicebus.journal.object_diffs import DiffWriter, whole_object
 from slicebus.journal.recorded_commands import (
     Created,
     Emitted,
@@ -216,7 +216,7 @@ class Decider(Generic[S]):
         # The attributes of a message that can be read are ids, names and times.
         unchecked = wire.headers if problem else {n: text for n, text in wire.headers.items() if n not in ATTRIBUTES}
         clean = msgspec.structs.replace(wire, headers=wire.headers | redactor.headers(unchecked), body=body)
-        return Received.of(clean, number=number, at=_at(), problem=problem)
+        return Received.from_wire(clean, number=number, at=_at(), problem=problem)
 
     def _record(self, make: Callable[[], Record]) -> None:
         if self._recorder is not None and self._begun:
@@ -275,7 +275,7 @@ def content(
     for of, manifests in objects:
         for manifest in manifests:
             with suppress(*UNWRITABLE):
-                yield whole(of, manifest, redactor)
+                yield whole_object(of, manifest, redactor)
     for table, entries in tables:
         for key, value in entries:
             yield Noted(table=table, key=Raw(encode(key)), value=Raw(redactor.encoded(encode(value))))

@@ -1,1 +1,1 @@
-"""The journal of messages and decisions: to record, read, filter and export it, and the traces of jobs in it."""
+"""Records, reads, filters and exports the journal of messages and decisions, and finds the traces of jobs in it."""

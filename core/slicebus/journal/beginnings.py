@@ -1,4 +1,4 @@
-"""Finds where replay has to begin, for the decisions of a part of the journal."""
+"""Finds where a replay has to begin, for the decisions of a part of the journal."""
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -8,13 +8,13 @@ from slicebus.journal.recording import Began, Snapshot, Source, decode_batch
 from slicebus.proto.errors import InvalidError
 
 BEFORE = timedelta(minutes=65)
-"""So far back there is a snapshot of each leader: one is recorded at least every hour."""
+"""How far back there is a snapshot of each leader: one is recorded at least every hour."""
 
 
 class Beginnings:
-    """Passes on every entry from a time on, preceded by each leader's newest snapshot and what followed it.
+    """Passes on every entry from a time on, preceded by each leader's newest snapshot and the entries after it.
 
-    Read the journal from `BEFORE` that time on, so that the snapshots are found.
+    Feed it the journal from `BEFORE` that time on, so that it has the snapshots.
     """
 
     def __init__(self, since: datetime) -> None:
@@ -23,7 +23,7 @@ class Beginnings:
         self._begun = False
 
     def feed(self, entry: Entry) -> Iterator[Entry]:
-        """Take the next entry. Returns the entries to pass on, in order."""
+        """Take the next entry, and return the entries to pass on, in order."""
         if not self._begun and (entry.published is None or entry.published >= self._since):
             self._begun = True
             held = [before for entries in self._held.values() for before in entries]

@@ -1,7 +1,7 @@
 """Groups recorded messages and steps into chains: everything that one change of one job set off, in causal order.
 
-A message names its chain. A step belongs to the chain of the message that was being handled; else of the size request
-that it records; else to the first chain that names its slice; else to the newest chain that its role knew of.
+A message names its chain. A step belongs to the chain of the message that was being handled, else to that of the size
+request that it records, else to the first chain that names its slice, else to the newest chain that its role knew of.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ MANAGER = ""
 
 
 class Chain:
-    """One change of one job."""
+    """Holds the messages and steps of one change of one job."""
 
     def __init__(self, job: str, correlation_id: str = "") -> None:
         self.job = job
@@ -45,7 +45,7 @@ class Chain:
 
     @property
     def shown(self) -> list[Entry]:
-        """Its messages and the status that shows the outcome, in the order of the journal."""
+        """The messages and the status that shows the outcome, in the order of the journal."""
         entries = [*self.entries, self.settled] if self.settled else self.entries
         return sorted(entries, key=lambda entry: entry.offset)
 
@@ -68,7 +68,7 @@ class Chain:
 
 
 class Chains:
-    """The chains of a recording."""
+    """Groups a recording into chains."""
 
     def __init__(self, entries: Iterable[Entry], events: Iterable[Step | Consumed]) -> None:
         self._consumed: dict[str, dict[str, datetime]] = {}
@@ -80,11 +80,11 @@ class Chains:
         """The chains of slices that no message names, by job and slice."""
         self._gather(entries)
         steps = []
-        for each in events:
-            if isinstance(each, Step):
-                steps.append(each)
+        for event in events:
+            if isinstance(event, Step):
+                steps.append(event)
             else:
-                self._consumed.setdefault(_clock_of(each), {}).setdefault(each.message_id, each.at)
+                self._consumed.setdefault(_clock_of(event), {}).setdefault(event.message_id, event.at)
         self._steps = steps
 
     @property
@@ -98,33 +98,33 @@ class Chains:
         for chain in self._by_id.values():
             by_job.setdefault(chain.job, []).append(chain)
         for step in self._steps:
-            if (found := self._chain_of(step, by_job.get(step.job, []))) is not None:
-                found.steps.append(step)
+            if (owner := self._chain_of(step, by_job.get(step.job, []))) is not None:
+                owner.steps.append(step)
 
     def ordered(self, chain: Chain) -> list[Entry | Step]:
         """The entries and steps of a chain, causes first.
 
-        Each role's are in the order of its own clock, and come after every message that the role had consumed by then.
-        What neither orders goes by time.
+        Those of one role are in the order of its own clock, and come after every message that it had consumed by then.
+        Where neither gives an order, time does.
         """
         lines: dict[str, list[Entry | Step]] = {}
         everything: list[Entry | Step] = [*chain.shown, *chain.steps]
-        for each in sorted(everything, key=_time_of):
-            lines.setdefault(_clock_of(each), []).append(each)
-        found: list[Entry | Step] = []
+        for item in sorted(everything, key=_time_of):
+            lines.setdefault(_clock_of(item), []).append(item)
+        ordered: list[Entry | Step] = []
         while heads := [line[0] for line in lines.values() if line]:
             waited_for = [e for line in lines.values() for e in line if isinstance(e, Entry)]
             ready = [head for head in heads if not any(self._follows(head, e) for e in waited_for)]
             first = min(ready or heads, key=_time_of)
-            found.append(first)
+            ordered.append(first)
             lines[_clock_of(first)].pop(0)
-        return found
+        return ordered
 
     def _gather(self, entries: Iterable[Entry]) -> None:
         """Group the messages by job and correlation.
 
         A message that repeats an unanswered one begins no chain. A message that was redelivered under its id counts
-        once. Any report that the job is deleted answers the delete.
+        once. Any report of the job's deletion answers the delete.
         """
         first: dict[tuple[object, ...], str] = {}
         repeated: dict[tuple[str, str], str] = {}
@@ -150,12 +150,12 @@ class Chains:
             chain.entries.append(entry)
 
     def _chain_of(self, step: Step, chains: list[Chain]) -> Chain | None:
-        found = next((chain for chain in chains if self._is_of(step, chain)), None)
-        if found is None and step.slice:
-            found = next((chain for chain in chains if step.slice in chain.slices()), None)
-            return found or self._loose.setdefault((step.job, step.slice), Chain(step.job))
-        if found is not None or step.request or step.correlation_id:
-            return found
+        chain = next((chain for chain in chains if self._is_of(step, chain)), None)
+        if chain is None and step.slice:
+            chain = next((chain for chain in chains if step.slice in chain.slices()), None)
+            return chain or self._loose.setdefault((step.job, step.slice), Chain(step.job))
+        if chain is not None or step.request or step.correlation_id:
+            return chain
         return self._last_known(step, chains)
 
     def _is_of(self, step: Step, chain: Chain) -> bool:
@@ -167,7 +167,7 @@ class Chains:
         )
 
     def _last_known(self, step: Step, chains: list[Chain]) -> Chain | None:
-        """The newest chain that the role knew of; the one after it, where that had ended."""
+        """The newest chain that the role knew of, or the one after it where that had ended."""
         known = [number for number, chain in enumerate(chains) if any(self._knew_of(step, e) for e in chain.shown)]
         if not known:
             return chains[0] if chains else None
@@ -177,7 +177,7 @@ class Chains:
         return chains[number + 1] if ended and number + 1 < len(chains) else chain
 
     def _follows(self, later: Entry | Step, message: Entry) -> bool:
-        """Whether an entry or a step certainly comes after another role's message."""
+        """Whether an entry or a step comes for certain after another role's message."""
         if _clock_of(later) == _clock_of(message):
             return False
         if isinstance(later, Step):
@@ -191,7 +191,7 @@ class Chains:
     def _knew_of(self, step: Step, message: Entry) -> bool:
         """Whether a role had published or consumed a message by the time of a step.
 
-        Where no consuming is recorded of the role, the time of publishing counts.
+        Where the recording lacks what the role consumed, the time of publishing counts.
         """
         at = message.published
         if _clock_of(step) != _clock_of(message):
@@ -201,7 +201,7 @@ class Chains:
 
 
 def _repeat_key(entry: Entry, message: Message | None) -> tuple[object, ...] | None:
-    """The same for a message that begins a chain and for every repeat of it; None for other messages."""
+    """A key that a message which begins a chain shares with every repeat of it; None for other messages."""
     if entry.correlation_id != entry.record.message.message_id:
         return None
     match message:
@@ -213,14 +213,14 @@ def _repeat_key(entry: Entry, message: Message | None) -> tuple[object, ...] | N
             return None
 
 
-def _clock_of(each: Entry | Step | Consumed) -> str:
+def _clock_of(item: Entry | Step | Consumed) -> str:
     """The role whose clock gave the time: `MANAGER`, or the agent's cluster."""
-    if isinstance(each, Entry):
-        return MANAGER if each.direction is Direction.DOWN else each.cluster
-    return each.source.cluster or MANAGER
+    if isinstance(item, Entry):
+        return MANAGER if item.direction is Direction.DOWN else item.cluster
+    return item.source.cluster or MANAGER
 
 
-def _time_of(each: Entry | Step) -> datetime:
-    at = each.at if isinstance(each, Step) else each.published
+def _time_of(item: Entry | Step) -> datetime:
+    at = item.at if isinstance(item, Step) else item.published
     assert at is not None
     return at

@@ -1,4 +1,4 @@
-"""A record of the stream, decoded when somebody asks and as far as it can be."""
+"""Reads a record of the stream, when somebody asks and as far as it can be read."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from slicebus.proto.topology import DECISIONS_TYPE, words
 class Entry(msgspec.Struct, frozen=True, dict=True):
     """One record: a message, or a batch of recorded decisions, which `recording.decode_batch` reads.
 
-    An unreadable message is an entry too: `problem` says why it cannot be read.
+    An unreadable message is an entry too, and `problem` says why.
     """
 
     offset: int
@@ -27,7 +27,7 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
-        """Never raises."""
+        """The entry of a record. Never raises."""
         return cls(record.offset, record.timestamp, record)
 
     @property
@@ -56,12 +56,12 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def cluster(self) -> str:
-        """The cluster, from the routing key where nothing else can be read."""
+        """The cluster that the routing key names."""
         return words(self.record.message.routing_key)[0]
 
     @property
     def type(self) -> str:
-        """The message type, from the routing key where nothing else can be read."""
+        """The message type that the routing key names."""
         return words(self.record.message.routing_key)[1]
 
     @property
@@ -76,7 +76,7 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def published(self) -> datetime | None:
-        """The time that its publisher gives; UTC where that names no zone."""
+        """The publisher's time, in UTC where it names no zone; the recorded one where it cannot be read."""
         try:
             published = datetime.fromisoformat(self.record.message.headers.get(f"{PREFIX}time", ""))
         except ValueError:
@@ -101,7 +101,7 @@ def matching(
     until: datetime | None = None,
     decisions: bool = False,
 ) -> Filter:
-    """A filter of entries. `job` is `Kind/namespace/name`, `namespace/name` or `name`.
+    """Build a filter of entries. `job` is `Kind/namespace/name`, `namespace/name` or `name`.
 
     A batch of decisions is about many jobs, so only `decisions` and `until` select it.
     """

@@ -1,4 +1,4 @@
-"""The journal as a file: JSON Lines, one record a line, lossless except for secrets.
+"""Writes and reads the journal as a file: JSON Lines, one record a line, lossless except for secrets.
 
 An export without secrets also leaves out every body that is no JSON: nobody can search that for secrets. Every line is
 safe to show: a character that a terminal would act on is escaped.
@@ -23,7 +23,7 @@ FORMAT = "slicebus.journal/1"
 
 
 def to_line(record: Record, *, redact: bool = True) -> bytes:
-    """One line of an export, without the newline."""
+    """Write a record as one line of an export, without the newline."""
     message = record.message
     line: dict[str, Any] = {
         "format": FORMAT,
@@ -63,7 +63,7 @@ _lines = msgspec.json.Decoder(_Line)
 
 
 def from_line(line: bytes) -> Record:
-    """The record of a line. Raises InvalidError for anything else."""
+    """Read the record of a line. Raises InvalidError for anything else."""
     try:
         read = _lines.decode(line)
         body = _body_of(read)
@@ -104,7 +104,7 @@ def _body(message: WireMessage, *, redact: bool) -> dict[str, Any]:
 
 
 def _with_readable_messages(batch: Any) -> Any:
-    """A batch of decisions, with every received message left out whose body is no JSON."""
+    """A batch of decisions without the bodies of received messages that are no JSON."""
     if not (isinstance(batch, dict) and isinstance(batch.get("records"), list)):
         return batch
     return batch | {"records": [_with_readable_body(record) for record in batch["records"]]}

@@ -1,7 +1,7 @@
 """Writes objects into a recording as differences from the version before, and puts them together again.
 
 The writer remembers the version before as hashes. Comparing with the version itself would read all of it again, and it
-has long left the processor's caches.
+left the processor's caches long ago.
 """
 
 from typing import Any
@@ -20,14 +20,14 @@ _METADATA = "metadata"
 class DiffWriter:
     """Writes the objects of one resource as differences."""
 
-    def __init__(self, of: str, redactor: Redactor) -> None:
-        self._of = of
+    def __init__(self, resource: str, redactor: Redactor) -> None:
+        self._resource = resource
         self._redactor = redactor
         self._hashes: dict[Key, tuple[str, dict[str, int]]] = {}
         """By namespace and name: the UID, and the hash of each part, such as `spec`."""
 
     def put(self, manifest: Manifest) -> Put:
-        """The difference from the last version. Raises any of `UNWRITABLE`: the next one is then written in full."""
+        """The difference from the last version. Raises any of `UNWRITABLE`: the next is then written in full."""
         key, uid = key_of(manifest), manifest["metadata"]["uid"]
         known, before = self._hashes.pop(key, (uid, {}))
         parts = {name: orjson.dumps(value) for name, value in manifest.items()}
@@ -39,23 +39,23 @@ class DiffWriter:
             if name not in same
         }
         self._hashes[key] = uid, hashes
-        return Put(of=self._of, object=changed, same=same)
+        return Put(of=self._resource, object=changed, same=same)
 
     def gone(self, manifest: Manifest) -> Gone:
         """The record of a deleted object."""
         namespace, name = key = key_of(manifest)
         self._hashes.pop(key, None)
-        return Gone(of=self._of, namespace=namespace, name=name)
+        return Gone(of=self._resource, namespace=namespace, name=name)
 
 
-def whole(of: str, manifest: Manifest, redactor: Redactor) -> Put:
-    """An object as it is, without secrets. Raises any of `UNWRITABLE`."""
+def whole_object(resource: str, manifest: Manifest, redactor: Redactor) -> Put:
+    """The record of a whole object, without secrets. Raises any of `UNWRITABLE`."""
     parts = {name: _without_secrets(name, value, orjson.dumps(value), redactor) for name, value in manifest.items()}
-    return Put(of=of, object=parts)
+    return Put(of=resource, object=parts)
 
 
 def _without_secrets(name: str, part: Any, encoded: bytes, redactor: Redactor) -> Raw:
-    """A part of an object: most have no secrets, and are not read for that."""
+    """A part of an object without secrets: most parts have none, and need not be decoded for that."""
     if name != _METADATA:
         return Raw(redactor.encoded(encoded))
     clean = redactor.metadata(part)
@@ -63,7 +63,7 @@ def _without_secrets(name: str, part: Any, encoded: bytes, redactor: Redactor) -
 
 
 def changed_object(change: Put, old: Manifest | None) -> Manifest:
-    """The object after a change. Raises InvalidError when the version before is not there."""
+    """The object after a change. Raises InvalidError when the version before is missing."""
     if not change.same:
         return change.object
     if old is None:

@@ -1,4 +1,4 @@
-"""A recording as one self-contained HTML file: each job's size over time, and each trace hop by hop."""
+"""Shows a recording as one self-contained HTML file: each job's size over time, and each trace hop by hop."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -13,7 +13,7 @@ from slicebus.journal.traces import STEP, Hop, Size, Trace
 from slicebus.proto.messages import Direction
 
 WIDTH, HEIGHT = 1000.0, 90.0
-"""Size of a chart in its own units: the browser scales it."""
+"""The size of a chart in its own units: the browser scales it."""
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 def page(*, title: str, note: str, traces: Sequence[Trace], sizes: dict[str, list[Size]]) -> str:
-    """The HTML page. `note` says where the recording comes from."""
+    """Render the HTML page. `note` says where the recording comes from."""
     moments = [size.at for points in sizes.values() for size in points]
     began, ended = (min(moments), max(moments)) if moments else (None, None)
     charts = [] if began is None or ended is None else _charts(traces, sizes, began, ended)
@@ -69,7 +69,7 @@ def page(*, title: str, note: str, traces: Sequence[Trace], sizes: dict[str, lis
 
 
 def milliseconds(span: timedelta) -> str:
-    """`8 ms`, `1.25 s`, `3 min 20 s`."""
+    """A time span for people: `8 ms`, `1.25 s`, `3 min 20 s`."""
     seconds = span.total_seconds()
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
@@ -101,20 +101,20 @@ def _charts(traces: Sequence[Trace], sizes: dict[str, list[Size]], began: dateti
 def _steps(
     points: Sequence[Size], value: Callable[[Size], int | None], x: Callable[[datetime], float], most: int
 ) -> str:
-    """A line that keeps its height until the next value, and ends at the right edge."""
-    found, last = [], None
+    """The points of a line that keeps its height until the next value, and ends at the right edge."""
+    corners, last = [], None
     for point in points:
         count = value(point)
         if count is None:
             continue
         y = round(HEIGHT - count / max(most, 1) * (HEIGHT - 6) - 3, 1)
         if last is not None:
-            found.append(f"{x(point.at)},{last}")
-        found.append(f"{x(point.at)},{y}")
+            corners.append(f"{x(point.at)},{last}")
+        corners.append(f"{x(point.at)},{y}")
         last = y
     if last is not None:
-        found.append(f"{WIDTH},{last}")
-    return " ".join(found)
+        corners.append(f"{WIDTH},{last}")
+    return " ".join(corners)
 
 
 def _row(trace: Trace) -> Row:
@@ -148,5 +148,5 @@ def _template() -> Template:
 
 
 def _shown(value: object) -> object:
-    """What a page shows of a value: a text of somebody else's has no character that a browser acts on."""
+    """A value as a page shows it: texts of others lose the characters that a browser acts on."""
     return printable(value) if isinstance(value, str) else value

@@ -1,7 +1,7 @@
 """Takes out of texts what a terminal or a browser acts on instead of showing it.
 
-Texts of messages, objects and files are written by whoever sent them. Control characters move the cursor, set the title
-or answer in the user's name; bidirectional controls and characters without width show another text than is there.
+Whoever sent a message, an object or a file has written its texts. Control characters move the cursor, set the title or
+answer in the user's name. Bidirectional controls and characters without width show another text than is there.
 """
 
 import re
@@ -10,7 +10,7 @@ MARK = "\N{REPLACEMENT CHARACTER}"
 
 
 def printable(text: str) -> str:
-    """The text on one line, with each character that is no plain sign replaced."""
+    """The text on one line, with a mark in place of each character that cannot be shown."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else MARK for character in text)

@@ -1,11 +1,11 @@
-"""The recorded form of commands: the decider writes it as a decision's outcome, and `steps` reads it.
+"""Defines the recorded form of commands: the decider writes it as a decision's outcome, and `steps` reads it.
 
 A command names its target and leaves the object out: `Kind namespace/name UID@resourceVersion`. The field `do` is its
 type. Most decisions return a list of commands, `[command, …]`. A decision that also says where the role goes on returns
 a pair, `[next, [command, …]]`.
 
-A command that sets an entry of a table is written in full, so that a replay compares it. That it was carried out, and
-when, is a record of its own: a replay sets its tables by those.
+A command that sets an entry of a table is written in full, so that a replay compares it. Another record says that it
+was carried out, and when: a replay sets its tables by those.
 """
 
 import msgspec
@@ -41,7 +41,7 @@ class Created(_Command, frozen=True, kw_only=True, tag="create"):
     """The resource: `pods`, `jobs.batch`."""
     manifest: Manifest
     impersonate: Impersonation | msgspec.UnsetType = msgspec.UNSET
-    """As whom. Unset: as the role itself."""
+    """The user as whom it is made. Unset: the role itself."""
 
 
 class Patched(_Command, frozen=True, kw_only=True, tag="patch"):
@@ -53,7 +53,7 @@ class Patched(_Command, frozen=True, kw_only=True, tag="patch"):
     body: Manifest | list[Manifest]
     """A merge patch or a JSON patch."""
     impersonate: Impersonation | msgspec.UnsetType = msgspec.UNSET
-    """As whom. Unset: as the role itself."""
+    """The user as whom it is made. Unset: the role itself."""
     unless_answered: str | msgspec.UnsetType = msgspec.UNSET
     """The table that gets an entry when the API server gives no answer."""
 
@@ -115,4 +115,6 @@ def commands_of(outcome: bytes) -> list[RecordedCommand]:
     if len(entries) == 2 and isinstance(entries[1], list):
         entries = [*entries[1]]
     commands = [entry for entry in entries if isinstance(entry, _Command)]
-    return [each for command in commands for each in (command.patches if type(command) is PatchedEach else [command])]
+    return [
+        single for command in commands for single in (command.patches if type(command) is PatchedEach else [command])
+    ]

@@ -4,8 +4,8 @@ Resource handling: records are encoded at once and wait in a bounded buffer. One
 the first has waited long enough or a batch is full. When the recording ends, the rest has `_FINAL_S` to be published.
 
 Error handling: a batch that cannot be published is retried with backoff, under the same number. If the buffer fills
-meanwhile, all of it is dropped and counted, and so is every record until a publish succeeds: records after a gap are
-useless before the next snapshot. Then a `Gap` and a snapshot are recorded.
+meanwhile, all of it is dropped and counted, and so is every record until a publish succeeds: nobody can use a record
+between a gap and the next snapshot. Then a `Gap` and a snapshot are recorded.
 
 The stream's retention cuts off the beginning of a recording, so it has to be usable from the middle on. A snapshot is
 therefore taken at the start, whenever the changes since the last one are several times its size, and after some time,
@@ -64,7 +64,7 @@ class Recorder:
     """Publishes the records of one source to the stream."""
 
     def __init__(self, bus: Bus, source: Source, *, registry: CollectorRegistry, wait_s: float = WAIT_S) -> None:
-        """`wait_s` is how long a record waits for others, in seconds; a crash loses what waits."""
+        """`wait_s` is how long a record waits for others, in seconds. A crash loses those that wait."""
         self.redactor = Redactor.keyed(secrets.token_bytes(_KEY_BYTES))
         """Takes secrets out of what is recorded. The key goes with the process."""
         self._bus = bus
@@ -88,7 +88,7 @@ class Recorder:
         self._lost = Counter("slicebus_recording_dropped", "Records that could not be kept.", registry=registry)
 
     def begin(self, first: Record, content: Content) -> None:
-        """Record the beginning and the whole state; `add` records from now on."""
+        """Record the beginning and the whole state. From now on `add` records."""
         self._content = content
         self.add(lambda: first)
         self._begin_snapshot()
@@ -114,7 +114,7 @@ class Recorder:
 
     @asynccontextmanager
     async def recording(self) -> AsyncIterator[None]:
-        """Publish records until the context is left, and then the rest."""
+        """Publish records while the context lasts, and then the rest."""
         task = asyncio.create_task(self._run(), name="record")
         try:
             yield

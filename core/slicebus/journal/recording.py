@@ -1,11 +1,11 @@
-"""The records of a leader's inputs and decisions, and their form in the stream.
+"""Defines the records of a leader's inputs and decisions, and their form in the stream.
 
 A recording has every input of a role and every decision, in order: changes of caches and tables, messages, decisions.
 One message of the stream is a batch of records. Feeding the records to the same functions gives the same decisions
 (`slicebus.decisions.replay`).
 
-Batches are numbered from 0 on within one epoch of one role. A missing number is a gap, and so is a `Gap` record; what
-follows a gap is usable from the next snapshot on.
+Batches are numbered from 0 on within one epoch of one role. A missing number is a gap, and so is a `Gap` record. After
+a gap the recording is of use from the next snapshot on.
 """
 
 from datetime import UTC, datetime
@@ -27,11 +27,11 @@ _NOTHING = Raw(b"[]")
 _UNREADABLE_BYTES = 16 * 1024
 
 UNWRITABLE = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
-"""What encoding a record may raise, for an object that is nested too deep or is no JSON."""
+"""The errors of encoding a record, for an object that is nested too deep or is no JSON."""
 
 
 class Source(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
-    """Who recorded: one leader during one epoch, from taking the lease to losing it."""
+    """Names who recorded: one leader during one epoch, from taking the Lease to losing it."""
 
     role: RoleName
     cluster: str
@@ -118,9 +118,9 @@ class Received(_Record, frozen=True, kw_only=True):
     """Why it could not be read."""
 
     @classmethod
-    def of(cls, wire: WireMessage, *, number: int, at: float, problem: str = "") -> "Received":
-        """The record of a message. A large one that cannot be read is recorded without its content, which the journal
-        has as a message: whoever sends many must not fill the recording too."""
+    def from_wire(cls, wire: WireMessage, *, number: int, at: float, problem: str = "") -> "Received":
+        """The record of a message. A large one that cannot be read is recorded without its content: whoever sends many
+        must not fill the recording too, and the journal has them as messages."""
         if problem and len(wire.body) + sum(map(len, wire.headers.values())) > _UNREADABLE_BYTES:
             wire = msgspec.structs.replace(wire, body=MARK.encode(), headers={})
         try:
@@ -210,18 +210,18 @@ _decoder = msgspec.json.Decoder(Batch)
 
 
 def encode_record(record: Record) -> bytes:
-    """One record of a batch."""
+    """Encode one record of a batch."""
     return _encoder.encode(record)
 
 
 def encode_snapshot_part(part: int, content: list[bytes], *, last: bool) -> bytes:
-    """A `Snapshot` of encoded records."""
+    """Encode a `Snapshot` of encoded records."""
     head = _encoder.encode({"is": "snapshot", "part": part, "last": last})
     return b"".join((head[:-1], b',"content":[', b",".join(content), b"]}"))
 
 
 def encode_batch(source: Source, number: int, records: list[bytes], *, user: str, at: datetime) -> WireMessage:
-    """The message of a batch, with its time of publishing."""
+    """Encode the message of a batch, with its time of publishing."""
     head = _encoder.encode({"format": FORMAT, "source": source, "number": number})
     body = b"".join((head[:-1], b',"records":[', b",".join(records), b"]}"))
     headers = {f"{PREFIX}time": at.astimezone(UTC).isoformat().replace("+00:00", "Z")}
@@ -229,12 +229,12 @@ def encode_batch(source: Source, number: int, records: list[bytes], *, user: str
 
 
 def with_records(message: WireMessage, batch: Batch, records: tuple[Record, ...]) -> WireMessage:
-    """The message of a batch, with other records."""
+    """Encode the message of a batch again, with other records."""
     return msgspec.structs.replace(message, body=_encoder.encode(msgspec.structs.replace(batch, records=records)))
 
 
 def decode_batch(message: WireMessage) -> Batch:
-    """The batch of a message. Raises InvalidError."""
+    """Decode the batch of a message. Raises InvalidError."""
     try:
         return _decoder.decode(message.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,10 +1,10 @@
 """Takes secrets out of what is recorded or exported, and leaves marks in their place.
 
 It takes out the values of environment variables, the data of Secrets, values whose names say that they are secret, and
-what looks like a secret in texts (`secret_patterns`): in arguments, commands, YAML, and JSON that is a text. The names
-of Secrets stay. What no name and no form gives away stays too.
+whatever looks like a secret in texts (`secret_patterns`): in arguments, commands, YAML, and JSON that is a text. The
+names of Secrets stay. A secret that neither a name nor a form gives away stays too.
 
-A recording has a mark with a keyed hash: equal secrets have equal marks, so that a decision that compares them decides
+A mark of a recording has a keyed hash: equal secrets have equal marks, so that a decision that compares them decides
 the same again. The key is drawn for each source and kept nowhere, so nobody can try secrets out. An export has one mark
 for all secrets, and leaves the marks of recordings.
 """
@@ -34,7 +34,7 @@ _OPENING = "(redacted"
 _SECRET_DATA = ("data", "stringData")
 _ENV = "env"
 _OUR_VARIABLES = frozenset({ALLOCATE_TIMEOUT})
-"""What decisions set themselves: a replay makes it again, and has no mark to compare."""
+"""Variables that decisions set themselves: a replay sets them again, and has no mark to compare."""
 _ARGUMENTS = ("args", "command")
 _CONTAINERS = ("containers", "initContainers")
 _BEFORE_CONTAINERS = b'"containers":'
@@ -43,7 +43,7 @@ _KNOWN_BY = 1024
 _WRITTEN = ("annotations", "labels")
 _TEMPLATE = "template"
 _CLEAN = object()
-"""What is remembered of a part without secrets."""
+"""Stands for a part without secrets among those that are remembered."""
 _MOST_LEVELS = 150
 """A message has 100 at most, and a recording wraps it in some more. Far from where Python would end the recursion."""
 _SHORTEST = 6
@@ -72,7 +72,7 @@ class Redactor:
 
     @classmethod
     def keyed(cls, key: bytes) -> "Redactor":
-        """Marks are hashes under this key of at most 64 bytes."""
+        """A redactor whose marks are hashes under this key of at most 64 bytes."""
         return cls(lambda secret: f"(redacted:{hashlib.blake2b(_bytes(secret), digest_size=8, key=key).hexdigest()})")
 
     def value(self, value: Any) -> Any:
@@ -88,7 +88,7 @@ class Redactor:
         return {name: self._mark(text) if is_secret_name(name) else self.value(text) for name, text in headers.items()}
 
     def encoded(self, encoded: bytes) -> bytes:
-        """JSON without secrets: itself where it has none. What may have some and cannot be read is replaced as a
+        """JSON without secrets: itself where it has none. JSON that may have some and cannot be read is replaced as a
         whole."""
         rest, spliced = self._without_known(encoded)
         if self._is_harmless(rest):
@@ -109,38 +109,38 @@ class Redactor:
     def _is_harmless(self, encoded: bytes) -> bool:
         """Whether nothing in this JSON can be a secret."""
         seen = shape(encoded)
-        found = self._hints.get(seen)
-        if found is None:
-            found = hint(seen)
+        known = self._hints.get(seen)
+        if known is None:
+            known = hint(seen)
             if len(self._hints) >= _SHAPES_KEPT:
                 self._hints.clear()
             if len(seen) <= _LONGEST_SHAPE:
-                self._hints[seen] = found
-        return found is Hint.NONE or (found is Hint.WORDS and not has_telling_words(encoded))
+                self._hints[seen] = known
+        return known is Hint.NONE or (known is Hint.WORDS and not has_telling_words(encoded))
 
     def _without_known(self, encoded: bytes) -> tuple[bytes, bytes]:
-        """JSON without the containers in it that were searched before, and the same with them as they are recorded.
-        Most of what is recorded is the same containers again, and reading them takes longer than comparing bytes."""
+        """JSON without those containers in it that were searched before, and the same with them as they are recorded.
+        Most of a recording are the same containers again, and decoding them takes longer than comparing bytes."""
         at, rest, spliced = 0, list[bytes](), list[bytes]()
-        while (found := encoded.find(_BEFORE_CONTAINERS, at)) >= 0:
-            found += len(_BEFORE_CONTAINERS)
-            known = self._known.get(encoded[found : found + _KNOWN_BY])
-            if known is None or not encoded.startswith(known[0], found):
+        while (begin := encoded.find(_BEFORE_CONTAINERS, at)) >= 0:
+            begin += len(_BEFORE_CONTAINERS)
+            known = self._known.get(encoded[begin : begin + _KNOWN_BY])
+            if known is None or not encoded.startswith(known[0], begin):
                 break
-            rest.append(encoded[at:found])
+            rest.append(encoded[at:begin])
             spliced += (rest[-1], known[1])
-            at = found + len(known[0])
+            at = begin + len(known[0])
         if not at:
             return encoded, encoded
         return b"".join((*rest, encoded[at:])), b"".join((*spliced, encoded[at:]))
 
-    def _learn(self, containers: bytes, found: Any) -> None:
+    def _learn(self, containers: bytes, clean: Any) -> None:
         if len(self._known) >= _PARTS_KEPT:
             self._known.clear()
-        self._known[containers[:_KNOWN_BY]] = containers, orjson.dumps(found)
+        self._known[containers[:_KNOWN_BY]] = containers, orjson.dumps(clean)
 
     def _mark(self, secret: str) -> str:
-        """The mark of a secret; a mark, and nothing, as they are."""
+        """The mark of a secret. A mark stays as it is, and so does an empty text."""
         return secret if not secret or MARKS.fullmatch(secret) else self._make(secret)
 
     def _value(self, value: Any, level: int) -> Any:
@@ -188,25 +188,26 @@ class Redactor:
         return self._value(entry, level)
 
     def _remembered(self, part: Any, level: int) -> Any:
-        """Templates and containers are the largest part of most objects, and come again in each copy and message."""
+        """A part without secrets, from memory where it was searched before: templates and containers are the largest
+        part of most objects, and come again in each copy and message."""
         try:
             key = orjson.dumps(part)
         except orjson.JSONEncodeError:
             raise _TooDeepError from None
         if key in self._parts:
-            found = self._parts[key]
-            return part if found is _CLEAN else found
+            clean = self._parts[key]
+            return part if clean is _CLEAN else clean
         if self._is_harmless(key):
-            found = part
+            clean = part
         else:
-            found = self._list(part, level + 1) if isinstance(part, list) else self._object(part, level + 1)
+            clean = self._list(part, level + 1) if isinstance(part, list) else self._object(part, level + 1)
         if len(self._parts) >= _PARTS_KEPT:
             self._parts.clear()
         if len(key) <= _LONGEST_KEPT:
-            self._parts[key] = _CLEAN if found is part else found
+            self._parts[key] = _CLEAN if clean is part else clean
             if isinstance(part, list):
-                self._learn(key, found)
-        return found
+                self._learn(key, clean)
+        return clean
 
     def _variable(self, variable: Any, level: int) -> Any:
         if isinstance(variable, dict) and isinstance(variable.get("value"), str):
@@ -217,7 +218,7 @@ class Redactor:
         return self._value(variable, level)
 
     def _arguments(self, arguments: list[Any]) -> list[Any]:
-        """Arguments whose predecessor says that they are secret: `--password`, `hunter2`."""
+        """The arguments without those that follow an option for a secret: `--password`, `hunter2`."""
         clean = [
             self._mark(argument)
             if isinstance(argument, str) and isinstance(before, str) and is_secret_option(before)
@@ -227,14 +228,14 @@ class Redactor:
         return clean if any(map(_is_other, clean, arguments)) else arguments
 
     def _text(self, text: str, level: int) -> str:
-        found = self._texts.get(text)
-        if found is None:
-            found = self._searched(text, level)
+        clean = self._texts.get(text)
+        if clean is None:
+            clean = self._searched(text, level)
             if len(self._texts) >= _TEXTS_KEPT:
                 self._texts.clear()
             if len(text) <= _LONGEST_KEPT:
-                self._texts[text] = found
-        return text if found == text else found
+                self._texts[text] = clean
+        return text if clean == text else clean
 
     def _searched(self, text: str, level: int) -> str:
         """Text without secrets. JSON text, such as kubectl's last-applied-configuration, is searched as a value."""
@@ -267,8 +268,8 @@ def has_marks(encoded: bytes) -> bool:
     return _OPENING.encode() in encoded
 
 
-def _is_other(one: object, another: object) -> bool:
-    return one is not another
+def _is_other(value: object, another: object) -> bool:
+    return value is not another
 
 
 def _bytes(text: str) -> bytes:

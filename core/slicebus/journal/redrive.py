@@ -1,10 +1,10 @@
-"""Which recorded messages may be published again, and why others may not. Pure.
+"""Decides which recorded messages may be published again, and says why others may not. Pure.
 
-A receiver would take an old report of a state for the state now. An order that a newer one overtook would do nothing at
-best; after its tombstone has expired it would even start a job again that has ended. So only the newest message about
-each job goes out again. A receiver that has it takes it for a duplicate; one that lost it needs it.
+A receiver would take an old report of a state for the present state. An order that a newer one overtook would do
+nothing at best. After its tombstone has expired it would even start a job again that has ended. So only the newest
+message about each job goes out again. A receiver that has it takes it for a duplicate; one that lost it needs it.
 
-Messages that were selected in a file are published only as the broker's own journal has them. There the broker has
+Messages that were selected in a file are published only as the broker's own journal has them: there the broker has
 verified who sent them. Whoever can edit a file could otherwise give orders, and report for any cluster.
 """
 
@@ -21,15 +21,15 @@ from slicebus.proto.errors import InvalidError
 from slicebus.proto.messages import Direction, JobRef, Message, ScaleRequest, job_of, version_of
 
 
-class Left(msgspec.Struct, frozen=True):
-    """A message that is not published again, and why."""
+class NotRedriven(msgspec.Struct, frozen=True):
+    """Says why a message is not published again."""
 
     why: str
     of_a_moment: bool = False
 
 
-class Since:
-    """The newest messages about each job, by the journal of the live broker."""
+class NewestMessages:
+    """Knows the newest messages about each job, by the journal of the live broker."""
 
     def __init__(self) -> None:
         self._first: datetime | None = None
@@ -56,11 +56,11 @@ class Since:
             at = published, entry.offset, message.worker_uid, message.worker_generation
             self._requests[message.job] = max(at, self._requests.get(message.job, at))
         elif job is not None and version is not None:
-            found = version, entry.offset
-            self._versions[job] = max(found, self._versions.get(job, found))
+            newest = version, entry.offset
+            self._versions[job] = max(newest, self._versions.get(job, newest))
 
     def why_not(self, entry: Entry, message: Message) -> str:
-        """Why a message is not in that journal, or not the newest about its job; empty where it is."""
+        """Why a message may not go out: that journal lacks it, or has a newer one about its job; empty where it may."""
         assert entry.received is not None
         envelope = entry.received.envelope
         if _content(entry.record.message) not in self._contents:
@@ -86,21 +86,21 @@ class Since:
         return "the broker's journal has no such message: nobody knows who sent it"
 
 
-def redrive(entry: Entry, since: Since, *, manager: str) -> Requeue | Left:
-    """How to publish a recorded message again, as the manager's user; or why not."""
+def redrive(entry: Entry, newest: NewestMessages, *, manager: str) -> Requeue | NotRedriven:
+    """The message that publishes a recorded one again, as the manager's user, or why it is not published."""
     if entry.received is None:
-        return Left(entry.problem or "it is no message")
+        return NotRedriven(entry.problem or "it is no message")
     message = entry.received.message
     if message.not_redriven:
-        return Left(message.not_redriven, of_a_moment=True)
+        return NotRedriven(message.not_redriven, of_a_moment=True)
     if MARK.encode() in entry.record.message.body:
-        return Left("secrets were taken out of it: redrive it from the stream")
-    if why := since.why_not(entry, message):
-        return Left(why)
+        return NotRedriven("secrets were taken out of it: redrive it from the stream")
+    if why := newest.why_not(entry, message):
+        return NotRedriven(why)
     try:
         return republish(entry.record.message, manager=manager)
     except InvalidError as error:
-        return Left(str(error))
+        return NotRedriven(str(error))
 
 
 def _content(message: WireMessage) -> bytes:

@@ -1,7 +1,7 @@
-"""What looks like a secret: names, assignments in texts, and the forms of known tokens.
+"""Recognizes what looks like a secret: names, assignments in texts, and the forms of known tokens.
 
-Written here and not taken from a library: see docs/decisions/0033. `tests/unit/journal/secrets.py` is the corpus that
-shows what is found.
+It is written here and not taken from a library: see docs/decisions/0033. `tests/unit/journal/secrets.py` is the corpus
+that shows what it recognizes.
 """
 
 import re
@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 Mark = Callable[[str], str]
 MARKS = re.compile(r"(\(redacted(?::[0-9a-f]{16})?\))")
-"""What stands in the place of a secret."""
+"""Matches what stands in the place of a secret."""
 
 _WORDS = (
     r"passw|passphrase|pass[-_]?key|token|secret|credential|(?:api|access|private|account|signing|encryption)[-_]?key"
@@ -26,7 +26,7 @@ _HARMLESS_ENDS = (
 _LONGEST = 256 * 1024
 """A longer text that may have a secret is replaced as a whole: nobody reads it, and searching it takes too long."""
 _MOST_PASSES = 8
-"""A mark may part what was one word, and let the rest be seen as a secret. Nearly always the second finds nothing."""
+"""A mark may part what was one word, and let the rest be seen as a secret. The second pass nearly always finds none."""
 _HARMLESS_VALUE = re.compile(
     r"true|false|null|none|yes|no|-?[0-9.]{1,9}|[|>][-+]?|\$\(?\{?[\w.:-]+\}?\)?", re.IGNORECASE
 )
@@ -70,7 +70,7 @@ _ALIKE = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ123456789abcdef", b"000000g
 
 
 class Hint(Enum):
-    """What the shape of JSON says of it."""
+    """Says what the shape of JSON tells of secrets in it."""
 
     NONE = auto()
     WORDS = auto()
@@ -80,7 +80,7 @@ class Hint(Enum):
 
 def shape(encoded: bytes) -> bytes:
     """JSON in small letters, with one sign for all hexadecimal digits: objects that differ by UIDs, versions and times
-    have one shape. What is in the JSON has its shape in this."""
+    have one shape. Whatever the JSON contains, its shape contains the shape of that."""
     return encoded.translate(_ALIKE)
 
 
@@ -97,13 +97,13 @@ _PART_SHAPES_WITH = {
     b"_": tuple(map(shape, (b"gh", b"github_pat_", b"k_live_", b"k_test_", b"npm_", b"hf_", b"dckr_pat_", b"dop_v1_"))),
     b"\\": tuple(map(shape, (b"\\u", b'env\\"'))),
 }
-"""One of these is in every JSON that has a secret: looking for them costs a tenth of looking for secrets. Some are only
-where a character is that most JSON lacks."""
+"""Every JSON with a secret has one of these, and looking for them costs a tenth of looking for secrets. Some come only
+with a character that most JSON lacks."""
 _KEY, _ONLY_KEY = shape(b"key"), shape(b'"key"')
 
 
 def hint(shape: bytes) -> Hint:
-    """What this shape of JSON says of secrets in it. JSON with escapes may spell anything."""
+    """What a shape of JSON tells of secrets in it. JSON with escapes may spell anything."""
     if shape.count(_KEY) != shape.count(_ONLY_KEY):
         return Hint.SOME  # A part of a name. By itself it names the key of something.
     if any(sign in shape and any(part in shape for part in parts) for sign, parts in _PART_SHAPES_WITH.items()):
@@ -131,7 +131,7 @@ def is_secret_option(argument: str) -> bool:
 
 
 def with_marks(text: str, mark: Mark) -> str:
-    """The text with every secret in it replaced. What is a mark already stays."""
+    """The text with a mark in place of every secret. Marks stay."""
     if not _ANY.search(text):
         return text
     if len(text) > _LONGEST:

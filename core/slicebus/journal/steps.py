@@ -1,6 +1,6 @@
-"""The steps of a job that recorded decisions show, between its messages: a slice was made or admitted, pods may start.
+"""Reads the steps of a job between its messages from recorded decisions: a slice was made or admitted, pods may start.
 
-A step is one write that a role decided on, at the time of that decision; the write follows at once. A write that only
+A step is one write that a role decided on, at the time of that decision. The write follows at once. A write that only
 keeps the role's own books is no step, and neither is one that repeats what an earlier step showed.
 """
 
@@ -47,7 +47,7 @@ from slicebus.slices.api.kueue import Condition
 
 _WORKLOADS = "workloads.kueue.x-k8s.io"
 _MOST_KEPT = 4096
-"""So many messages are kept: a later decision may refer to one."""
+"""Most messages that are kept: a later decision may refer to one."""
 _CONDITION_WORDS = {
     (Condition.QUOTA_RESERVED, "False"): "waits",
     (Condition.EVICTED, "True"): "is evicted",
@@ -57,7 +57,7 @@ _CONDITION_WORDS = {
 }
 """The conditions of a slice that are steps, and the words for them."""
 _NONSENSE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError)
-"""What reading raises for a record of the right form that makes no sense: anybody may have published it."""
+"""The errors of reading a record of the right form that makes no sense: anybody may have published it."""
 
 Subject = Callable[[str], bool]
 
@@ -95,14 +95,14 @@ class Consumed(msgspec.Struct, frozen=True):
 
 
 class Steps:
-    """Reads steps out of recorded batches. Feed it from a snapshot on: that says which slice belongs to which job."""
+    """Reads steps from recorded batches. Feed it from a snapshot on, which says which slice belongs to which job."""
 
     def __init__(self, wanted: Subject = lambda job: True) -> None:
         self._wanted = wanted
         self._sources: dict[Source, _Reader] = {}
 
     def feed(self, entry: Entry) -> Iterator[Step | Consumed]:
-        """What a batch of decisions shows of the wanted jobs; nothing for any other entry."""
+        """The steps of the wanted jobs in a batch of decisions, and what was consumed; nothing for any other entry."""
         if not entry.is_decisions:
             return
         try:
@@ -115,14 +115,14 @@ class Steps:
         reader.next = batch.number + 1
         for record in batch.records:
             try:
-                found = list(reader.read(record))
+                events = list(reader.read(record))
             except _NONSENSE:
                 continue
-            yield from (event for event in found if self._wanted(event.job))
+            yield from (event for event in events if self._wanted(event.job))
 
 
 class _Reader:
-    """One source's records."""
+    """Reads the records of one source."""
 
     def __init__(self, source: Source) -> None:
         self.next = 0
@@ -169,16 +169,16 @@ class _Reader:
         commands = commands_of(bytes(record.outcome))
         if record.failed is None and not commands:
             return
-        given = orjson.loads(bytes(record.given))
-        received = self._received.get(given.get("incoming", -1))
+        arguments = orjson.loads(bytes(record.given))
+        received = self._received.get(arguments.get("incoming", -1))
         at = _moment(record.at)
         if record.failed is not None:
             if received is not None and record.failed.error == ProtocolError.__name__:
                 yield self._dead(received, at, record.failed.text)
             return
-        job = self._job(given, received)
+        job = self._job(arguments, received)
         chain = _correlation(received) if received else ""
-        for step in self._steps(commands, job, given.get("now", "")):
+        for step in self._steps(commands, job, arguments.get("now", "")):
             if step.job:
                 yield msgspec.structs.replace(step, at=at, correlation_id=step.correlation_id or chain)
 
@@ -221,7 +221,7 @@ class _Reader:
         return self._step(job, f"{text}, in place of {replaced}" if replaced else text, slice=name, counts=counts)
 
     def _patched(self, target: str, body: Manifest, job: str, now: str) -> Iterator[Step]:
-        """The steps of a patched slice; none on an agent, which mirrors what the manager has decided."""
+        """The steps of a patched slice; none on an agent, which mirrors the manager's decisions."""
         if self._source.role == "agent":
             return
         _, key, _ = target.split()
@@ -237,7 +237,9 @@ class _Reader:
 
     def _admitted(self, name: str, status: Manifest, job: str) -> Step:
         admission = status["admission"] or {}
-        counts = {each["name"]: each.get("count", 0) for each in admission.get("podSetAssignments", ())}
+        counts = {
+            assignment["name"]: assignment.get("count", 0) for assignment in admission.get("podSetAssignments", ())
+        }
         where = f"in ClusterQueue {admission.get('clusterQueue', '')} on cluster {status.get('clusterName', '')}"
         return self._step(job, f"admits slice {name} for {counts_text(counts)} {where}", slice=name, admitted=True)
 
@@ -276,7 +278,7 @@ class _Reader:
             yield self._step(job, f"{text}, granted {counts_text(granted)}")
 
     def _request(self, text: str, job: str) -> Iterator[Step]:
-        """The first record of a size request. The answer to it is recorded there later."""
+        """The step of a size request, once: its answer is recorded in the same place later."""
         recorded = _read(text)
         if not recorded or recorded.get("unanswered") == []:
             return
@@ -293,8 +295,8 @@ class _Reader:
         step = self._step(job, text, correlation_id=_correlation(received), dead=why)
         return msgspec.structs.replace(step, at=at)
 
-    def _job(self, given: Manifest, received: Received | None) -> str:
-        match given:
+    def _job(self, arguments: Manifest, received: Received | None) -> str:
+        match arguments:
             case {"job": {"kind": kind, "namespace": namespace, "name": name}} | {
                 "key": {"kind": kind, "namespace": namespace, "name": name}
             }:

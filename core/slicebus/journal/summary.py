@@ -1,4 +1,4 @@
-"""One line about each entry, for people."""
+"""Sums up each entry in one line, for people."""
 
 from slicebus.journal.entry import Entry
 from slicebus.journal.recording import Decided, decode_batch
@@ -6,7 +6,7 @@ from slicebus.proto.errors import InvalidError
 
 
 def summary(entry: Entry) -> str:
-    """A summary of the entry; where it cannot be read, why."""
+    """Sum up an entry, or say why it cannot be read."""
     if entry.is_decisions:
         return _of_batch(entry)
     return entry.received.message.summary() if entry.received else entry.problem

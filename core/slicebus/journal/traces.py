@@ -1,4 +1,4 @@
-"""The traces of a recording: what set a change off, each hop with its time, and the outcome.
+"""Finds the traces of a recording: what set a change off, each hop with its time, and the outcome.
 
 A trace follows one chain: a scale request and its answers, or an order of the manager and its answer. It ends with the
 first status that shows the new size, which an agent publishes unasked. The steps of recorded decisions are hops between
@@ -115,7 +115,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def clocks_apart(self) -> timedelta:
-        """The least difference between the clocks of its machines; 0 where the hops show none."""
+        """The least difference that the hops show between the clocks of its machines; 0 where they show none."""
         latest, apart = self.hops[0].since_start, timedelta()
         for hop in self.hops:
             apart, latest = max(apart, latest - hop.since_start), max(latest, hop.since_start)
@@ -136,27 +136,27 @@ def traces(
 ) -> list[Trace]:
     """The traces of a recording, oldest first. A message about no job belongs to none.
 
-    `events` are what `Steps` read from the recording, where the caller has done that already. `dead` has the reason of
-    each dead letter, by message id.
+    `events` are what `Steps` has read from the recording, where the caller has done so. `dead` has the reason of each
+    dead letter, by message id.
     """
     entries = list(entries)
     steps = Steps()
-    chains = Chains(entries, [each for entry in entries for each in steps.feed(entry)] if events is None else events)
+    chains = Chains(entries, [event for entry in entries for event in steps.feed(entry)] if events is None else events)
     for chain in chains.all:
         chain.settled = _settled(chain, chains.statuses.get(chain.job, []))
     chains.place_steps()
-    found = [_trace_of(chain, chains, dead or {}) for chain in chains.all]
-    return list(_with_overtaken(sorted(found, key=lambda trace: trace.began)))
+    unordered = [_trace_of(chain, chains, dead or {}) for chain in chains.all]
+    return list(_with_overtaken(sorted(unordered, key=lambda trace: trace.began)))
 
 
 def sizes(entries: Iterable[Entry]) -> dict[str, list[Size]]:
     """The wanted, granted and ready pod counts of each job over time, by `Kind/namespace/name`."""
-    found: dict[str, list[Size]] = {}
+    by_job: dict[str, list[Size]] = {}
     for entry in entries:
         if entry.received and entry.published:
             for size in _sizes_of(entry.published, entry.received.message):
-                found.setdefault(entry.subject, []).append(size)
-    return found
+                by_job.setdefault(entry.subject, []).append(size)
+    return by_job
 
 
 def _settled(chain: Chain, statuses: list[Entry]) -> Entry | None:
@@ -185,8 +185,8 @@ def _trace_of(chain: Chain, chains: Chains, dead: Mapping[str, str]) -> Trace:
 
 def _hops(chain: Chain, chains: Chains) -> Iterator[Hop]:
     began: datetime | None = None
-    for each in chains.ordered(chain):
-        hop = _hop_of_step(each) if isinstance(each, Step) else _hop_of_message(each)
+    for item in chains.ordered(chain):
+        hop = _hop_of_step(item) if isinstance(item, Step) else _hop_of_message(item)
         began = began or hop.at
         yield msgspec.structs.replace(hop, since_start=hop.at - began)
 

@@ -167,8 +167,8 @@ def test_a_header_has_no_secrets_either() -> None:
     "body", [b"\xffpassword=hunter2", b"password=hunter2", b'{"password":"hunter2"', b'"password=hunter2"']
 )
 def test_recorded_decisions_have_no_body_that_cannot_be_searched(body: bytes) -> None:
-    taken = Received.of(garbage(body).message, number=1, at=0.0, problem="malformed: the body is not JSON")
-    fine = Received.of(garbage(b'{"reason":"x"}').message, number=2, at=0.0)
+    taken = Received.from_wire(garbage(body).message, number=1, at=0.0, problem="malformed: the body is not JSON")
+    fine = Received.from_wire(garbage(b'{"reason":"x"}').message, number=2, at=0.0)
     records = [encode_record(each) for each in (taken, fine)]
     message = encode_batch(Source("manager", "", 1), 0, records, user="manager", at=BEGAN)
     line = to_line(Record(offset=1, message=message, timestamp=None))

@@ -39,7 +39,9 @@ RECORDS: dict[str, Record] = {
     "gone": Gone(of="pods", namespace="team", name="a"),
     "noted": Noted(table="published", key=Raw(b'"a"'), value=Raw(b"1")),
     "forgot": Forgot(table="published", key=Raw(b'"a"')),
-    "received": Received.of(WireMessage(routing_key="east.status", body=b'{"a":1}', headers={}), number=1, at=0.5),
+    "received": Received.from_wire(
+        WireMessage(routing_key="east.status", body=b'{"a":1}', headers={}), number=1, at=0.5
+    ),
     "decided": Decided(what="reconcile_job", at=1.5, given=Raw(b'{"job":1}'), outcome=Raw(b"[1]")),
     "decided on nothing": Decided(what="reconcile_job", at=1.5, given=Raw(b"{}")),
     "failed": Decided(what="reconcile_job", at=1.5, given=Raw(b"{}"), failed=Failure("ConflictError", "it is there")),
@@ -88,5 +90,5 @@ def test_what_is_no_batch_is_invalid(body: bytes) -> None:
 @given(body=st.binary(), headers=st.dictionaries(st.text(), st.text()), user=st.none() | st.text())
 def test_any_message_comes_back(body: bytes, headers: dict[str, str], user: str | None) -> None:
     wire = WireMessage(routing_key="k", body=body, headers=headers, user_id=user, message_id="m", type="status")
-    received = Received.of(wire, number=1, at=0.0)
+    received = Received.from_wire(wire, number=1, at=0.0)
     assert msgspec.json.decode(encode_record(received), type=Received).wire == wire

@@ -10,7 +10,7 @@ from slicebus.bus.dead_letters import Requeue
 from slicebus.cli.redrive import offset_range
 from slicebus.journal.entry import Entry
 from slicebus.journal.redaction import MARK
-from slicebus.journal.redrive import Left, Since, redrive
+from slicebus.journal.redrive import NewestMessages, NotRedriven, redrive
 from slicebus.proto.errors import ConfigurationError
 from slicebus.proto.messages import (
     MESSAGES,
@@ -69,8 +69,8 @@ def sent(message: Message, *, offset: int = 5, at_s: float = 5.0) -> Entry:
     return entry(message, offset=offset, at_s=at_s, user_id=user)
 
 
-def decided(asked: Entry, *later: Entry) -> Requeue | Left:
-    since = Since()
+def decided(asked: Entry, *later: Entry) -> Requeue | NotRedriven:
+    since = NewestMessages()
     for each in (asked, *later):
         since.see(each)
     return redrive(asked, since, manager="manager")
@@ -91,7 +91,7 @@ def test_the_newest_message_about_a_job_is_published_again(message: Message) -> 
 @pytest.mark.parametrize("message", OF_A_MOMENT, ids=lambda message: message.type)
 def test_a_report_of_a_state_is_left(message: Message) -> None:
     left = decided(sent(message))
-    assert isinstance(left, Left)
+    assert isinstance(left, NotRedriven)
     assert left.of_a_moment
 
 
@@ -115,7 +115,7 @@ OVERTAKEN: dict[str, tuple[Message, Entry, str]] = {
 @pytest.mark.parametrize(("message", "later", "why"), OVERTAKEN.values(), ids=OVERTAKEN.keys())
 def test_an_overtaken_message_is_left(message: Message, later: Entry, why: str) -> None:
     left = decided(sent(message), later)
-    assert isinstance(left, Left)
+    assert isinstance(left, NotRedriven)
     assert left.why.endswith(why)
 
 
@@ -132,12 +132,12 @@ def test_another_job_overtakes_nothing() -> None:
 
 
 def test_what_the_journal_does_not_cover_is_left() -> None:
-    asked, since = sent(SPEC), Since()
+    asked, since = sent(SPEC), NewestMessages()
     for later in ((), (sent(Resync(), offset=9, at_s=9),)):
         for each in later:
             since.see(each)
         left = redrive(asked, since, manager="manager")
-        assert isinstance(left, Left)
+        assert isinstance(left, NotRedriven)
         assert "does not go back so far" in left.why
 
 
@@ -161,12 +161,12 @@ FORGED: dict[str, tuple[Entry, str]] = {
 @pytest.mark.parametrize(("asked", "why"), FORGED.values(), ids=FORGED.keys())
 def test_what_the_journal_does_not_have_with_this_content_is_left(asked: Entry, why: str) -> None:
     """A file may be anybody's. The journal has what the broker has verified."""
-    since = Since()
+    since = NewestMessages()
     for each in (sent(Resync(), offset=1, at_s=1), ASKED):
         since.see(each)
     assert isinstance(redrive(ASKED, since, manager="manager"), Requeue)
     left = redrive(asked, since, manager="manager")
-    assert isinstance(left, Left)
+    assert isinstance(left, NotRedriven)
     assert why in left.why
 
 
@@ -184,7 +184,7 @@ UNUSABLE: dict[str, tuple[Record, str]] = {
 @pytest.mark.parametrize(("recorded", "why"), UNUSABLE.values(), ids=UNUSABLE.keys())
 def test_an_unusable_message_is_left(recorded: Any, why: str) -> None:
     left = decided(Entry.from_record(recorded))
-    assert isinstance(left, Left)
+    assert isinstance(left, NotRedriven)
     assert why in left.why
 
 

@@ -226,7 +226,7 @@ SPEC = WorkloadSpec(
 
 def received(message: Entry, *, at_s: float, number: int = 1, problem: str = "") -> Received:
     at = (BEGAN + timedelta(seconds=at_s)).timestamp()
-    return Received.of(message.record.message, number=number, at=at, problem=problem)
+    return Received.from_wire(message.record.message, number=number, at=at, problem=problem)
 
 
 def hops(entries: Sequence[Entry]) -> list[str]:
