@@ -36,8 +36,8 @@ from prometheus_client import CollectorRegistry
 
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, fleet, real_world
-from slicebus.kube import credentials
 from slicebus.kube.client import MergePatch
+from slicebus.kube.kubeconfig import of_kubeconfig
 from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS
 from slicebus.kube.transport import HttpTransport, Request
 from slicebus.proto.messages import ClusterName
@@ -238,7 +238,7 @@ async def measured() -> AsyncIterator[tuple[World, Meter]]:
             plane.start()
             for cluster in plane.clusters.values():
                 cluster.define(*definitions())
-                servers.append(HttpTransport(await credentials.of_kubeconfig(cluster.kubeconfig)))
+                servers.append(HttpTransport(of_kubeconfig(cluster.kubeconfig)))
             urls = {role: url(role) for role in (MANAGER, EAST)}
             kubeconfigs = {EAST: plane.clusters[EAST].kubeconfig}
             async with (

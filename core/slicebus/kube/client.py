@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.retries import repeated
-from slicebus.kube import credentials
 from slicebus.kube.failures import error_of
 from slicebus.kube.impersonation import Impersonation
+from slicebus.kube.kubeconfig import of_kubeconfig, of_pod, of_url
 from slicebus.kube.metering import MeteredTransport
 from slicebus.kube.resources import CRDS, SELFSUBJECTACCESSREVIEWS, Resource
 from slicebus.kube.transport import JSON, HttpTransport, Request, Transport
@@ -85,7 +85,7 @@ class KubeClient:
     @classmethod
     def from_url(cls, url: str) -> Self:
         """A client of a server without authentication."""
-        return cls(HttpTransport(credentials.of_url(url)))
+        return cls(HttpTransport(of_url(url)))
 
     @classmethod
     async def from_kubeconfig(
@@ -95,7 +95,7 @@ class KubeClient:
         timeouts: Timeouts = Timeouts(),  # noqa: B008
     ) -> Self:
         """A client as a kubeconfig says; by default the one that kubectl uses. Raises ConfigurationError."""
-        return cls(HttpTransport(await credentials.of_kubeconfig(path)), timeouts=timeouts)
+        return cls(HttpTransport(of_kubeconfig(path)), timeouts=timeouts)
 
     @classmethod
     async def connect(
@@ -107,7 +107,7 @@ class KubeClient:
         """A client of the kubeconfig's cluster; without one, of the cluster that this process runs in, if any."""
         if kubeconfig:
             return await cls.from_kubeconfig(kubeconfig, timeouts=timeouts)
-        server = credentials.of_pod()
+        server = of_pod()
         if server is None:
             return await cls.from_kubeconfig(timeouts=timeouts)
         return cls(HttpTransport(server), timeouts=timeouts)

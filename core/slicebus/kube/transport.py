@@ -3,7 +3,9 @@
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -11,10 +13,8 @@ import aiohttp
 import msgspec
 
 from slicebus.kube.failures import error_of, translated
+from slicebus.kube.server import ApiServer
 from slicebus.proto.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from kubernetes_asyncio.client.configuration import Configuration
 
 JSON = "application/json"
 _AGENT = "slicebus"
@@ -67,9 +67,9 @@ class Transport(Protocol):
 
 class HttpTransport:
     """Sends requests over its own connections, as many as there are requests at a time: neither a watch nor the renewal
-    of the Lease waits behind another. kubernetes-asyncio knows the certificates, and tokens that expire."""
+    of the Lease waits behind another."""
 
-    def __init__(self, server: "Configuration") -> None:
+    def __init__(self, server: ApiServer) -> None:
         """Call it in a running loop. Raises ConfigurationError for certificates and a proxy that cannot be used."""
         self._server = server
         self._proxy = _proxy_of(server)
@@ -81,7 +81,7 @@ class HttpTransport:
     @property
     def host(self) -> str:
         """The server's URL."""
-        return str(self._server.host)
+        return self._server.host
 
     async def request(self, request: Request) -> Answer:
         """Make one round trip."""
@@ -113,9 +113,8 @@ class HttpTransport:
         headers = {**request.headers, "Accept": request.accept, "User-Agent": _AGENT}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        token = await self._server.get_api_key_with_prefix("BearerToken", alias="authorization")
-        if token:
-            headers["Authorization"] = token
+        if authorization := await self._server.credentials.authorization():
+            headers["Authorization"] = authorization
         return await self._session.request(
             request.method,
             f"{self.host}{request.path}",
@@ -123,27 +122,41 @@ class HttpTransport:
             data=request.body,
             headers=headers,
             timeout=aiohttp.ClientTimeout(sock_connect=request.connect_s, sock_read=request.read_s),
-            server_hostname=self._server.tls_server_name,
+            server_hostname=self._server.name,
             proxy=self._proxy,
         )
 
 
-def _tls(server: "Configuration") -> ssl.SSLContext:
+def _tls(server: ApiServer) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=server.ssl_ca_cert)
-        if server.cert_file:
-            context.load_cert_chain(server.cert_file, keyfile=server.key_file)
+        with TemporaryDirectory() as folder:
+            authority, certificate, key = (
+                _file(Path(folder, name), pem)
+                for name, pem in (("ca", server.authority), ("certificate", server.certificate), ("key", server.key))
+            )
+            context = ssl.create_default_context(cafile=authority)
+            if certificate:
+                context.load_cert_chain(certificate, keyfile=key)
     except OSError as error:
         raise ConfigurationError(f"certificates of {server.host}: {error}") from error
-    if not server.verify_ssl:
+    if not server.verify:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context
 
 
-def _proxy_of(server: "Configuration") -> str | None:
+def _file(path: Path, pem: Path | bytes | None) -> Path | None:
+    """The file of a certificate: its own, or that of the path. `ssl` reads only files."""
+    if not isinstance(pem, bytes):
+        return pem
+    path.touch(mode=0o600)
+    path.write_bytes(pem)
+    return path
+
+
+def _proxy_of(server: ApiServer) -> str | None:
     """The proxy of the kubeconfig, or else of the environment. aiohttp would ask the environment, and the user's netrc,
     in a thread for every request."""
-    host = urlsplit(str(server.host))
+    host = urlsplit(server.host)
     proxy = server.proxy
     if not proxy and not proxy_bypass(host.netloc):
         proxy = getproxies().get(host.scheme)

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 import pytest
 from structlog.testing import capture_logs
 
-from slicebus.kube import credentials
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import KubeClient, Timeouts
+from slicebus.kube.kubeconfig import of_url
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import CONFIGMAPS, NAMESPACES
 from slicebus.kube.transport import HttpTransport
@@ -43,7 +43,7 @@ async def watched() -> AsyncIterator[Watched]:
     async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as direct:
         await direct.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
         async with Proxy.before(urlsplit(server.url).port or 0) as proxy:
-            transport = HttpTransport(credentials.of_url(f"http://127.0.0.1:{proxy.port}"))
+            transport = HttpTransport(of_url(f"http://127.0.0.1:{proxy.port}"))
             async with KubeClient(transport, timeouts=SHORT) as client:
                 cache = Cache()
                 running = asyncio.create_task(Reflector(client, CONFIGMAPS, cache, namespace=NAMESPACE).run())
