@@ -8,13 +8,13 @@ import msgspec
 from msgspec import Raw
 
 from slicebus.bus.contract import Record
-from slicebus.decisions.replay import Made
+from slicebus.decisions.replay import Replayed
 from slicebus.journal.export import to_line
 from slicebus.journal.recording import Batch, Decided, Failure, Received, decode_batch, with_records
 from slicebus.journal.recording import Record as Recorded
 
 
-def accepted(record: Record, decisions: Iterable[Made]) -> Record:
+def accepted(record: Record, decisions: Iterable[Replayed]) -> Record:
     """A batch with the decisions as they were made now; one that this version does not have is left out."""
     by_index = {decision.position.index: decision for decision in decisions if not decision.same}
     if not by_index:
@@ -30,7 +30,7 @@ def write(path: Path, records: Iterable[Record]) -> None:
     path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 
-def _accepted(records: tuple[Recorded, ...], decisions: Mapping[int, Made]) -> Iterator[Recorded]:
+def _accepted(records: tuple[Recorded, ...], decisions: Mapping[int, Replayed]) -> Iterator[Recorded]:
     for index, record in enumerate(records):
         decision = decisions.get(index)
         if decision is None:

@@ -18,7 +18,7 @@ from slicebus.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
     from slicebus.bus.contract import Record as StreamRecord
-    from slicebus.decisions.replay import Made, Position, Replayer
+    from slicebus.decisions.replay import Position, Replayed, Replayer
     from slicebus.journal.entry import Entry
     from slicebus.journal.recording import Source as Leader
 
@@ -81,7 +81,7 @@ class _Run:
 
     def __init__(self, replayer: "Replayer", *, until: "Position | None", step: bool, window: int) -> None:
         self.made: Counter[Leader] = Counter()
-        self.different: Made | None = None
+        self.different: Replayed | None = None
         self._replayer = replayer
         self._until = until
         self._step = step
@@ -138,7 +138,7 @@ class _Run:
         if state:
             screen.show(shown(self._replayer))
 
-    def _show(self, decision: "Made") -> None:
+    def _show(self, decision: "Replayed") -> None:
         from slicebus.cli.replay_page import in_full
 
         screen.show(in_full(decision))

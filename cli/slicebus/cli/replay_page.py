@@ -14,7 +14,7 @@ from slicebus.agent.decide.catalog import MODEL as AGENT
 from slicebus.agent.state.store import Store as AgentStore
 from slicebus.cli.job_states import JobState, JobStates, disagreements, of_agent, of_manager
 from slicebus.cli.screen import styled
-from slicebus.decisions.replay import Made, Model, Phase, Replay, Replayer
+from slicebus.decisions.replay import Model, Phase, Replay, Replayed, Replayer
 from slicebus.journal.recording import RoleName, Source
 from slicebus.manager.decide.catalog import MODEL as MANAGER
 from slicebus.manager.state.store import Store as ManagerStore
@@ -26,7 +26,7 @@ _WHAT = 110
 """Most characters of a decision in one line."""
 
 
-def line(decision: Made) -> Text:
+def line(decision: Replayed) -> Text:
     """One decision."""
     at = datetime.fromtimestamp(decision.at, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
     style = "green" if decision.same else "bold red"
@@ -41,7 +41,7 @@ def line(decision: Made) -> Text:
     )
 
 
-def in_full(decision: Made) -> RenderableType:
+def in_full(decision: Replayed) -> RenderableType:
     """A decision with its arguments and outcome; where it differs, both outcomes."""
     head = Text.assemble(("given    ", "dim"), _pretty(decision.given))
     if decision.same:

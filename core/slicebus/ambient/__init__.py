@@ -1,4 +1,4 @@
-"""The ambient inputs of code: time, randomness, and the pauses that depend on both.
+"""Gives code its ambient inputs: time, randomness, and the pauses that depend on both.
 
 `slicebus.ambient.clock` has the time and the random numbers of the context that a task runs in, `backoff` how long to
 wait before trying again, `retries` the trying, `turns` when long work gives way to other tasks. Nothing in here knows a

@@ -1,9 +1,8 @@
-"""The pause before a retry: longer after each failure, with jitter.
+"""Chooses the pause before a retry: longer after each failure, with jitter.
 
-Every retry waits by a `Backoff`: `repeated` and tenacity take one as `wait`, and code with state of its own counts
-failures.
-tenacity's own strategies were rejected: they know one source of random numbers a process, and a simulation has several
-processes in one.
+Every retry waits by a `Backoff`: `repeated` and tenacity take one as `wait`, and code with its own state counts
+failures. tenacity's own strategies were rejected: they know one source of random numbers a process, and a simulation
+has several processes in one.
 """
 
 import msgspec
@@ -27,10 +26,10 @@ class Backoff(msgspec.Struct, frozen=True):
     most_s: float
 
     def pause_s(self, failures: int) -> float:
-        """The pause after so many failures in a row, counted from 1."""
+        """The pause after so many failures in a row, at least one."""
         pause_s = min(self.first_s * 2.0 ** min(failures - 1, _DOUBLINGS), self.most_s / _LONGER)
         return pause_s * randomness().uniform(_SHORTER, _LONGER)
 
     def __call__(self, state: RetryCallState) -> float:
-        """The same, for tenacity."""
+        """The pause that tenacity makes."""
         return self.pause_s(state.attempt_number)

@@ -1,7 +1,7 @@
-"""Time and randomness, from the context that a task runs in.
+"""Gives time and randomness, from the context that a task runs in.
 
-A process has the machine's. A simulation gives each of its processes a clock and a source of its own, without anything
-else knowing: tasks inherit the context that they are made in.
+A process has the machine's. A simulation gives each of its processes a clock and a source of its own, and no other code
+knows: tasks inherit the context in which they are made.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +16,7 @@ _SYSTEM = SystemRandom()
 
 
 def now() -> datetime:
-    """This moment, in UTC."""
+    """The present moment, in UTC."""
     clock = _now.get(None)
     return clock() if clock else datetime.now(UTC)
 
@@ -27,18 +27,18 @@ def randomness() -> Random:
 
 
 def random_bytes(count: int) -> bytes:
-    """So many random bytes."""
+    """Draw `count` random bytes."""
     return randomness().randbytes(count)
 
 
 def random_hex(count: int) -> str:
-    """So many random bytes as hexadecimal text."""
+    """Draw `count` random bytes as hexadecimal text."""
     return random_bytes(count).hex()
 
 
 @contextmanager
 def ambient(*, clock: Callable[[], datetime], random: Random) -> Iterator[None]:
-    """What is run within, and every task made within, has this clock and this source."""
+    """Give this clock and this source to all code that runs in the context, and to every task that is made there."""
     now_token, random_token = _now.set(clock), _random.set(random)
     try:
         yield

@@ -1,7 +1,7 @@
-"""Calls that are made again when they fail.
+"""Makes calls again when they fail.
 
-tenacity keeps a record of each call, which costs as much as to acknowledge a message. So what is done for every message
-and every read uses this; what happens seldom, and has more to say on the way, uses tenacity.
+tenacity keeps a record of each call, which costs as much as to acknowledge a message. So calls for every message and
+every read use this. Seldom calls, which have more to log on the way, use tenacity.
 """
 
 import asyncio
@@ -21,8 +21,8 @@ async def repeated(
     wait: Backoff,
     ends_at_s: float = math.inf,
 ) -> T:
-    """The result of a call, which is made again as long as it raises one of `on`. Raises that error from `ends_at_s`
-    on, by the loop's time."""
+    """Make a call until it raises none of the errors `on`, and return its result. From `ends_at_s` on, by the loop's
+    time, such an error is raised."""
     failures = 0
     while True:
         try:

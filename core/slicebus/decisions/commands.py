@@ -1,9 +1,9 @@
-"""The commands that decisions return and the executor carries out, in either role.
+"""Defines the commands that decisions return and the executor carries out, in either role.
 
-The commands of one decision are carried out in order; the first error ends it. Every command is safe to repeat: a
+The commands of one decision are carried out in order, and the first error ends it. Every command is safe to repeat: a
 patch has the resourceVersion that was decided on, a second create finds the name taken, a message has a version.
 
-A table is written in the same order as everything else. `Remember` after a `Publish` notes what the broker has
+A table is written in the same order as everything else. `Remember` after a `Publish` notes that the broker has
 confirmed. Where the answer may come before the confirm, and may ask for the message again, `Remember` comes first, and
 the `Publish` names what to forget when it fails.
 """
@@ -41,14 +41,14 @@ class Create(msgspec.Struct, frozen=True, kw_only=True):
     resource: Resource
     manifest: Manifest
     impersonate: Impersonation | None = None
-    """As whom. None: as the role itself."""
+    """The user as whom it is made. None: the role itself."""
     if_refused: Remember | None = None
-    """What to remember where the API server or a webhook refuses the object, or the name is that of an object which the
-    role does not watch, instead of an error: its value has a `message` that becomes the server's."""
+    """What to remember instead of raising, where the API server or a webhook refuses the object, or an object that the
+    role does not watch has its name. Its value has a `message` that becomes the server's."""
 
 
 class Patch(msgspec.Struct, frozen=True, kw_only=True):
-    """Patch an object in the state that was decided on: another resourceVersion is a conflict, and is decided again.
+    """Patch an object in the state that was decided on. Another resourceVersion is a conflict: the role decides again.
 
     A mapping is a merge patch, a list a JSON patch.
     """
@@ -58,9 +58,9 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     body: Manifest | list[Manifest]
     subresource: Literal["", "status"] = ""
     impersonate: Impersonation | None = None
-    """As whom. None: as the role itself."""
+    """The user as whom it is made. None: the role itself."""
     unless_answered: Remember | None = None
-    """What to remember when the API server gives no answer: the patch may have been made, or may be made later."""
+    """What to remember when the API server gives no answer: the patch may have had its effect, or have it later."""
     if_refused: Remember | None = None
     """What to remember where the API server or a webhook refuses the patch, as in `Create`."""
 
@@ -95,9 +95,9 @@ class Publish(msgspec.Struct, frozen=True, kw_only=True):
     cluster: ClusterName
     message: Message
     correlation: MessageId | None = None
-    """The chain of messages it belongs to; None continues that of the message being handled, or begins one."""
+    """The chain of messages that it belongs to. None continues that of the message being handled, or begins one."""
     unless_confirmed: Forget | None = None
-    """What to forget when the broker has not confirmed the message: a note made before, that it is published."""
+    """What to forget when the broker has not confirmed the message: an earlier note that it is published."""
 
 
 class Requeue(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,8 +1,8 @@
 """Calls a role's decisions and records each with all its inputs, so that a replay can make it again.
 
 A decision is a function of the role's state (its caches and tables) and of keyword arguments, and of nothing else. The
-recording has its name, arguments and outcome, and every change of the state. Arguments have types that msgspec encodes,
-or are an `Incoming`.
+recording has its name, arguments and outcome, and every change of the state. An argument is an `Incoming`, or has a
+type that msgspec encodes.
 """
 
 import itertools
@@ -75,8 +75,8 @@ class State(Protocol):
         """The tables, by name."""
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
-        """Whether an object is none of the role's: a cache has it, and no decision reads it unless it is named. It is
-        recorded from the first decision on that names it."""
+        """Whether an object is none of the role's: a cache has it, and a decision reads it only where it names it. It
+        is recorded from the first such decision on."""
 
 
 M = TypeVar("M", bound=Order | Report)
@@ -97,7 +97,7 @@ R = TypeVar("R")
 
 
 class Decider(Generic[S]):
-    """Calls decisions on a state; with a recorder, every call is recorded from `begin` on."""
+    """Calls decisions on a state. A recorder records every call from `begin` on."""
 
     def __init__(self, state: S, recorder: Recorder | None = None) -> None:
         self.state = state
@@ -108,7 +108,7 @@ class Decider(Generic[S]):
         """By kind: several groups have PodGroups, and two have Workloads."""
 
     def recording(self) -> AbstractAsyncContextManager[None]:
-        """Publish the recorded decisions until the context is left."""
+        """Publish the recorded decisions while the context lasts."""
         return self._recorder.recording() if self._recorder else nullcontext()
 
     def begin(self) -> None:
@@ -127,7 +127,7 @@ class Decider(Generic[S]):
     def receive(
         self, wire: WireMessage, decode: Callable[[WireMessage], Decoded[M]], decoded: Decoded[M] | None = None
     ) -> Incoming[M]:
-        """The message as `decode` reads it; `decoded` where somebody has done that already. Raises ProtocolError."""
+        """Read a message by `decode`, or take it as `decoded`, and record it. Raises ProtocolError."""
         self._received += 1
         number, problem = self._received, ""
         try:
@@ -138,30 +138,30 @@ class Decider(Generic[S]):
         finally:
             self._record(lambda: self._received_record(wire, number, problem))
 
-    def __call__(self, decision: Callable[Concatenate[S, P], R], /, *args: P.args, **given: P.kwargs) -> R:
-        """The outcome of the decision. Raises what the decision raises."""
-        what, at = decision.__name__, _at()
+    def __call__(self, decision: Callable[Concatenate[S, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Make a decision, and return its outcome. Raises what the decision raises."""
+        name, at = decision.__name__, _at()
         if self._begun:
-            for value in given.values():
+            for value in kwargs.values():
                 self._record_named(value)
         try:
-            outcome = decision(self.state, *args, **given)
+            outcome = decision(self.state, *args, **kwargs)
         except Exception as error:
             failed = failure_of(error)
-            self._record(lambda: Decided(what=what, at=at, given=self._arguments(given), failed=failed))
+            self._record(lambda: Decided(what=name, at=at, given=self._arguments(kwargs), failed=failed))
             raise
         self._record(
             lambda: Decided(
-                what=what, at=at, given=self._arguments(given), outcome=self._hidden(encode_outcome(outcome))
+                what=name, at=at, given=self._arguments(kwargs), outcome=self._hidden(encode_outcome(outcome))
             )
         )
         return outcome
 
     def _content(self) -> Iterator[Put | Noted]:
-        """The whole state at the time of the call, without secrets and without what is foreign."""
+        """The whole state at the time of the call, without secrets and foreign objects."""
         assert self._recorder is not None
-        found = itertools.chain.from_iterable(self._caches.values())
-        objects = [(resource_name(each.resource), each.objects()) for each in found]
+        recorded = itertools.chain.from_iterable(self._caches.values())
+        objects = [(resource_name(cache.resource), cache.objects()) for cache in recorded]
         tables = [(name, list(table.items())) for name, table in self.state.tables().items()]
         return content(objects, tables, self._recorder.redactor)
 
@@ -197,9 +197,9 @@ class Decider(Generic[S]):
         else:
             self._record(lambda: Noted(table=table, key=Raw(encode(key)), value=self._hidden(encode(value))))
 
-    def _arguments(self, given: Mapping[str, object]) -> Raw:
-        """Arguments of a decision without secrets. Short ones name a job, a cluster or a time."""
-        encoded = encode(given)
+    def _arguments(self, arguments: Mapping[str, object]) -> Raw:
+        """The arguments of a decision without secrets. Short ones name a job, a cluster or a time."""
+        encoded = encode(arguments)
         return Raw(encoded) if len(encoded) <= _SHORT else self._hidden(encoded)
 
     def _hidden(self, encoded: bytes) -> Raw:
@@ -208,7 +208,7 @@ class Decider(Generic[S]):
         return Raw(encoded if encoded is _NOTHING else self._recorder.redactor.encoded(encoded))
 
     def _received_record(self, wire: WireMessage, number: int, problem: str) -> Received:
-        """A message without secrets; without its content where that cannot be searched."""
+        """The record of a message without secrets, or without its body where that cannot be searched."""
         assert self._recorder is not None
         redactor = self._recorder.redactor
         searched = redactor.encoded(wire.body)
@@ -224,14 +224,15 @@ class Decider(Generic[S]):
 
 
 def resource_name(resource: Resource) -> str:
-    """`pods`, `jobs.batch`; with the version, as `kubectl` takes it, where Kubernetes itself may serve several."""
+    """The name of a resource in a recording: `pods`, `jobs.batch`; with the version, as `kubectl` takes it, where
+    Kubernetes itself may serve several."""
     if resource.group and not resource.is_custom and resource.version != "v1":
         return f"{resource.plural}.{resource.version}.{resource.group}"
     return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
 
 
 class _Recorded:
-    """What is recorded of a cache: its objects, apart from those that are left out."""
+    """Knows what is recorded of a cache: its objects, apart from those that are left out."""
 
     def __init__(self, resource: Resource, cache: Cache, redactor: Redactor) -> None:
         self.resource = resource
@@ -252,13 +253,13 @@ class _Recorded:
         self._left_out.add(key_of(manifest))
 
     def forget(self, manifest: Manifest) -> bool:
-        """Whether an object was left out. It no longer is."""
+        """Leave an object out no longer, and say whether it was left out."""
         was_left_out = self.leaves_out(manifest)
         self._left_out.discard(key_of(manifest))
         return was_left_out
 
     def take_in(self, namespace: str | None, name: str) -> Manifest | None:
-        """An object that was left out, and from now on is not; None for any other."""
+        """Leave an object out no longer, and return it; None for one that was not left out."""
         key = namespace or "", name
         if key not in self._left_out:
             return None
@@ -271,11 +272,11 @@ def content(
     tables: Sequence[tuple[str, list[tuple[Any, Any]]]],
     redactor: Redactor,
 ) -> Iterator[Put | Noted]:
-    """Objects and the entries of tables, by the names of resources and tables, without secrets."""
-    for of, manifests in objects:
+    """Record objects and the entries of tables, by the names of resources and tables, without secrets."""
+    for resource, manifests in objects:
         for manifest in manifests:
             with suppress(*UNWRITABLE):
-                yield whole_object(of, manifest, redactor)
+                yield whole_object(resource, manifest, redactor)
     for table, entries in tables:
         for key, value in entries:
             yield Noted(table=table, key=Raw(encode(key)), value=Raw(redactor.encoded(encode(value))))
@@ -295,11 +296,11 @@ _COMMANDS = frozenset(get_args(Command))
 _NOTHING = b"[]"
 _SHORT = 256
 _UNSEARCHED = encode(MARK)
-"""What the redactor leaves of a body that it cannot search."""
+"""The body that the redactor leaves in place of one that it cannot search."""
 
 
 def encode_outcome(outcome: object) -> bytes:
-    """The outcome of a decision as JSON. Commands name their targets; everything else is written in full."""
+    """Encode the outcome of a decision as JSON. Commands name their targets; everything else is written in full."""
     if outcome == []:
         return _NOTHING  # The outcome of most decisions.
     return encode(_written(outcome))

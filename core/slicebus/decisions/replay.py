@@ -1,7 +1,7 @@
 """Makes recorded decisions again with this version's code, from their recorded inputs.
 
 The state is in the caches and tables that the roles use themselves, so that the same code makes its views. A source is
-replayed from its first snapshot on; after a gap, from the next one.
+replayed from its first snapshot on. After a gap it is replayed from the next snapshot on.
 """
 
 import inspect
@@ -52,7 +52,7 @@ _MESSAGES_KEPT = 4096
 
 
 class Model(msgspec.Struct, frozen=True):
-    """A role as it can be replayed."""
+    """Describes a role so that it can be replayed."""
 
     state: Callable[[], State]
     decode: Callable[[WireMessage], Decoded[Any]]
@@ -60,19 +60,19 @@ class Model(msgspec.Struct, frozen=True):
     decisions: Mapping[str, Decision]
     """By name."""
     hashed: frozenset[str] = frozenset()
-    """The decisions that compare a hash of what a recording has without secrets with one of what had them. Where
-    something was taken out, they cannot be made again."""
+    """The decisions that compare hashes of content that a recording has without its secrets. Where secrets were taken
+    out, they cannot be made again."""
 
 
 class Position(msgspec.Struct, frozen=True, order=True):
-    """A record of a recording: the batch's offset in the stream, and which of its records."""
+    """Names a record of a recording: the batch's offset in the stream, and which of its records."""
 
     offset: int
     index: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """`17.3`, or `17` for the last record there. Raises ValueError."""
+        """Parse `17.3`, or `17` for the last record there. Raises ValueError."""
         offset, dot, index = text.partition(".")
         return cls(int(offset), int(index) if dot else _LAST)
 
@@ -80,7 +80,7 @@ class Position(msgspec.Struct, frozen=True, order=True):
         return f"{self.offset}.{self.index}"
 
 
-class Made(msgspec.Struct, frozen=True):
+class Replayed(msgspec.Struct, frozen=True):
     """A decision that was made again."""
 
     source: Source
@@ -94,7 +94,7 @@ class Made(msgspec.Struct, frozen=True):
     """The outcome of this version; empty where it has no such decision."""
     same: bool
     problem: str = ""
-    """Why this version could not make it."""
+    """Why this version could not make the decision."""
 
 
 class _Callable(msgspec.Struct):
@@ -103,7 +103,7 @@ class _Callable(msgspec.Struct):
     decision: Decision
     decoder: msgspec.json.Decoder[Any]
     repeats: bool
-    """Whether the same arguments come again: those of reconciling a job do, messages and times do not."""
+    """Whether the same arguments come again. Those of reconciling a job do, messages and times do not."""
     known: dict[bytes, dict[str, Any]]
     """Decoded arguments, by their JSON."""
 
@@ -115,7 +115,7 @@ class _Reader(msgspec.Struct, frozen=True):
     value: msgspec.json.Decoder[Any]
 
     @classmethod
-    def of(cls, table: Table[Any, Any]) -> Self:
+    def for_table(cls, table: Table[Any, Any]) -> Self:
         return cls(msgspec.json.Decoder(table.key_type), msgspec.json.Decoder(table.value_type))
 
 
@@ -130,7 +130,7 @@ class Phase(Enum):
 
 
 class Replay:
-    """The replay of one source."""
+    """Replays one source."""
 
     def __init__(self, source: Source, model: Model) -> None:
         self.source = source
@@ -148,8 +148,8 @@ class Replay:
         self._waiting: list[tuple[Position, Record]] = []
         self._next = 0
 
-    def batch(self, offset: int, batch: Batch, *, until: Position | None = None) -> Iterator[Made]:
-        """Feed a batch, up to `until`; yields its decisions as they are made."""
+    def batch(self, offset: int, batch: Batch, *, until: Position | None = None) -> Iterator[Replayed]:
+        """Take a batch, up to `until`, and yield its decisions as they are made."""
         if batch.number < self._next:
             return  # Published twice.
         if batch.number > self._next:
@@ -159,14 +159,14 @@ class Replay:
             if until is not None and Position(offset, index) > until:
                 return
             if self.phase is Phase.KNOWN:
-                made = self._next_known(offset, index, record)
-                if made is not None:
-                    yield made
+                replayed = self._next_known(offset, index, record)
+                if replayed is not None:
+                    yield replayed
             else:
                 yield from self._feed(Position(offset, index), record)
 
-    def _next_known(self, offset: int, index: int, record: Record) -> Made | None:
-        """Handle a record while the state is known. Compares types, which is faster than `match`: records are many."""
+    def _next_known(self, offset: int, index: int, record: Record) -> Replayed | None:
+        """Handle a record while the state is known. It compares types: records are many, and `match` is slower."""
         kind = type(record)
         if kind is Decided:
             return self._decide(Position(offset, index), record)  # type: ignore[arg-type]
@@ -178,11 +178,11 @@ class Replay:
             self._apply(record)
         return None
 
-    def _feed(self, position: Position, record: Record) -> Iterator[Made]:
+    def _feed(self, position: Position, record: Record) -> Iterator[Replayed]:
         if self.phase is Phase.KNOWN:
-            made = self._next_known(position.offset, position.index, record)
-            if made is not None:
-                yield made
+            replayed = self._next_known(position.offset, position.index, record)
+            if replayed is not None:
+                yield replayed
             return
         match record:
             case Began() | Gap():
@@ -196,7 +196,7 @@ class Replay:
             case Put() | Gone() | Noted() | Forgot() | Received():
                 return  # The snapshot to come has it.
 
-    def _collect(self, part: Snapshot) -> Iterator[Made]:
+    def _collect(self, part: Snapshot) -> Iterator[Replayed]:
         if part.part == 0:
             self.phase = Phase.COLLECTING
             self._snapshot, self._waiting = [], []
@@ -208,7 +208,7 @@ class Replay:
         self.state = self._model.state()
         self._caches = {resource_name(resource): cache for resource, cache in self.state.decides_by()}
         self._tables = self.state.tables()
-        self._readers = {name: _Reader.of(table) for name, table in self._tables.items()}
+        self._readers = {name: _Reader.for_table(table) for name, table in self._tables.items()}
         self.phase = Phase.KNOWN
         for change in self._snapshot:
             self._apply(change)
@@ -217,8 +217,8 @@ class Replay:
             yield from self._feed(position, record)
 
     def _apply(self, record: Record) -> None:
-        """Change the state; skip resources and tables that this version does not have. Raises InvalidError for a record
-        that no role has written."""
+        """Change the state; skip resources and tables that this version lacks. Raises InvalidError for a record that no
+        role has written."""
         try:
             self._change(record)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -226,21 +226,21 @@ class Replay:
 
     def _change(self, record: Record) -> None:
         match record:
-            case Put(of=of, object=manifest) if of in self._caches:
-                metadata, cache = manifest["metadata"], self._caches[of]
+            case Put(of=resource, object=manifest) if resource in self._caches:
+                metadata, cache = manifest["metadata"], self._caches[resource]
                 cache.put(changed_object(record, cache.get(metadata.get("namespace"), metadata["name"])))
-            case Gone(of=of, namespace=namespace, name=name) if of in self._caches:
-                present = self._caches[of].get(namespace, name)
+            case Gone(of=resource, namespace=namespace, name=name) if resource in self._caches:
+                present = self._caches[resource].get(namespace, name)
                 if present is not None:
-                    self._caches[of].drop(present)
+                    self._caches[resource].drop(present)
             case Noted(table=name, key=key, value=value) if name in self._tables:
                 reader = self._readers[name]
                 self._tables[name][_read(reader.key, key)] = _read(reader.value, value)
             case Forgot(table=name, key=key) if name in self._tables:
                 self._tables[name].pop(_read(self._readers[name].key, key), None)
 
-    def _receive(self, position: Position, record: Received) -> Made | None:
-        """Decode a message again. A difference counts as a decision. A message whose body was redacted as a whole is
+    def _receive(self, position: Position, record: Received) -> Replayed | None:
+        """Decode a message again. A difference counts as a decision. A message whose whole body was redacted is
         skipped."""
         if record.text == MARK:
             return None
@@ -253,67 +253,67 @@ class Replay:
             del self._incoming[next(iter(self._incoming))]
         if problem == record.problem == "":
             return None
-        given = encode({"message": record.message_id})
-        recorded, made = encode(record.problem), encode(problem)
-        return Made(self.source, position, record.at, "receive", given, recorded, made, _same(recorded, made))
+        arguments = encode({"message": record.message_id})
+        recorded, outcome = encode(record.problem), encode(problem)
+        return Replayed(
+            self.source, position, record.at, "receive", arguments, recorded, outcome, _same(recorded, outcome)
+        )
 
-    def _decide(self, position: Position, record: Decided) -> Made | None:
+    def _decide(self, position: Position, record: Decided) -> Replayed | None:
         recorded = bytes(record.outcome) if record.failed is None else encode(record.failed)
-        problem, made, given = "", b"", bytes(record.given)
+        problem, outcome, arguments = "", b"", bytes(record.given)
         try:
-            made = self._make(record.what, given)
+            outcome = self._make(record.what, arguments)
         except _UnknownMessage:
             self.passed_over += 1
             return None
         except InvalidError as error:
             problem = str(error)
-        if made == recorded:
-            made = recorded  # One copy is enough.
-        same = made is recorded or (not problem and _same(recorded, made))
+        if outcome == recorded:
+            outcome = recorded  # One copy is enough.
+        same = outcome is recorded or (not problem and _same(recorded, outcome))
         if not same and record.what in self._model.hashed and self._lacks_secrets():
             self.passed_over += 1
             return None
-        return Made(self.source, position, record.at, record.what, given, recorded, made, same, problem)
+        return Replayed(self.source, position, record.at, record.what, arguments, recorded, outcome, same, problem)
 
     def _lacks_secrets(self) -> bool:
         """Whether secrets were taken out of the status of some object."""
         statuses = (manifest.get("status") for cache in self._caches.values() for manifest in cache.all())
         return any(has_marks(orjson.dumps(status)) for status in statuses if status)
 
-    def _make(self, what: str, given: bytes) -> bytes:
+    def _make(self, name: str, encoded: bytes) -> bytes:
         """The outcome of a decision as JSON. Raises InvalidError when this version cannot make it."""
-        found = self._callable.get(what) or self._prepare(what)
-        arguments = found.known.get(given)
+        entry = self._callable.get(name) or self._prepare(name)
+        arguments = entry.known.get(encoded)
         if arguments is None:
             try:
-                arguments = msgspec.structs.asdict(found.decoder.decode(given))
+                arguments = msgspec.structs.asdict(entry.decoder.decode(encoded))
             except msgspec.ValidationError as error:
-                raise InvalidError(f"this version's {what} takes other arguments: {error}") from error
-            if found.repeats and len(found.known) < _ARGUMENTS_KEPT:
-                found.known[given] = arguments
+                raise InvalidError(f"this version's {name} takes other arguments: {error}") from error
+            if entry.repeats and len(entry.known) < _ARGUMENTS_KEPT:
+                entry.known[encoded] = arguments
         try:
-            return encode_outcome(found.decision(self.state, **arguments))
+            return encode_outcome(entry.decision(self.state, **arguments))
         except Exception as error:  # noqa: BLE001 an incident may be just this
             return encode(failure_of(error))
 
-    def _prepare(self, what: str) -> "_Callable":
-        """A decision with the decoder of its arguments: all parameters but the first, which is the state.
+    def _prepare(self, name: str) -> "_Callable":
+        """Prepare a decision with the decoder of its arguments: all parameters but the first, which is the state.
 
-        A parameter that is missing in the recording gets its default.
+        A parameter that the recording lacks gets its default.
         """
-        decision = self._model.decisions.get(what)
+        decision = self._model.decisions.get(name)
         if decision is None:
-            raise InvalidError(f"this version has no decision {what}")
+            raise InvalidError(f"this version has no decision {name}")
         hints = get_type_hints(decision)
         _, *parameters = inspect.signature(decision).parameters.values()
-        fields = [
-            (each.name, hints.get(each.name, Any), msgspec.NODEFAULT if each.default is each.empty else each.default)
-            for each in parameters
-        ]
-        decoder = msgspec.json.Decoder(msgspec.defstruct(what, fields, kw_only=True), dec_hook=self._look_up)
-        repeats = all(_is_repeated(each.name, hints.get(each.name)) for each in parameters)
-        made = self._callable[what] = _Callable(decision, decoder, repeats, {})
-        return made
+        defaults = {p.name: msgspec.NODEFAULT if p.default is p.empty else p.default for p in parameters}
+        fields = [(field, hints.get(field, Any), default) for field, default in defaults.items()]
+        decoder = msgspec.json.Decoder(msgspec.defstruct(name, fields, kw_only=True), dec_hook=self._look_up)
+        repeats = all(_is_repeated(field, hints.get(field)) for field in defaults)
+        entry = self._callable[name] = _Callable(decision, decoder, repeats, {})
+        return entry
 
     def _look_up(self, _: type, number: int) -> Incoming[Any]:
         incoming = self._incoming.get(number)
@@ -323,14 +323,14 @@ class Replay:
 
 
 class Replayer:
-    """Every source of a recording."""
+    """Replays every source of a recording."""
 
     def __init__(self, models: Mapping[RoleName, Model]) -> None:
         self._models = models
         self.sources: dict[Source, Replay] = {}
 
-    def feed(self, record: StreamRecord, *, until: Position | None = None) -> Iterator[Made]:
-        """Feed one record of the journal; yields the decisions of a batch as they are made. Raises InvalidError."""
+    def feed(self, record: StreamRecord, *, until: Position | None = None) -> Iterator[Replayed]:
+        """Take one record of the journal, and yield the decisions of a batch as they are made. Raises InvalidError."""
         if record.message.type != DECISIONS_TYPE:
             return
         batch = decode_batch(record.message)
@@ -339,9 +339,9 @@ class Replayer:
             self.sources[source] = Replay(source, self._models[source.role])
         yield from self.sources[source].batch(record.offset, batch, until=until)
 
-    def feed_together(self, records: Iterable[StreamRecord], *, until: Position | None = None) -> Iterator[Made]:
-        """Feed successive records; yields their decisions in the order of the recording. Raises InvalidError after the
-        decisions before the invalid record.
+    def feed_together(self, records: Iterable[StreamRecord], *, until: Position | None = None) -> Iterator[Replayed]:
+        """Take successive records, and yield their decisions in the order of the recording. Raises InvalidError after
+        the decisions before the invalid record.
 
         Sources share nothing and are replayed one after the other: the data and code of one stay in the processor's
         caches. Changing the source with each batch took a sixth longer.
@@ -349,18 +349,18 @@ class Replayer:
         by_source: defaultdict[str, list[tuple[int, StreamRecord]]] = defaultdict(list)
         for number, record in enumerate(records):
             by_source[record.message.routing_key].append((number, record))
-        found: list[tuple[int, Made]] = []
+        collected: list[tuple[int, Replayed]] = []
         invalid: list[tuple[int, InvalidError]] = []
         for of_source in by_source.values():
             for number, record in of_source:
                 try:
-                    for made in self.feed(record, until=until):
-                        found.append((number, made))  # noqa: PERF401 what was made before an error counts
+                    for replayed in self.feed(record, until=until):
+                        collected.append((number, replayed))  # noqa: PERF401 what was made before an error counts
                 except InvalidError as error:
                     invalid.append((number, error))
                     break
         end, first = min(invalid, key=itemgetter(0), default=(_LAST, None))
-        yield from (made for number, made in sorted(found, key=itemgetter(0)) if number <= end)
+        yield from (replayed for number, replayed in sorted(collected, key=itemgetter(0)) if number <= end)
         if first is not None:
             raise first
 
@@ -379,10 +379,10 @@ class _UnknownMessage(SlicebusError):
     """A decision refers to a message that is not in the recording."""
 
 
-def _same(recorded: bytes, made: bytes) -> bool:
-    """Whether two outcomes are equal, apart from what the recording has redacted."""
-    then, now = orjson.loads(recorded), orjson.loads(made)
-    return bool(then == now or then == redacted(now))
+def _same(recorded: bytes, outcome: bytes) -> bool:
+    """Whether two outcomes are equal, apart from the secrets that the recording lacks."""
+    before, present = orjson.loads(recorded), orjson.loads(outcome)
+    return bool(before == present or before == redacted(present))
 
 
 def _read(decoder: msgspec.json.Decoder[Any], raw: Raw) -> Any:

@@ -1,4 +1,4 @@
-"""Tables: what a role remembers beside its caches. Their changes can be observed and recorded.
+"""Keeps what a role remembers beside its caches, in tables whose changes can be observed and recorded.
 
 Keys and values are never changed in place.
 """
@@ -16,7 +16,7 @@ FORGOTTEN = object()
 
 
 class Table(MutableMapping[Key, Value]):
-    """A dictionary whose keys and values msgspec can encode."""
+    """A dictionary whose keys and values msgspec can encode, and whose changes observers get."""
 
     def __init__(self, key_type: Any, value_type: Any) -> None:
         self.key_type = key_type

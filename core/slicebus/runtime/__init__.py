@@ -1,1 +1,1 @@
-"""The parts that every role's process has: life cycle, settings, probes, logs, and the executor of commands."""
+"""Holds the parts of every role's process: life cycle, settings, probes, logs, and the executor of commands."""

@@ -1,4 +1,4 @@
-"""What a role needs of the broker before it starts."""
+"""Checks that the broker has what a role needs before it starts."""
 
 from collections.abc import Iterable
 
@@ -11,8 +11,8 @@ _NOTHING = Topology((), (), ())
 
 
 async def require(bus: Bus, uses: Iterable[Use], topology: Topology = _NOTHING) -> None:
-    """Raises NotFoundError for what is missing of a topology that somebody else makes, and ForbiddenError for what the
-    broker lets its user not do."""
+    """Raise NotFoundError for missing parts of a topology that somebody else makes, and ForbiddenError for uses that
+    the broker refuses to its user."""
     absent = await bus.check(topology)
     if absent:
         raise NotFoundError(f"{'; '.join(absent)}: the manager makes it")

@@ -1,4 +1,4 @@
-"""The broker settings that roles and commands have."""
+"""Defines the broker settings that roles and commands have."""
 
 from collections.abc import Mapping
 from typing import Self
@@ -13,7 +13,7 @@ _IN_PROCESS = "memory://"
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the broker is, and how to log in there."""
+    """Say where the broker is, and how to log in there."""
 
     amqp_url: AmqpUrl
     amqp_hosts: str = ""
@@ -30,7 +30,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def access(self) -> Access:
-        """What goes with the address."""
+        """The settings that go with the address."""
         return Access(
             hosts=self.amqp_hosts,
             insecure=self.amqp_insecure,
@@ -48,5 +48,5 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> Self:
-        """The settings from environment variables. Raises ConfigurationError, which names the variable."""
+        """Read the settings from environment variables. Raises ConfigurationError, which names the variable."""
         return from_environment(cls, environment)

@@ -1,4 +1,4 @@
-"""Settings from environment variables, with errors that name the variable."""
+"""Reads settings from environment variables, with errors that name the variable."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ Address = Annotated[str, msgspec.Meta(pattern=r"^\S*:[0-9]{1,5}$")]
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
-"""At most a day: infinity is a number too."""
+"""A time of at most a day: infinity is a number too."""
 
 _VARIABLES_OF_OTHERS = {"amqp_url": access.URL, "kubeconfig": "KUBECONFIG"}
 """The fields whose variables are not slicebus' own."""
@@ -49,9 +49,11 @@ def from_environment(settings: type[Settings], environment: Mapping[str, str]) -
         return msgspec.convert(_values(settings, environment), settings, strict=False)
     except msgspec.ValidationError as error:
         text = str(error)
-        found = _PATH.search(text)
+        location = _PATH.search(text)
         # An error without a path is about several settings, and names their variables itself.
-        raise ConfigurationError(f"{variable_of(found[1])}: {text[: found.start()]}" if found else text) from error
+        raise ConfigurationError(
+            f"{variable_of(location[1])}: {text[: location.start()]}" if location else text
+        ) from error
 
 
 def _values(settings: type[msgspec.Struct], environment: Mapping[str, str]) -> dict[str, Any]:

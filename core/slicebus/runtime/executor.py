@@ -73,8 +73,8 @@ class Executor:
         confirm: Callable[[Resource], Awaitable[None]] = _accept_absence,
     ) -> None:
         """`record` is `EventRecorder.record`. `check` raises where this process may no longer lead: it may have stood
-        still between decision and write. `is_fenced`: whether no pod may start here now. `confirm` raises where an
-        object that is not found may have gone with its definition (`Informers.confirm`).
+        still between decision and write. `is_fenced` says whether no pod may start here now. `confirm` raises where a
+        missing object may have gone with its definition (`Informers.confirm`).
 
         An object that `is_watched` stays in its cache until the watch reports its deletion: only the watch has its last
         state.
@@ -92,7 +92,7 @@ class Executor:
         self._record = record
 
     async def run(self, commands: Sequence[Command], *, caused_by: Envelope | None = None) -> None:
-        """Carry out all commands. Raises the first error, or LeaseLost; commands before it keep their effect."""
+        """Carry out all commands. Raises the first error, or LeaseLost. The commands before it keep their effect."""
         for command in commands:
             self._check()
             match command:
@@ -116,15 +116,15 @@ class Executor:
                     self._requeue(job, delay_s)
 
     async def refresh(self, resource: Resource, target: Manifest) -> Manifest | None:
-        """Read a cached object again. One that is gone leaves the cache, unless the watch will report that."""
+        """Read a cached object again. If it is gone it leaves the cache, unless the watch will report that."""
         metadata = target["metadata"]
         try:
-            found = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
+            present = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
         except NotFoundError:
             await self._drop(resource, target)
             return None
-        await self._take(resource, target, found)
-        return found
+        await self._take(resource, target, present)
+        return present
 
     def _remember(self, command: Remember) -> None:
         self._tables[command.table][command.key] = command.value
@@ -133,7 +133,7 @@ class Executor:
         self._tables[command.table].pop(command.key, None)
 
     def _note_refusal(self, note: Remember | None, error: SlicebusError) -> None:
-        """Remember why the API server refused a write; raises the error where nobody wants to know."""
+        """Remember why the API server refused a write; raise the error where the command has no note for it."""
         if note is None:
             raise error
         value = msgspec.structs.replace(note.value, message=str(error))
@@ -148,8 +148,8 @@ class Executor:
             raise
 
     async def _has_changed(self, command: Patch) -> bool:
-        found = await self.refresh(command.resource, command.target)
-        return found is None or found["metadata"]["resourceVersion"] != command.target["metadata"]["resourceVersion"]
+        before, present = command.target, await self.refresh(command.resource, command.target)
+        return present is None or present["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]
 
     async def _create(self, command: Create) -> None:
         resource, metadata = command.resource, command.manifest["metadata"]
@@ -163,12 +163,12 @@ class Executor:
         except (ConflictError, TransientError) as error:
             # Without an answer it may exist all the same: the next decision must not create another.
             with suppress(NotFoundError, TransientError):
-                found = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
-                if isinstance(error, AlreadyExistsError) and command.if_refused and not self._is_watched(found):
-                    # In the cache it would stay for ever.
+                present = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
+                if isinstance(error, AlreadyExistsError) and command.if_refused and not self._is_watched(present):
+                    # In the cache it would stay for ever: nobody watches it.
                     self._note_refusal(command.if_refused, error)
                     return
-                self._keep(resource, found)
+                self._keep(resource, present)
             raise
         self._keep(resource, created, is_own=True)
 
@@ -198,7 +198,7 @@ class Executor:
             self._note_refusal(command.if_refused, error)
             return
         except UnavailableError:
-            # Before it is read: other decisions may be made meanwhile.
+            # Before the object is read: other decisions may be made meanwhile.
             if command.unless_answered is not None:
                 self._remember(command.unless_answered)
             await self._read_until_answered(resource, command.target)
@@ -206,7 +206,7 @@ class Executor:
         self._keep(resource, patched, is_own=True)
 
     async def _read_until_answered(self, resource: Resource, target: Manifest) -> None:
-        """Read the object of a patch without an answer, as long as it takes.
+        """Read the object of an unanswered patch, as long as it takes.
 
         Nothing may be decided from the state before it: an agent would let pods start that are no longer granted.
         """
@@ -214,17 +214,17 @@ class Executor:
             return
         name, namespace = target["metadata"]["name"], target["metadata"].get("namespace")
         with suppress(NotFoundError):
-            found = await repeated(
+            present = await repeated(
                 lambda: self._client.get(resource, name, namespace), on=TransientError, wait=_BACKOFF
             )
-            await self._take(resource, target, found)
+            await self._take(resource, target, present)
 
     async def _patch_each(self, patches: Sequence[Patch], *, unless: Callable[[], bool]) -> None:
-        """Raise the first error after every patch was tried; a conflict only where there is no other error."""
+        """Try every patch, then raise the first error; a conflict only where there is no other error."""
         free = asyncio.Semaphore(_CONCURRENT_PATCHES)
         errors: list[SlicebusError] = []
 
-        async def one(patch: Patch) -> None:
+        async def apply(patch: Patch) -> None:
             async with free:
                 if unless():
                     return
@@ -236,7 +236,7 @@ class Executor:
 
         async with asyncio.TaskGroup() as group:
             for patch in patches:
-                group.create_task(one(patch), name=f"patch:{patch.resource.plural}")
+                group.create_task(apply(patch), name=f"patch:{patch.resource.plural}")
         if errors:
             raise min(errors, key=lambda error: isinstance(error, ConflictError))
 
@@ -250,13 +250,13 @@ class Executor:
         if cache is not None:
             cache.put(manifest, is_own=is_own)
 
-    async def _take(self, resource: Resource, target: Manifest, found: Manifest) -> None:
-        """Keep what was read under the name of a target. If it is another object, the target has gone."""
-        if found["metadata"]["uid"] != target["metadata"]["uid"]:
+    async def _take(self, resource: Resource, target: Manifest, present: Manifest) -> None:
+        """Keep the object that was read under the name of a target. If it is another one, the target has gone."""
+        if present["metadata"]["uid"] != target["metadata"]["uid"]:
             await self._drop(resource, target)
             if self._is_watched(target):
                 return
-        self._keep(resource, found)
+        self._keep(resource, present)
 
     async def _drop(self, resource: Resource, manifest: Manifest) -> None:
         cache = self._caches(resource)

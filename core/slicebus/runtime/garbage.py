@@ -1,6 +1,6 @@
-"""Spares a role's process the garbage collections that look at everything.
+"""Spares a role's process the garbage collections that visit every object.
 
-Python looks at every object from time to time, and does nothing else meanwhile: with 50,000 Workloads in the caches for
+Python visits every object from time to time, and does nothing else meanwhile: with 50,000 Workloads in the caches for
 seconds, several times while they are read. Objects of the API are trees, and go when nobody refers to them any more.
 """
 
@@ -15,8 +15,8 @@ _MOST_S = 600.0
 
 @asynccontextmanager
 async def spared(*, begun: asyncio.Event, leading: asyncio.Event) -> AsyncIterator[None]:
-    """Collect nothing from `begun` to `leading`, and leave out what is there by then for good. A role that takes for
-    ever to begin collects again."""
+    """Collect nothing from `begun` to `leading`, and never visit the objects that are there by then. A role that takes
+    over `_MOST_S` to begin collects again."""
     sparing = asyncio.create_task(_spare(begun, leading), name="garbage")
     try:
         yield

@@ -1,4 +1,4 @@
-"""Probes and metrics over HTTP.
+"""Serves probes and metrics over HTTP.
 
 Liveness touches no dependency (rule 8 of the design): it shows that the event loop of this process runs. An outage of
 the broker or of the API server must never restart anything.
@@ -20,9 +20,9 @@ _MOST_PORT = 65_535
 async def health_server(
     address: str, *, not_ready: Callable[[], str], registry: CollectorRegistry
 ) -> AsyncIterator[str]:
-    """Serve `/healthz`, `/readyz` and `/metrics` on `host:port`; yields the URL. Port 0 picks a free one.
+    """Serve `/healthz`, `/readyz` and `/metrics` on `host:port`, and yield the URL. Port 0 picks a free one.
 
-    `not_ready` gives the reason why the process does not work, which `/readyz` then answers; empty while it works.
+    `not_ready` returns the reason why the process does not work, which `/readyz` then answers; empty while it works.
     """
     host, port = _parse(address)
 

@@ -1,4 +1,4 @@
-"""The annotations that a leader writes on its Lease: whether it works. `slicebus doctor` reads them."""
+"""Writes and reads the annotations by which a leader says on its Lease whether it works, as `slicebus doctor` shows."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ def annotations(*, not_ready: str, left_out: Sequence[str]) -> dict[str, str | N
 
 
 class Leadership(msgspec.Struct, frozen=True):
-    """The content of a Lease."""
+    """Says who leads, as a Lease shows it."""
 
     holder: str
     """Empty where nobody leads."""

@@ -1,4 +1,4 @@
-"""One lock an object: the commands of one decision are carried out before the next decision about the object."""
+"""Keeps one lock an object: the commands of a decision are carried out before the next decision about the object."""
 
 import asyncio
 from collections.abc import AsyncIterator, Hashable
@@ -10,7 +10,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Locks(Generic[Key]):
-    """Locks by object. A lock lives as long as a task holds it or waits for it."""
+    """Has a lock for each object. A lock lives as long as a task holds it or waits for it."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
@@ -21,7 +21,7 @@ class Locks(Generic[Key]):
 
     @asynccontextmanager
     async def of_within(self, key: Key, within_s: float) -> AsyncIterator[bool]:
-        """The same lock where it comes free in time: whether it is held."""
+        """Hold the lock where it comes free within `within_s`. The value is whether it is held."""
         lock = self.of(key)
         try:
             async with asyncio.timeout(within_s):

@@ -1,4 +1,4 @@
-"""structlog, once a process."""
+"""Configures structlog, once a process."""
 
 import logging
 import sys
@@ -17,8 +17,8 @@ LogLevel = Annotated[str, msgspec.Meta(pattern="(?i)^(debug|info|warning|error|c
 def configure_logging(*, format: LogFormat = "json", level: LogLevel = "INFO") -> None:
     """Log events to standard error: one JSON object a line, or columns for people.
 
-    What libraries log by the standard library's logging comes out the same way, from WARNING on. No text of somebody
-    else's controls the terminal: JSON escapes all but ASCII.
+    Libraries' records of the standard library's logging come out the same way, from WARNING on. No text of others
+    controls the terminal: JSON escapes all but ASCII.
     """
     threshold = logging.getLevelNamesMapping()[level.upper()]
     renderer: structlog.types.Processor = (
@@ -48,7 +48,7 @@ def configure_logging(*, format: LogFormat = "json", level: LogLevel = "INFO") -
 
 
 def _made_printable(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """The event with texts that a terminal only shows. A traceback keeps its lines."""
+    """The event, its texts without characters that a terminal acts on. A traceback keeps its lines."""
     return {
         name: (printable_lines if name == "exception" else printable)(value) if isinstance(value, str) else value
         for name, value in event.items()

@@ -1,4 +1,4 @@
-"""The permissions of a role, as data: the charts grant exactly these, and `slicebus doctor` checks them."""
+"""Describes the permissions of a role as data: the charts grant exactly these, and `slicebus doctor` checks them."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ READ = ("get", "list", "watch")
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """Verbs on one resource."""
+    """Allows verbs on one resource."""
 
     resource: Resource
     verbs: tuple[str, ...]
@@ -21,7 +21,7 @@ class Permission(msgspec.Struct, frozen=True):
     name: str = ""
     """Only on the object of this name."""
     namespaces: tuple[str, ...] = ()
-    """Only in these; none for all of them."""
+    """Only in these namespaces; empty for all."""
 
     def __str__(self) -> str:
         name = f"{self.resource.plural}/{self.subresource}" if self.subresource else self.resource.plural

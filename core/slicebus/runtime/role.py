@@ -1,4 +1,4 @@
-"""The life cycle of a manager or agent: probes first, then connections, then the Lease, then the work."""
+"""Runs a manager or agent through its life: probes first, then connections, then the Lease, then the work."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -31,14 +31,14 @@ _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.2, most_s=5.0)
 _ABSENT = (TransientError, ForbiddenError, NotFoundError)
 _RENEWALS = 3
-"""A role without an answer for so many renewals of its Lease is not ready."""
+"""A role is not ready after so many renewals of its Lease without an answer."""
 
 Settings = TypeVar("Settings", bound=RoleSettings)
 Result = TypeVar("Result")
 
 
 class Role(ABC, Generic[Settings]):
-    """A manager or an agent, on a connected client and bus that the caller closes. One process at a time leads, by a
+    """Is a manager or an agent, on a connected client and bus that the caller closes. One process at a time leads, by a
     Lease."""
 
     component: ClassVar[str]
@@ -57,12 +57,12 @@ class Role(ABC, Generic[Settings]):
         self._epoch: int | None = None
         self._refusal = ""
         self.begun = asyncio.Event()
-        """Set once it begins to read what it works on."""
+        """Set once the role begins to read the objects that it works on."""
         self.leading = asyncio.Event()
         """Set once the role does its work."""
 
     def leases(self) -> Sequence[str]:
-        """The names of the Leases of which it holds one."""
+        """The names of the Leases, of which it holds one."""
         return [self.component]
 
     def election(self, lease: str) -> LeaderElection:
@@ -80,7 +80,7 @@ class Role(ABC, Generic[Settings]):
     @abstractmethod
     async def prepare(self) -> None:
         """Return when the broker has what the role needs, and lets it use that. NotFoundError and ForbiddenError are
-        retried as transient errors are: what is missing or refused may come."""
+        retried as transient errors are: somebody may make or allow it later."""
 
     @abstractmethod
     async def lead(self, epoch: int) -> None:
@@ -100,9 +100,9 @@ class Role(ABC, Generic[Settings]):
         definitions: MutableMapping[str, str],
         namespaces: Collection[str] = (),
     ) -> Informers:
-        """The informers that feed this role's caches, in these namespaces, or in all. The role waits for every resource
-        that is not `optional`."""
-        made = Informers(
+        """Make the informers that feed this role's caches, in these namespaces, or in all. The role waits for every
+        resource that is not `optional`."""
+        informers = Informers(
             self._client,
             optional=frozenset(optional),
             unserved=unserved,
@@ -110,11 +110,11 @@ class Role(ABC, Generic[Settings]):
             namespaces=namespaces,
             fits=partial(misfit, self._client),
         )
-        self._informers = made
-        return made
+        self._informers = informers
+        return informers
 
     def not_ready(self) -> str:
-        """The reason why it does not work; empty while it leads, or stands by, in working order."""
+        """The reason why it does not work; empty while it leads or stands by in working order."""
         if not self._bus.connected:
             return "there is no connection to the broker"
         if self._refusal:
@@ -143,7 +143,7 @@ class Role(ABC, Generic[Settings]):
             group.create_task(self._begin(epoch), name="lead")
 
     async def run_alone(self) -> None:
-        """`run`, in a process that has nothing else to do."""
+        """Run in a process that has nothing else to do."""
         async with spared(begun=self.begun, leading=self.leading):
             await self.run()
 
@@ -152,10 +152,14 @@ class Role(ABC, Generic[Settings]):
         self.begun.set()
         await self.lead(epoch)
 
-    async def until_allowed(self, what: str, call: Callable[[], Awaitable[Result]]) -> Result:
-        """The result of a call to the broker, once what it needs is there and allowed; until then the role says what is
-        missing."""
-        result = await retry_until_available(what, call, on=_ABSENT, waiting=lambda error: self.waits_for(str(error)))
+    async def until_allowed(self, awaited: str, call: Callable[[], Awaitable[Result]]) -> Result:
+        """Call the broker until it has and allows what the call needs, and return the result. Until then the role says
+        what is missing."""
+
+        def waiting(error: SlicebusError) -> None:
+            self.waits_for(str(error))
+
+        result = await retry_until_available(awaited, call, on=_ABSENT, waiting=waiting)
         self.waits_for("")
         return result
 
@@ -165,21 +169,21 @@ class Role(ABC, Generic[Settings]):
 
 
 async def retry_until_available(
-    what: str,
+    awaited: str,
     call: Callable[[], Awaitable[Result]],
     *,
     on: tuple[type[SlicebusError], ...] = (TransientError,),
     waiting: Callable[[SlicebusError], None] = lambda _: None,
 ) -> Result:
-    """The result of a call that a role needs to start. Errors of the types `on` are retried without end; `waiting` gets
-    each of them."""
+    """Make a call that a role needs to start, and return its result. Errors of the types `on` are retried without end,
+    and `waiting` gets each of them. `awaited` names the call in the log."""
 
     async def attempt() -> Result:
         return await call()
 
     def log_attempt(state: RetryCallState) -> None:
         error = state.outcome.exception() if state.outcome else None
-        _log.warning("role.waiting", what=what, error=str(error))
+        _log.warning("role.waiting", what=awaited, error=str(error))
         if isinstance(error, SlicebusError):
             waiting(error)
 
@@ -196,9 +200,9 @@ async def run_role(
 ) -> None:
     """Connect as `name`, serve the probes, and work until cancelled.
 
-    Waits for a broker that is unreachable or refuses the user, alive and not ready: a restart would only make the wait
-    longer. A password may change in its Secret before the broker knows it. A standby is ready while it waits for the
-    Lease.
+    A role waits for a broker that is unreachable or refuses the user, alive and not ready: a restart would only make
+    the wait longer. A password may change in its Secret before the broker knows it. A standby is ready while it waits
+    for the Lease.
     """
     registry, working, refusal = CollectorRegistry(), list[Role[Settings]](), "waits for the broker"
 

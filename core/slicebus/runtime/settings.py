@@ -1,4 +1,4 @@
-"""The settings that both roles have."""
+"""Defines the settings that both roles have."""
 
 import math
 import socket
@@ -15,7 +15,7 @@ from slicebus.runtime.logs import LogFormat, LogLevel
 
 
 class RoleSettings(BrokerSettings, frozen=True, kw_only=True):
-    """One process. Times in seconds."""
+    """Hold the settings of one process. Times are in seconds."""
 
     kubeconfig: str | None = None
     namespace: str = "slicebus-system"
@@ -31,7 +31,7 @@ class RoleSettings(BrokerSettings, frozen=True, kw_only=True):
     message_bytes: Annotated[int, msgspec.Meta(ge=LEAST_MESSAGE_BYTES)] = MESSAGE_BYTES
     """The limit of a message. Every role of a fleet has the same."""
     held_bytes: Annotated[int, msgspec.Meta(ge=1)] = 128 * 1024**2
-    """Bytes of unacknowledged messages, at most. Of messages as large as the limit allows, no more are taken."""
+    """Bytes of unacknowledged messages, at most, where each is as large as the limit allows."""
     lease_s: Seconds = 12.0
     lease_renew_s: Seconds = 2.0
     """The pause between renewals. A standby sees the last one up to this much later, and leads one lease duration after
@@ -48,16 +48,16 @@ class RoleSettings(BrokerSettings, frozen=True, kw_only=True):
 
     @property
     def bus(self) -> BusSettings:
-        """The settings of its connection. A role waits for a broker that cannot be reached."""
+        """The settings of its connection to the broker. A role waits without end for one that cannot be reached."""
         return BusSettings(connect_s=math.inf, message_bytes=self.message_bytes)
 
     def prefetch_of(self, queues: int) -> int:
-        """The prefetch of each of so many queues: fewer than `prefetch` where that many of the largest messages would
-        be more than `held_bytes`. AMQP 0-9-1 can bound the messages that a broker sends ahead, and not their bytes."""
+        """The prefetch of each of `queues` queues: less than `prefetch` where so many of the largest messages would be
+        more than `held_bytes`. AMQP 0-9-1 can bound the messages that a broker sends ahead, and not their bytes."""
         return max(1, min(self.prefetch, self.held_bytes // (queues * self.message_bytes)))
 
     @classmethod
     def from_env(cls, environment: Mapping[str, str]) -> Self:
-        """The settings from environment variables. Raises ConfigurationError, which names the variable."""
+        """Read the settings from environment variables. Raises ConfigurationError, which names the variable."""
         settings = super().from_env(environment)
         return settings if settings.identity else msgspec.structs.replace(settings, identity=socket.gethostname())

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 from slicebus.bus.contract import Record
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove, Requeue
 from slicebus.decisions.decider import Decider, Incoming
-from slicebus.decisions.replay import Made, Model, Replayer
+from slicebus.decisions.replay import Model, Replayed, Replayer
 from slicebus.decisions.table import Table
 from slicebus.journal.recorder import Recorder
 from slicebus.journal.recording import Source
@@ -117,7 +117,7 @@ class Role:
         return list(self.broker.streams[JOURNAL].records)
 
 
-def replay(records: list[Record], **other: Callable[..., Any]) -> tuple[Replayer, list[Made]]:
+def replay(records: list[Record], **other: Callable[..., Any]) -> tuple[Replayer, list[Replayed]]:
     """The decisions, made again."""
     replayer = Replayer({"manager": model(**other)})
     return replayer, [made for record in records for made in replayer.feed(record)]
