@@ -73,10 +73,10 @@ def repin(
     async def repin_now(client: "KubeClient") -> str | None:
         from slicebus.kube.client import MergePatch
         from slicebus.kube.resources import WORKERCLUSTERS
-        from slicebus.manager.decide.cluster.identity import other, repinned
+        from slicebus.manager.decide.cluster.identity import other_uid, repinned
         from slicebus.proto.messages import ClusterUid
 
-        bound_to = ClusterUid(uid) if uid else other(await client.get(WORKERCLUSTERS, cluster))
+        bound_to = ClusterUid(uid) if uid else other_uid(await client.get(WORKERCLUSTERS, cluster))
         if bound_to:
             await client.patch(WORKERCLUSTERS, cluster, None, MergePatch(repinned(bound_to)), subresource="status")
         return bound_to

@@ -142,9 +142,9 @@ def test_what_a_worker_gave_up_by_a_mixed_resize_is_not_shown_as_granted() -> No
     pod_set, [assigned] = workload["spec"]["podSets"][0], workload["status"]["admission"]["podSetAssignments"]
     workload["spec"]["podSets"].append(pod_set | {"name": "small", "count": 4})
     workload["status"]["admission"]["podSetAssignments"].append(assigned | {"name": "small", "count": 4})
-    found = waiting.found(a_view(job, workload))
-    assert found is not None
-    assert found.shown.granted == {"main": 3, "small": 1}
+    wait = waiting.reason_for(a_view(job, workload))
+    assert wait is not None
+    assert wait.shown.granted == {"main": 3, "small": 1}
 
 
 def test_pods_that_have_ended_give_their_quota_back() -> None:

@@ -74,7 +74,7 @@ def test_another_cluster_of_the_name_is_reported_once() -> None:
         ("warn WorkerCluster", "NameConflict"),
     ]
     cluster = carried_out(cluster, commands)
-    assert identity.other(cluster) == OTHER
+    assert identity.other_uid(cluster) == OTHER
     assert pinned_uid(cluster) == ONE
     [again] = identity.conflict(cluster, an_envelope(uid=OTHER), now=LATER)
     assert carried_out(cluster, [again])["status"]["otherCluster"]["lastSeenTime"] == LATER
@@ -92,7 +92,7 @@ def test_a_conflict_ends(repinned: bool, says: ClusterUid, now: str, status: str
         cluster["status"] |= identity.repinned(OTHER)["status"]
     cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, BEAT, an_envelope(uid=says), now=now))
     assert conflict_of(cluster) == status
-    assert (identity.other(cluster) is None) is (status == "False")
+    assert (identity.other_uid(cluster) is None) is (status == "False")
 
 
 async def test_the_other_cluster_changes_nothing_and_is_reported(manager: Manager) -> None:

@@ -219,8 +219,8 @@ def test_a_decision_that_writes_the_job_comes_first() -> None:
     view = a_wait()
     assert view.job is not None
     patch = Patch(resource=waiting.JOB_RESOURCES["Job"], target=view.job, body={"spec": {}})
-    assert waiting.then([patch], view) == [patch]
-    assert written(waiting.then([], view)) == [SHOWN]
+    assert waiting.extend([patch], view) == [patch]
+    assert written(waiting.extend([], view)) == [SHOWN]
 
 
 # --- what only the worker knows -------------------------------------------------------------------------------------

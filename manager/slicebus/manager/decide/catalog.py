@@ -1,4 +1,5 @@
-"""Every decision of the manager, as a function of the store and of what the shell passes in. `DECISIONS` lists them.
+"""The decisions of the manager: each is a function of the store and of what the shell passes in. `DECISIONS` lists
+them.
 
 Nothing else decides. Each decision is made through a `Decider`, which records it, and `slicebus replay` makes it again.
 """
@@ -40,8 +41,8 @@ from slicebus.slices.api.conditions import Finding
 def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
     """The commands for everything that a job needs. `deletes_held`: whether the breaker holds its delete.
 
-    While a kind is not served nobody knows which of its jobs exist, so they are left as they are; those that are
-    missing show it. Only what was ending goes on: the definition may be waiting for it.
+    While a kind is not served nobody knows which of its jobs exist, so they are left as they are, and missing ones show
+    that. Only a delete that has begun goes on: the definition may be waiting for it.
     """
     view, mode = store.view(job, deletes_held=deletes_held), mode_of(store)
     ending_now = _ending_of(store, view)
@@ -57,7 +58,7 @@ def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) ->
 
 
 def ending(store: Store, *, job: JobRef) -> Ending:
-    """Why a worker is to lose a job, given whether a watch saw its delete, and its namespace."""
+    """Why a job is to be deleted on its worker, by whether a watch saw its delete, and by its namespace."""
     return _ending_of(store, store.view(job))
 
 
@@ -191,7 +192,7 @@ def cycle(store: Store, *, trees: Sequence[str] | None, preemption_cycles_since:
         preemption_cycles_since=preemption_cycles_since,
     )
     decided = admission.cycle(snapshot)
-    unanswered = [admission_writes.once_more(uncertain) for uncertain in store.uncertain.values()]
+    unanswered = [admission_writes.retry(uncertain) for uncertain in store.uncertain.values()]
     decided = [*(decision for decision in decided if decision.key not in assumed), *unanswered]
     return [decision for decision in decided if _is_unshown(store, decision)]
 

@@ -148,7 +148,7 @@ def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
             if not slice.finished:
                 yield from _conditions(view.workload(slice), type, "False")
         yield from _conditions(view.workload(slice), api_names.HELD_CONDITION, "True")
-    wait = waiting.found(view)
+    wait = waiting.reason_for(view)
     if wait is not None and wait.slice in (None, view.holder):
         yield f"{wait.shown.reason}: {wait.shown.message}"
     if view.desired.taken_back is not None:

@@ -27,7 +27,7 @@ class AdmissionMode(Protocol):
         """Whether a change of a job or of one of its Workloads has the job reconciled."""
 
     def show_unmanaged(self, view: JobView, job: Manifest, *, now: str) -> list[Command]:
-        """Show on a job, once, where slicebus does not act by its metadata."""
+        """Show on a job, once, that slicebus does not act by its metadata."""
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """The commands for everything that a managed job needs now."""
@@ -59,33 +59,34 @@ class Builtin:
         return change_filter.needs_reconcile(change)
 
     def show_unmanaged(self, view: JobView, job: Manifest, *, now: str) -> list[Command]:
-        """The job was taken, or meets only a part of the requirements, so that its user seems to expect slicebus."""
+        """Show it on a job that was taken, or that meets only a part of the requirements: its user seems to expect
+        slicebus."""
         if view.is_taken:
             return unmanaged.run_on(view, job)
         return unmanaged.left_alone(job, is_ours=is_nearly_managed(job), fixed_jobs=view.fixed_jobs, now=now)
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """Make the chain follow the desired size, and dispatch it to the worker."""
-        return waiting.then(builtin.reconcile(view, now), view)
+        return waiting.extend(builtin.reconcile(view, now), view)
 
     def go_on_ending(self, view: JobView) -> list[Command]:
-        """Nothing may have been dispatched yet."""
+        """Delete the copy if one was dispatched, and release the Workloads."""
         return _go_on_ending(view, builtin.end)
 
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, in_turn: bool, now: str) -> list[Command]:
-        """Write quota and admission, in turn also the order, the reason to wait, or the eviction. No admission while
-        edits of the job are due on its slices."""
+        """Write quota and admission, with `in_turn` also the order; or the reason to wait; or the eviction. Nothing is
+        admitted while edits of the job are due on its slices."""
         if isinstance(decision, Admit) and admitting.comes_too_early(view):
             return []
         commands = admitting.commands if in_turn else admission_writes.commands
         return commands(view, slice, decision, now=now)
 
     def with_request(self, store: Store, view: JobView, commands: list[Command], now: str) -> list[Command]:
-        """Nothing more: the chain follows with the next reconcile."""
+        """Add nothing: the chain follows with the next reconcile."""
         return commands
 
     def with_applied(self, view: JobView, commands: list[Command], now: str) -> list[Command]:
-        """Nothing more."""
+        """Add nothing."""
         return commands
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:
@@ -103,13 +104,14 @@ class BesideKueue:
         return True
 
     def show_unmanaged(self, view: JobView, job: Manifest, *, now: str) -> list[Command]:
-        """The job's Workload has our check; slicebus does not serve other queues. Kueue answers for changed ones."""
+        """Show it on a job whose Workload has our check: slicebus does not serve other queues. Kueue handles a changed
+        queue."""
         is_ours = any(kueue_checks.entry_of(view.workload(slice), view.checks) for slice in view.unfinished)
         return unmanaged.left_alone(job, is_ours=is_ours, fixed_jobs=False, now=now)
 
     def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
         """Dispatch the slice, pass the worker's request to Kueue, and answer the check."""
-        return waiting.then(beside_kueue.reconcile(view, _places(store, view), now), view)
+        return waiting.extend(beside_kueue.reconcile(view, _places(store, view), now), view)
 
     def go_on_ending(self, view: JobView) -> list[Command]:
         """Only our own finalizer is removed: Kueue removes its own."""
@@ -120,11 +122,11 @@ class BesideKueue:
         return beside_kueue.ask_to_evict(view, slice, decision, now=now) if isinstance(decision, Evict) else []
 
     def with_request(self, store: Store, view: JobView, commands: list[Command], now: str) -> list[Command]:
-        """The counts in the job's spec too."""
+        """Write the counts into the job's spec too."""
         return kueue_messages.with_request(view, commands, _places(store, view), now=now)
 
     def with_applied(self, view: JobView, commands: list[Command], now: str) -> list[Command]:
-        """The answer of the check in the same write, where it is Ready by that."""
+        """Answer the check in the same write, where the report makes it Ready."""
         return kueue_messages.with_applied(view, commands, now=now)
 
     def mirror(self, view: JobView, report: Status, now: str) -> list[Command]:

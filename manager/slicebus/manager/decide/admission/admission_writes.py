@@ -41,9 +41,9 @@ def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> li
             return _evict(view, slice, decision, now=now)
 
 
-def once_more(uncertain: Uncertain) -> Decision:
-    """What is written about a slice whose admission was sent and not answered: the same, or that it waits where its
-    quota is another by now. Either write gives the Workload another version, so the first can no longer happen."""
+def retry(uncertain: Uncertain) -> Decision:
+    """The decision to write for a slice whose admission was sent and not answered: the same, or to wait where its quota
+    is another by now. Either write gives the Workload another version, so the first can no longer happen."""
     if not uncertain.outdated:
         return uncertain.decision
     message = (
@@ -135,7 +135,7 @@ def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Comm
 
 
 def _is_news(slice: Slice, decision: Wait) -> bool:
-    """Whether the reason is another one, and not the same with other numbers: those change with every other job."""
+    """Whether the reason is new. The same with other numbers is not: those change with every other job."""
     shown = slice.conditions.get(Condition.QUOTA_RESERVED, {})
     return (shown.get("status"), shown.get("reason"), without_numbers(shown.get("message", ""))) != (
         "False",

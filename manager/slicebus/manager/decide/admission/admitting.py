@@ -1,7 +1,7 @@
-"""An admission with the order that follows from it, in one write.
+"""Writes an admission and the order that follows from it at once.
 
-The next reconcile would write the order, before it publishes it. A crash after the one write leaves an admitted slice
-whose order is written and not published, which is what a crash after the second has left.
+With two writes, the next reconcile would write the order before it publishes it. A crash after the one write leaves an
+admitted slice whose order is written and not published, as a crash after the second of the two would.
 """
 
 import msgspec

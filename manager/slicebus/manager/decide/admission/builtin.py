@@ -1,4 +1,4 @@
-"""What to do for one job: make and change its slices, dispatch them to its worker, end the job.
+"""Reconciles one job: makes and changes its slices, dispatches them to its worker, ends the job.
 
 Level-triggered: the decision depends on the present objects, not on what happened, and is made again whenever one of
 them changes. A job that needs nothing gives no commands.
@@ -62,7 +62,7 @@ def _decide(view: JobView, now: str) -> list[Command]:
             return end(view, reason="JobFinished", ended=())
         reason = _FINISHED[outcome.phase]
         finishes = [_finish(view, slice, reason=reason, message=outcome.message, now=now) for slice in view.unfinished]
-        # The order to withdraw is written on one of these Workloads: decide it on what they are then.
+        # The order to withdraw is written on one of these Workloads, so it is decided after their own writes.
         return finishes or end(view, reason="JobFinished", ended=view.slices)
     deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
@@ -108,7 +108,7 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
 
 
 def _replaced(view: JobView, planned: Sequence[ChainCommand]) -> list[Command]:
-    """The Events on slices that are replaced, after all that the worker waits for."""
+    """The Events on slices that are replaced; they come after every command that the worker waits for."""
     return [
         Emit(regarding=view.workload(command.slice), reason=command.reason, note=command.message)
         for command in planned
@@ -145,8 +145,7 @@ def _with_kept_quota(desired: DesiredSize, view: JobView) -> DesiredSize:
     """The desired size, with the granted counts kept until the worker has carried out a shrink.
 
     The granted counts are capped by a request that no order has answered: the worker runs no more than that, and does
-    not ask for the same size again. A request that was answered proves nothing: the manager's spec may have been for
-    more since, and is as it was when the request was made.
+    not ask for the same size again. An answered request proves nothing: the spec may have grown and shrunk since.
     """
     held = view.holder.granted if view.holder else {}
     if dispatch.is_unanswered(view):
@@ -160,7 +159,8 @@ def _with_kept_quota(desired: DesiredSize, view: JobView) -> DesiredSize:
 def _commands_for(
     view: JobView, job: Manifest, command: ChainCommand, *, desired: DesiredSize, orders: bool, now: str
 ) -> list[Command]:
-    """`orders`: whether the slice that the worker holds may be ordered with its counts."""
+    """The commands for one change of the chain. `orders`: whether the slice that the worker holds may be ordered with
+    its counts."""
     match command:
         case CreateSlice():
             return _create(view, job, command, desired=desired)

@@ -1,4 +1,4 @@
-"""Which changes of a job or a Workload have the job reconciled where the manager admits.
+"""Decides which changes of a job or a Workload have the job reconciled, where the manager admits.
 
 No decision depends on a running job's mirrored status (`status_mirror`). A released Workload needs nothing. Nor does a
 report that the worker has applied the dispatch, when nothing has waited for it. A new slice waits for its admission,

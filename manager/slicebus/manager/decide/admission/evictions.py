@@ -69,7 +69,8 @@ def _forget_request(view: JobView) -> list[Command]:
 
 
 def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
-    """Reasons and messages are Kueue's; only a preempted Workload is requeued by itself."""
+    """Give the quota of a slice back. Reasons and messages are Kueue's; only a preempted Workload is requeued by
+    itself."""
     workload, evicted = view.workload(slice), slice.conditions[Condition.EVICTED]
     reason, message = evicted.get("reason", ""), evicted.get("message", "")
     findings = [
@@ -81,7 +82,7 @@ def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
         ),
     ]
     if Condition.PODS_READY in slice.conditions:
-        # Also where they were waited for: the next run begins with none of them.
+        # Also where the pods were not ready before: the next run begins with none that is.
         findings.append(NOT_YET_READY)
     status = {"admission": None, "conditions": with_findings(workload, *findings, now=now)}
     if slice.reclaimable:

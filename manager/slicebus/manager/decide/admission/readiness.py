@@ -1,9 +1,9 @@
-"""Pods that have quota and do not get ready in time, as Kueue's WaitForPodsReady.
+"""Evicts a job, or takes its scale-up back, when pods with quota are not ready in time, as Kueue's WaitForPodsReady.
 
 A job whose pods do not start is evicted, and goes to a cluster where that has not happened. Of a scale-up only the new
 pods may be taken back: the worker's job gets the size again at which its pods were ready last. Ray's autoscaler owns
-the size of its cluster, and gives pods up that do not start by itself. An upgrade has no limit: a RayService serves
-from its present cluster until the next one is ready, and no size takes that one back.
+the size of its cluster, and itself gives up pods that do not start. An upgrade has no limit: a RayService serves from
+its present cluster until the next one is ready, and no size takes that one back.
 
 Time counts only while this manager runs and the cluster is connected: what is not reported may have happened.
 """
@@ -107,8 +107,8 @@ def _admitted_at(holder: Slice) -> str:
 
 
 def _before_scale_up(view: JobView, holder: Slice) -> Counts | None:
-    """The size at which the job's pods were ready last, since it was started; None where none of them was, or where
-    the slice has no more."""
+    """The size at which the job's pods were ready last, since it was started; None where they never were, or where the
+    slice has no more pods."""
     ready = next((slice for slice in _replaced(view, holder) if slice.condition(Condition.PODS_READY)), None)
     if ready is None or ready.admission is None:
         return None

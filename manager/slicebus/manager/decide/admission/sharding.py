@@ -1,7 +1,7 @@
-"""How ClusterQueues go from one shard of the manager to another (docs/decisions/0057).
+"""Moves ClusterQueues from one shard of the manager to another (docs/decisions/0057).
 
-The one that has a queue gives it away, in one write, while it writes no admission. From that write on the other has it,
-and decides about it when it has read every admission that was written before.
+The shard that has a queue gives it away in one write, while it writes no admission. From that write on the other shard
+has it. That shard decides about it when it has read every admission that was written before.
 """
 
 from collections.abc import Sequence

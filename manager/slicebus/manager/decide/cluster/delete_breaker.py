@@ -78,7 +78,7 @@ class DeleteBreaker:
         self.held = self.held and bool(self._waiting)
 
     def may_go(self, job: JobRef, *, jobs: int, now: float) -> bool:
-        """Whether the delete of a job may go, on a cluster of so many jobs. Once it may, it may for the window."""
+        """Whether the delete of a job may go, on a cluster of so many jobs. A yes holds for the window."""
         self._gone = {gone: at for gone, at in self._gone.items() if now - at < self._limits.window_s}
         if job in self._released or job in self._gone:
             return True

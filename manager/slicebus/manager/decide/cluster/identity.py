@@ -1,4 +1,4 @@
-"""Which cluster has a name: the one whose UID was reported first (docs/decisions/0014).
+"""Decides which cluster has a name: the one whose UID was reported first (docs/decisions/0014).
 
 Messages of another cluster with the same name are refused, and it gets no orders. The WorkerCluster shows the conflict.
 """
@@ -35,7 +35,7 @@ def conflict(cluster: Manifest, envelope: Envelope, *, now: str) -> list[Command
     return [write, Emit(regarding=cluster, reason=NAME_CONFLICT, note=note, warning=True)]
 
 
-def other(cluster: Manifest) -> ClusterUid | None:
+def other_uid(cluster: Manifest) -> ClusterUid | None:
     """The UID of the other cluster that last spoke under the name; None without one."""
     uid: ClusterUid | None = cluster.get("status", {}).get(_OTHER, {}).get("clusterUID")
     return uid

@@ -1,4 +1,4 @@
-"""Which chains leave their cluster because it is drained or lost, or has refused them and lacks their namespace.
+"""Decides which chains leave their cluster: it is drained or lost, or has refused them and lacks their namespace.
 
 The chains of a drained cluster are evicted a few at a time, and go elsewhere when their worker has no pod of them left.
 A lost cluster cannot report that. It is given up when its agent lets no pod start any more (see the agent's fence). Its

@@ -24,13 +24,13 @@ def terms_of(
         )
         for flavor in sorted(flavors, key=lambda flavor: str(flavor["metadata"]["name"]))
     ]
-    asked = sorted(set(namespaces)) if namespaces is not None else None
-    version = content_hash([ordered, fence_s, *([asked] if asked is not None else [])])
+    sorted_namespaces = sorted(set(namespaces)) if namespaces is not None else None
+    version = content_hash([ordered, fence_s, *([sorted_namespaces] if sorted_namespaces is not None else [])])
     return Terms(
         version=version,
         flavors=ordered,
         fence_s=UNSET if fence_s is None else fence_s,
-        namespaces=UNSET if asked is None else asked,
+        namespaces=UNSET if sorted_namespaces is None else sorted_namespaces,
     )
 
 

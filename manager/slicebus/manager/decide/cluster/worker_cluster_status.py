@@ -20,7 +20,7 @@ DELETES_HELD = "DeletesHeld"
 """True while deletes of jobs of the cluster wait for somebody to release them."""
 _HELD, _HELD_BY_SHARDS = "heldDeletes", "heldDeletesByShard"
 _SHOWN_EVERY_S = 30.0
-"""A heartbeat with nothing new but what is only shown is written so often at most."""
+"""A heartbeat that changes only what is shown is written at most this often."""
 _ONLY_SHOWN = {"used", "ours", "room", "jobs"}
 
 
@@ -145,16 +145,16 @@ def _fence_of(message: Heartbeat, sent_s: float | None) -> float | None:
 
 
 def _was_shown(cluster: Manifest, *, now: str) -> bool:
-    """Whether the cluster shows a heartbeat of late, and nothing that the next one ends."""
+    """Whether the cluster shows a recent heartbeat, and nothing that the next one ends."""
     written = cluster.get("status", {}).get("lastHeartbeatTime")
-    if written is None or not is_true(cluster, CONNECTED) or identity.other(cluster) is not None:
+    if written is None or not is_true(cluster, CONNECTED) or identity.other_uid(cluster) is not None:
         return False
     since = datetime.fromisoformat(now) - datetime.fromisoformat(written)
     return 0 <= since.total_seconds() < _SHOWN_EVERY_S
 
 
 def _is_only_shown(cluster: Manifest, reported: Manifest, after: WorkerCluster) -> bool:
-    """Whether no decision depends on what is new in a report, `after` which the cluster is so."""
+    """Whether no decision depends on what is new in a report. `after` is the cluster after the report."""
     status = cluster.get("status", {})
     changed = {name for name, value in reported.items() if value != status.get(name)}
     return changed <= _ONLY_SHOWN and after == WorkerCluster.from_manifest(cluster)

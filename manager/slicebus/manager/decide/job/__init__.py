@@ -1,1 +1,2 @@
-"""What every reconcile of a job knows, whoever admits it: its edits, its end, its pod templates, why it waits."""
+"""The parts of a job's reconcile that both modes of admission use: its edits, its end, its pod templates, why it
+waits."""

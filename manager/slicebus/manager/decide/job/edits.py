@@ -1,6 +1,6 @@
-"""What somebody edits on a job that its slices are admitted by: priority, place, queue, size, and its pods.
+"""Copies what somebody edits on a job onto its slices: priority, place, queue, whether it is elastic, and its pods.
 
-Slices say all that themselves. One that does not say yet what its job says is not admitted: it would keep some of that
+A slice is admitted by its own fields. Until they equal its job's it is not admitted: it would keep some of the old ones
 for as long as it has quota.
 """
 
@@ -18,14 +18,14 @@ from slicebus.slices.workload.chain import SetCounts, plan
 
 
 def copied(view: JobView, job: Manifest) -> list[Command]:
-    """The next commands that copy the edits to the slices; empty where each says what the job says."""
+    """The next commands that copy the edits to the slices; empty where every slice equals its job."""
     edits = (_set_priority, _set_placement, _set_queue, _set_elastic, pod_templates.take_over)
     return next(filter(None, (edit(view, job) for edit in edits)), [])
 
 
 def are_due(view: JobView, job: Manifest) -> bool:
-    """Whether a slice that waits does not say yet what the job says. Another size alone is no reason to wait, but for a
-    job that keeps the one that it starts with."""
+    """Whether edits are still to be copied to a slice that waits. Another size alone counts only for a job that keeps
+    the size that it starts with."""
     if copied(view, job):
         return True
     return view.is_fixed and any(isinstance(command, SetCounts) for command in plan(view.slices, view.desired.counts))
@@ -47,7 +47,8 @@ def priority_now(workload: Manifest) -> Manifest:
 
 
 def placement_choices(job: Manifest) -> dict[str, str | None]:
-    """What a job says of where it runs, as annotations of its slices; None for what it does not say."""
+    """The cluster selector and the scheduler that a job names, as annotations of its slices; None for one that it does
+    not name."""
     return {
         api_names.CLUSTER_SELECTOR_ANNOTATION: annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or None,
         api_names.SCHEDULER_LABEL: chosen_by(job) or None,

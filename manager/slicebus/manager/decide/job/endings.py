@@ -1,10 +1,11 @@
-"""Why a worker is to lose a job that has not ended, and whether somebody asked for that (rule 6 of the design).
+"""Decides why a job that has not ended is deleted on its worker, and whether somebody asked for it (rule 6 of the
+design).
 
-What somebody deleted by name or selector, while its namespace stays, is deleted at once, however many jobs it is. An
-inferred delete passes the breaker of its cluster, which holds it when there are too many at once.
+Jobs that somebody deleted by name or selector, while their namespace stays, are deleted at once, however many they are.
+An inferred delete passes the breaker of its cluster, which holds it when there are too many at once.
 
-A watch reports a delete, or the object has a deletion timestamp. A job that is missing when a manager starts, or after
-its watch has lost its place, was not seen to go: the manager may run on a restored cluster.
+A delete was seen where a watch reported it, or the object has a deletion timestamp. A job that is missing when a
+manager starts, or after its watch has lost its place, was not seen to go: the manager may run on a restored cluster.
 """
 
 from collections.abc import Sequence
@@ -25,7 +26,7 @@ class Ending(StrEnum):
     """Why a job is to be deleted on its worker. The inferred ones are the reasons of `HELD_CONDITION`."""
 
     NONE = "None"
-    """It is not, or its delete is recorded already."""
+    """It is not to be deleted, or its delete is recorded already."""
     ASKED = "Asked"
     """Somebody deleted the job, or its Workload, and the namespace stays."""
     NAMESPACE = "NamespaceTerminating"
@@ -62,7 +63,7 @@ def ending_of(view: JobView, *, was_seen: bool, namespace: Manifest | None, is_s
     """Why a job is to be deleted on its worker.
 
     `was_seen`: whether a watch has seen its delete. `namespace`: the job's namespace; None where it is gone.
-    `is_served`: whether its kind is served now. The Workload shows whether the job was missing when it was not.
+    `is_served`: whether its kind is served now. The Workload shows whether the job went missing while it was not.
     """
     if not is_ending(view):
         return Ending.NONE

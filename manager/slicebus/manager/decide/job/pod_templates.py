@@ -1,8 +1,8 @@
-"""Edited pod templates: which slices take the new ones over, and which keep the old.
+"""Decides which slices take edited pod templates over, and which keep the old ones.
 
 A slice is charged by its own pod sets, and a worker keeps the pods that it got. When somebody edits the templates, a
-slice without a copy on a worker takes the new ones over. A job that runs keeps its pods, or what they request where its
-kind takes the rest over. So do its next slices, or they would be charged for pods that nobody runs.
+slice without a copy on a worker takes the new ones over. A job that runs keeps its pods; where its kind takes edits
+over, only what they request. So do its next slices, or they would be charged for pods that nobody runs.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def take_over(view: JobView, job: Manifest) -> list[Command]:
 def refused(slice: Slice, view: JobView) -> str:
     """Why a running job does not get its edited pods; empty where they request the same as those of the slice.
 
-    Where its kind takes edits over, KubeRay's own words for those that it would refuse.
+    Where its kind takes edits over, the reason is KubeRay's, for edits that KubeRay would refuse.
     """
     if names := " and ".join(sorted(_changed(slice, view))):
         return f"A job that runs keeps its pods: what {names} requests is changed when it is made anew"

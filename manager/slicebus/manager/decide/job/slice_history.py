@@ -1,4 +1,4 @@
-"""Which finished slices of a job are deleted."""
+"""Deletes the finished slices that a job's history no longer keeps."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""A worker's status on the manager's job, and on its slice whether the pods are ready."""
+"""Mirrors a worker's status onto the manager's job, and onto its slice whether the pods are ready."""
 
 import msgspec
 
@@ -18,7 +18,7 @@ from slicebus.slices.jobs import KINDS
 def mirror(view: JobView, report: Status, now: str) -> list[Command]:
     """Mirror the worker's status onto the manager's job, and whether its pods are ready onto its slice.
 
-    The status of an earlier run comes too late when the next run is dispatched: it is ignored, also when the run ended.
+    Once the next run is dispatched, a status of an earlier run is ignored, even one that reports its end.
     """
     assert view.job is not None
     if view.outbox is not None and not view.outbox.record.is_of_this_run(report.spec_version):

@@ -1,4 +1,4 @@
-"""A job whose copy is gone on its worker, and may have ended before that.
+"""Stops a job whose copy is gone on its worker and may have ended before that.
 
 A time to live, an operator or a user may have removed the copy after its end, while nobody watched. So the manager's
 job is neither deleted nor run again. Its Workloads are deactivated, it gives its quota back as for an eviction, and it
@@ -24,8 +24,8 @@ VANISHED = "VanishedOnWorker"
 def may_have_ended(view: JobView, report: Status) -> bool:
     """Whether a job that its agent reports as gone may have ended before.
 
-    It did not where the agent saw it go unfinished, where the worker had reported it as suspended and without pods, and
-    where it never had quota.
+    It cannot have ended where the agent saw it go unfinished, where the worker had reported it as suspended and without
+    pods, or where it never had quota.
     """
     if report.seen or view.is_without_pods:
         return False
@@ -33,7 +33,7 @@ def may_have_ended(view: JobView, report: Status) -> bool:
 
 
 def stop(view: JobView, *, now: str) -> list[Command]:
-    """The next command that shows the unknown end, or that deactivates the Workloads; empty when both is done."""
+    """The next command that shows the unknown end, or that deactivates the Workloads; empty when both are done."""
     slice = _slice_of_copy(view)
     if slice is None or view.job is None:
         return []
@@ -60,9 +60,9 @@ def stop(view: JobView, *, now: str) -> list[Command]:
 
 
 def show_suspended(view: JobView, job: Manifest, *, now: str) -> list[Command]:
-    """The command that shows on the suspended job that it has no pod left, and why; none when it shows that.
+    """The command that shows on the suspended job that it has no pod left, and why; none when the job shows both.
 
-    The worker reports nothing more that would show it.
+    The worker sends no further report that would show it.
     """
     slice = _slice_of_copy(view)
     if slice is None or not is_suspended(job):

@@ -1,4 +1,4 @@
-"""Shows on a job where slicebus does not act by its metadata: it leaves the job alone, or runs it on as it took it."""
+"""Shows on a job that slicebus does not act by its metadata: it leaves the job alone, or runs it on as it took it."""
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES
@@ -39,9 +39,9 @@ def left_alone(job: Manifest, *, is_ours: bool, fixed_jobs: bool, now: str) -> l
 
 
 def run_on(view: JobView, job: Manifest) -> list[Command]:
-    """Show on a job that was taken, and in one Event, that its user has changed whether it is, or its queue.
+    """Show on a job that was taken, and in one Event, which change by its user has no effect.
 
-    No condition shows it: the worker's status replaces these.
+    An annotation shows it, because the worker's status replaces the conditions.
     """
     reason, message = _unheeded(view, job)
     if annotation(job, api_names.UNHEEDED_ANNOTATION) == (message or None):

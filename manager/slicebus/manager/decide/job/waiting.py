@@ -1,7 +1,7 @@
 """Shows on a job why it does not have the size that it wants, and tells the worker that asked.
 
-Level-triggered: both are made anew of the conditions of its Workloads and of what its worker reports. The times are
-theirs, so a manager that starts again writes nothing.
+Level-triggered: both are made from the conditions of its Workloads and its worker's report. The times are theirs too,
+so a manager that starts again writes nothing.
 """
 
 from collections.abc import Sequence
@@ -32,20 +32,22 @@ class Wait(msgspec.Struct, frozen=True):
     """The slice that waits, or whose resize is refused; None where only the worker knows."""
 
 
-def then(commands: Sequence[Command], view: JobView) -> list[Command]:
-    """The commands of a decision, and what `reconcile` adds. A job that they write is decided about again anyway."""
+def extend(commands: Sequence[Command], view: JobView) -> list[Command]:
+    """The commands of a decision with those of `reconcile`. None are added where the decision writes the job: that
+    write has it reconciled again."""
     writes_job = any(isinstance(command, Patch) and command.target is view.job for command in commands)
     return [*commands, *([] if writes_job else reconcile(view))]
 
 
 def reconcile(view: JobView) -> list[Command]:
-    """Show why the job waits, or that it no longer does, and tell its worker; nothing where both is done."""
-    wait = found(view)
+    """Show why the job waits, or that it no longer does, and tell its worker; nothing where both are done."""
+    wait = reason_for(view)
     return [*_show(view, wait.shown if wait else None), *_tell(view, wait)]
 
 
-def found(view: JobView) -> Wait | None:
-    """Why a job waits: for quota, for a resize that is possible, or for what only its worker knows."""
+def reason_for(view: JobView) -> Wait | None:
+    """Why a job waits: for quota, since its resize is refused, or for a reason that only its worker knows; None where
+    it does not."""
     job = view.job
     if job is None or "deletionTimestamp" in job["metadata"] or not view.is_managed:
         return None
@@ -57,19 +59,19 @@ def found(view: JobView) -> Wait | None:
 
 
 def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Command]:
-    """Remember what only the worker knows, and have it shown. A report that says nothing ends that."""
+    """Remember the reason to wait that only the worker knows, and have it shown. A report without a reason ends it."""
     record = view.outbox.record if view.outbox else None
     is_present = record is not None and record.is_of_this_run(report.spec_version) and view.cluster == cluster
     if view.job is None or not is_present or report.phase is not JobPhase.RUNNING:
         return []
-    again = Requeue(job=view.ref, delay_s=0.0)
-    if said := report.waits or None:
-        note = Remember(table=TableName.WAITS, key=view.ref, value=said)
-        return [note, again] if said != view.waits else []
+    requeue = Requeue(job=view.ref, delay_s=0.0)
+    if reported := report.waits or None:
+        note = Remember(table=TableName.WAITS, key=view.ref, value=reported)
+        return [note, requeue] if reported != view.waits else []
     shown = Waiting.from_manifest(view.job)
-    # It may be this manager that has shown it, or one before it.
-    over = _show(view, None) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else []
-    return [Forget(table=TableName.WAITS, key=view.ref), *over, again] if view.waits is not None else over
+    # An earlier manager may have shown it, so the job tells and not the memory of this one.
+    clear = _show(view, None) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else []
+    return [Forget(table=TableName.WAITS, key=view.ref), *clear, requeue] if view.waits is not None else clear
 
 
 def _for_quota(view: JobView, job: Manifest) -> Wait | None:
@@ -80,7 +82,7 @@ def _for_quota(view: JobView, job: Manifest) -> Wait | None:
     granted, would_admit = view.holder.granted if view.holder else {}, view.would_admit.get(slice.key)
     waiting, before = _of_condition(condition, slice.counts, granted, would_admit or ""), Waiting.from_manifest(job)
     if would_admit is None and before is not None:
-        # The admission cycle says nothing again that a Workload shows: an earlier manager has heard it.
+        # The cycle does not repeat what a Workload shows. It told an earlier manager, which wrote it onto the job.
         known = msgspec.structs.replace(waiting, would_admit=before.would_admit)
         waiting = known if known.says_same(before) else waiting
     return Wait(waiting, slice)
@@ -90,7 +92,7 @@ def _for_other_pods(view: JobView) -> Wait | None:
     """A resize that is refused. Beside a Kueue no condition shows it."""
     holder, wanted, own = view.holder, view.desired.counts, view.desired.own
     if holder is None or not lacks(wanted, holder.granted):
-        # Other pods of the same counts are no size: their condition says what becomes of them.
+        # Edited pods of the same counts are no resize: a condition of their own shows them.
         return None
     condition = holder.conditions.get(api_names.RESIZABLE_CONDITION, {})
     if condition.get("status") == "False":
@@ -104,7 +106,8 @@ def _for_other_pods(view: JobView) -> Wait | None:
 
 
 def _for_fixed_size(view: JobView) -> Wait | None:
-    """A resize on the worker of a job whose size stays. Until it is answered the worker grants no more than it asks."""
+    """The refused resize of a job of fixed size on its worker. Until it is answered, the worker grants no more than it
+    asks for."""
     holder, requested = view.holder, view.desired.requested
     if view.desired.kept is None or holder is None or requested is None or not requested.asks_for_size:
         return None
@@ -118,12 +121,15 @@ def _for_fixed_size(view: JobView) -> Wait | None:
 
 
 def _for_what_a_worker_knows(view: JobView, job: Manifest) -> Wait | None:
-    """What the worker has reported; where this manager has heard nothing yet, what an earlier one has shown."""
-    said, shown = view.waits, Waiting.from_manifest(job)
-    if said is None:
+    """The reason that the worker has reported; before a report to this manager, the one that an earlier manager has
+    shown."""
+    reported, shown = view.waits, Waiting.from_manifest(job)
+    if reported is None:
         return Wait(shown) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else None
     granted = view.holder.granted if view.holder else {}
-    return Wait(Waiting.of(said.wanted, granted, reason=said.reason, message=said.message, since=said.since))
+    return Wait(
+        Waiting.of(reported.wanted, granted, reason=reported.reason, message=reported.message, since=reported.since)
+    )
 
 
 def _of_condition(condition: Manifest, wanted: Counts, granted: Counts, would_admit: str = "") -> Waiting:
@@ -191,6 +197,6 @@ def _notice(view: JobView, waiting: Waiting, slice: Slice) -> Pending | None:
 
 
 def notice_key(notice: Pending) -> str:
-    """The key by which the manager remembers a notice: numbers in its texts make no other one."""
+    """The key by which the manager remembers a notice: other numbers in its texts do not change it."""
     request = f"{notice.workload} {notice.worker_uid}/{notice.worker_generation} {notice.since}"
     return f"{request} {notice.reason}: {without_numbers(notice.message)}; {without_numbers(notice.would_admit)}"

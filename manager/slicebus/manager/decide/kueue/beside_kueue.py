@@ -1,10 +1,10 @@
-"""What to do for one job where a Kueue on the manager's cluster admits.
+"""Reconciles one job where a Kueue on the manager's cluster admits.
 
 Kueue makes the slices, gives them quota and starts the manager's job; slicebus answers its AdmissionCheck. A slice with
 quota is dispatched with the counts that the chain may run before its admission: none for a first slice, those of the
 replaced slice for a replacement. When the worker has applied it, the check is Ready. When Kueue has admitted it, all of
-its pods may run. A replacement is not dispatched before that where the worker holds the job as it may run until then:
-its check is Ready at once (docs/decisions/0055).
+its pods may run. Where the worker already holds the job as a replacement may run until its admission, the replacement
+is not dispatched before, and its check is Ready at once (docs/decisions/0055).
 
 The counts that a worker asks for go into the job's own spec, where Kueue reads them. A job that loses its quota leaves
 the worker before the manager's job shows that it is not active. Each pass writes an object at most once, and what
@@ -54,7 +54,7 @@ NOT_MANAGED = (
 )
 _PLACE_AGAIN_S = 10.0
 _USUALLY_APPLIED_S = 2.0
-"""Before that a check does not say that it waits for the worker."""
+"""A check says that it waits for the worker only after that time."""
 
 
 class Places(msgspec.Struct, frozen=True):
@@ -126,8 +126,8 @@ def _reject(view: JobView, message: str, now: str) -> list[Command]:
 
 
 def allowed(view: JobView, job: Manifest, slice: Slice) -> Slice:
-    """A slice with quota, reduced to the pods that may run now: none while Kueue keeps the job suspended. `job` as its
-    status is by then."""
+    """A slice with quota, reduced to the pods that may run now: none while Kueue keeps the job suspended. `job` has the
+    status of that moment."""
     if slice.condition(Condition.ADMITTED) and kueue_status.shows_running(job):
         return slice
     assert slice.admission is not None
@@ -176,9 +176,9 @@ def _run(
     if holder.avoids and holder.condition(Condition.PODS_READY):
         body = annotation_patch(api_names.AVOIDED_CLUSTERS_ANNOTATION, None)
         return [Patch(resource=WORKLOADS, target=view.workload(holder), body=body)]
-    # What has ended by then shows no more that it runs, and keeps what it had.
-    by_then = after if kueue_status.shows_running(after) else job
-    held = holding.hold(view, allowed(view, by_then, holder), now=now)
+    # A job that this status ends shows no more that it runs, and keeps the counts that it had.
+    shown_job = after if kueue_status.shows_running(after) else job
+    held = holding.hold(view, allowed(view, shown_job, holder), now=now)
     answered = held or answer(view, holder, entry, now)
     return [*shown, *answered, *_release(view, [s for s in view.slices if s.finished])]
 
@@ -337,7 +337,8 @@ def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
 
 
 def _leave_cluster(view: JobView, slice: Slice, *, now: str) -> Command:
-    """Place a slice nowhere. Kueue evicts a Workload whose pods did not get ready: another cluster comes first then."""
+    """Place a slice nowhere. Where Kueue evicted it because its pods did not get ready, other clusters come first from
+    then on."""
     workload, evicted = view.workload(slice), slice.conditions.get(Condition.EVICTED, {})
     left: Manifest = {api_names.CLUSTER_ANNOTATION: NOWHERE}
     if slice.evicted and slice.cluster and evicted.get("reason") == EvictionReason.PODS_READY_TIMEOUT:

@@ -1,4 +1,4 @@
-"""The AdmissionChecks that slicebus answers beside a Kueue: whether each is active, and its state on a Workload.
+"""Answers slicebus' AdmissionChecks beside a Kueue: whether each is active, and its state on a Workload.
 
 A check is ours by its `controllerName`. A ClusterQueue whose check is inactive admits nothing. So a check is inactive
 only while no cluster could run anything; a cluster that is not connected is a reason to wait.

@@ -1,4 +1,5 @@
-"""A worker's message beside a Kueue: the writes of its handler, and in the same write what would follow from them.
+"""Adds to the writes for a worker's message, beside a Kueue, what the next reconcile would write: one write does for
+both.
 
 Each write of a Workload or of a job goes through Kueue's webhooks (docs/decisions/0055).
 """
@@ -15,7 +16,7 @@ from slicebus.slices.api.conditions import with_findings
 
 
 def with_applied(view: JobView, commands: list[Command], *, now: str) -> list[Command]:
-    """The commands of a report that an order is applied. The check gets its answer with it."""
+    """The commands of a report that an order is applied, with the answer of the check."""
     holder, last = view.holder, commands[-1] if commands else None
     if holder is None or not isinstance(last, Patch) or last.target is not view.workload(holder):
         return commands
@@ -33,7 +34,7 @@ def with_applied(view: JobView, commands: list[Command], *, now: str) -> list[Co
 
 
 def with_request(view: JobView, commands: list[Command], places: Places, *, now: str) -> list[Command]:
-    """The commands of a request. The job's spec gets the counts with it, for Kueue to read."""
+    """The commands of a request, with the counts in the job's spec, where Kueue reads them."""
     noted = commands[0] if len(commands) == 1 else None
     if view.job is None or not isinstance(noted, Patch) or noted.target is not view.job:
         return commands

@@ -23,7 +23,7 @@ def mirror(view: JobView, *, now: str, may_have_pods: bool) -> list[Command]:
 
 
 def status_of(view: JobView, *, now: str, may_have_pods: bool) -> Manifest:
-    """What `mirror` writes."""
+    """The status that `mirror` writes."""
     job, kind = view.job, KINDS[view.ref.kind]
     assert job is not None
     shown: Manifest = job.get("status", {})

@@ -1,1 +1,1 @@
-"""What messages from agents change: `message_router` routes them, `message_handlers` has a function for each."""
+"""Handles messages from agents: `message_router` routes them, `message_handlers` has a function for each type."""

@@ -1,4 +1,4 @@
-"""Who may speak for a cluster: the user, the UID and the epoch of a message are compared with its WorkerCluster."""
+"""Checks who may speak for a cluster: compares the user, the UID and the epoch of a message with its WorkerCluster."""
 
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.envelope import Envelope
@@ -20,8 +20,8 @@ def check(envelope: Envelope, sender: Sender | None, *, newest_epoch: int) -> No
     """Check that the sender may speak for the cluster. Raises ProtocolError with a reason of `UNAUTHORIZED`.
 
     `sender` is who may speak for the cluster that the envelope names; None where there is no such WorkerCluster.
-    `newest_epoch` is the highest that an agent can have by now. A higher one is refused, and fences nobody where it is
-    stored: it would fence the agents to come until then.
+    `newest_epoch` is the highest that an agent can have by now. A higher one is refused. Where one is stored it fences
+    nobody, or it would fence every agent until that time.
     """
     if sender is None:
         raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"there is no WorkerCluster {envelope.cluster!r}")

@@ -1,4 +1,4 @@
-"""Which clusters are warned about old dead letters, and how dead letters are counted."""
+"""Warns about old dead letters of a cluster, and counts dead letters."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,9 +34,9 @@ def alerts(
     due = (cluster for cluster in clusters if _is_due(warned_at.get(cluster["metadata"]["name"]), now, alert))
     grouped = ((cluster, by_cluster.get(cluster["metadata"]["name"], [])) for cluster in due)
     return [
-        Emit(regarding=cluster, reason=EVENT, note=_note(cluster["metadata"]["name"], theirs, now), warning=True)
-        for cluster, theirs in grouped
-        if age_s(theirs, now) > alert.total_seconds()
+        Emit(regarding=cluster, reason=EVENT, note=_note(cluster["metadata"]["name"], dead, now), warning=True)
+        for cluster, dead in grouped
+        if age_s(dead, now) > alert.total_seconds()
     ]
 
 
@@ -47,7 +47,7 @@ def age_s(letters: Sequence[DeadLetter], now: datetime) -> float:
 
 
 def brief(letter: DeadLetter) -> DeadLetter:
-    """What is kept of a letter between two browses: of 65,535, the details alone would be 130 MB."""
+    """A letter without what the next browse does not need: of 65,535, the details alone would be 130 MB."""
     return structs.replace(letter, id=letter.id[-SHORT:], subject="", detail="")
 
 

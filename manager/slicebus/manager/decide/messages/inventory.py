@@ -45,8 +45,8 @@ class Difference(StrEnum):
     """The worker has reported the newest version and does not hold it, or lost a copy that has asked for a size: it is
     dispatched anew, as a newer one."""
     WITHDRAWN = auto()
-    """The worker holds the newest version, and does not wait for what the manager takes for its last request: a copy
-    that was made anew meanwhile knows nothing of it. A request of an earlier agent is forgotten."""
+    """The worker holds the newest version, and does not wait for the request that the manager has as its last: a copy
+    that was made anew meanwhile does not know it. A request of an earlier agent is forgotten."""
     STATUS = auto()
     """Only the status differs: it is asked for."""
 
@@ -119,7 +119,7 @@ def difference(view: JobView, item: InventoryItem | None, *, waits: bool = False
         return Difference.RENEW if item is not None and item.spec_hash else Difference.NONE
     record, reported = outbox.record, outbox.is_reported
     if record.has_vanished:
-        # The job stays without a copy until that is decided, unless the worker has one again.
+        # Until the job is decided about it needs no copy. Where the worker has one again, its status is asked for.
         return (
             Difference.STATUS if item is not None and item.spec_hash not in ("", api_names.ABSENT) else Difference.NONE
         )
@@ -152,7 +152,7 @@ def difference(view: JobView, item: InventoryItem | None, *, waits: bool = False
 def forget_lost_requests(
     view: JobView, item: InventoryItem | None, *, speaker: str, published_at: Stamp
 ) -> list[Command]:
-    """Forget the requests of a copy that its worker has no more.
+    """Forget the requests of a copy that its worker no longer has.
 
     Nobody stands by them: the copy made in its place begins with the size of the job's spec. A request that was
     published since this inventory is that copy's.
@@ -163,8 +163,8 @@ def forget_lost_requests(
 def forget_withdrawn(view: JobView, *, speaker: str, published_at: Stamp) -> list[Command]:
     """Forget the requests of earlier agents of a worker that stands by none of them.
 
-    Those of the agent that speaks are its own: one may have been under way while it listed what it holds. An agent
-    tells its first inventory before its first request, and takes over what an earlier one had written down.
+    Those of the agent that speaks stay: one may have been under way while it listed what it holds. An agent sends its
+    first inventory before its first request, and takes over what an earlier agent had recorded.
     """
     epoch, _ = published_at
     return forget_requests(view, (epoch, 0), speaker=speaker, made_anew=True)

@@ -1,4 +1,4 @@
-"""What to do with a message from a worker.
+"""Handles each message from a worker.
 
 The sender is authorized already (`authorization`). Each message type has one function.
 A message that comes late or twice gives no commands. A message about a job that runs nowhere is late.
@@ -74,13 +74,14 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
 
 
 def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]:
-    """Write the applied version onto the slice that the report names; after a delete onto all that holds a dispatch.
+    """Write the applied version onto the slice that the report names; after a delete onto every object that has a
+    dispatch.
 
     When the worker has no pod of an evicted job left, every request that was published before this report is forgotten
     first.
 
-    A job that has quota and was ended by a version that this cluster does not know, as after a restore of its etcd, is
-    dispatched anew.
+    A job that has quota, and that the worker has deleted by a version which the manager does not know, is dispatched
+    anew: the manager's etcd may have been restored.
     """
     outbox, cluster = view.outbox, envelope.cluster
     if outbox is not None and cluster in outbox.record.left_copies and (cluster != view.cluster or report.deleted):
@@ -141,15 +142,15 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
         return []
     message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
     finding = Finding(api_names.DISPATCHED_CONDITION, False, refusal.reason, message)
-    again: list[Command] = [
+    retry: list[Command] = [
         Forget(table=TableName.PUBLISHED, key=view.ref),
         Requeue(job=view.ref, delay_s=_RETRY_REFUSED_S),
     ]
     if has_finding(workload, finding):
-        return again
+        return retry
     body = findings_patch(workload, finding, now=now)
     events = [Emit(regarding=view.job, reason=refusal.reason, note=message, warning=True)] if view.job else []
-    return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *events, *again]
+    return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *events, *retry]
 
 
 def status(
@@ -164,7 +165,7 @@ def status(
 
     A job whose copy a user deleted is deleted here too, unless the breaker holds that: see `endings`. A job that may
     have ended before its copy went stays: see `unknown_ends`. Where a copy ended before the newest order reached it,
-    what that order makes is withdrawn.
+    the copy that this order makes is withdrawn.
     """
     if view.job is None or not _is_from_here(view, envelope):
         return []
@@ -183,7 +184,7 @@ def status(
 
 
 def _withdraw_next(view: JobView, report: Status) -> list[Command]:
-    """Withdraw the copy that a newer order may have made since the one that has ended was gone.
+    """Withdraw the copy that a newer order may have made after the one that has ended was gone.
 
     Only then is the end shown, so that the quota stays until that copy has gone: see `builtin.reconcile`.
     """

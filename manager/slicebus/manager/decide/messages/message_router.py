@@ -1,7 +1,7 @@
 """Routes each agent message to its handler in `message_handlers`.
 
 The shard that gets a message from an agent authorizes the sender. Forwarded messages are not authorized again; the
-forwarding shard did that, and what this one knows of the fleet may be older. The first shard answers for the clusters.
+forwarding shard did that, and this one may know an older state of the fleet. The first shard answers for the clusters.
 """
 
 from collections.abc import Iterator, Sequence

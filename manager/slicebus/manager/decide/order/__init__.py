@@ -1,1 +1,1 @@
-"""What a worker is ordered to hold of a job, when it is ordered, and when again."""
+"""Orders: what a worker shall hold of a job, when that is ordered, and when it is ordered again."""

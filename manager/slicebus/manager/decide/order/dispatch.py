@@ -1,4 +1,4 @@
-"""What a worker shall hold for a job, and the messages that make it so.
+"""Writes what a worker shall hold for a job, and publishes the messages that make it so.
 
 The outbox is the Workload itself (rule 5 of the design). Before anything is published, the version and the hash of the
 content are written onto it. When the agent reports the version as applied, that is written beside them. This process or
@@ -11,7 +11,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Publish, Remember, Requeue
 from slicebus.manager.decide.manifests import without_server_fields
-from slicebus.manager.decide.order.outbox import NO_DISPATCH, Step, Wanted, following, step, write, write_applied
+from slicebus.manager.decide.order.outbox import NO_DISPATCH, Step, Wanted, next_version, step, write, write_applied
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, as_copied
 from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Outbox, Progress, applied_version
 from slicebus.manager.state.tables import TableName
@@ -51,11 +51,12 @@ def hold(view: JobView, slice: Slice) -> list[Command]:
 
 
 def next_record(view: JobView, slice: Slice) -> Dispatch | None:
-    """The dispatch that makes the worker hold an admitted slice; None where that needs no new one, or another first."""
+    """The dispatch that makes the worker hold an admitted slice; None where no new one is needed, or another one comes
+    first."""
     wanted = _held(view, slice)
     if wanted is None or step(view, wanted) is not Step.WRITE:
         return None
-    return following(view.outbox, wanted.record)
+    return next_version(view.outbox, wanted.record)
 
 
 def _held(view: JobView, slice: Slice) -> Wanted | None:
@@ -78,7 +79,7 @@ def _held(view: JobView, slice: Slice) -> Wanted | None:
 def suspend(view: JobView, slice: Slice) -> list[Command]:
     """Commands that make the worker hold an evicted job without pods; empty when that is written and published.
 
-    One of a kind that cannot be suspended is withdrawn: it has no pod left when that is reported.
+    A job whose kind cannot be suspended is withdrawn: when that is reported, no pod of it is left.
     """
     outbox, cluster = view.outbox, view.cluster
     if outbox is None or cluster is None:
@@ -128,7 +129,7 @@ def note_unknown_end(view: JobView) -> list[Command]:
     if outbox is None or view.cluster is None or view.is_withdrawing:
         return []
     wanted = msgspec.structs.replace(Dispatch.absent(view.cluster), unknown_end=True)
-    return [write(following(outbox, wanted), outbox.recorded_on)]
+    return [write(next_version(outbox, wanted), outbox.recorded_on)]
 
 
 def has_unknown_end(view: JobView) -> bool:
@@ -207,10 +208,10 @@ def take_as_applied(view: JobView, *, version: int) -> list[Command]:
 
 
 def renew(view: JobView, *, above: int) -> list[Command]:
-    """Commands that have what the worker shall hold dispatched anew, above every version that was seen.
+    """Commands that dispatch anew what the worker shall hold, with a version above every one that was seen.
 
-    The worker has lost it, or holds something else, although it had reported it. So its version proves nothing. A copy
-    that is left behind is still left behind, and recalled with a version above its own.
+    The worker had reported it, but has lost it or holds something else. So the reported version proves nothing. A copy
+    that is left on a given-up cluster stays left, and is recalled with a version above its own.
     """
     newest = next(map(view.workload, reversed(view.slices)), None)
     outbox = view.outbox or (Outbox(NO_DISPATCH, newest, applied_version(newest)) if newest else None)
@@ -255,7 +256,7 @@ def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:
 def _order(
     view: JobView, wanted: Wanted, messages: Callable[[Dispatch], list[Publish]], *, withdraws_because: str
 ) -> list[Command]:
-    """The commands of the step that follows. `messages` are those that a worker gets for a dispatch."""
+    """The commands of the next step. `messages` makes those that a worker gets for a dispatch."""
     match step(view, wanted):
         case Step.NOTHING:
             return []
@@ -263,7 +264,7 @@ def _order(
             assert view.outbox is not None
             return _published(view, view.outbox.record, messages)
         case Step.WRITE:
-            record = following(view.outbox, wanted.record)
+            record = next_version(view.outbox, wanted.record)
             return [write(record, wanted.on), *_published(view, record, messages)]
         case Step.WITHDRAW:
             return abandon(view) if view.given_up else withdraw(view, reason=withdraws_because)
@@ -274,8 +275,8 @@ def _published(view: JobView, record: Dispatch, messages: Callable[[Dispatch], l
 
 
 def _noted(table: TableName, key: object, version: int, messages: list[Publish]) -> list[Command]:
-    """Messages with the note that they are published: it comes first, as the answer may ask for them again before the
-    confirm. The worker needs all of them, so all are due again when one is not confirmed."""
+    """The commands that publish messages, after the note that they are published: the answer may ask for them again
+    before the confirm. The worker needs all of them, so all are due again when one is not confirmed."""
     forget = Forget(table=table, key=key)
     publishes = [msgspec.structs.replace(message, unless_confirmed=forget) for message in messages]
     return [Remember(table=table, key=key, value=version), *publishes]

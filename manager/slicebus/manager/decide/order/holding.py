@@ -1,4 +1,4 @@
-"""The order for the slice that a worker holds, and the counts of slices. A shrink is ordered in the same write."""
+"""Orders the slice that a worker holds, and sets the counts of slices. A shrink is ordered in the same write."""
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS

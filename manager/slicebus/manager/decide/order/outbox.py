@@ -1,6 +1,6 @@
-"""What follows for a job's outbox: one table of its states, and one step for everything that is wanted of a worker.
+"""The next step of a job's outbox: a table gives it by the state of the outbox and by what is wanted of the worker.
 
-A step says what to do, `following` what the newest dispatch says then. The orders themselves are made by `dispatch`.
+`step` says what to do, and `next_version` makes the dispatch to write. `dispatch` makes the orders themselves.
 """
 
 from collections.abc import Mapping
@@ -22,16 +22,16 @@ NO_DISPATCH: Final = Dispatch(version=0, hash="")
 
 
 class Step(StrEnum):
-    """What follows for what is wanted of a worker."""
+    """What to do so that a worker holds what is wanted."""
 
     NOTHING = "nothing"
-    """It is so, or its report is awaited."""
+    """The worker holds it, or its report is awaited."""
     PUBLISH = "publish"
-    """It is written. It is published, again if need be."""
+    """The dispatch is written: publish it, again if need be."""
     WRITE = "write"
-    """It is written as the next version, and published."""
+    """Write it as the next version, and publish it."""
     WITHDRAW = "withdraw"
-    """The worker has a copy that cannot become that, or is deleting one: that copy is withdrawn first."""
+    """The worker has a copy that cannot become that, or is deleting one: withdraw that copy first."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,15 +62,15 @@ STEPS: Mapping[State, Mapping[Held, Step]] = {
     State(Held.ABSENT, Progress.PUBLISHED): _row(hold=Step.WITHDRAW, suspended=Step.WITHDRAW, absent=Step.NOTHING),
     State(Held.ABSENT, Progress.APPLIED): _row(hold=Step.WRITE, suspended=Step.NOTHING, absent=Step.NOTHING),
 }
-"""What follows by what the worker shall hold, how far that is, and what is wanted. A delete that is lost is read as a
-copy that is lost: see `Dispatch.held`."""
+"""The step by what the worker shall hold, how far that has come, and what is wanted. A lost delete is read as a lost
+copy: see `Dispatch.held`."""
 
 
 def step(view: JobView, wanted: Wanted) -> Step:
-    """What follows. The table has it, unless it is held up or made easier by something outside the outbox."""
+    """The next step: the one of the table, unless something outside the outbox holds it up or makes it easier."""
     held, follows = wanted.record.held, _step(view, wanted)
     if not view.in_fleet:
-        # Nobody is left to delete a copy, and nobody who would report it.
+        # No agent is left to delete a copy or to report that.
         unhindered = Step.WRITE if follows is Step.WITHDRAW else follows
         return unhindered if held is Held.HOLD else Step.NOTHING
     if held is Held.ABSENT and follows is Step.WRITE and view.deletes_held:
@@ -113,7 +113,7 @@ def _is_recorded(outbox: Outbox | None, wanted: Wanted) -> bool:
     return recorded.answers == wished.answers or not wanted.must_answer
 
 
-def following(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:
+def next_version(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:
     """The wanted dispatch as the next version, with what it takes over from the one before."""
     last, withdraws = outbox.record if outbox is not None else NO_DISPATCH, wanted.held is Held.ABSENT
     left_copies = {
@@ -139,7 +139,7 @@ def write(record: Dispatch, on: Manifest, *, applied: int | None = None) -> Comm
 
 
 def write_applied(outbox: Outbox) -> Command:
-    """The write that the newest dispatch is reported."""
+    """The write that records the newest dispatch as reported."""
     body = annotation_patch(api_names.APPLIED_ANNOTATION, str(outbox.record.version))
     return Patch(resource=_resource_of(outbox.recorded_on), target=outbox.recorded_on, body=body)
 
