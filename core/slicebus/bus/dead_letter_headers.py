@@ -31,7 +31,7 @@ def dead_copy(
 ) -> WireMessage:
     """The copy that the user `by` publishes to the dead-letter queue, without headers that a broker would not take."""
     copy = _copy(message, by=by)
-    headers = copy.headers | _why(queue, reason, detail, at)
+    headers = copy.headers | _death_headers(queue, reason, detail, at)
     if SIZE_HEADER in message.headers:
         headers[SIZE_HEADER] = message.headers[SIZE_HEADER]
     return msgspec.structs.replace(copy, headers=headers)
@@ -55,7 +55,7 @@ def _copy(message: WireMessage, *, by: str) -> WireMessage:
 
 def dead_by_broker(message: WireMessage, *, queue: str, detail: str, at: datetime) -> WireMessage:
     """The copy that the broker itself puts into a dead-letter queue. It keeps the publisher's id."""
-    headers = without_death(message).headers | _why(queue, DeadReason.UNDELIVERABLE, detail, at)
+    headers = without_death(message).headers | _death_headers(queue, DeadReason.UNDELIVERABLE, detail, at)
     return msgspec.structs.replace(message, headers=headers)
 
 
@@ -77,7 +77,7 @@ def without_death(message: WireMessage) -> WireMessage:
     return msgspec.structs.replace(message, headers=headers)
 
 
-def _why(queue: str, reason: DeadReason, detail: str, at: datetime) -> dict[str, str]:
+def _death_headers(queue: str, reason: DeadReason, detail: str, at: datetime) -> dict[str, str]:
     return {
         REASON_HEADER: reason.value,
         DETAIL_HEADER: detail[:DETAIL_LENGTH],

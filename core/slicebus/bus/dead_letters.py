@@ -170,7 +170,7 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
     elif USER_HEADER in message.headers and letter.by != manager:
         # Another account of the manager's dead-lettered it, or somebody who pretends to be one.
         raise InvalidError(f"it was dead-lettered by {letter.by!r}, not by this user {manager!r}, the manager's")
-    return _from(first, direction, queue, message, manager=manager)
+    return _published_for(first, direction, queue, message, manager=manager)
 
 
 def republish(message: WireMessage, *, manager: str) -> Requeue:
@@ -182,10 +182,12 @@ def republish(message: WireMessage, *, manager: str) -> Requeue:
         raise InvalidError(f"an order from {first!r}, not from the manager {manager!r}")
     if direction is Direction.UP and first == manager:
         raise InvalidError(f"the manager's user {manager!r} sent it, who speaks for no cluster")
-    return _from(first, direction, queue, message, manager=manager)
+    return _published_for(first, direction, queue, message, manager=manager)
 
 
-def _from(first: str | None, direction: Direction, queue: str, message: WireMessage, *, manager: str) -> Requeue:
+def _published_for(
+    first: str | None, direction: Direction, queue: str, message: WireMessage, *, manager: str
+) -> Requeue:
     """The message as the manager's user publishes it for its first sender. What an agent has addressed to a shard of
     the manager goes to the first one: there may be no such shard any more."""
     if not first:
@@ -198,8 +200,8 @@ def _from(first: str | None, direction: Direction, queue: str, message: WireMess
     headers = {name: value for name, value in plain.headers.items() if name not in dropped}
     if first != manager:
         headers[USER_HEADER] = first
-    back = msgspec.structs.replace(plain, routing_key=key, headers=headers, user_id=manager)
-    return Requeue(exchange_of(direction), queue, back)
+    copy = msgspec.structs.replace(plain, routing_key=key, headers=headers, user_id=manager)
+    return Requeue(exchange_of(direction), queue, copy)
 
 
 def _check_complete(message: WireMessage) -> None:

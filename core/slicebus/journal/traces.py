@@ -166,10 +166,10 @@ def _settled(chain: Chain, statuses: list[Entry]) -> Entry | None:
 
 def _trace_of(chain: Chain, chains: Chains, dead: Mapping[str, str]) -> Trace:
     hops = tuple(_hops(chain, chains))
-    why = next((dead[id] for e in chain.entries if (id := e.record.message.message_id or "") in dead), "")
+    reason = next((dead[id] for e in chain.entries if (id := e.record.message.message_id or "") in dead), "")
     refused = [step for step in chain.steps if step.dead]
-    if not why and refused and chain.settled is None and hops[-1].text == refused[-1].text:
-        why = refused[-1].dead
+    if not reason and refused and chain.settled is None and hops[-1].text == refused[-1].text:
+        reason = refused[-1].dead
     waits = _waits(chain)
     return Trace(
         correlation_id=chain.correlation_id,
@@ -177,9 +177,9 @@ def _trace_of(chain: Chain, chains: Chains, dead: Mapping[str, str]) -> Trace:
         cluster=ClusterName(chain.entries[0].cluster if chain.entries else ""),
         title=_title(chain),
         hops=hops,
-        outcome=_outcome(chain, dead=bool(why), waits=waits),
+        outcome=_outcome(chain, dead=bool(reason), waits=waits),
         waited_for=waits or next((m.message for m in reversed(chain.messages) if isinstance(m, Pending)), ""),
-        dead=why or next((step.dead for step in refused), ""),
+        dead=reason or next((step.dead for step in refused), ""),
     )
 
 

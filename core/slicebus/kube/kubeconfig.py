@@ -1,4 +1,4 @@
-"""Reads kubeconfigs as kubectl does, and the account of a pod. What it cannot do is refused by name."""
+"""Reads kubeconfigs as kubectl does, and the account of a pod. It refuses by name what slicebus cannot do."""
 
 import base64
 import os
@@ -15,14 +15,14 @@ from slicebus.proto.errors import ConfigurationError
 _HOME = Path("~/.kube/config")
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _UNKNOWN = ("auth-provider", "as", "as-uid", "as-groups", "as-user-extra")
-"""What a user may say that slicebus does not do: `exec` has replaced the first, the roles impersonate by themselves."""
+"""Fields of a user that slicebus refuses: `exec` has replaced the first, and the roles impersonate by themselves."""
 _LISTS = {"clusters": "cluster", "contexts": "context", "users": "user"}
 
 Entry = Mapping[str, Any]
 
 
 class _Named(msgspec.Struct, frozen=True):
-    """An entry of a kubeconfig, with the folder that its paths begin at."""
+    """An entry of a kubeconfig, with the folder where its paths begin."""
 
     says: Entry
     folder: Path
@@ -32,13 +32,13 @@ class _Named(msgspec.Struct, frozen=True):
         return self.folder / Path(self.says[name]).expanduser() if self.says.get(name) else None
 
     def content(self, name: str) -> Path | bytes | None:
-        """What it has as data, or else the file that it names."""
+        """The data that it has, or else the file that it names; None for neither."""
         data = self.says.get(f"{name}-data")
         return base64.b64decode(data, validate=True) if data else self.path(name)
 
 
 def of_url(url: str) -> ApiServer:
-    """Of a server without authentication."""
+    """The server at a URL, without authentication."""
     return ApiServer(host=url)
 
 
@@ -53,7 +53,7 @@ def of_kubeconfig(path: str | Path | None = None) -> ApiServer:
 
 
 def of_pod(account: Path = _ACCOUNT, env: Mapping[str, str] = os.environ) -> ApiServer | None:
-    """Of the cluster that this process runs in; None where it runs in none. Raises ConfigurationError."""
+    """The server of the cluster that this process runs in; None where it runs in none. Raises ConfigurationError."""
     host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT")
     if not host or not port or not (account / "token").is_file():
         return None
@@ -67,11 +67,11 @@ def _merged(path: str | Path | None) -> dict[str, Any]:
     """The entries of every file by name, and the current context: the first file that has one wins."""
     named = [Path(part).expanduser() for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     files = [Path(path).expanduser()] if path else named or [_HOME.expanduser()]
-    there = [file for file in files if path or file.exists()]
-    if not there:
+    present = [file for file in files if path or file.exists()]
+    if not present:
         raise ConfigurationError(f"there is no {' and no '.join(map(str, files))}")
     merged: dict[str, Any] = {name: {} for name in _LISTS} | {"current-context": ""}
-    for file in there:
+    for file in present:
         read = yaml.safe_load(file.read_text()) or {}
         for name, field in _LISTS.items():
             for entry in read.get(name) or ():
@@ -104,8 +104,8 @@ def _server(merged: dict[str, Any]) -> ApiServer:
 def _entry(merged: dict[str, Any], kind: str, name: str) -> _Named:
     if name not in merged[kind]:
         raise ConfigurationError(f"there is no {name!r} among its {kind}")
-    found: _Named = merged[kind][name]
-    return found
+    entry: _Named = merged[kind][name]
+    return entry
 
 
 def _credentials(user: _Named) -> Credentials:

@@ -1,4 +1,4 @@
-"""An API server as a client reaches it: its address, its certificates, and the header that says who asks."""
+"""Describes an API server as a client reaches it: its address, its certificates, and the header that says who asks."""
 
 import asyncio
 import base64
@@ -23,7 +23,7 @@ _EARLY_S = 30.0
 
 
 class Credentials(Protocol):
-    """Who asks."""
+    """Say who asks."""
 
     async def authorization(self) -> str | None:
         """The value of the header Authorization; None for no header."""
@@ -53,7 +53,7 @@ class TokenFile:
         self._token, self._read_at = self._read(), time.monotonic()
 
     async def authorization(self) -> str | None:
-        """The token of a minute ago at most. One that cannot be read any more is used as it was."""
+        """The token of at most a minute ago. Where the file cannot be read any more, the last token is used."""
         if time.monotonic() - self._read_at > _READ_AGAIN_S:
             self._read_at = time.monotonic()
             with suppress(ConfigurationError):
@@ -102,13 +102,13 @@ class Plugin:
 
 
 class ApiServer(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how. Certificates are PEM, in a file or as bytes, and are read once."""
+    """Says where a server is and how to reach it. Certificates are PEM, in a file or as bytes, and are read once."""
 
     host: str
     authority: Path | bytes | None = None
-    """None for those that the system trusts."""
+    """The authorities that its certificate may come from. None: those that the system trusts."""
     certificate: Path | bytes | None = None
-    """The client's, and its key where `key` has none."""
+    """The client's certificate, with its key where `key` is None."""
     key: Path | bytes | None = None
     verify: bool = True
     name: str | None = None

@@ -54,16 +54,16 @@ class PreemptionConflicts:
         `needs` is what the preemptor uses then: it may choose other flavors than those that it preempts for.
         """
         others = [slice for name, waiting in self._waiting.items() if name != preemptor.queue.name for slice in waiting]
-        others += self._back(preemptor.queue, victims)
+        others += self._waiting_victims(preemptor.queue, victims)
         if not others:
             return False
         admitted = msgspec.structs.replace(preemptor, needs=needs)
         with self._use.as_if(admitted, victims) as borrows, self._search.apart():
             return borrows and any(self._preempts(*other, preemptor.slice) for other in others)
 
-    def _back(self, preempting: ClusterQueue, victims: Sequence[Victim]) -> list[tuple[Slice, ClusterQueue]]:
+    def _waiting_victims(self, preempting: ClusterQueue, victims: Sequence[Victim]) -> list[tuple[Slice, ClusterQueue]]:
         """The victims in other queues that may preempt in turn, as they will wait."""
-        back: list[tuple[Slice, ClusterQueue]] = []
+        waiting: list[tuple[Slice, ClusterQueue]] = []
         for victim in victims:
             holder = victim.candidate.slice
             # A chain of its own: what the victim holds now is left out already.
@@ -71,10 +71,10 @@ class PreemptionConflicts:
             queue = self._queue_of(slice)
             if isinstance(queue, str) or queue.name == preempting.name or queue.preemption.reclaim is Whom.NEVER:
                 continue
-            back.append((slice, queue))
-            if len(back) == _REMEMBERED:
+            waiting.append((slice, queue))
+            if len(waiting) == _REMEMBERED:
                 break
-        return back
+        return waiting
 
     def _preempts(self, slice: Slice, queue: ClusterQueue, victim_slice: Slice) -> bool:
         nomination = self._assess(slice)

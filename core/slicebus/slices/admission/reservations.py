@@ -46,7 +46,7 @@ class Reservations:
             # A replacement has the flavors of the slice that it replaces, but for pod sets that had no pods.
             return
         reservation = Reservation(slice, admission, self._use.projected.queues[queue.name])
-        for flavor in _others(admission, queue):
+        for flavor in _alternatives(admission, queue):
             choosers = self._choosers.setdefault((reservation.node.root.name, flavor), [])
             if len(choosers) < _CHOOSE_AGAIN:
                 choosers.append(reservation)
@@ -77,7 +77,7 @@ class Reservations:
         return list(choosers.values())
 
 
-def _others(admission: Admission, queue: ClusterQueue) -> set[FlavorName]:
+def _alternatives(admission: Admission, queue: ClusterQueue) -> set[FlavorName]:
     """The flavors of a queue that a pod set could have had instead."""
     offered = {quota.name for group in queue.resource_groups for quota in group.flavors}
     if len(offered) == 1:

@@ -113,16 +113,16 @@ class Placer:
         tenant, needs = self._tenant(slice, room.queue), usage_of(slice, admission)
         if cluster := self._fleet.place(strategy, needs, tenant=tenant, first=slice.cluster):
             return Placed(admission, cluster)
-        others: list[tuple[list[int], str, Admission]] = []
+        alternatives: list[tuple[list[int], str, Admission]] = []
         has_choice = any(len(group.flavors) > 1 for group in room.queue.resource_groups)
         ranked = self._fleet.candidates(strategy, needs, tenant=tenant, first=slice.cluster)
         for name in ranked if has_choice else ():
             room_there = msgspec.structs.replace(room, victims=None, on_cluster=partial(self._fleet.free, name))
             fitting = assign(slice, room_there)
             if isinstance(fitting, Admission) and not self._fleet.short(name, usage_of(slice, fitting)):
-                others.append((_flavor_ranks(fitting, room.queue), name, fitting))
-        if others:
-            _, cluster, admission = min(others, key=lambda other: other[0])
+                alternatives.append((_flavor_ranks(fitting, room.queue), name, fitting))
+        if alternatives:
+            _, cluster, admission = min(alternatives, key=lambda other: other[0])
             return Placed(admission, cluster)
         tried, over_quota = [needs], list[Usage]()
         for other in _in_other_flavors(slice, needs, room):
