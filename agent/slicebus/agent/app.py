@@ -122,6 +122,7 @@ class Agent(Role[AgentSettings]):
 
     def _base(self, uid: ClusterUid, epoch: int) -> _Base:
         store = Store()
+        store.configure(self._settings.leading(uid))
         informers = self.informers(
             JOB_RESOURCES.values(),
             unserved=store.unserved,
@@ -165,7 +166,6 @@ class Agent(Role[AgentSettings]):
     def _parts(self, base: _Base) -> _Parts:
         settings, client, store, queue = self._settings, self._client, base.store, base.queue
         backends = SchedulerBackends(
-            settings.profiles,
             store,
             client,
             own_namespace=settings.namespace,
@@ -175,7 +175,6 @@ class Agent(Role[AgentSettings]):
         )
         refusals = PodRefusals(store, client, changed=queue.add)
         reconciler = Reconciler(
-            settings,
             client=client,
             informers=base.informers,
             decide=base.decide,

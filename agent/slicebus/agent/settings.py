@@ -4,7 +4,8 @@ from typing import Annotated
 
 import msgspec
 
-from slicebus.proto.messages import CLUSTER_NAME, ClusterName
+from slicebus.agent.state.settings import DecisionSettings
+from slicebus.proto.messages import CLUSTER_NAME, ClusterName, ClusterUid
 from slicebus.runtime.environment import Seconds, variable_of
 from slicebus.runtime.settings import RoleSettings
 from slicebus.slices.schedulers import Profile, profiles_of
@@ -46,6 +47,16 @@ class AgentSettings(RoleSettings, frozen=True, kw_only=True):
     def profiles(self) -> tuple[Profile, ...]:
         """The profiles of the scheduler backends, at least one."""
         return profiles_of(self.schedulers)
+
+    def leading(self, cluster_uid: ClusterUid) -> DecisionSettings:
+        """The settings of decisions, for the process that leads on a cluster."""
+        return DecisionSettings(
+            cluster=self.cluster,
+            cluster_uid=cluster_uid,
+            manager_user=self.manager_user,
+            status_interval_s=self.status_interval_s,
+            profiles=self.profiles,
+        )
 
     @property
     def watched_namespaces(self) -> tuple[str, ...]:

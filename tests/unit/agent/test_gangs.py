@@ -9,7 +9,7 @@ import pytest
 from slicebus.agent.decide import orders, scheduling
 from slicebus.agent.decide.refusals import RefusedOrder
 from slicebus.agent.state import annotations
-from slicebus.agent.state.schedulers import PROFILES, Schedulers
+from slicebus.agent.state.schedulers import Schedulers
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.commands import Create
 from slicebus.kube.client import MergePatch
@@ -17,7 +17,7 @@ from slicebus.kube.resources import JOBS, PODS
 from slicebus.proto.errors import ForbiddenError, InvalidError
 from slicebus.proto.messages import WorkloadSpec
 from slicebus.slices.api import api_names
-from slicebus.slices.schedulers import Profile, init
+from slicebus.slices.schedulers import NO_PROFILES, Profile, init
 from slicebus.slices.schedulers.grove import POD_GANGS
 from slicebus.slices.schedulers.kai import POD_GROUPS, QUEUES
 from slicebus.slices.workload.ungate import is_gated
@@ -367,8 +367,8 @@ async def test_a_pod_gang_names_its_pods_is_initialized_once_and_lets_them_start
 
 def known(*profiles: str, unserved: bool = False) -> Schedulers:
     missing = {"podgroups.scheduling.run.ai/v2alpha2": "the definition is missing"} if unserved else {}
-    found = {PROFILES: tuple(map(Profile, profiles))} if profiles else {}
-    return Schedulers(found, unserved=missing, forbidden={}, caches={})
+    enabled = tuple(map(Profile, profiles)) or NO_PROFILES
+    return Schedulers(enabled, unserved=missing, forbidden={}, caches={})
 
 
 def order(**labels: str) -> WorkloadSpec:

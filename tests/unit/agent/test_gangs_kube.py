@@ -10,7 +10,8 @@ import pytest
 
 from slicebus.agent.decide import gangs, orders
 from slicebus.agent.state import annotations
-from slicebus.agent.state.schedulers import PROFILES, name_of
+from slicebus.agent.state.schedulers import name_of
+from slicebus.agent.state.settings import DecisionSettings
 from slicebus.agent.state.store import Store
 from slicebus.agent.state.views import JobKey, JobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Patch, Remove
@@ -35,7 +36,7 @@ class Worker:
 
     def __init__(self, *served: str, granted: int) -> None:
         self.store = Store()
-        self.store.profiles[PROFILES] = (Profile("default"), Profile("kube"))
+        self.store.configure(DecisionSettings(profiles=(Profile("default"), Profile("kube"))))
         for version in set(VERSIONS) - set(served):
             for resource in (workloads(version), pod_groups(version)):
                 self.store.unserved_objects[name_of(resource)] = "it is not served"

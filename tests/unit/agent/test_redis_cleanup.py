@@ -13,7 +13,7 @@ from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, RAYJOBS, Resource
 from slicebus.proto.messages import Applied, JobRef, PodSetStatus
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.ungate import Pod, is_gated
-from unit.agent.objects import EAST, NOW, a_copy, a_pod
+from unit.agent.objects import NOW, a_copy, a_pod
 from unit.agent.worker import Worker
 
 Manifest = dict[str, Any]
@@ -194,7 +194,5 @@ async def test_it_does_not_start_while_the_fence_is_closed(worker: Worker) -> No
     await given(worker, a_cleanup_pod())
     key = JobKey("RayCluster", "team", "train")
     for fenced in (True, False):
-        work = catalog.reconcile_job(
-            worker.store, key=key, cluster=EAST, fenced=fenced, now_s=0.0, interval_s=1.0, now="2026-01-31T12:00:00Z"
-        )
+        work = catalog.reconcile_job(worker.store, key=key, fenced=fenced, now_s=0.0, now="2026-01-31T12:00:00Z")
         assert any(isinstance(command, PatchEach) for command in work.commands) is not fenced

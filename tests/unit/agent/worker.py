@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.act.fence import Fence
@@ -13,7 +14,6 @@ from slicebus.agent.act.reconciler import Reconciler
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
-from slicebus.agent.state.schedulers import PROFILES
 from slicebus.agent.state.store import SCHEDULING_SELECTORS, SELECTORS, Store
 from slicebus.agent.state.views import JobKey
 from slicebus.bus.lanes import Backlog
@@ -44,6 +44,7 @@ class Worker:
     def __init__(self, client: KubeClient) -> None:
         self.client = client
         self.store = Store()
+        self.store.configure(SETTINGS.leading(EAST_UID))
         self.decide = Decider(self.store)
         self.tombstones = Tombstones(client, SYSTEM, self.store)
         self.fence = Fence(client, SYSTEM, epoch=3)
@@ -72,7 +73,6 @@ class Worker:
             is_watched=annotations.is_ours,
         )
         self.reconciler = Reconciler(
-            SETTINGS,
             client=client,
             informers=self.informers,
             decide=self.decide,
@@ -122,7 +122,7 @@ class Worker:
 
     async def enable(self, profile: Profile) -> None:
         """Let jobs choose a scheduler backend, of which the API server gets the definitions."""
-        self.store.profiles[PROFILES] = (Profile("default"), profile)
+        self.store.configure(structs.replace(self.store.settings, profiles=(Profile("default"), profile)))
         backend = init(profile)
         needed = (*backend.makes, *backend.reads)
         for definition in custom_resource_definitions(scheduler_crds.__name__):

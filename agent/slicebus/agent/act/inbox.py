@@ -128,15 +128,7 @@ class Inbox:
                     await self._take(incoming, order, delivery)
 
     def _triage(self, incoming: Incoming[Order], delivery: Delivery) -> Triaged:
-        settings = self._settings
-        return self._decide(
-            triage.triage,
-            incoming=incoming,
-            cluster=settings.cluster,
-            manager_user=settings.manager_user,
-            cluster_uid=self._cluster_uid,
-            redelivered=delivery.redelivered > 0,
-        )
+        return self._decide(triage.triage, incoming=incoming, redelivered=delivery.redelivered > 0)
 
     async def _take(self, incoming: Incoming[Order], order: JobOrder, delivery: Delivery) -> None:
         """Carry out an order, and requeue its job."""
@@ -162,21 +154,20 @@ class Inbox:
         self._requeue(key)
 
     async def _carry_out(self, incoming: Incoming[Order], order: JobOrder) -> None:
-        cluster = self._settings.cluster
         try:
             if isinstance(order, WorkloadSpec):
                 await self._policy.refresh(order.job)
             number: int | None = 0
             while number is not None:
                 is_first = number == 0
-                number, commands = self._decide(catalog.proceed, incoming=incoming, number=number, cluster=cluster)
+                number, commands = self._decide(catalog.proceed, incoming=incoming, number=number)
                 await self._executor.run(commands, caused_by=incoming.envelope)
                 if is_first and isinstance(order, Relabel):
                     await self._let_start(JobKey.of(order.job))
         except PermanentError as error:
             if not isinstance(order, WorkloadSpec):
                 raise
-            refusal = orders.refusal(order, error, cluster)
+            refusal = orders.refusal(order, error, self._settings.cluster)
             _log.warning("spec.refused", job=order.job.key, reason=reason_of(error), error=str(error))
             await self._executor.run(refusal, caused_by=incoming.envelope)
 
@@ -187,7 +178,7 @@ class Inbox:
             await self._reconcile(key)
 
     async def _answer_unserved(self, incoming: Incoming[Order], order: JobOrder) -> None:
-        answer = self._decide(triage.answer_unserved, incoming=incoming, cluster=self._settings.cluster)
+        answer = self._decide(triage.answer_unserved, incoming=incoming)
         _log.warning("order.kind_not_served", job=order.job.key, type=order.type)
         if isinstance(order, Suspend | Delete):
             # An agent that has the package later creates nothing by an older order.

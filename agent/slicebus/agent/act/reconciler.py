@@ -9,7 +9,6 @@ import structlog
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.decide import catalog, reconcile
 from slicebus.agent.decide.catalog import Cause, Then, Work
-from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state.store import Store
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.decider import Decider
@@ -32,7 +31,6 @@ class Reconciler:
 
     def __init__(
         self,
-        settings: AgentSettings,
         *,
         client: KubeClient,
         informers: Informers,
@@ -45,7 +43,6 @@ class Reconciler:
         reconciled: Callable[[JobKey], None] = lambda _: None,
     ) -> None:
         """`reconciled` is called after everything that one job needed."""
-        self._settings = settings
         self._client = client
         self._informers = informers
         self._ask_inventory = ask_inventory
@@ -91,17 +88,15 @@ class Reconciler:
         return self._decide(
             catalog.reconcile_job,
             key=key,
-            cluster=self._settings.cluster,
             fenced=self._fence.closed,
             now=now_text(),
             now_s=asyncio.get_running_loop().time(),
-            interval_s=self._settings.status_interval_s,
         )
 
     async def _reconcile_absent(self, key: JobKey) -> None:
         """Reconcile a job that is missing: the manager ordered its deletion, or somebody else deleted it."""
         found = self._store.view(key).job or await self._find(key)
-        cause, commands = self._decide(catalog.reconcile_absent, key=key, found=found, cluster=self._settings.cluster)
+        cause, commands = self._decide(catalog.reconcile_absent, key=key, found=found)
         await self._executor.run(commands)
         if cause is not None:
             _log.info("job.gone", job=str(key), cause=cause)

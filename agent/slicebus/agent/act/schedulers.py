@@ -1,12 +1,12 @@
 """Watches what the scheduler backends need, and looks whether the agent has its rights for each."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import structlog
 
 from slicebus.agent.permissions import permissions_of_scheduler
-from slicebus.agent.state.schedulers import PROFILES, name_of
+from slicebus.agent.state.schedulers import name_of
 from slicebus.agent.state.store import SCHEDULING_SELECTORS, Store
 from slicebus.agent.state.views import JobKey
 from slicebus.kube.cache import Cache
@@ -14,7 +14,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers
 from slicebus.proto.errors import SlicebusError
 from slicebus.runtime.permissions import missing
-from slicebus.slices.schedulers import Profile, every_version
+from slicebus.slices.schedulers import every_version
 
 _log = structlog.get_logger()
 _ROUND_S = 300.0
@@ -26,7 +26,6 @@ class SchedulerBackends:
 
     def __init__(
         self,
-        profiles: Sequence[Profile],
         store: Store,
         client: KubeClient,
         *,
@@ -36,7 +35,6 @@ class SchedulerBackends:
         changed: Callable[[], None],
     ) -> None:
         """`namespaces` are the only ones that the agent works in; empty for all."""
-        self._profiles = profiles
         self._store = store
         self._client = client
         self._own_namespace = own_namespace
@@ -45,7 +43,7 @@ class SchedulerBackends:
         self._changed = changed
         resources = {
             resource
-            for profile in profiles
+            for profile in store.settings.profiles
             for backend in every_version(profile)
             for resource in (*backend.makes, *backend.reads)
         }
@@ -59,7 +57,6 @@ class SchedulerBackends:
             namespaces=namespaces,
             named=name_of,
         )
-        store.profiles[PROFILES] = tuple(profiles)
         self._usable: list[str] | None = None
 
     def caches(self) -> Iterator[Cache]:
@@ -74,7 +71,7 @@ class SchedulerBackends:
 
     async def look(self) -> None:
         """Look what the agent may do. What cannot be asked counts as it did before."""
-        for profile in self._profiles:
+        for profile in self._store.settings.profiles:
             try:
                 lacks = await missing(
                     self._client,

@@ -33,7 +33,7 @@ from slicebus.proto.messages import (
 # --- orders of the manager ------------------------------------------------------------------------------------------
 
 
-def proceed(store: Store, *, incoming: Incoming[Order], number: int, cluster: ClusterName) -> NextStep:
+def proceed(store: Store, *, incoming: Incoming[Order], number: int) -> NextStep:
     """The next step of an order, from step `number` on. Raises ConflictError and RefusedOrder.
 
     An order does not create a job again that somebody has deleted here: it was sent before the manager knew.
@@ -43,7 +43,7 @@ def proceed(store: Store, *, incoming: Incoming[Order], number: int, cluster: Cl
     view = store.view(JobKey.of(order.job))
     if _has_deleted(store, view, order):
         return NextStep(None, [])
-    return orders.next_step(orders.steps(order, cluster), number, view)
+    return orders.next_step(orders.steps(order, store.settings.cluster), number, view)
 
 
 # --- a job is reconciled --------------------------------------------------------------------------------------------
@@ -66,22 +66,13 @@ class Work(NamedTuple):
     commands: Sequence[Command]
 
 
-def reconcile_job(
-    store: Store,
-    *,
-    key: JobKey,
-    cluster: ClusterName,
-    fenced: bool,
-    now_s: float,
-    interval_s: float,
-    now: str,
-) -> Work:
+def reconcile_job(store: Store, *, key: JobKey, fenced: bool, now_s: float, now: str) -> Work:
     """The first commands that a job needs. The writes of one step count for the next.
 
     `fenced`: the fence is closed, so no pod may start. `now` is RFC 3339; the other times are those of the agent's
     loop, in seconds.
     """
-    view = store.view(key)
+    view, cluster = store.view(key), store.settings.cluster
 
     def steps() -> Iterator[tuple[Then, Sequence[Command]]]:
         yield Then.DONE, _removes_tombstoned(store, key, view)
@@ -99,7 +90,7 @@ def reconcile_job(
             yield Then.AGAIN, [*reconcile.ungate(view), *reconcile.ungate_cleanups(view)]
         yield Then.AGAIN, waiting.reconcile(view, now=now)
         last = store.reported.get(key)
-        report = reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=interval_s)
+        report = reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=store.settings.status_interval_s)
         later = [
             waiting.requeue_after(view, now=now),
             gangs.requeue_after(view, now_s=now_s),
@@ -145,7 +136,7 @@ class Absence(NamedTuple):
     commands: Sequence[Command]
 
 
-def reconcile_absent(store: Store, *, key: JobKey, found: Manifest | None, cluster: ClusterName) -> Absence:
+def reconcile_absent(store: Store, *, key: JobKey, found: Manifest | None) -> Absence:
     """The reports on a job that is missing: deleted by order, or gone otherwise. None before its last pod has ended:
     with the report the manager frees their quota.
 
@@ -153,7 +144,7 @@ def reconcile_absent(store: Store, *, key: JobKey, found: Manifest | None, clust
     the job after all. A job of a kind that is not served is not reported; copies are unlinked from a job that went with
     its definition.
     """
-    view = store.view(key)
+    view, cluster = store.view(key), store.settings.cluster
     if view.is_hidden:
         return Absence(None, [])
     there = found or view.job

@@ -16,8 +16,6 @@ from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import (
-    ClusterName,
-    ClusterUid,
     Delete,
     JobOrder,
     JobRef,
@@ -57,27 +55,19 @@ class Triaged(NamedTuple):
     commands: Sequence[Command]
 
 
-def triage(
-    store: Store,
-    *,
-    incoming: Incoming[Order],
-    cluster: ClusterName,
-    manager_user: str,
-    cluster_uid: ClusterUid,
-    redelivered: bool = False,
-) -> Triaged:
+def triage(store: Store, *, incoming: Incoming[Order], redelivered: bool = False) -> Triaged:
     """What becomes of an order. Raises ProtocolError for one that this agent may not carry out.
 
     `redelivered`: the broker has delivered it before, to this agent or an earlier one.
     """
-    envelope, order = incoming.envelope, incoming.message
-    if envelope.cluster != cluster:
-        raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"for cluster {envelope.cluster!r}, this is {cluster!r}")
-    if envelope.cluster_uid != cluster_uid:
-        detail = f"for the cluster {envelope.cluster_uid} of the name {cluster!r}, this is {cluster_uid}"
+    envelope, order, own = incoming.envelope, incoming.message, store.settings
+    if envelope.cluster != own.cluster:
+        raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"for cluster {envelope.cluster!r}, this is {own.cluster!r}")
+    if envelope.cluster_uid != own.cluster_uid:
+        detail = f"for the cluster {envelope.cluster_uid} of the name {own.cluster!r}, this is {own.cluster_uid}"
         raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)
-    if envelope.user_id != manager_user:
-        detail = f"user {envelope.user_id!r} gives no orders here, only {manager_user!r} does"
+    if envelope.user_id != own.manager_user:
+        detail = f"user {envelope.user_id!r} gives no orders here, only {own.manager_user!r} does"
         raise ProtocolError(DeadReason.WRONG_USER, detail)
     match order:
         case Resync(jobs=jobs):
@@ -125,10 +115,10 @@ def report_again(store: Store, jobs: Sequence[JobRef]) -> list[Command]:
     return [command for key, job in known for command in (*forget_reports(store, key), Requeue(job=job, delay_s=0.0))]
 
 
-def answer_unserved(store: Store, *, incoming: Incoming[Order], cluster: ClusterName) -> list[Command]:
+def answer_unserved(store: Store, *, incoming: Incoming[Order]) -> list[Command]:
     """The answer to an order for a job kind that no package brings. Raises ProtocolError for an order to end a job that
     an agent with the package has left here."""
-    order = incoming.message
+    order, cluster = incoming.message, store.settings.cluster
     match order:
         case WorkloadSpec(job=job):
             return orders.refusal(order, KindNotServed(job.kind, "its agent has no package for this job kind"), cluster)

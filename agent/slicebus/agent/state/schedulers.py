@@ -12,9 +12,6 @@ from slicebus.slices import schedulers
 from slicebus.slices.api import api_names
 from slicebus.slices.schedulers import NO_PROFILES, Profile, SchedulerBackend
 
-PROFILES = "profiles"
-"""The only key of the table of that name."""
-
 
 class RefusedObject(msgspec.Struct, frozen=True):
     """An object that the API server did not let the agent make."""
@@ -35,16 +32,17 @@ class Schedulers:
 
     def __init__(
         self,
-        profiles: Mapping[str, Sequence[Profile]],
+        profiles: Sequence[Profile] = NO_PROFILES,
         *,
         unserved: Mapping[str, str],
         forbidden: Mapping[str, str],
         caches: Mapping[Resource, Cache],
     ) -> None:
-        """All of them are live. `profiles` is under `PROFILES`; `unserved` has the reason for each resource that is not
-        served, by its name; `forbidden` what the agent may not do for a backend, by the backend's name. `caches`
-        has the newest version of a resource first."""
-        self._profiles = profiles
+        """The mappings are live. `unserved` has the reason for each resource that is not served, by its name;
+        `forbidden` what the agent may not do for a backend, by the backend's name. `caches` has the newest version of a
+        resource first."""
+        self.profiles = profiles
+        """That of jobs which choose none comes first."""
         self._unserved = unserved
         self._forbidden = forbidden
         self._caches = caches
@@ -52,12 +50,12 @@ class Schedulers:
     @property
     def default(self) -> str:
         """The backend of jobs that choose none."""
-        return self._enabled[0].name
+        return self.profiles[0].name
 
     @property
     def names(self) -> list[str]:
         """The enabled backends, that of jobs which choose none first."""
-        return [profile.name for profile in self._enabled]
+        return [profile.name for profile in self.profiles]
 
     @property
     def usable(self) -> list[str]:
@@ -66,7 +64,7 @@ class Schedulers:
 
     def backend(self, name: str) -> SchedulerBackend | None:
         """An enabled backend, in the version that is served; None for any other."""
-        profile = next((candidate for candidate in self._enabled if candidate.name == name), None)
+        profile = next((candidate for candidate in self.profiles if candidate.name == name), None)
         return schedulers.init(profile, served=self._serves) if profile is not None else None
 
     def why_unusable(self, name: str) -> str:
@@ -95,10 +93,6 @@ class Schedulers:
 
     def _serves(self, resource: Resource) -> bool:
         return name_of(resource) not in self._unserved
-
-    @property
-    def _enabled(self) -> Sequence[Profile]:
-        return self._profiles.get(PROFILES, NO_PROFILES)
 
 
 BY_JOB = "job"

@@ -10,6 +10,7 @@ from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.schedulers import BY_JOB, RefusedObject, Schedulers, by_job
+from slicebus.agent.state.settings import DecisionSettings
 from slicebus.agent.state.tables import TableName
 from slicebus.agent.state.views import Finishing, JobKey, JobReading, Tombstone, Withdrawn, WorkerView
 from slicebus.decisions.table import Table
@@ -19,7 +20,7 @@ from slicebus.kube.resources import GONE, JOB_RESOURCES, NODES, PODS, WORKLOADS,
 from slicebus.proto.messages import JobRef, Manifest, RequestKey, Status
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.schedulers import Profile, every_resource
+from slicebus.slices.schedulers import every_resource
 from slicebus.slices.workload.ungate import Pod
 from slicebus.slices.workload.waiting import SCHEDULING, Waiting
 
@@ -56,6 +57,9 @@ class Store:
         self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in (*SELECTORS, *SCHEDULING_SELECTORS)}
         self.foreign_pods = Cache()
         """The pods that are not of our kind, slim. Nothing is decided by them: they only take room."""
+        self.settings = DecisionSettings()
+        """What decisions depend on beside objects and orders. `configure` changes it."""
+        self._configured: Table[str, DecisionSettings] = Table(str, DecisionSettings)
         self.published: Table[JobKey, RequestKey] = Table(JobKey, RequestKey)
         """The last request on each job that the broker has confirmed to this process."""
         self.reported: Table[JobKey, tuple[Status, float]] = Table(JobKey, tuple[Status, float])
@@ -96,8 +100,6 @@ class Store:
         """The jobs of which pods have ended for good since their last request."""
         self.refused_pods: Table[JobKey, str] = Table(JobKey, str)
         """Why pods of a job cannot be made, by the Events of its controller."""
-        self.profiles: Table[str, tuple[Profile, ...]] = Table(str, tuple[Profile, ...])
-        """The scheduler backends that the agent's settings enable, under `PROFILES`; none before they are read."""
         self.unserved_objects: Table[str, str] = Table(str, str)
         """The resources of backends that the API server does not serve now, and why."""
         self.forbidden_schedulers: Table[str, str] = Table(str, str)
@@ -105,7 +107,6 @@ class Store:
         self.refused_objects: Table[JobKey, RefusedObject] = Table(JobKey, RefusedObject)
         """The objects for scheduler backends that the API server refused."""
         self.schedulers = Schedulers(
-            self.profiles,
             unserved=self.unserved_objects,
             forbidden=self.forbidden_schedulers,
             caches={resource: self._caches[resource] for resource in SCHEDULING_SELECTORS},
@@ -124,17 +125,20 @@ class Store:
             self._caches[resource].subscribe(self._note_left_requests)
         self._caches[WORKLOADS].subscribe(self._forget_departure)
         self._caches[PODS].subscribe(self._forget_unanswered)
-        for table in (self.left_requests, self.unanswered, self.published, self.unserved):
+        read: list[Table[Any, Any]] = [self.left_requests, self.unanswered, self.published, self.unserved]
+        read += [self.definitions, self.policy, self.namespaces, self.surplus, self.withdrawn, self.finishing]
+        for table in (*read, self.refused_pods, self.refused_objects):
             table.observe(self._forget_seen)
-        self.definitions.observe(self._forget_seen)
-        self.policy.observe(self._forget_seen)
-        self.namespaces.observe(self._forget_seen)
-        self.surplus.observe(self._forget_seen)
-        self.withdrawn.observe(self._forget_seen)
-        self.finishing.observe(self._forget_seen)
-        self.refused_pods.observe(self._forget_seen)
-        self.refused_objects.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
+        self._configured.observe(self._take_settings)
+
+    def configure(self, settings: DecisionSettings) -> None:
+        """Decide by these settings from now on. Call it before the first decision."""
+        self._configured[TableName.SETTINGS] = settings  # The only key.
+
+    def _take_settings(self, _: str, settings: DecisionSettings) -> None:
+        self.settings = settings
+        self.schedulers.profiles = settings.profiles
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
         """Each resource that is watched in any case, with its cache."""
@@ -165,7 +169,7 @@ class Store:
             TableName.NOTICED_BY: self.noticed_by,
             TableName.FINISHING: self.finishing,
             TableName.REFUSED_PODS: self.refused_pods,
-            TableName.PROFILES: self.profiles,
+            TableName.SETTINGS: self._configured,
             TableName.UNSERVED_OBJECTS: self.unserved_objects,
             TableName.FORBIDDEN_SCHEDULERS: self.forbidden_schedulers,
             TableName.REFUSED_OBJECTS: self.refused_objects,
@@ -280,7 +284,7 @@ class Store:
             self._caches[resource].subscribe(changed(_keys_of_copy))
         for resource in _QUEUES:
             self._caches[resource].subscribe(changed(self._keys_held_up))
-        self._caches[PODS].subscribe(changed(self._keys_of_pod, unless=_pod_stands))
+        self._caches[PODS].subscribe(changed(lambda pod: owners.keys_of_pod(pod, self._job), unless=_pod_stands))
 
     def _forget_seen(self, *_: object) -> None:
         self._seen = None
@@ -353,9 +357,6 @@ class Store:
         }
         return tuple(pods.values())
 
-    def _keys_of_pod(self, pod: Manifest) -> Iterator[JobKey]:
-        return owners.keys_of_pod(pod, self._job)
-
     def _keys_held_up(self, _: Manifest) -> Iterator[JobKey]:
         """The jobs that may wait for a queue. Not all of them: the status of a queue changes with every pod."""
         jobs = (job for resource in JOB_RESOURCES.values() for job in self._caches[resource].all())
@@ -386,8 +387,7 @@ def _pod_stands(change: Change) -> bool:
 
 
 def _version(manifest: Manifest) -> str:
-    version: str = manifest["metadata"]["resourceVersion"]
-    return version
+    return str(manifest["metadata"]["resourceVersion"])
 
 
 def _key(job: Manifest) -> JobKey:

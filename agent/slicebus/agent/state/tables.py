@@ -24,7 +24,7 @@ class TableName(StrEnum):
     NOTICED_BY = "noticed_by"
     FINISHING = "finishing"
     REFUSED_PODS = "refused_pods"
-    PROFILES = "profiles"
+    SETTINGS = "settings"
     UNSERVED_OBJECTS = "unserved_objects"
     FORBIDDEN_SCHEDULERS = "forbidden_schedulers"
     REFUSED_OBJECTS = "refused_objects"

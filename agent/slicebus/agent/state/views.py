@@ -167,7 +167,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """That pods have ended for good since the last request, in the knowledge of this process."""
     refused_pods: str = ""
     """Why pods cannot be made, by the Events of the job's controller."""
-    schedulers: Schedulers = Schedulers({}, unserved={}, forbidden={}, caches={})
+    schedulers: Schedulers = Schedulers(unserved={}, forbidden={}, caches={})
     """The scheduler backends of the cluster, and the objects that they need."""
     refused_object: RefusedObject | None = None
     """An object for the job's scheduler backend that the API server refused, in the knowledge of this process."""

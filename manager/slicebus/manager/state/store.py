@@ -36,8 +36,6 @@ from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey, chain_id
 
-CONFIGURED = "configured"
-"""The only key of the table of settings."""
 _BY_CHAIN = "chain"
 _OWN = "slicebus.dev/"
 
@@ -127,7 +125,7 @@ class Store:
 
     def configure(self, settings: LeaderSettings) -> None:
         """Decide by these settings from now on. Call it before the first decision."""
-        self._configured[CONFIGURED] = settings
+        self._configured[TableName.SETTINGS] = settings  # The only key.
 
     def _take_settings(self, _: str, settings: LeaderSettings) -> None:
         self.settings = settings

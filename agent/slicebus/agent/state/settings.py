@@ -1,0 +1,21 @@
+"""The settings that the agent's decisions depend on.
+
+They are part of the store, so that a recording has them and a replay decides by the same ones.
+"""
+
+import msgspec
+
+from slicebus.proto.messages import ClusterName, ClusterUid
+from slicebus.slices.schedulers import NO_PROFILES, Profile
+
+
+class DecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one agent that leads. `AgentSettings` says what each is, and has the defaults."""
+
+    cluster: ClusterName = ClusterName("")
+    cluster_uid: ClusterUid = ClusterUid("")
+    """What the cluster itself says."""
+    manager_user: str = ""
+    status_interval_s: float = 0.0
+    profiles: tuple[Profile, ...] = NO_PROFILES
+    """Of the scheduler backends, that of jobs which choose none first."""
