@@ -1,4 +1,4 @@
-"""The domain, in rooms: `api`, `workload`, `quota`, `placement`, `admission`, `jobs` and `schedulers`.
+"""Holds the domain, in rooms: `api`, `workload`, `quota`, `placement`, `admission`, `jobs` and `schedulers`.
 
 A room imports from the rooms before it in this order, never back. `jobs` and `schedulers` know no quota, placement or
 admission.

@@ -1,4 +1,4 @@
-"""The exact strings of slicebus' own API: labels, annotations, finalizers and reasons."""
+"""Names the exact strings of slicebus' own API: labels, annotations, finalizers and reasons."""
 
 from typing import Final
 

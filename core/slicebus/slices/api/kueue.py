@@ -1,4 +1,4 @@
-"""The exact strings of Kueue's API that slicebus shares. Its own are in `api_names`.
+"""Names the exact strings of Kueue's API that slicebus shares. Its own are in `api_names`.
 
 Source: Kueue v0.19.2, API version kueue.x-k8s.io/v1beta2.
 """

@@ -1,4 +1,4 @@
-"""Runs batch/v1 Jobs."""
+"""Describes the kind batch/v1 Job."""
 
 from typing import Any
 

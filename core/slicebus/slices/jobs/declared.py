@@ -1,4 +1,4 @@
-"""Runs the job kinds that the configuration declares.
+"""Makes job kinds of what the configuration declares.
 
 Only the declaration tells what such a manifest has, and its API server may let anything in. So every method takes any
 manifest, and `problems` names what is not as declared.

@@ -1,4 +1,4 @@
-"""Answers for a kind what it says of all that it lacks."""
+"""Answers for a job kind where it lacks what other kinds have."""
 
 from collections.abc import Collection
 from typing import Any

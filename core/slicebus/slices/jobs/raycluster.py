@@ -1,4 +1,4 @@
-"""Runs ray.io/v1 RayClusters."""
+"""Describes the kind ray.io/v1 RayCluster."""
 
 from typing import Any
 

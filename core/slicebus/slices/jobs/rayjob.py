@@ -1,4 +1,4 @@
-"""Runs ray.io/v1 RayJobs, each with a RayCluster of its own and a submitter."""
+"""Describes the kind ray.io/v1 RayJob: a RayCluster of its own, and a submitter."""
 
 from typing import Any
 

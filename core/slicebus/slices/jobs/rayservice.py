@@ -1,4 +1,4 @@
-"""Runs ray.io/v1 RayServices: a RayCluster that serves and, during an upgrade, a second one beside it."""
+"""Describes the kind ray.io/v1 RayService: a RayCluster that serves and, during an upgrade, a second one beside it."""
 
 from collections.abc import Collection
 from typing import Any
