@@ -35,7 +35,7 @@ from figures import Figure, Target
 from light_agents import LightAgent, LightJob, light_agents
 from roles import Place, RoleProcess
 
-from slicebus.cli.broker_connection import bus_of
+from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.demo import objects
 from slicebus.cli.demo import world as demo
 from slicebus.kube.client import KubeClient

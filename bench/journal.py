@@ -48,9 +48,9 @@ from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, running
-from slicebus.cli.journal_source import records_of_file
-from slicebus.cli.replay import few_collections
-from slicebus.cli.replay_page import MODELS
+from slicebus.cli.journal.source import records_of_file
+from slicebus.cli.replay.command import few_collections
+from slicebus.cli.replay.page import MODELS
 from slicebus.decisions.replay import WINDOW, Replayer
 from slicebus.journal.entry import Entry
 from slicebus.journal.export import to_line

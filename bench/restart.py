@@ -36,7 +36,7 @@ from roles import Place, RoleProcess
 from slicebus.agent.state.store import SELECTORS
 from slicebus.bus.contract import Bus
 from slicebus.bus.rabbitmq_messages import to_message
-from slicebus.cli.broker_connection import bus_of
+from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import fleet, real_world
 from slicebus.kube.client import KubeClient

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
 from slicebus.bus.contract import Bus
-from slicebus.cli.broker_connection import bus_of
+from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.manager.app import Manager

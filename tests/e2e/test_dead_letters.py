@@ -12,7 +12,7 @@ from slicebus.bus.contract import Bus
 from slicebus.bus.dead_letter_headers import REASON_HEADER, USER_HEADER, dead_copy
 from slicebus.bus.dead_letters import DeadLetter, Wanted
 from slicebus.bus.factory import connect
-from slicebus.cli.dead_letter_actions import Outcome, Requeuer, discard, settle, survey
+from slicebus.cli.dead_letters.actions import Outcome, Requeuer, discard, settle, survey
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch

@@ -12,8 +12,8 @@ from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
-from slicebus.cli.journal_source import STREAM, Span
-from slicebus.cli.redrive import select
+from slicebus.cli.journal.redrive import select
+from slicebus.cli.journal.source import STREAM, Span
 from slicebus.journal.entry import Entry, matching
 from slicebus.kube.resources import JOBS, RAYCLUSTERS, WORKLOADS
 from slicebus.proto.codec import encode

@@ -58,7 +58,7 @@ def test_every_module_can_be_imported_but_those_of_the_demo(image: Path) -> None
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert {"slicebus.manager.app", "slicebus.agent.app", "slicebus.cli.replay"} <= set(lines)
+    assert {"slicebus.manager.app", "slicebus.agent.app", "slicebus.cli.replay.command"} <= set(lines)
     lacking = [line for line in lines if " lacks " in line]
     assert lacking
     assert all(re.fullmatch(r"slicebus\.cli\.demo\.\w+ lacks slicebus\.sandbox", line) for line in lacking), lacking

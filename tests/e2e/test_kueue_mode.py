@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from slicebus.cli.checks import checks, needs_of
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, real_world
+from slicebus.cli.doctor.checks import checks, needs_of
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import (
     ADMISSIONCHECKS,

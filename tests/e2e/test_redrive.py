@@ -13,10 +13,10 @@ from e2e.test_dead_letters import accept, refuses
 from slicebus.bus.contract import Bus, Record
 from slicebus.bus.dead_letters import Wanted, republish
 from slicebus.bus.factory import connect
-from slicebus.cli.dead_letter_actions import discard, settle, survey
+from slicebus.cli.dead_letters.actions import discard, settle, survey
 from slicebus.cli.demo.world import World
-from slicebus.cli.journal_source import STREAM, Span
-from slicebus.cli.redrive import publish, select
+from slicebus.cli.journal.redrive import publish, select
+from slicebus.cli.journal.source import STREAM, Span
 from slicebus.journal.entry import Entry, matching
 from slicebus.journal.export import to_line
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from slicebus.cli.demo.world import World
-from slicebus.cli.replay_page import MODELS
+from slicebus.cli.replay.page import MODELS
 from slicebus.decisions.replay import Replayer
 from slicebus.journal.export import from_line
 from support.installation import run_cli

@@ -17,9 +17,9 @@ from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.contract import Bus
 from slicebus.bus.dead_letters import DeadLetter
 from slicebus.bus.factory import connect
-from slicebus.cli.broker_checks import broker_checks
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, running
+from slicebus.cli.doctor.broker_checks import broker_checks
 from slicebus.kube.resources import LEASES, WORKERCLUSTERS
 from slicebus.proto.codec import encode
 from slicebus.proto.issuer import Issuer

@@ -4,8 +4,8 @@ from slicebus.ambient.clock import now
 from slicebus.bus.dead_letter_headers import dead_copy
 from slicebus.bus.factory import connect
 from slicebus.cli.demo.world import World
-from slicebus.cli.journal_source import STREAM, Span
-from slicebus.cli.trace import find
+from slicebus.cli.journal.source import STREAM, Span
+from slicebus.cli.trace.command import find
 from slicebus.journal.traces import STEP, Outcome, Trace
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.messages import Lane

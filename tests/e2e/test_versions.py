@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from slicebus.bus.contract import Bus
-from slicebus.cli.broker_connection import bus_of
+from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.demo import world as demo
 from slicebus.cli.demo.world import embedded_world, fleet
 from slicebus.proto.envelope import SCHEMA_VERSION

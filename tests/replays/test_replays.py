@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from slicebus.bus.contract import Record
-from slicebus.cli.journal_source import records_of_file
-from slicebus.cli.replay_page import MODELS
+from slicebus.cli.journal.source import records_of_file
+from slicebus.cli.replay.page import MODELS
 from slicebus.decisions.replay import Replayer
 from slicebus.journal.recording import Decided, decode_batch, with_records
 from slicebus.proto.topology import DECISIONS_TYPE

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from simulation.violations import Violation
 from slicebus.bus.contract import Record
-from slicebus.cli.replay_page import MODELS
+from slicebus.cli.replay.page import MODELS
 from slicebus.decisions.replay import Replayer
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import trustme
 
-from slicebus.cli.broker_formats import SALT_BYTES, as_definitions, password_hash
+from slicebus.cli.broker.formats import SALT_BYTES, as_definitions, password_hash
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.rights import Member, definitions
 from support.processes import Server, free_port

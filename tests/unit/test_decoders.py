@@ -19,8 +19,8 @@ from slicebus.agent.state import annotations
 from slicebus.bus.contract import Record
 from slicebus.bus.dead_letters import DeadLetter, republish, requeue
 from slicebus.bus.rabbitmq_messages import from_incoming
-from slicebus.cli.entry_lines import line
-from slicebus.cli.replay_page import MODELS
+from slicebus.cli.journal.entry_lines import line
+from slicebus.cli.replay.page import MODELS
 from slicebus.decisions.replay import Replayer
 from slicebus.journal.entry import Entry, matching
 from slicebus.journal.export import from_line, to_line

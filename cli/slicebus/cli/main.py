@@ -7,17 +7,17 @@ from importlib.metadata import version
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.broker import broker
-from slicebus.cli.dead import dead
+from slicebus.cli.broker.command import broker
+from slicebus.cli.dead_letters.command import dead
 from slicebus.cli.demo.command import demo
-from slicebus.cli.doctor import doctor
+from slicebus.cli.doctor.command import doctor
 from slicebus.cli.entry import ROLES
-from slicebus.cli.explain import explain
-from slicebus.cli.fleet import fleet
-from slicebus.cli.journal import journal
-from slicebus.cli.redrive import command as redrive
-from slicebus.cli.replay import replay
-from slicebus.cli.trace import trace
+from slicebus.cli.explain.command import explain
+from slicebus.cli.fleet.command import fleet
+from slicebus.cli.journal.command import journal
+from slicebus.cli.journal.redrive import command as redrive
+from slicebus.cli.replay.command import replay
+from slicebus.cli.trace.command import trace
 from slicebus.proto.errors import SlicebusError
 
 app = typer.Typer(

@@ -13,7 +13,7 @@ from slicebus.bus.dead_letter_headers import REASON_HEADER
 from slicebus.bus.dead_letters import Wanted
 from slicebus.bus.lanes import consume
 from slicebus.bus.sizes import HEADER_BYTES, LEFT_OUT_HEADER, MESSAGE_BYTES, SIZE_HEADER
-from slicebus.cli.dead_letter_actions import Outcome, Requeuer, settle, survey
+from slicebus.cli.dead_letters.actions import Outcome, Requeuer, settle, survey
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, InvalidError
 from slicebus.proto.topology import DEAD, UP

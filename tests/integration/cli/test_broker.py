@@ -13,8 +13,8 @@ from urllib.parse import quote
 import pytest
 
 from slicebus.bus.factory import connect
-from slicebus.cli.broker_api import BrokerApi
-from slicebus.cli.broker_compare import differences
+from slicebus.cli.broker.api import BrokerApi
+from slicebus.cli.broker.compare import differences
 from slicebus.cli.demo.world import embedded_world, fleet
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.rights import Member, definitions

@@ -6,8 +6,8 @@ import pytest
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
-from slicebus.cli.check import Check
-from slicebus.cli.checks import checks, needs_of
+from slicebus.cli.doctor.check import Check
+from slicebus.cli.doctor.checks import checks, needs_of
 from slicebus.proto.topology import Topology, journal_queue, manager_topology
 from support.rabbitmq import RabbitBroker
 from support.rabbitmq_releases import EACH

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from slicebus.ambient.clock import now
-from slicebus.cli.check import Check
-from slicebus.cli.checks import checks, needs_of
 from slicebus.cli.demo import objects
+from slicebus.cli.doctor.check import Check
+from slicebus.cli.doctor.checks import checks, needs_of
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS, JOB_RESOURCES, LEASES, NAMESPACES, WORKERCLUSTERS

@@ -14,12 +14,12 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from typer.testing import CliRunner
 
-from slicebus.cli.addresses import address_for, manager_of
-from slicebus.cli.broker_api import BrokerApi
-from slicebus.cli.broker_compare import differences
-from slicebus.cli.broker_formats import as_definitions, as_manifests, as_shell, object_name, password_hash
+from slicebus.cli.broker.addresses import address_for, manager_of
+from slicebus.cli.broker.api import BrokerApi
+from slicebus.cli.broker.compare import differences
+from slicebus.cli.broker.formats import as_definitions, as_manifests, as_shell, object_name, password_hash
+from slicebus.cli.broker.members import accepted_members
 from slicebus.cli.main import app
-from slicebus.cli.members import accepted_members
 from slicebus.kube.client import KubeClient
 from slicebus.proto.errors import ConfigurationError, SlicebusError
 from slicebus.proto.messages import ClusterName

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.cli.fleet import row
+from slicebus.cli.fleet.command import row
 
 NOW = datetime(2026, 1, 31, 12, 0, 30, tzinfo=UTC)
 STANDING: dict[str, tuple[dict[str, bool], tuple[str, ...], str]] = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slicebus.cli.checks import _fleet_member
+from slicebus.cli.doctor.checks import _fleet_member
 from slicebus.manager.state.worker_clusters import WorkerCluster
 
 CONNECTED = {"conditions": [{"type": "Connected", "status": "True"}], "epoch": 7}

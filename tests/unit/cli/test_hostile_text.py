@@ -17,9 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slicebus.cli import checks
-from slicebus.cli.journal_source import records_of_file
-from slicebus.cli.replay_page import MODELS
+from slicebus.cli.doctor import checks
+from slicebus.cli.journal.source import records_of_file
+from slicebus.cli.replay.page import MODELS
 from slicebus.decisions.decider import resource_name
 from slicebus.decisions.replay import Replayer
 from slicebus.journal.entry import Entry

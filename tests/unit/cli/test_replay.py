@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from slicebus.cli.main import app
-from slicebus.cli.replay_page import MODELS
+from slicebus.cli.replay.page import MODELS
 from slicebus.decisions.replay import Replayer
 from slicebus.journal.export import from_line
 

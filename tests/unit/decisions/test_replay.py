@@ -10,8 +10,8 @@ import pytest
 from msgspec import Raw
 
 from slicebus.bus.contract import Record
-from slicebus.cli.journal_source import records_of_file
-from slicebus.cli.replay_page import MODELS
+from slicebus.cli.journal.source import records_of_file
+from slicebus.cli.replay.page import MODELS
 from slicebus.decisions.decider import Decider
 from slicebus.decisions.replay import Model, Phase, Position, Replayer
 from slicebus.journal.export import from_line, to_line

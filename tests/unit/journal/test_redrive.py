@@ -7,7 +7,7 @@ import pytest
 
 from slicebus.bus.contract import Record
 from slicebus.bus.dead_letters import Requeue
-from slicebus.cli.redrive import offset_range
+from slicebus.cli.journal.redrive import offset_range
 from slicebus.journal.entry import Entry
 from slicebus.journal.redaction import MARK
 from slicebus.journal.redrive import NewestMessages, NotRedriven, redrive

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from slicebus.bus.contract import Record as StreamRecord
-from slicebus.cli.journal_source import records_of_file
+from slicebus.cli.journal.source import records_of_file
 from slicebus.journal.entry import Entry
 from slicebus.journal.recording import Decided, Failure, Put, Received, Record, Source, encode_batch, encode_record
 from slicebus.journal.steps import Consumed, Step, Steps

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slicebus.bus.contract import Bus
-from slicebus.cli.broker_connection import bus_of
+from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.demo.keep import keep_embedded, keep_real
 from slicebus.cli.demo.observation import Observer
 from slicebus.cli.demo.scenario import Images, acts, clean_up, play

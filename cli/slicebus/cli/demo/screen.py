@@ -9,7 +9,7 @@ from rich.live import Live
 
 from slicebus.cli.demo.observation import Observation
 from slicebus.cli.demo.view import view
-from slicebus.cli.entry_lines import line
+from slicebus.cli.journal.entry_lines import line
 from slicebus.cli.screen import SafeConsole
 from slicebus.journal.entry import Entry
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slicebus.cli.demo.observation import Observation, SeenJob, SeenSlice
-from slicebus.cli.entry_lines import arrow
+from slicebus.cli.journal.entry_lines import arrow
 from slicebus.journal.entry import Entry
 from slicebus.journal.page import milliseconds
 from slicebus.journal.summary import summary

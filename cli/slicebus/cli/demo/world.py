@@ -12,7 +12,7 @@ from tenacity import AsyncRetrying, retry_if_result, stop_after_delay, wait_fixe
 
 from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
-from slicebus.cli.broker_connection import broker_settings, bus_of
+from slicebus.cli.broker.connection import broker_settings, bus_of
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions

@@ -13,7 +13,7 @@ import msgspec
 import typer
 
 from slicebus.bus.contract import Record, StreamOffset
-from slicebus.cli.broker_connection import bus_of
+from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.durations import duration
 from slicebus.journal.beginnings import BEFORE, Beginnings
 from slicebus.journal.entry import Entry, Filter

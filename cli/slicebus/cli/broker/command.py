@@ -11,7 +11,7 @@ import orjson
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.addresses import Shards, manager_of
+from slicebus.cli.broker.addresses import Shards, manager_of
 from slicebus.cli.manager_client import Kubeconfig, with_client
 from slicebus.proto.errors import ConfigurationError
 from slicebus.proto.rights import Definitions
@@ -72,7 +72,7 @@ def definitions(
 
     Users without a password in --passwords are not in the definitions: RabbitMQ would take away the one that they have.
     """
-    from slicebus.cli.broker_formats import as_definitions, as_manifests, as_shell
+    from slicebus.cli.broker.formats import as_definitions, as_manifests, as_shell
 
     user, where = manager_of(amqp_url)
     user, where = manager or user, vhost or where
@@ -96,7 +96,7 @@ def definitions(
 def _given(
     clusters: list[str] | None, agent_users: list[str] | None, manager: str, shards: int, kubeconfig: str | None
 ) -> Definitions:
-    from slicebus.cli.members import accepted_members, definitions_of, named_members
+    from slicebus.cli.broker.members import accepted_members, definitions_of, named_members
 
     if clusters is not None:
         users = dict(_pair(text, "--agent-user", "CLUSTER=USER") for text in agent_users or ())
@@ -108,7 +108,7 @@ def _given(
 
 def _hashes(definitions: Definitions, source: str | None) -> dict[str, str]:
     """The hashes of the passwords in a file. Raises ConfigurationError, without the text of a line."""
-    from slicebus.cli.broker_formats import SALT_BYTES, password_hash
+    from slicebus.cli.broker.formats import SALT_BYTES, password_hash
 
     if source is None:
         return {}

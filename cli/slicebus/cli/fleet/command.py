@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from slicebus.cli import screen
-from slicebus.cli.dead_letter_pages import age_text
-from slicebus.cli.fleet_join import join, revoke
+from slicebus.cli.dead_letters.pages import age_text
+from slicebus.cli.fleet.join import join, revoke
 from slicebus.cli.manager_client import Kubeconfig, with_client
 
 if TYPE_CHECKING:

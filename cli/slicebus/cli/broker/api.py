@@ -12,7 +12,7 @@ import orjson
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.retries import repeated
-from slicebus.cli.broker_formats import exchanges, limits_of
+from slicebus.cli.broker.formats import exchanges, limits_of
 from slicebus.proto.errors import (
     ConfigurationError,
     ForbiddenError,

@@ -52,6 +52,6 @@ def _show(explanation: "Explanation", *, json: bool) -> None:
 
         screen.say_json(msgspec.json.encode(explanation))
         return
-    from slicebus.cli.explanation_page import page
+    from slicebus.cli.explain.page import page
 
     screen.show(page(explanation))

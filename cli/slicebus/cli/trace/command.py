@@ -11,9 +11,9 @@ import typer
 
 from slicebus.bus.dead_letters import DeadLetter, Wanted
 from slicebus.cli import screen
-from slicebus.cli.broker_connection import bus_of
-from slicebus.cli.dead_letter_actions import survey
-from slicebus.cli.journal_source import STREAM, Cluster, Since, Span, Until, entries, run
+from slicebus.cli.broker.connection import bus_of
+from slicebus.cli.dead_letters.actions import survey
+from slicebus.cli.journal.source import STREAM, Cluster, Since, Span, Until, entries, run
 from slicebus.cli.names import is_asked_for, nearest
 from slicebus.journal.entry import Entry, matching
 from slicebus.journal.steps import Consumed, Step, Steps
@@ -69,7 +69,7 @@ async def _trace(
     if html is not None:
         _write(html, job, source, chosen, recorded.messages)
         return
-    from slicebus.cli.trace_page import print_traces
+    from slicebus.cli.trace.page import print_traces
 
     print_traces(chosen)
     if not chosen:

@@ -13,10 +13,10 @@ import typer
 from slicebus.bus.contract import Bus
 from slicebus.bus.dead_letters import Choice, Wanted
 from slicebus.cli import screen
-from slicebus.cli.broker_connection import bus_of
-from slicebus.cli.dead_letter_actions import Act, Requeuer, messages, settle, survey
-from slicebus.cli.dead_letter_actions import discard as discard_one
-from slicebus.cli.dead_letter_pages import in_full, table, to_json
+from slicebus.cli.broker.connection import bus_of
+from slicebus.cli.dead_letters.actions import Act, Requeuer, messages, settle, survey
+from slicebus.cli.dead_letters.actions import discard as discard_one
+from slicebus.cli.dead_letters.pages import in_full, table, to_json
 from slicebus.cli.durations import duration
 from slicebus.proto.errors import ConfigurationError, DeadReason
 from slicebus.runtime.logs import configure_logging

@@ -11,9 +11,9 @@ import typer
 from slicebus.bus.contract import Bus
 from slicebus.bus.dead_letters import Requeue
 from slicebus.cli import screen
-from slicebus.cli.broker_connection import bus_of
-from slicebus.cli.dead_letter_actions import Publisher
-from slicebus.cli.journal_source import (
+from slicebus.cli.broker.connection import bus_of
+from slicebus.cli.dead_letters.actions import Publisher
+from slicebus.cli.journal.source import (
     STREAM,
     Cluster,
     Correlation,

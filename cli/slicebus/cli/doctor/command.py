@@ -8,13 +8,13 @@ import typer
 from rich.text import Text
 
 from slicebus.cli import screen
-from slicebus.cli.addresses import Shards
+from slicebus.cli.broker.addresses import Shards
 from slicebus.manager.state.settings import Admission
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
 from slicebus.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
-    from slicebus.cli.check import Check
+    from slicebus.cli.doctor.check import Check
 
 
 class Role(StrEnum):
@@ -77,7 +77,7 @@ def doctor(
 ) -> None:
     """Check the broker, the API server, definitions, permissions, the leader and the fleet. Exit status 1 when
     something has to be done."""
-    from slicebus.cli.checks import checks, manager_user_check, needs_of, policy_check, schedulers_check
+    from slicebus.cli.doctor.checks import checks, manager_user_check, needs_of, policy_check, schedulers_check
 
     chosen = role or (Role.AGENT if cluster else Role.MANAGER)
     if chosen is Role.AGENT and not cluster:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
-from slicebus.cli.addresses import manager_of
-from slicebus.cli.broker_api import BrokerApi
-from slicebus.cli.broker_compare import differences
-from slicebus.cli.broker_connection import broker_settings
-from slicebus.cli.check import Check
-from slicebus.cli.members import accepted_members, definitions_of
+from slicebus.cli.broker.addresses import manager_of
+from slicebus.cli.broker.api import BrokerApi
+from slicebus.cli.broker.compare import differences
+from slicebus.cli.broker.connection import broker_settings
+from slicebus.cli.broker.members import accepted_members, definitions_of
+from slicebus.cli.doctor.check import Check
 from slicebus.kube.client import KubeClient
 from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError
 from slicebus.proto.messages import ClusterName, ClusterUid, Lane

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.addresses import BrokerApiUrl, ManagerAmqpUrl, Shards, address_for, manager_of
+from slicebus.cli.broker.addresses import BrokerApiUrl, ManagerAmqpUrl, Shards, address_for, manager_of
 from slicebus.cli.manager_client import Kubeconfig, with_client
 from slicebus.proto.errors import ConfigurationError, NotFoundError
 
 if TYPE_CHECKING:
-    from slicebus.cli.broker_api import BrokerApi
+    from slicebus.cli.broker.api import BrokerApi
     from slicebus.kube.client import KubeClient
     from slicebus.proto.rights import Member
 
@@ -68,7 +68,7 @@ def join(
     file = out or Path(f"{cluster}.env")
 
     async def joined(client: "KubeClient") -> bool:
-        from slicebus.cli.broker_api import BrokerApi
+        from slicebus.cli.broker.api import BrokerApi
 
         member = await _wanted(client, cluster, broker_user)
         async with BrokerApi.connect(broker_api, vhost) as api:
@@ -97,7 +97,7 @@ def revoke(cluster: Cluster, broker_api: BrokerApiUrl, amqp_url: ManagerAmqpUrl,
     manager, vhost = manager_of(amqp_url)
 
     async def revoked(client: "KubeClient") -> int:
-        from slicebus.cli.broker_api import BrokerApi
+        from slicebus.cli.broker.api import BrokerApi
         from slicebus.manager.decide.cluster.identity import unpinned
         from slicebus.proto.topology import queues_of_agent
 
@@ -143,7 +143,7 @@ async def _patch(client: "KubeClient", cluster: str, body: dict[str, object], *,
 
 async def _wanted(client: "KubeClient", cluster: str, user: str | None) -> "Member":
     """The cluster as its WorkerCluster has it, or will have it."""
-    from slicebus.cli.members import member
+    from slicebus.cli.broker.members import member
     from slicebus.kube.resources import WORKERCLUSTERS
     from slicebus.manager.state.worker_clusters import WorkerCluster
 
@@ -156,7 +156,7 @@ async def _wanted(client: "KubeClient", cluster: str, user: str | None) -> "Memb
 
 async def _let_in(client: "KubeClient", api: "BrokerApi", member: "Member", manager: str, shards: int) -> None:
     """Give the user of a cluster its rights, and the broker its bounds for the whole fleet."""
-    from slicebus.cli.members import accepted_members, definitions_of
+    from slicebus.cli.broker.members import accepted_members, definitions_of
     from slicebus.proto.rights import agent_rights
 
     others = [other for other in await accepted_members(client) if other.name != member.name]

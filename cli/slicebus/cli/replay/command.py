@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.journal_source import STREAM, Since, Source, Span, entries, records
+from slicebus.cli.journal.source import STREAM, Since, Source, Span, entries, records
 from slicebus.proto.errors import ConfigurationError, InvalidError
 from slicebus.runtime.logs import configure_logging
 
@@ -46,7 +46,7 @@ def replay(
 ) -> None:
     """Make the recorded decisions again with this version. Stops at the first that differs, with exit status 1."""
     configure_logging(format="console", level="CRITICAL")
-    from slicebus.cli.replay_page import MODELS
+    from slicebus.cli.replay.page import MODELS
     from slicebus.decisions.replay import WINDOW, Replayer
 
     if accept:
@@ -123,8 +123,8 @@ class _Run:
 
     def report(self, *, state: bool) -> None:
         """Print the result."""
-        from slicebus.cli.replay_page import by_source, in_full, passed_over
-        from slicebus.cli.replay_page import state as shown
+        from slicebus.cli.replay.page import by_source, in_full, passed_over
+        from slicebus.cli.replay.page import state as shown
 
         if self.different is not None:
             screen.show(in_full(self.different))
@@ -139,7 +139,7 @@ class _Run:
             screen.show(shown(self._replayer))
 
     def _show(self, decision: "Replayed") -> None:
-        from slicebus.cli.replay_page import in_full
+        from slicebus.cli.replay.page import in_full
 
         screen.show(in_full(decision))
         if sys.stdin.isatty():
@@ -148,8 +148,8 @@ class _Run:
 
 def _accept(source: str) -> None:
     """Replace the recorded decisions with those of this version."""
-    from slicebus.cli.accepted_replays import accepted, write
-    from slicebus.cli.replay_page import MODELS
+    from slicebus.cli.replay.accepted import accepted, write
+    from slicebus.cli.replay.page import MODELS
     from slicebus.decisions.replay import Replayer
 
     if source in (STREAM, "-"):

@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.entry_lines import line
 from slicebus.cli.files import private_file
-from slicebus.cli.journal_source import (
+from slicebus.cli.journal.entry_lines import line
+from slicebus.cli.journal.source import (
     STREAM,
     AmqpUrl,
     Cluster,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from slicebus.cli.broker_formats import as_definitions, limits_of
+from slicebus.cli.broker.formats import as_definitions, limits_of
 from slicebus.proto.rights import Definitions
 
 Manifest = Mapping[str, Any]

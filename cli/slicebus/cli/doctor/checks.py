@@ -13,8 +13,8 @@ from slicebus.agent.act.policy import read_policy
 from slicebus.agent.permissions import permissions_to_create_as
 from slicebus.agent.state.policy import PolicyFile
 from slicebus.ambient.clock import now
-from slicebus.cli.broker_checks import CONNECT_S, broker_checks, definitions_check
-from slicebus.cli.check import Check
+from slicebus.cli.doctor.broker_checks import CONNECT_S, broker_checks, definitions_check
+from slicebus.cli.doctor.check import Check
 from slicebus.kube.client import KubeClient, Timeouts
 from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORKERCLUSTERS, Resource
 from slicebus.kube.schemas import misfit

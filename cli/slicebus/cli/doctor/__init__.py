@@ -1,0 +1,1 @@
+"""The checks of an installation, each with what to do where it fails."""

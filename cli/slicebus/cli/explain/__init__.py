@@ -1,0 +1,1 @@
+"""Why a job has the size that it has."""

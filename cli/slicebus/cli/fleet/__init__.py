@@ -1,0 +1,1 @@
+"""The worker clusters: listed, joined, revoked, and their held deletes released."""

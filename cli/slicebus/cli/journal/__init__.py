@@ -1,0 +1,1 @@
+"""The recorded messages: read from a stream or a file, exported, and published again."""

@@ -1,0 +1,1 @@
+"""Recorded decisions are made again, and compared."""

@@ -1,0 +1,1 @@
+"""What happened to one job, from the journal."""
