@@ -10,11 +10,14 @@ from slicebus.proto.errors import NotFoundError, UnavailableError
 PATIENCE_S = 90.0
 """What takes longer does not come. A slow machine's disk may stand still for half a minute."""
 Found = TypeVar("Found")
+_FIRST_S, _LONGER, _MOST_S = 0.02, 1.25, 0.1
+"""The pauses between looks: each look is some requests, and what it waits for needs the processors too."""
 
 
 async def eventually(look: Callable[[], Awaitable[Found]], what: str, *, within_s: float = PATIENCE_S) -> Found:
     """The first true value that `look` gives. Fails with what it gave last, and where every task stands."""
     last: object = None
+    pause_s = _FIRST_S
     try:
         async with asyncio.timeout(within_s):
             while True:
@@ -24,7 +27,8 @@ async def eventually(look: Callable[[], Awaitable[Found]], what: str, *, within_
                         return found
                 except (NotFoundError, UnavailableError) as error:
                     last = error
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(pause_s)
+                pause_s = min(pause_s * _LONGER, _MOST_S)
     except TimeoutError:
         failure = AssertionError(f"after {within_s:.0f} s still not: {what}; last: {last!r}")
         for description in sorted(map(_described, asyncio.all_tasks())):
