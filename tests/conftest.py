@@ -15,7 +15,9 @@ pytest_plugins = ["support.servers"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Which parts the fleets of tests/e2e run on."""
-    parser.addoption("--real", action="store_true", help="run every test of tests/e2e on real servers, none embedded")
+    parser.addoption(
+        "--real", action="store_true", help="run the fleets of tests/e2e on real servers, and nothing else"
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 A test that is marked `real` runs on both. Embedded it says on any machine whether the roles are right, and beside a
 failure on real servers, whether a stand-in differs from what it stands for. With `only=True` it needs what no stand-in
-has. `pytest --real` runs every test on real servers, and nothing embedded.
+has. `pytest --real` runs every test with a fleet on real servers, and nothing else.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -26,19 +26,19 @@ REAL = [pytest.mark.rabbitmq, pytest.mark.controlplane]
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the parts that a test is not for."""
-    everything = bool(config.getoption("--real"))
-    items[:] = [item for item in items if is_for(item, everything_real=everything)]
+    only_real = bool(config.getoption("--real"))
+    items[:] = [item for item in items if is_for(item, only_real=only_real)]
 
 
-def is_for(item: pytest.Item, *, everything_real: bool) -> bool:
-    """Whether a test is for the parts that this item has; True where it has none."""
+def is_for(item: pytest.Item, *, only_real: bool) -> bool:
+    """Whether a test is for the parts that this item has. Without any it is left out by `only_real` alone."""
     callspec, mark = getattr(item, "callspec", None), item.get_closest_marker("real")
     parts = callspec.params.get("parts") if callspec else None
+    if only_real:
+        return parts == "real"
     if parts == "real":
-        return everything_real or mark is not None
-    if parts == "embedded":
-        return not everything_real and (mark is None or not mark.kwargs.get("only"))
-    return True
+        return mark is not None
+    return parts is None or mark is None or not mark.kwargs.get("only")
 
 
 @pytest.fixture(params=["embedded", pytest.param("real", marks=REAL)])

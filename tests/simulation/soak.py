@@ -1,4 +1,5 @@
-"""Runs the tests of the mark `soak`, then plays fresh seeds in every way until a given time is over.
+"""Runs the tests of the mark `soak`, and fleets on real servers, then plays fresh seeds in every way until a given time
+is over.
 
 make soak MINUTES=60             names what it played, and of each failure the command that repeats it
 make soak SOAK='--first 5000'    the seeds from there on
@@ -42,6 +43,12 @@ def tests(processes: int) -> Play:
     return Play("tests of the mark soak", ("pytest", str(TESTS), "-m", "soak", *how))
 
 
+def fleets(processes: int) -> Play:
+    """The tests of fleets on real servers: `make test` runs most of them embedded alone."""
+    how = ("--numprocesses", str(processes), "--dist", "loadfile")
+    return Play("tests of fleets on real servers", ("pytest", str(TESTS / "e2e"), "--real", *how))
+
+
 def plays(first: int) -> Iterator[Play]:
     """Fresh seeds from that one on, without end: each way to play takes its turn."""
     while True:
@@ -59,10 +66,10 @@ def plays(first: int) -> Iterator[Play]:
 
 
 def soak(todo: Iterator[Play], run: Run, *, seconds_left: Callable[[], float]) -> int:
-    """Run one after the other, at least the first two, and begin none when the time is over; 1 if any has failed."""
+    """Run one after the other, at least the first three, and begin none when the time is over; 1 if any has failed."""
     played, failed = [], []
     for number, play in enumerate(todo):
-        if number >= 2 and seconds_left() <= 0:
+        if number >= 3 and seconds_left() <= 0:
             break
         print(f"== {play.name}", flush=True)
         status, again = run(play)
@@ -97,7 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--testers", type=int, default=2, help="how many processes run the tests")
     options = parser.parse_args(arguments)
     ends_at = time.monotonic() + options.minutes * 60
-    todo = itertools.chain([tests(options.testers)], plays(options.first))
+    todo = itertools.chain([tests(options.testers), fleets(options.testers)], plays(options.first))
     return soak(todo, _run, seconds_left=lambda: ends_at - time.monotonic())
 
 

@@ -10,7 +10,7 @@ from simulation.soak import Play, plays, soak
 
 def minutes_of(count: int) -> Callable[[], float]:
     """The time that is left, where each play takes a minute."""
-    left = [float(number) for number in range(count - 2, -1, -1)]
+    left = [float(number) for number in range(count - 3, -1, -1)]
     return lambda: left.pop(0)
 
 
