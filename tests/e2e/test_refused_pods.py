@@ -4,8 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from slicebus.agent.act import pod_refusals
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
+from slicebus.sandbox.controllers import ray, ray_expectations
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.workload.waiting import PODS_REFUSED, Waiting
 from support.scenario import FIXED_PODS, NAMESPACE, Scenario, set_quota
@@ -15,6 +17,15 @@ pytestmark = pytest.mark.real(only=True)
 """Only a real API server has the admission of ResourceQuotas."""
 
 RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
+
+
+@pytest.fixture(autouse=True)
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For why pods are not made. KubeRay expects a pod whose creation was refused for half a minute."""
+    for name in ("_ROUND_S", "_LACKING_S", "_AGAIN_S"):
+        monkeypatch.setattr(pod_refusals, name, 0.5)
+    for module in (ray, ray_expectations):
+        monkeypatch.setattr(module, "CREATE_S", 5.0)
 
 
 @pytest.fixture
