@@ -58,7 +58,6 @@ VARIES = {"eviction": "manager . patch jobs"}
 """On the job, why it waits is said twice where the next admission cycle comes late."""
 
 
-@pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", [name for name in QUICK if name not in WITHOUT_SERVERS])
 def test_it_measures(name: str, tmp_path: Path) -> None:
     if not releases() or not (tools() / "kube-apiserver").exists():

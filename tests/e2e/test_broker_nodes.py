@@ -20,7 +20,7 @@ from support.rabbitmq_releases import releases
 from support.scenario import set_quota
 from support.waiting import eventually
 
-pytestmark = [pytest.mark.soak, pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.soak, pytest.mark.rabbitmq, pytest.mark.controlplane]
 
 _log = structlog.get_logger()
 JOBS, RESIZES, QUOTA, MOST, PACE_S = 8, 50, 20, 5, 0.25

@@ -62,6 +62,7 @@ async def fleet(
 async def test_certificates_are_replaced_amid_resizes(
     fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, vhost: str, secrets: Secrets
 ) -> None:
+    """Over 20 s: the roles look at their files every 5 s, and one after the other gets new ones."""
     await set_quota(clusters, 20)
     jobs = Jobs(clusters, NAMES)
     await jobs.submit()

@@ -72,6 +72,7 @@ async def logged(role: Role, text: str) -> None:
 async def test_an_agent_outlasts_bad_connections(
     fleet: Fleet, clusters: World, broker_proxy: Proxy, api_proxy: Proxy
 ) -> None:
+    """Over half a minute: a silent broker is given up after three heartbeats, a silent API server with the Lease."""
     await set_quota(clusters, 20)
     agent, jobs, loop = fleet.roles["east"], Jobs(clusters, NAMES), asyncio.get_running_loop()
     await jobs.submit()
@@ -115,7 +116,7 @@ async def test_an_agent_outlasts_bad_connections(
 async def test_a_broker_that_takes_nothing_is_waited_for(
     fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, vhost: str
 ) -> None:
-    """Its disk is full, or so it believes."""
+    """Its disk is full, or so it believes. Over half a minute: a role waits so long for confirms before it says so."""
     await set_quota(clusters, 20)
     jobs, loop = Jobs(clusters, NAMES), asyncio.get_running_loop()
     await jobs.submit()

@@ -21,7 +21,7 @@ from support.release import Deployed, Release, add_secret
 from support.waiting import eventually
 from support.wiping import wipe
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.helm, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.helm]
 
 HERE, ELSEWHERE = objects.NAMESPACE, "team-without-account"
 NAMESPACES = [HERE, ELSEWHERE]
@@ -147,6 +147,7 @@ async def refusal(manager: Cluster, name: str, namespace: str = HERE) -> tuple[s
 
 
 async def test_the_cluster_judges_the_account_of_the_namespace(deployed: dict[str, Deployed]) -> None:
+    """Over 20 s: two releases, and refusals that are tried again."""
     manager, east = (deployed[command].release.cluster for command in ("manager", "agent"))
     account = f"system:serviceaccount:{HERE}:{NAME}"
     submit(manager, "sweep")

@@ -133,6 +133,7 @@ async def test_the_manager_takes_a_kind_when_its_definition_comes_and_deletes_no
 async def test_a_worker_without_the_definition_refuses_and_one_that_loses_it_gets_its_jobs_anew(
     bare: World, urls: dict[str, str]
 ) -> None:
+    """Over 20 s on real servers, which describe their APIs anew whenever a definition comes or goes."""
     workers = tuple(bare.workers.values())
     await remove(*workers)
     async with fleet(bare, urls):

@@ -11,7 +11,7 @@ from support.image import TOP
 from support.installation import run_cli
 from support.processes import COMMAND_S
 
-pytestmark = [pytest.mark.index, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.index]
 
 IMPORT_ALL = """
 import importlib, pkgutil, slicebus

@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.controlplane,
     pytest.mark.helm,
     pytest.mark.index,
-    pytest.mark.timeout(420),
 ]
 
 NAMESPACE = objects.NAMESPACE
@@ -85,6 +84,7 @@ async def fleet(
 
 
 def test_a_resize_on_the_worker_comes_through(fleet: Fleet, image: Path, tmp_path: Path) -> None:
+    """Over 20 s: every step is a process of kubectl, helm or slicebus, and the first installs what an image has."""
     apply(fleet.manager, objects.worker_cluster("east"))
     for role in fleet.roles.values():
         role.start()

@@ -19,7 +19,7 @@ from support.release import Deployed, Release, add_secret
 from support.waiting import eventually
 from support.wiping import wipe
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.helm, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.helm]
 
 HERE, ELSEWHERE = objects.NAMESPACE, "team-elsewhere"
 SECRET = {"amqp": {"existingSecret": {"name": "slicebus-amqp"}}}

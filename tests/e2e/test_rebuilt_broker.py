@@ -10,7 +10,7 @@ from support.fleet import Fleet, Jobs, QuotaWatch
 from support.rabbitmq import RabbitBroker
 from support.scenario import set_quota
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane]
 
 QUOTA = 12
 

@@ -90,6 +90,7 @@ async def had_by(world: World, queue: str, shard: int) -> None:
 async def test_each_has_its_cohort_whoever_dies_and_whatever_moves(
     fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, vhost: str
 ) -> None:
+    """Over 20 s: the standby waits until the Lease of a dead shard has run out."""
     await set_up(clusters)
     await had_by(clusters, "research", 1)
     await had_by(clusters, "analysis", 0)

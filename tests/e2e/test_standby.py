@@ -94,6 +94,7 @@ async def said_by(url: str, direction: Direction, epoch: int) -> int:
 async def test_the_standby_takes_over_and_the_old_leader_that_wakes_up_is_fenced(
     command: str, fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, vhost: str
 ) -> None:
+    """Over half a minute: twice the standby waits until the Lease of 12 s has run out."""
     await set_quota(clusters, 20)
     jobs, seat, loop = Jobs(clusters, ["one", "two"]), Seat(clusters, command), asyncio.get_running_loop()
     await jobs.submit()

@@ -24,7 +24,7 @@ from support.release import Deployed, Release, add_secret
 from support.waiting import eventually
 from support.wiping import wipe
 
-pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.helm, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.helm]
 
 NAMESPACE = objects.NAMESPACE
 PAGE = Path(__file__).parents[2] / "docs" / "uninstall.md"
@@ -129,6 +129,7 @@ async def ready_again(cluster: Cluster) -> None:
 
 
 async def test_what_is_uninstalled_leaves_nothing_behind(fleet: Fleet) -> None:
+    """Over 20 s, as the next one: helm and kubectl wait for what they take away, namespaces among it."""
     fleet.run(DRAIN, fleet.manager)
     fleet.run(WAIT, fleet.east)
     assert fleet.pods() == (0, 0)

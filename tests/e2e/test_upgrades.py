@@ -23,7 +23,6 @@ pytestmark = [
     pytest.mark.rabbitmq,
     pytest.mark.controlplane,
     pytest.mark.helm,
-    pytest.mark.timeout(420),
 ]
 
 NAMESPACE = objects.NAMESPACE

@@ -19,9 +19,8 @@ import msgspec
 import trustme
 import yaml
 
-from support.processes import COMMAND_S, Server, free_port
+from support.processes import COMMAND_S, START_S, Server, free_port
 
-_READY_S = 120.0
 _CONTROLLERS = (
     "job-controller",
     "garbage-collector-controller",
@@ -84,7 +83,7 @@ class Cluster:
             self._others += [self._scheduler(bin), self._kwok(bin)]
 
     def wait_ready(self) -> None:
-        self.api_server.wait_for(self.is_ready, within_s=_READY_S)
+        self.api_server.wait_for(self.is_ready, within_s=START_S)
 
     def start_controllers(self) -> None:
         """Start them, anew where they run."""
@@ -288,7 +287,7 @@ class ControlPlane:
 
     def _start_servers(self) -> None:
         self._etcd.start()
-        self._etcd.wait_for(self._etcd_is_ready, within_s=_READY_S)
+        self._etcd.wait_for(self._etcd_is_ready, within_s=START_S)
         clusters = list(self.clusters.values())
         # Started from this thread: a child dies with the thread that has made it.
         for cluster in clusters:

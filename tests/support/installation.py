@@ -13,11 +13,10 @@ import yaml
 
 from support.controlplane import Cluster
 from support.helm import NAMESPACE, Manifest, environment, only, render
-from support.processes import COMMAND_S, Server, free_port
+from support.processes import COMMAND_S, START_S, Server, free_port
 
 SECRET = "slicebus-amqp"
 """With the broker's address."""
-_READY_S = 30.0
 
 
 def install(helm: Path, chart: str, cluster: Cluster, values: Mapping[str, object], *, address: Path) -> dict[str, str]:
@@ -93,7 +92,7 @@ class Role:
     def start(self) -> None:
         """Return when it is ready."""
         self.launch()
-        self._server.wait_for(self.is_ready, within_s=_READY_S)
+        self._server.wait_for(self.is_ready, within_s=START_S)
 
     def probe(self, path: str) -> str:
         with urllib.request.urlopen(f"{self.url}{path}", timeout=30) as answer:

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from support.controlplane import Cluster
-from support.processes import Server, free_port
+from support.processes import START_S, Server, free_port
 
 BINARY = "KUBERAY_BINARY"
 DEFINITIONS = "KUBERAY_CRDS"
-_READY_S = 60.0
 
 
 def binary_and_definitions() -> tuple[str, str]:
@@ -45,7 +44,7 @@ class KubeRay:
         apply = ("apply", "--server-side", "--force-conflicts")
         self._cluster.kubectl(*apply, f"--filename={self._definitions}")
         self._server.start()
-        self._server.wait_for(self._is_ready, within_s=_READY_S)
+        self._server.wait_for(self._is_ready, within_s=START_S)
 
     def stop(self) -> None:
         self._server.stop()

@@ -18,10 +18,9 @@ import yaml
 
 from support.controlplane import Cluster
 from support.missing import skip_or_fail
-from support.processes import Server, free_port
+from support.processes import START_S, Server, free_port
 
 Manifest = dict[str, Any]
-_READY_S = 120.0
 _SERVICE = "kueue-webhook-service"
 _SECRET = "kueue-webhook-server-cert"
 _FEATURES = {"ElasticJobsViaWorkloadSlices": True, "VisibilityOnDemand": False}
@@ -91,8 +90,8 @@ class Kueue:
 
     def start(self) -> None:
         self.server.start()
-        self.server.wait_for(self._has_certificates, within_s=_READY_S)
-        self.server.wait_for(self._is_ready, within_s=_READY_S)
+        self.server.wait_for(self._has_certificates, within_s=START_S)
+        self.server.wait_for(self._is_ready, within_s=START_S)
 
     def _create(self, *manifests: Manifest) -> None:
         self._cluster.kubectl("create", "--validate=false", "-f", "-", stdin=yaml.safe_dump_all(manifests))

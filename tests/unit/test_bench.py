@@ -8,6 +8,7 @@ import pytest
 from all import NEEDS, QUICK, SHARED, Result, benchmarks, renewed, with_what_they_need
 
 from support.bench import WITHOUT_SERVERS, figures_of, run
+from support.processes import COMMAND_S
 
 
 def test_small_sizes_are_those_of_benchmarks() -> None:
@@ -26,21 +27,19 @@ def test_one_without_its_peer_is_left_out(monkeypatch: pytest.MonkeyPatch, capsy
     assert with_what_they_need(["beside_kueue.py", "bus.py"]) == ["beside_kueue.py", "bus.py"]
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", WITHOUT_SERVERS)
 def test_it_measures(name: str, tmp_path: Path) -> None:
     """tests/e2e/test_bench.py runs the others."""
     path = tmp_path / "figures.json"
-    shown = run(name, *QUICK[name], "--json", str(path), within_s=110)
+    shown = run(name, *QUICK[name], "--json", str(path), within_s=COMMAND_S)
     found = figures_of(path)
     assert found
     assert all(figure.name in shown for figure in found)
 
 
-@pytest.mark.timeout(120)
 def test_figures_are_put_together(tmp_path: Path) -> None:
     path = tmp_path / "latest.json"
-    shown = run("all.py", "--quick", "--only", "resync.py", "--json", str(path), within_s=110)
+    shown = run("all.py", "--quick", "--only", "resync.py", "--json", str(path), within_s=COMMAND_S)
     found = msgspec.json.decode(path.read_bytes(), type=list[Result])
     assert "resync: inventory on the wire of 20 jobs" in shown
     assert {result.name.partition(":")[0] for result in found} == {"resync"}

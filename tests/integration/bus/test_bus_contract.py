@@ -29,7 +29,7 @@ from slicebus.proto.topology import (
     manager_topology,
 )
 from support.rabbitmq import ADMIN
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 DEAD_TIME = re.compile(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{3}\+00:00")
 
@@ -206,7 +206,7 @@ async def test_what_is_lost_is_tried_no_longer(bus: Bus) -> None:
         await eventually(in_vain, "it is tried again and again")
     count = len(tried)
     assert await take(bus, CONTROL, 1) == [b"1"]
-    await asyncio.wait_for(working, 10)
+    await asyncio.wait_for(working, PATIENCE_S)
     assert len(tried) == count
 
 
@@ -220,7 +220,7 @@ async def test_prefetch_bounds_what_is_unsettled(bus: Bus) -> None:
         done, _ = await asyncio.wait((third,), timeout=0.3)
         assert not done
         await first.ack()
-        assert (await asyncio.wait_for(third, 5)).message.body == b"2"
+        assert (await asyncio.wait_for(third, PATIENCE_S)).message.body == b"2"
 
 
 async def test_one_consumer_is_active_and_the_next_takes_over(connect_as: Connect, bus: Bus) -> None:
@@ -236,7 +236,7 @@ async def test_one_consumer_is_active_and_the_next_takes_over(connect_as: Connec
             assert not done
             await first.ack()
             await bus.aclose()
-            delivery = await asyncio.wait_for(taken, 15)
+            delivery = await asyncio.wait_for(taken, PATIENCE_S)
             assert delivery.message.body == b"2"
             await delivery.ack()
 
@@ -263,9 +263,9 @@ async def test_an_empty_journal_ends(bus: Bus) -> None:
 async def test_following_the_journal_goes_on_with_what_comes(bus: Bus) -> None:
     await bus.publish(UP, message(body=b"before"))
     records = bus.read_stream(JOURNAL, "first", follow=True)
-    assert (await asyncio.wait_for(anext(records), 10)).message.body == b"before"
+    assert (await asyncio.wait_for(anext(records), PATIENCE_S)).message.body == b"before"
     await bus.publish(UP, message(body=b"after"))
-    assert (await asyncio.wait_for(anext(records), 10)).message.body == b"after"
+    assert (await asyncio.wait_for(anext(records), PATIENCE_S)).message.body == b"after"
     await records.aclose()  # type: ignore[attr-defined]
 
 
@@ -275,7 +275,7 @@ async def test_a_journal_that_goes_on_is_read_to_where_it_was(bus: Bus) -> None:
             await bus.publish(UP, message(body=b"meanwhile"))
 
     await bus.publish(UP, message(body=b"before"))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         publishing = asyncio.create_task(go_on())
         try:
             bodies = [record.message.body for record in await read(bus, "first")]

@@ -16,7 +16,7 @@ from slicebus.proto.messages import Lane
 from slicebus.proto.topology import UP, manager_queue, manager_topology
 from support.proxy import Proxy
 from support.rabbitmq import RabbitBroker
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 pytestmark = pytest.mark.rabbitmq
 
@@ -115,7 +115,7 @@ async def test_whoever_wants_to_know_hears_of_each_connection_that_follows_a_los
     bus.on_reconnect(heard.set)
     assert not heard.is_set()
     await asyncio.to_thread(rabbitmq.close_connections)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         await heard.wait()
 
 
@@ -147,7 +147,7 @@ async def test_a_queue_that_has_gone_ends_its_subscription(rabbitmq: RabbitBroke
     await bus.publish(UP, message(1))
     await delete_queue(rabbitmq, vhost)
     with pytest.raises(NotFoundError, match=CONTROL):
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             await consuming
 
 

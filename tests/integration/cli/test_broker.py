@@ -24,7 +24,7 @@ from support.rabbitmq_releases import every_rabbitmq
 from support.scenario import Scenario, set_quota
 from support.waiting import eventually
 
-pytestmark = [every_rabbitmq, pytest.mark.timeout(360)]
+pytestmark = every_rabbitmq
 
 VHOST = "made/by hand"
 CLUSTERS = ("--cluster", "blue", "--cluster", "green", "--manager", "boss", "--vhost", VHOST)

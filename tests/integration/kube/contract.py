@@ -9,7 +9,8 @@ import msgspec
 from slicebus.kube.client import KubeClient, MergePatch, WatchEvent
 from slicebus.kube.resources import CONFIGMAPS, CRDS, Resource
 from slicebus.proto.errors import NotFoundError
-from support.waiting import eventually
+from support.processes import COMMAND_S
+from support.waiting import PATIENCE_S, eventually
 
 Manifest = dict[str, Any]
 
@@ -65,8 +66,9 @@ class Api(msgspec.Struct, frozen=True):
         """The first changes after an object's version, bookmarks left out."""
         seen: list[WatchEvent] = []
         version = since["metadata"]["resourceVersion"]
-        async with asyncio.timeout(20):
-            watch = self.client.watch(resource, resource_version=version, namespace=self.namespace, timeout_s=20)
+        async with asyncio.timeout(PATIENCE_S):
+            how = {"namespace": self.namespace, "timeout_s": int(PATIENCE_S)}
+            watch = self.client.watch(resource, resource_version=version, **how)
             async for event in watch:
                 if event.type != "BOOKMARK":
                     seen.append(event)
@@ -83,7 +85,7 @@ class Api(msgspec.Struct, frozen=True):
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        output, _ = await asyncio.wait_for(process.communicate(stdin.encode()), 30)
+        output, _ = await asyncio.wait_for(process.communicate(stdin.encode()), COMMAND_S)
         return output.decode()
 
     def kubectl_command(self, *arguments: str) -> list[str]:

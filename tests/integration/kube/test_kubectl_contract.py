@@ -14,7 +14,7 @@ from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CONFIGMAPS, CRDS, JOBS, LEASES, NAMESPACES, PODS, SECRETS, WORKERCLUSTERS, Resource
 from slicebus.kube.times import now_text
 from slicebus.proto.errors import AlreadyExistsError
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 
 def rows(text: str) -> list[list[str]]:
@@ -146,7 +146,7 @@ async def test_watching_prints_every_change(kubectl_api: Api) -> None:
 
     async def line() -> list[str]:
         assert process.stdout is not None
-        return (await asyncio.wait_for(process.stdout.readline(), 30)).decode().split()
+        return (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode().split()
 
     try:
         assert await line() == ["EVENT", "NAME", "SIZE", "PHASE"]

@@ -10,6 +10,7 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CONFIGMAPS, PODS, SECRETS, Resource
 from slicebus.proto.errors import ExpiredError, InvalidError, SlicebusError
 from slicebus.sandbox.apiserver import EmbeddedApiServer
+from support.waiting import PATIENCE_S
 
 
 async def change(api: Api, name: str = "a", **data: str) -> Manifest:
@@ -190,7 +191,7 @@ async def test_a_watch_ends_in_time_and_with_a_bookmark(api: Api) -> None:
     await api.widget("b", spec={})
     version = first["metadata"]["resourceVersion"]
     watch = api.client.watch(WIDGETS, resource_version=version, namespace=api.namespace, timeout_s=4)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         seen = [event async for event in watch]
     assert [event.type for event in seen[:2]] == ["ADDED", "BOOKMARK"]
     last = seen[-1].object

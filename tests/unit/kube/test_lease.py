@@ -22,6 +22,7 @@ from slicebus.proto.errors import (
     UnavailableError,
 )
 from slicebus.sandbox.apiserver.patches import merge_patch
+from support.waiting import PATIENCE_S
 from unit.kube.loop_time import START_S, LoopTime
 from unit.kube.servers import SYSTEM
 
@@ -303,4 +304,4 @@ async def test_on_an_api_server(api: KubeClient) -> None:
     lease = await api.get(LEASES, "slicebus", SYSTEM)
     assert lease["spec"]["leaseTransitions"] == epoch + 1
     with pytest.raises(LeaseLost):
-        await asyncio.wait_for(first.hold(), 1)
+        await asyncio.wait_for(first.hold(), PATIENCE_S)

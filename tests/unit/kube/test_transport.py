@@ -11,6 +11,7 @@ import yaml
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.proto.errors import ConfigurationError
+from support.waiting import PATIENCE_S
 
 HOST = "http://api.example"
 AT_ONCE = 150
@@ -99,6 +100,6 @@ async def test_no_request_waits_for_another() -> None:
     """As the renewal of the Lease behind a burst of writes."""
     asked = list[str]()
     async with listening(asked, until=AT_ONCE) as port, KubeClient.from_url(f"http://127.0.0.1:{port}") as client:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*(client.get(CONFIGMAPS, f"c{number}", "team") for number in range(AT_ONCE)))
     assert len(asked) == AT_ONCE

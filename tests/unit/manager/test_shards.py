@@ -29,6 +29,7 @@ from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.workload import Admission as Given
 from slicebus.slices.workload.workload import SliceKey
+from support.waiting import PATIENCE_S
 from unit.kube.servers import SYSTEM
 from unit.manager.objects import a_workload
 from unit.manager.test_quota_trees import an_object
@@ -287,7 +288,7 @@ async def test_whoever_gets_a_queue_reads_every_workload_first(queues: KubeClien
         await second.keeper.begin(group)
         body = {"metadata": {"annotations": {api_names.SHARD_ANNOTATION: "1"}}}
         second.store.cluster_queues.put(await queues.patch(CLUSTERQUEUES, "a", None, MergePatch(body)))
-        await asyncio.wait_for(second.took.wait(), 60)
+        await asyncio.wait_for(second.took.wait(), PATIENCE_S)
         running.cancel()
     assert (dict(second.store.held), known_when_held) == ({"a": True}, [True])
 
@@ -394,7 +395,7 @@ async def test_each_process_has_one_shard_and_the_others_stand_by(api: KubeClien
     await asyncio.sleep(0.3)
     assert not third.done()
     second_holds.cancel()
-    third_lease, third_holds = await asyncio.wait_for(third, 60)
+    third_lease, third_holds = await asyncio.wait_for(third, PATIENCE_S)
     assert third_lease == second
     for holds in (first_holds, third_holds):
         holds.cancel()
