@@ -32,7 +32,7 @@ recordings: $(READY) ## record anew what tests/replays makes again; ONLY=evictio
 	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation.record $(ONLY)
 
 test: $(READY) servers lint newest-python ## set up what is missing and run every test
-	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder --durations 25
 
 # Before the suite, whose closing line is the last one.
 newest-python: $(READY)
