@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from slicebus.ambient.backoff import Backoff
-from slicebus.ambient.turns import Turns
+from slicebus.ambient.yield_budget import YieldBudget
 from slicebus.proto.errors import ConflictError, PermanentError, ProtocolError, TransientError
 
 _log = structlog.get_logger()
@@ -49,7 +49,7 @@ class WorkQueue(Generic[Key]):
         """Counts the keys that were added, so that each wakes one worker."""
         self._ready_first = asyncio.Semaphore(0)
         """Counts those that go first, for the workers that handle nothing else."""
-        self._turns = Turns()
+        self._budget = YieldBudget()
 
     def add(self, key: Key, *, first: bool = False) -> None:
         """Have a key handled as soon as a worker is free; with `first` before all that were added without."""
@@ -119,7 +119,7 @@ class WorkQueue(Generic[Key]):
 
     async def _work(self, handler: Callable[[Key], Awaitable[None]], *, only_first: bool) -> None:
         while True:
-            await self._turns.give_way()
+            await self._budget.yield_if_spent()
             key = await self._take(only_first=only_first)
             try:
                 await handler(key)
