@@ -36,7 +36,7 @@ from watched import Pods
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import ADMISSIONCHECKS, CLUSTERQUEUES, SECRETS, Resource
-from slicebus.manager.state.settings import Admission
+from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.slices.api import api_names, kueue
 from support.kueue import SYSTEM
 
@@ -79,7 +79,7 @@ async def alone(made: Installation) -> AsyncIterator[None]:
 async def admitted_by_kueue(made: Installation) -> AsyncIterator[None]:
     """A Kueue has the quota, and asks slicebus by its check."""
     await use_check(made.world.manager, {"controllerName": api_names.CHECK_CONTROLLER})
-    async with made.fleet(SLICEBUS_ADMISSION=Admission.KUEUE.value):
+    async with made.fleet(SLICEBUS_ADMISSION=AdmissionModeName.KUEUE.value):
         yield
 
 

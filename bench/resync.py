@@ -33,7 +33,7 @@ from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOBS, NAMESPACES, PODS, WORKLOADS
 from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.resyncer import Resyncer
-from slicebus.manager.decide.cluster.delete_breaker import Limits
+from slicebus.manager.decide.cluster.delete_breaker import DeleteLimits
 from slicebus.manager.decide.manifests import workload_manifest
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.store import Store as ManagerStore
@@ -171,7 +171,7 @@ class Sides:
             component="bench",
             record=self._record,
         )
-        decide, limits = Decider(self.manager), Limits(share=0.2, count=20, window_s=60.0)
+        decide, limits = Decider(self.manager), DeleteLimits(share=0.2, count=20, window_s=60.0)
         guard = DeleteGuard(
             limits, client=self.client, decide=decide, executor=executor, requeue=self._differs, registry=registry
         )

@@ -10,7 +10,7 @@ from msgspec import structs
 from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus
 from slicebus.bus.dead_letter_headers import REASON_HEADER, USER_HEADER, dead_copy
-from slicebus.bus.dead_letters import DeadLetter, Wanted
+from slicebus.bus.dead_letters import DeadLetter, LetterSelection
 from slicebus.bus.factory import connect
 from slicebus.cli.dead_letters.actions import Outcome, Requeuer, discard, settle, survey
 from slicebus.cli.demo import objects
@@ -29,7 +29,7 @@ from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
 HELLO = Hello(agent_version="9.9.9", kubernetes_version="v1.34.0", schema_version="1.0")
-EVERYTHING, WISHES = Wanted(), Wanted(type="scale-request")
+EVERYTHING, WISHES = LetterSelection(), LetterSelection(type="scale-request")
 
 
 def issuer(user: str, epoch: int | None = None) -> Issuer:
@@ -54,7 +54,7 @@ async def dead_letters(bus: Bus, count: int) -> list[WireMessage]:
     return found
 
 
-async def requeue_all(bus: Bus, wanted: Wanted = EVERYTHING) -> list[Outcome]:
+async def requeue_all(bus: Bus, wanted: LetterSelection = EVERYTHING) -> list[Outcome]:
     choice = await survey(bus, wanted, lambda: datetime.now(UTC))
     async with aclosing(settle(bus, choice.letters, Requeuer(bus, agents={}, dry_run=False), dry_run=False)) as done:
         return [outcome async for outcome in done]
@@ -116,7 +116,7 @@ async def test_a_wish_that_is_requeued_twice_is_one_slice(world: World, urls: di
             await bus.aclose()
 
 
-async def requeue_until_none_is_left(bus: Bus, wanted: Wanted = EVERYTHING) -> None:
+async def requeue_until_none_is_left(bus: Bus, wanted: LetterSelection = EVERYTHING) -> None:
     """The manager may not have seen yet that the cluster is accepted: what is dead again is requeued again."""
 
     async def look() -> bool:
@@ -138,7 +138,7 @@ async def refuses(manager: Bus, agent: Bus, cluster: ClusterName) -> None:
         return DeadReason.UNKNOWN_CLUSTER in reasons
 
     await eventually(look, f"{cluster} is refused")
-    choice = await survey(manager, Wanted(type="hello"), lambda: datetime.now(UTC))
+    choice = await survey(manager, LetterSelection(type="hello"), lambda: datetime.now(UTC))
     async with aclosing(settle(manager, choice.letters, discard, dry_run=False)) as outcomes:
         assert all([outcome.done async for outcome in outcomes])
 

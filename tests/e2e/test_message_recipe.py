@@ -82,9 +82,10 @@ HANDLED = [
         ORDERS,
         '''
 
-def checkpoint(order: Checkpoint) -> list[Step]:
+def checkpoint(order: Checkpoint) -> list[OrderStep]:
     """Says on the job where it shall write its checkpoint."""
-    return [Step(lambda view: [Emit(regarding=view.job, reason="Checkpoint", note=order.path)] if view.job else [])]
+    event = {"reason": "Checkpoint", "note": order.path}
+    return [OrderStep(lambda view: [Emit(regarding=view.job, **event)] if view.job else [])]
 ''',
     ),
     Edit(HANDLERS, "    Milestone,\n", after=IMPORT),

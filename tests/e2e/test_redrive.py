@@ -11,7 +11,7 @@ import pytest
 
 from e2e.test_dead_letters import accept, refuses
 from slicebus.bus.contract import Bus, Record
-from slicebus.bus.dead_letters import Wanted, republish
+from slicebus.bus.dead_letters import LetterSelection, republish
 from slicebus.bus.factory import connect
 from slicebus.cli.dead_letters.actions import discard, settle, survey
 from slicebus.cli.demo.world import World
@@ -189,7 +189,7 @@ async def test_a_request_that_was_lost_takes_effect(world: World, urls: dict[str
         await scenario.scale(3)
 
         async def drop() -> bool:
-            choice = await survey(bus, Wanted(type="scale-request"), lambda: datetime.now(UTC))
+            choice = await survey(bus, LetterSelection(type="scale-request"), lambda: datetime.now(UTC))
             async with aclosing(settle(bus, choice.letters, discard, dry_run=False)) as outcomes:
                 return any([outcome.done async for outcome in outcomes])
 

@@ -6,7 +6,7 @@ from slicebus.bus.factory import connect
 from slicebus.cli.demo.world import World
 from slicebus.cli.journal.source import STREAM, Span
 from slicebus.cli.trace.command import find
-from slicebus.journal.traces import STEP, Outcome, Trace
+from slicebus.journal.traces import STEP, Trace, TraceOutcome
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import DEAD, manager_queue
@@ -15,7 +15,7 @@ from support.scenario import set_quota
 from support.waiting import eventually
 
 
-async def trace_of(url: str, job: str, title: str, *, outcome: Outcome) -> Trace:
+async def trace_of(url: str, job: str, title: str, *, outcome: TraceOutcome) -> Trace:
     """Wait until the journal has a trace of the job with this title and this outcome."""
 
     async def look() -> Trace | None:
@@ -35,7 +35,7 @@ async def test_the_journal_of_a_broker_has_the_trace_of_a_job(world: World, urls
     await job.scale(3)
     await job.expect_pods(running=3)
 
-    trace = await trace_of(urls["manager"], "traced", "resize main 1 -> 3", outcome=Outcome.DONE)
+    trace = await trace_of(urls["manager"], "traced", "resize main 1 -> 3", outcome=TraceOutcome.DONE)
     words = [hop.type if hop.type != STEP else " ".join(hop.text.split()[:2]) for hop in trace.hops]
     expected = ["scale-request", "creates slice", "admits slice", "workload-spec", "moves the", "ungates 2", "status"]
     assert [word for word in words if word in expected] == expected
@@ -43,7 +43,7 @@ async def test_the_journal_of_a_broker_has_the_trace_of_a_job(world: World, urls
 
     await job.scale(9)
     await job.expect_event("Pending", on=await job.worker())
-    waiting = await trace_of(urls["manager"], "traced", "resize main 3 -> 9", outcome=Outcome.WAITS)
+    waiting = await trace_of(urls["manager"], "traced", "resize main 3 -> 9", outcome=TraceOutcome.WAITS)
     assert "insufficient quota" in waiting.note
 
 
@@ -63,5 +63,5 @@ async def test_the_trace_shows_a_dead_letter_of_the_job(world: World, urls: dict
         await bus.publish(DEAD, copy)
     finally:
         await bus.aclose()
-    trace = await trace_of(urls["manager"], "deadly", "resize main 1 -> 9", outcome=Outcome.DEAD)
+    trace = await trace_of(urls["manager"], "deadly", "resize main 1 -> 9", outcome=TraceOutcome.DEAD)
     assert trace.note == "scale-request is dead: refused: no"

@@ -25,7 +25,7 @@ from simulation.schedule import SHORT, TROUBLES, Crash, Schedule
 from simulation.shard_moves import day_of
 from simulation.shrink import shrunk
 from simulation.soak import AGAIN
-from slicebus.manager.state.settings import Admission
+from slicebus.manager.state.settings import AdmissionModeName
 
 Run = TypeVar("Run", int, Schedule)
 """A seed, or what is made of one."""
@@ -149,7 +149,7 @@ def _everywhere(schedule: Schedule, options: argparse.Namespace) -> int:
 
 
 def _player(options: argparse.Namespace) -> Callable[[Schedule], Outcome]:
-    admission = Admission.KUEUE if options.beside_kueue else Admission.BUILTIN
+    admission = AdmissionModeName.KUEUE if options.beside_kueue else AdmissionModeName.BUILTIN
     return partial(play, mutation=options.mutation, admission=admission)
 
 

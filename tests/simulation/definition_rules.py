@@ -6,7 +6,7 @@ from simulation.end_rules import EndRules
 from simulation.violations import Violation
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.state.outbox import Dispatch, Held
-from slicebus.sandbox.apiserver.store import Change
+from slicebus.sandbox.apiserver.store import HistoryEntry
 from slicebus.slices.jobs import KINDS
 
 Manifest = dict[str, Any]
@@ -32,7 +32,7 @@ class DefinitionRules:
         self._withdrawn: dict[str, int] = {}
         """The versions of the deletes that were recorded by then: nothing stops these any more."""
 
-    def see_definition(self, cluster: str, change: Change, *, goes: bool) -> None:
+    def see_definition(self, cluster: str, change: HistoryEntry, *, goes: bool) -> None:
         """A definition has changed; `goes`: somebody has just removed it."""
         plural, _, group = change.key[3].partition(".")
         where = cluster, (group, plural)
@@ -42,7 +42,7 @@ class DefinitionRules:
         elif change.type == "ADDED":
             self._missing.discard(where)
 
-    def see_going(self, cluster: str, change: Change, dispatch: Dispatch | None) -> None:
+    def see_going(self, cluster: str, change: HistoryEntry, dispatch: Dispatch | None) -> None:
         """A job begins to go; a user may have deleted it, or its copy, before. `dispatch` is the newest of it, if it is
         the manager's."""
         if (cluster, change.key[:2]) not in self._missing:

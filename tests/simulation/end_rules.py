@@ -11,7 +11,7 @@ from slicebus.agent.state import annotations
 from slicebus.kube.resources import JOB_RESOURCES, PODS, WORKLOADS
 from slicebus.proto.messages import JobPhase
 from slicebus.sandbox.apiserver.api import Api
-from slicebus.sandbox.apiserver.store import Change
+from slicebus.sandbox.apiserver.store import HistoryEntry
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.api_names import END_KNOWN_CONDITION
 from slicebus.slices.jobs import KINDS
@@ -79,7 +79,7 @@ class EndRules:
         """A job goes with the definition of its kind: none of the manager's is left to say how its copy ends."""
         self._untold.add(job["metadata"]["uid"])
 
-    def see_copy(self, cluster: str, change: Change, *, left: Collection[str]) -> None:
+    def see_copy(self, cluster: str, change: HistoryEntry, *, left: Collection[str]) -> None:
         """A worker's copy has changed. `left` are the clusters that were given up with it: nobody asks them."""
         uid, phase = annotations.annotation(change.object, api_names.MANAGER_UID_ANNOTATION), _phase(change.object)
         if uid is not None and phase is not JobPhase.RUNNING and change.type != "DELETED" and cluster not in left:
@@ -93,7 +93,7 @@ class EndRules:
         if slice.conditions.get(END_KNOWN_CONDITION, {}).get("status") == "False":
             self._unknown.add(uid)
 
-    def see_job(self, change: Change) -> None:
+    def see_job(self, change: HistoryEntry) -> None:
         """One of the manager's jobs has changed."""
         job, uid = change.object, change.object["metadata"]["uid"]
         if (phase := _phase(job)) is not JobPhase.RUNNING:

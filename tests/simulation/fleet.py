@@ -32,7 +32,7 @@ from slicebus.kube.resources import NODES, WORKERCLUSTERS
 from slicebus.kube.transport import Answer, Request
 from slicebus.manager.app import Manager
 from slicebus.manager.settings import ManagerSettings
-from slicebus.manager.state.settings import Admission, DecisionSettings
+from slicebus.manager.state.settings import AdmissionModeName, DecisionSettings
 from slicebus.proto.errors import SlicebusError, UnavailableError
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.apiserver.api import Api
@@ -220,7 +220,7 @@ class Fleet:
     """Everything that a schedule determines."""
 
     def __init__(
-        self, schedule: Schedule, *, skew_s: float = _SKEW_S, admission: Admission = Admission.BUILTIN
+        self, schedule: Schedule, *, skew_s: float = _SKEW_S, admission: AdmissionModeName = AdmissionModeName.BUILTIN
     ) -> None:
         """`skew_s` is how far the clock of a process may be off."""
         self.schedule = schedule

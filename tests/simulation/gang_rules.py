@@ -10,7 +10,7 @@ from typing import Any
 
 from simulation.violations import Violation
 from slicebus.kube.resources import PODS
-from slicebus.sandbox.apiserver.store import Change
+from slicebus.sandbox.apiserver.store import HistoryEntry
 from slicebus.slices.schedulers.kai import POD_GROUPS
 from slicebus.slices.workload.ungate import is_gated, is_over
 
@@ -32,11 +32,11 @@ class GangRules:
         self.started = 0
         """How many pods of gangs were let go."""
 
-    def see_group(self, cluster: str, change: Change) -> None:
+    def see_group(self, cluster: str, change: HistoryEntry) -> None:
         """A PodGroup has changed."""
         self._groups[cluster, change.object["metadata"]["name"]] = change.object, self._until(change)
 
-    def see_pod(self, cluster: str, change: Change, *, is_late: bool) -> None:
+    def see_pod(self, cluster: str, change: HistoryEntry, *, is_late: bool) -> None:
         """A pod has changed. `is_late`: by an agent that had been stopped between its decision and its request."""
         pod = change.object
         group = (pod["metadata"].get("annotations") or {}).get(_GROUP)
@@ -62,7 +62,7 @@ class GangRules:
                 raise Violation(f"gang: {cluster} starts {pod} of {group}, which has {there} of {least}")
 
     @staticmethod
-    def _until(change: Change) -> float:
+    def _until(change: HistoryEntry) -> float:
         """When an object was there last: now, where it has just gone; else for ever."""
         is_there = change.type != "DELETED" and "deletionTimestamp" not in change.object["metadata"]
         stays = is_there and not (change.key[:2] == (PODS.group, PODS.plural) and is_over(change.object))

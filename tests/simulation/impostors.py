@@ -5,7 +5,7 @@ from typing import Any
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.sandbox.apiserver.store import Change
+from slicebus.sandbox.apiserver.store import HistoryEntry
 
 Manifest = dict[str, Any]
 RESTORED = "simulation/restored"
@@ -13,7 +13,7 @@ RESTORED = "simulation/restored"
 _CARRIED = {(resource.group, resource.plural) for resource in (*JOB_RESOURCES.values(), WORKLOADS)}
 
 
-def check_other(cluster: str, change: Change) -> None:
+def check_other(cluster: str, change: HistoryEntry) -> None:
     """No order is carried out there: nothing is made, changed to a newer version, granted more, or deleted."""
     found = change.object
     if change.key[:2] not in _CARRIED or not annotations.is_ours(found):
@@ -31,7 +31,7 @@ def check_other(cluster: str, change: Change) -> None:
         raise Violation(f"identity: an order for {name} was carried out on {cluster}, which is another cluster")
 
 
-def check_name(change: Change) -> None:
+def check_name(change: HistoryEntry) -> None:
     """Who has a name keeps it."""
     before, after = ((one or {}).get("status", {}).get("clusterUID") for one in (change.old, change.object))
     if before and after != before and change.type != "DELETED":

@@ -15,7 +15,7 @@ from simulation.random_choices import schedule_of
 from simulation.schedule import Schedule
 from simulation.shard_moves import sharded
 from simulation.violations import Violation
-from slicebus.manager.state.settings import Admission
+from slicebus.manager.state.settings import AdmissionModeName
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,11 +46,13 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def play(schedule: Schedule, mutation: str | None = None, admission: Admission = Admission.BUILTIN) -> Outcome:
+def play(
+    schedule: Schedule, mutation: str | None = None, admission: AdmissionModeName = AdmissionModeName.BUILTIN
+) -> Outcome:
     """Play a schedule to its end, on the product as it is or without one of its safeguards."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     fleet, problem = Fleet(schedule, admission=admission), ""
-    story = beside_kueue.play if admission is Admission.KUEUE else one_run.play
+    story = beside_kueue.play if admission is AdmissionModeName.KUEUE else one_run.play
     # A mutation that does not fit the product is no outcome.
     with mutated(mutation):
         try:

@@ -19,7 +19,7 @@ from simulation.turns import Turns
 from simulation.versions import Versions
 from simulation.violations import Violation
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, Resource
-from slicebus.sandbox.apiserver.store import Change, Key
+from slicebus.sandbox.apiserver.store import HistoryEntry, Key
 from slicebus.slices.admission.preemption import preempting_queue
 from slicebus.slices.api.kueue import Condition, PreemptionReason
 from slicebus.slices.api.quantities import larger
@@ -56,7 +56,7 @@ class QuotaRules:
         """How often a slice has given quota back."""
         self._turns = Turns()
 
-    def see_quota(self, resource: Resource, change: Change) -> None:
+    def see_quota(self, resource: Resource, change: HistoryEntry) -> None:
         """A ClusterQueue or a Cohort has changed."""
         if change.type == "DELETED":
             return
@@ -85,7 +85,7 @@ class QuotaRules:
                 del self._running[key]
                 self._used[uid].subtract(usage)
 
-    def see_pod(self, cluster: str, change: Change, job_uid: str | None) -> None:
+    def see_pod(self, cluster: str, change: HistoryEntry, job_uid: str | None) -> None:
         """A pod of a job, by the job's UID on the manager, has changed."""
         key = cluster, change.key
         if key in self._running:
@@ -166,7 +166,7 @@ def _check_charge(slice: Slice, old: Slice) -> None:
         raise Violation(f"rule 1: {slice.name} is charged for {more} more, and was not admitted with it")
 
 
-def _runs(change: Change) -> bool:
+def _runs(change: HistoryEntry) -> bool:
     pod = change.object
     return not (change.type == "DELETED" or is_gated(pod) or pod.get("status", {}).get("phase") in _OVER)
 

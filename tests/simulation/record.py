@@ -21,7 +21,7 @@ from simulation.loop import run
 from simulation.run import Run
 from simulation.schedule import Cut, Delete, Drain, Item, Join, Policy, Quota, Scale, Schedule, Submit
 from slicebus.journal.export import to_line
-from slicebus.manager.state.settings import Admission
+from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.proto.topology import JOURNAL
 
 BESIDE_KUEUE = "beside-kueue"
@@ -82,7 +82,7 @@ def recording(name: str) -> bytes:
     """The journal of a scenario, as `slicebus journal export` writes it, compressed. Raises Violation."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     beside_kueue = name == BESIDE_KUEUE
-    admission = Admission.KUEUE if beside_kueue else Admission.BUILTIN
+    admission = AdmissionModeName.KUEUE if beside_kueue else AdmissionModeName.BUILTIN
     fleet = Fleet(SCENARIOS[name], skew_s=0.0, admission=admission)
     run(fleet.run(partial(with_kueue, story=_play) if beside_kueue else _play))
     lines = [to_line(record) + b"\n" for record in fleet.memory.streams[JOURNAL].records]

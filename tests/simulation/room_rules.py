@@ -11,7 +11,7 @@ from typing import Any
 
 from simulation.versions import Versions
 from simulation.violations import Violation
-from slicebus.sandbox.apiserver.store import Change
+from slicebus.sandbox.apiserver.store import HistoryEntry
 from slicebus.slices.api.quantities import add, amounts
 from slicebus.slices.quota.quota import FlavorResource, Usage, usage_by_chain
 from slicebus.slices.workload.workload import FlavorName, Slice, SliceKey
@@ -31,7 +31,7 @@ class RoomRules:
         self._held: dict[tuple[str, str], Versions[Usage]] = {}
         """What each chain has, by cluster and chain."""
 
-    def see_cluster(self, change: Change) -> None:
+    def see_cluster(self, change: HistoryEntry) -> None:
         """A WorkerCluster has changed."""
         said = self._versions.setdefault(change.key[3], Versions())
         said.say(asyncio.get_running_loop().time(), _room(change.object.get("status", {})))

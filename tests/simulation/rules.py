@@ -34,7 +34,7 @@ from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import Delete, Lane, Status, Suspend
 from slicebus.proto.topology import MOST_SHARDS, manager_queue
 from slicebus.sandbox.apiserver.api import Api
-from slicebus.sandbox.apiserver.store import Change
+from slicebus.sandbox.apiserver.store import HistoryEntry
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.kueue import Condition, FinishedReason
 from slicebus.slices.jobs import KINDS
@@ -58,7 +58,7 @@ class Rules:
     def __init__(self, apis: Mapping[str, Api], *, others: Collection[str], shards: int) -> None:
         """`others` are clusters that have no part in the fleet, whatever their agents are called."""
         self._apis = {name: api for name, api in apis.items() if name not in others}
-        self._unseen: deque[tuple[str, Change]] = deque()
+        self._unseen: deque[tuple[str, HistoryEntry]] = deque()
         for name, api in apis.items():
             api.store.subscribe(lambda change, name=name: self._unseen.append((name, change)))
         self._slices: dict[SliceKey, Slice] = {}
@@ -162,7 +162,7 @@ class Rules:
             self.was_broken.set()
             raise
 
-    def _check(self, cluster: str, change: Change) -> None:
+    def _check(self, cluster: str, change: HistoryEntry) -> None:
         kind = change.key[:2]
         if kind == (NAMESPACES.group, NAMESPACES.plural):
             self._see_namespace(cluster, change)
@@ -195,7 +195,7 @@ class Rules:
         elif kind in _JOB_KINDS:
             self._check_worker_job(cluster, change)
 
-    def _see_namespace(self, cluster: str, change: Change) -> None:
+    def _see_namespace(self, cluster: str, change: HistoryEntry) -> None:
         where = cluster, change.key[3]
         if _goes(change):
             self._going.add(where)
@@ -203,14 +203,14 @@ class Rules:
         elif change.type == "ADDED":
             self._going.discard(where)
 
-    def _see_going(self, cluster: str, change: Change) -> None:
+    def _see_going(self, cluster: str, change: HistoryEntry) -> None:
         if (cluster, change.key[2]) in self._going:
             self.user_deletes(change.object)
             self._ends.goes_with_namespace(change.object)
         else:
             self._definitions.see_going(cluster, change, self._newest_dispatch(change.object["metadata"]["uid"]))
 
-    def _check_slice(self, change: Change) -> None:
+    def _check_slice(self, change: HistoryEntry) -> None:
         key = SliceKey(f"{change.key[2]}/{change.key[3]}")
         old = self._slices.pop(key, None)
         if change.type == "DELETED":
@@ -273,7 +273,7 @@ class Rules:
         if admitted.counts not in self._baselines.get(admitted.job_uid, []):
             raise Violation(f"rule 11: {admitted.name} comes back with {admitted.counts}, and no spec had said so")
 
-    def _check_pod(self, cluster: str, change: Change, job: Manifest | None) -> None:
+    def _check_pod(self, cluster: str, change: HistoryEntry, job: Manifest | None) -> None:
         """Rule 1: ungated pods never pass the granted counts, at the moment when a gate goes."""
         if change.old is None or not is_gated(change.old) or is_gated(change.object) or change.type == "DELETED":
             return
@@ -295,7 +295,7 @@ class Rules:
         if started > granted:
             raise Violation(f"rule 1: {cluster} runs {started} pods of {change.key[3]}'s set, {granted} are granted")
 
-    def _check_worker_job(self, cluster: str, change: Change) -> None:
+    def _check_worker_job(self, cluster: str, change: HistoryEntry) -> None:
         job = change.object
         if not annotations.is_ours(job):
             self._check_stranger(cluster, change)
@@ -324,7 +324,7 @@ class Rules:
             name = job["metadata"]["name"]
             raise Violation(f"rule 3: {name} runs on {cluster} with version {_version(job)}, deleted at {fence}")
 
-    def _check_delete(self, cluster: str, change: Change) -> None:
+    def _check_delete(self, cluster: str, change: HistoryEntry) -> None:
         """Rules 6 and 8: a job goes because a user deleted it or the manager ordered it, and for no other reason.
 
         The agent removes a copy that comes after a suspension, if it had none when it was to suspend it. It may have
@@ -338,7 +338,7 @@ class Rules:
         if metadata["uid"] not in self._deleted_by_users and (cluster, origin) not in self._ordered:
             raise Violation(f"rule 6: {metadata['name']} was deleted on {cluster}, and nobody had ordered it")
 
-    def _check_manager_job(self, change: Change) -> None:
+    def _check_manager_job(self, change: HistoryEntry) -> None:
         """Rule 6, on the manager: only users delete jobs, there or where they run, or by a time to live."""
         metadata, job = change.object["metadata"], change.object
         baseline, known = KINDS[job["kind"]].counts(job, job), self._baselines.setdefault(metadata["uid"], [])
@@ -351,7 +351,7 @@ class Rules:
         if _goes(change) and not is_asked_for:
             raise Violation(f"rule 6: {metadata['name']} was deleted on the manager, and no user had done it")
 
-    def _check_stranger(self, cluster: str, change: Change) -> None:
+    def _check_stranger(self, cluster: str, change: HistoryEntry) -> None:
         """An agent touches only what it has made: of a user's own job nothing changes but its status."""
         if change.old is None or (change.object["metadata"].get("labels") or {}).get(OWNED_BY_USER) is None:
             return
@@ -418,7 +418,7 @@ class Rules:
         return None
 
 
-def _goes(change: Change) -> bool:
+def _goes(change: HistoryEntry) -> bool:
     """Whether this change is the beginning of an object's end."""
     was_going = change.old is not None and "deletionTimestamp" in change.old["metadata"]
     return not was_going and (change.type == "DELETED" or "deletionTimestamp" in change.object["metadata"])
@@ -428,7 +428,7 @@ def _version(manifest: Manifest) -> int:
     return int(annotations.annotation(manifest, api_names.SPEC_VERSION_ANNOTATION) or 0)
 
 
-def _check_version(cluster: str, change: Change) -> None:
+def _check_version(cluster: str, change: HistoryEntry) -> None:
     """Rule 3: what a worker holds of a job never goes back to an older version."""
     if change.old is None or change.type == "DELETED":
         return
@@ -437,7 +437,7 @@ def _check_version(cluster: str, change: Change) -> None:
         raise Violation(f"rule 3: {change.key[3]} on {cluster} goes back from version {before} to {after}")
 
 
-def _check_epoch(change: Change) -> None:
+def _check_epoch(change: HistoryEntry) -> None:
     """Rule 9: once a newer epoch has spoken, no older one is listened to."""
     before, after = ((one or {}).get("status", {}).get("epoch", 0) for one in (change.old, change.object))
     if after < before and change.type != "DELETED":

@@ -11,7 +11,7 @@ from simulation.violations import Violation
 from slicebus.kube.resources import CRDS, JOB_RESOURCES, Resource
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.sandbox.apiserver.api import Api
-from slicebus.sandbox.apiserver.store import Change
+from slicebus.sandbox.apiserver.store import HistoryEntry
 from slicebus.slices.api import api_names
 
 RESOURCE = JOB_RESOURCES["RayJob"]
@@ -28,8 +28,9 @@ def order_of(version: int, *, reason: str = "JobDeleted") -> dict[str, Any]:
     return {"job": {"name": "rayjob-a", "uid": "1"}, "spec_version": version, "reason": reason}
 
 
-def change_of(change: Literal["ADDED", "DELETED"], resource: Resource, manifest: dict[str, Any]) -> Change:
-    return Change(1, change, (resource.group, resource.plural, "", manifest["metadata"]["name"]), manifest, manifest)
+def change_of(change: Literal["ADDED", "DELETED"], resource: Resource, manifest: dict[str, Any]) -> HistoryEntry:
+    key = (resource.group, resource.plural, "", manifest["metadata"]["name"])
+    return HistoryEntry(1, change, key, manifest, manifest)
 
 
 def after_it_went(status: dict[str, Any], dispatch: Dispatch | None) -> DefinitionRules:

@@ -9,7 +9,7 @@ from simulation.loop import run
 from simulation.room_rules import RoomRules
 from simulation.violations import Violation
 from slicebus.kube.resources import WORKERCLUSTERS
-from slicebus.sandbox.apiserver.store import Change
+from slicebus.sandbox.apiserver.store import HistoryEntry
 from slicebus.slices.api import kueue
 from slicebus.slices.workload.workload import Slice, SliceKey
 
@@ -77,7 +77,7 @@ def played(changes: tuple[Slice, ...], before: tuple[Slice, ...] = (), *, report
 
         def report(status: dict[str, Any]) -> None:
             key = (WORKERCLUSTERS.group, WORKERCLUSTERS.plural, "", "east")
-            rules.see_cluster(Change(1, "MODIFIED", key, {"metadata": {"name": "east"}, "status": status}, None))
+            rules.see_cluster(HistoryEntry(1, "MODIFIED", key, {"metadata": {"name": "east"}, "status": status}, None))
 
         def see(slice: Slice) -> None:
             old, slices[slice.key] = slices.get(slice.key), slice

@@ -88,7 +88,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
         return max(now - self.at, timedelta()) if self.at else None
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class LetterSelection(msgspec.Struct, frozen=True, kw_only=True):
     """A selection of dead letters; None and an empty tuple select all."""
 
     ids: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_everything(self) -> bool:
         """Whether it selects every dead letter."""
-        return self == Wanted()
+        return self == LetterSelection()
 
     def matches(self, letter: DeadLetter, now: datetime) -> bool:
         """Whether it selects a dead letter, the limit aside. One of unknown age counts as the oldest."""
@@ -127,7 +127,7 @@ class Choice(msgspec.Struct, frozen=True):
     """The ends of ids that several messages share: they select nothing."""
 
 
-def choose(letters: Iterable[DeadLetter], wanted: Wanted, now: datetime) -> Choice:
+def choose(letters: Iterable[DeadLetter], wanted: LetterSelection, now: datetime) -> Choice:
     """Select dead letters, oldest first. Copies of one message are several dead letters with one id."""
     matching = [letter for letter in letters if wanted.matches(letter, now)]
     meant = {text: {letter.id for letter in matching if letter.id.endswith(text)} for text in wanted.ids}
@@ -141,7 +141,7 @@ def choose(letters: Iterable[DeadLetter], wanted: Wanted, now: datetime) -> Choi
     )
 
 
-class Requeue(msgspec.Struct, frozen=True):
+class MessageRequeue(msgspec.Struct, frozen=True):
     """A message to publish once more, and the queue that it reaches."""
 
     exchange: str
@@ -150,7 +150,7 @@ class Requeue(msgspec.Struct, frozen=True):
     message: WireMessage
 
 
-def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) -> Requeue:
+def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) -> MessageRequeue:
     """The message that requeues a dead letter, published as the manager's user: the original, with its first sender in
     a header that counts only from that user.
 
@@ -173,7 +173,7 @@ def requeue(message: WireMessage, *, manager: str, agents: Mapping[str, str]) ->
     return _published_for(first, direction, queue, message, manager=manager)
 
 
-def republish(message: WireMessage, *, manager: str) -> Requeue:
+def republish(message: WireMessage, *, manager: str) -> MessageRequeue:
     """The message that publishes a recorded one once more, as the manager's user: with its own id, and with the first
     sender, which the broker had verified. Raises InvalidError where a receiver would not trust it."""
     direction, queue = _destination(message.routing_key)
@@ -187,7 +187,7 @@ def republish(message: WireMessage, *, manager: str) -> Requeue:
 
 def _published_for(
     first: str | None, direction: Direction, queue: str, message: WireMessage, *, manager: str
-) -> Requeue:
+) -> MessageRequeue:
     """The message as the manager's user publishes it for its first sender. What an agent has addressed to a shard of
     the manager goes to the first one: there may be no such shard any more."""
     if not first:
@@ -201,7 +201,7 @@ def _published_for(
     if first != manager:
         headers[USER_HEADER] = first
     copy = msgspec.structs.replace(plain, routing_key=key, headers=headers, user_id=manager)
-    return Requeue(exchange_of(direction), queue, copy)
+    return MessageRequeue(exchange_of(direction), queue, copy)
 
 
 def _check_complete(message: WireMessage) -> None:

@@ -22,7 +22,7 @@ class Remember(msgspec.Struct, frozen=True, kw_only=True):
     """Set an entry of a table."""
 
     table: str
-    """The name that `State.tables` gives it."""
+    """The name that `RoleState.tables` gives it."""
     key: Any
     value: Any
 
@@ -31,7 +31,7 @@ class Forget(msgspec.Struct, frozen=True, kw_only=True):
     """Remove an entry of a table, where it is there."""
 
     table: str
-    """The name that `State.tables` gives it."""
+    """The name that `RoleState.tables` gives it."""
     key: Any
 
 

@@ -65,7 +65,7 @@ from slicebus.proto.headers import ATTRIBUTES
 from slicebus.proto.messages import Manifest, Order, Report, job_of
 
 
-class State(Protocol):
+class RoleState(Protocol):
     """The inputs of a role's decisions."""
 
     def decides_by(self) -> Iterable[tuple[Resource, Cache]]:
@@ -91,7 +91,7 @@ class Incoming(Generic[M]):
         self.message = decoded.message
 
 
-S = TypeVar("S", bound=State)
+S = TypeVar("S", bound=RoleState)
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -16,7 +16,15 @@ import orjson
 from msgspec import Raw
 
 from slicebus.bus.contract import Record as StreamRecord
-from slicebus.decisions.decider import Incoming, State, encode, encode_outcome, failure_of, problem_of, resource_name
+from slicebus.decisions.decider import (
+    Incoming,
+    RoleState,
+    encode,
+    encode_outcome,
+    failure_of,
+    problem_of,
+    resource_name,
+)
 from slicebus.decisions.table import Table
 from slicebus.journal.object_diffs import changed_object
 from slicebus.journal.recording import (
@@ -31,7 +39,7 @@ from slicebus.journal.recording import (
     Received,
     Record,
     RoleName,
-    Snapshot,
+    SnapshotPart,
     Source,
     decode_batch,
 )
@@ -54,7 +62,7 @@ _MESSAGES_KEPT = 4096
 class Model(msgspec.Struct, frozen=True):
     """Describes a role so that it can be replayed."""
 
-    state: Callable[[], State]
+    state: Callable[[], RoleState]
     decode: Callable[[WireMessage], Decoded[Any]]
     """Reads a message to the role, and refuses one that is not for it."""
     decisions: Mapping[str, Decision]
@@ -174,7 +182,7 @@ class Replay:
             return self._receive(Position(offset, index), record)  # type: ignore[arg-type]
         if kind is Began or kind is Gap:
             self.phase = Phase.UNKNOWN
-        elif kind is not Snapshot:
+        elif kind is not SnapshotPart:
             self._apply(record)
         return None
 
@@ -187,7 +195,7 @@ class Replay:
         match record:
             case Began() | Gap():
                 self.phase = Phase.UNKNOWN
-            case Snapshot():
+            case SnapshotPart():
                 yield from self._collect(record)
             case _ if self.phase is Phase.COLLECTING:
                 self._waiting.append((position, record))
@@ -196,7 +204,7 @@ class Replay:
             case Put() | Gone() | Noted() | Forgot() | Received():
                 return  # The snapshot to come has it.
 
-    def _collect(self, part: Snapshot) -> Iterator[Replayed]:
+    def _collect(self, part: SnapshotPart) -> Iterator[Replayed]:
         if part.part == 0:
             self.phase = Phase.COLLECTING
             self._snapshot, self._waiting = [], []
@@ -311,7 +319,8 @@ class Replay:
         defaults = {p.name: msgspec.NODEFAULT if p.default is p.empty else p.default for p in parameters}
         fields = [(field, hints.get(field, Any), default) for field, default in defaults.items()]
         decoder = msgspec.json.Decoder(msgspec.defstruct(name, fields, kw_only=True), dec_hook=self._look_up)
-        repeats = all(_is_repeated(field, hints.get(field)) for field in defaults)
+        types = [get_origin(hint) or hint for hint in map(hints.get, defaults)]
+        repeats = "now" not in defaults and not {Incoming, Any, float}.intersection(types)
         entry = self._callable[name] = _Callable(decision, decoder, repeats, {})
         return entry
 
@@ -368,11 +377,6 @@ class Replayer:
     def passed_over(self) -> int:
         """The number of decisions that could not be made again."""
         return sum(replay.passed_over for replay in self.sources.values())
-
-
-def _is_repeated(name: str, type: object) -> bool:
-    """Whether an argument of a decision has the same value again and again."""
-    return name != "now" and type not in (Any, float) and (get_origin(type) or type) is not Incoming
 
 
 class _UnknownMessage(SlicebusError):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from slicebus.journal.entry import Entry
-from slicebus.journal.recording import Began, Snapshot, Source, decode_batch
+from slicebus.journal.recording import Began, SnapshotPart, Source, decode_batch
 from slicebus.proto.errors import InvalidError
 
 BEFORE = timedelta(minutes=65)
@@ -40,6 +40,6 @@ class Beginnings:
         except InvalidError:
             return
         held = self._held.setdefault(batch.source, [])
-        if any(isinstance(r, Began) or (isinstance(r, Snapshot) and r.part == 0) for r in batch.records):
+        if any(isinstance(r, Began) or (isinstance(r, SnapshotPart) and r.part == 0) for r in batch.records):
             held.clear()
         held.append(entry)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from slicebus.journal.entry import Entry
-from slicebus.journal.steps import Consumed, Step
+from slicebus.journal.steps import Consumed, RecordedStep
 from slicebus.proto.messages import (
     Applied,
     Delete,
@@ -34,7 +34,7 @@ class Chain:
         self.job = job
         self.correlation_id = correlation_id
         self.entries: list[Entry] = []
-        self.steps: list[Step] = []
+        self.steps: list[RecordedStep] = []
         self.settled: Entry | None = None
         """The status that shows the outcome."""
 
@@ -70,7 +70,7 @@ class Chain:
 class Chains:
     """Groups a recording into chains."""
 
-    def __init__(self, entries: Iterable[Entry], events: Iterable[Step | Consumed]) -> None:
+    def __init__(self, entries: Iterable[Entry], events: Iterable[RecordedStep | Consumed]) -> None:
         self._consumed: dict[str, dict[str, datetime]] = {}
         """When each role consumed each message, by the role's own clock."""
         self.statuses: dict[str, list[Entry]] = {}
@@ -81,7 +81,7 @@ class Chains:
         self._gather(entries)
         steps = []
         for event in events:
-            if isinstance(event, Step):
+            if isinstance(event, RecordedStep):
                 steps.append(event)
             else:
                 self._consumed.setdefault(_clock_of(event), {}).setdefault(event.message_id, event.at)
@@ -101,17 +101,17 @@ class Chains:
             if (owner := self._chain_of(step, by_job.get(step.job, []))) is not None:
                 owner.steps.append(step)
 
-    def ordered(self, chain: Chain) -> list[Entry | Step]:
+    def ordered(self, chain: Chain) -> list[Entry | RecordedStep]:
         """The entries and steps of a chain, causes first.
 
         Those of one role are in the order of its own clock, and come after every message that it had consumed by then.
         Where neither gives an order, time does.
         """
-        lines: dict[str, list[Entry | Step]] = {}
-        everything: list[Entry | Step] = [*chain.shown, *chain.steps]
+        lines: dict[str, list[Entry | RecordedStep]] = {}
+        everything: list[Entry | RecordedStep] = [*chain.shown, *chain.steps]
         for item in sorted(everything, key=_time_of):
             lines.setdefault(_clock_of(item), []).append(item)
-        ordered: list[Entry | Step] = []
+        ordered: list[Entry | RecordedStep] = []
         while heads := [line[0] for line in lines.values() if line]:
             waited_for = [e for line in lines.values() for e in line if isinstance(e, Entry)]
             ready = [head for head in heads if not any(self._follows(head, e) for e in waited_for)]
@@ -149,7 +149,7 @@ class Chains:
             chain = self._by_id.setdefault((entry.subject, id), Chain(entry.subject, id))
             chain.entries.append(entry)
 
-    def _chain_of(self, step: Step, chains: list[Chain]) -> Chain | None:
+    def _chain_of(self, step: RecordedStep, chains: list[Chain]) -> Chain | None:
         chain = next((chain for chain in chains if self._is_of(step, chain)), None)
         if chain is None and step.slice:
             chain = next((chain for chain in chains if step.slice in chain.slices()), None)
@@ -158,7 +158,7 @@ class Chains:
             return chain
         return self._last_known(step, chains)
 
-    def _is_of(self, step: Step, chain: Chain) -> bool:
+    def _is_of(self, step: RecordedStep, chain: Chain) -> bool:
         if step.request is not None:
             return step.request in chain.requests()
         return bool(step.correlation_id) and (
@@ -166,7 +166,7 @@ class Chains:
             or any(entry.correlation_id == step.correlation_id for entry in chain.entries)
         )
 
-    def _last_known(self, step: Step, chains: list[Chain]) -> Chain | None:
+    def _last_known(self, step: RecordedStep, chains: list[Chain]) -> Chain | None:
         """The newest chain that the role knew of, or the one after it where that had ended."""
         known = [number for number, chain in enumerate(chains) if any(self._knew_of(step, e) for e in chain.shown)]
         if not known:
@@ -176,11 +176,11 @@ class Chains:
         ended = chain.settled is not None and self._knew_of(step, chain.settled)
         return chains[number + 1] if ended and number + 1 < len(chains) else chain
 
-    def _follows(self, later: Entry | Step, message: Entry) -> bool:
+    def _follows(self, later: Entry | RecordedStep, message: Entry) -> bool:
         """Whether an entry or a step comes for certain after another role's message."""
         if _clock_of(later) == _clock_of(message):
             return False
-        if isinstance(later, Step):
+        if isinstance(later, RecordedStep):
             return self._knew_of(later, message)
         consumed = self._consumed.get(_clock_of(later))
         if consumed is None:
@@ -188,7 +188,7 @@ class Chains:
         at = consumed.get(message.record.message.message_id or "")
         return at is not None and at <= _time_of(later)
 
-    def _knew_of(self, step: Step, message: Entry) -> bool:
+    def _knew_of(self, step: RecordedStep, message: Entry) -> bool:
         """Whether a role had published or consumed a message by the time of a step.
 
         Where the recording lacks what the role consumed, the time of publishing counts.
@@ -213,14 +213,14 @@ def _repeat_key(entry: Entry, message: Message | None) -> tuple[object, ...] | N
             return None
 
 
-def _clock_of(item: Entry | Step | Consumed) -> str:
+def _clock_of(item: Entry | RecordedStep | Consumed) -> str:
     """The role whose clock gave the time: `MANAGER`, or the agent's cluster."""
     if isinstance(item, Entry):
         return MANAGER if item.direction is Direction.DOWN else item.cluster
     return item.source.cluster or MANAGER
 
 
-def _time_of(item: Entry | Step) -> datetime:
-    at = item.at if isinstance(item, Step) else item.published
+def _time_of(item: Entry | RecordedStep) -> datetime:
+    at = item.at if isinstance(item, RecordedStep) else item.published
     assert at is not None
     return at

@@ -185,7 +185,7 @@ class Gap(_Record, frozen=True, kw_only=True):
     dropped: int
 
 
-class Snapshot(_Record, frozen=True, kw_only=True):
+class SnapshotPart(_Record, frozen=True, kw_only=True, tag="snapshot"):
     """A part of the whole state at the time of the first part. Other records may lie between the parts."""
 
     part: int
@@ -193,7 +193,7 @@ class Snapshot(_Record, frozen=True, kw_only=True):
     content: tuple[Put | Noted, ...] = ()
 
 
-Record = Began | Put | Gone | Noted | Forgot | Received | Decided | Gap | Snapshot
+Record = Began | Put | Gone | Noted | Forgot | Received | Decided | Gap | SnapshotPart
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,7 +215,7 @@ def encode_record(record: Record) -> bytes:
 
 
 def encode_snapshot_part(part: int, content: list[bytes], *, last: bool) -> bytes:
-    """Encode a `Snapshot` of encoded records."""
+    """Encode a `SnapshotPart` of encoded records."""
     head = _encoder.encode({"is": "snapshot", "part": part, "last": last})
     return b"".join((head[:-1], b',"content":[', b",".join(content), b"]}"))
 

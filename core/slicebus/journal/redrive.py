@@ -13,7 +13,7 @@ from hashlib import sha256
 
 import msgspec
 
-from slicebus.bus.dead_letters import Requeue, republish
+from slicebus.bus.dead_letters import MessageRequeue, republish
 from slicebus.journal.entry import Entry
 from slicebus.journal.redaction import MARK
 from slicebus.proto.envelope import WireMessage
@@ -86,7 +86,7 @@ class NewestMessages:
         return "the broker's journal has no such message: nobody knows who sent it"
 
 
-def redrive(entry: Entry, newest: NewestMessages, *, manager: str) -> Requeue | NotRedriven:
+def redrive(entry: Entry, newest: NewestMessages, *, manager: str) -> MessageRequeue | NotRedriven:
     """The message that publishes a recorded one again, as the manager's user, or why it is not published."""
     if entry.received is None:
         return NotRedriven(entry.problem or "it is no message")

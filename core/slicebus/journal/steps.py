@@ -35,7 +35,7 @@ from slicebus.journal.recording import (
     Put,
     Received,
     Record,
-    Snapshot,
+    SnapshotPart,
     Source,
     decode_batch,
 )
@@ -62,7 +62,7 @@ _NONSENSE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, 
 Subject = Callable[[str], bool]
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedStep(msgspec.Struct, frozen=True, kw_only=True):
     """One write, or one message that could not be used."""
 
     source: Source
@@ -101,7 +101,7 @@ class Steps:
         self._wanted = wanted
         self._sources: dict[Source, _Reader] = {}
 
-    def feed(self, entry: Entry) -> Iterator[Step | Consumed]:
+    def feed(self, entry: Entry) -> Iterator[RecordedStep | Consumed]:
         """The steps of the wanted jobs in a batch of decisions, and what was consumed; nothing for any other entry."""
         if not entry.is_decisions:
             return
@@ -134,9 +134,9 @@ class _Reader:
         """The last status and message of each condition, by slice and type."""
         self._requests: dict[str, tuple[str, int]] = {}
 
-    def read(self, record: Record) -> Iterator[Step | Consumed]:
+    def read(self, record: Record) -> Iterator[RecordedStep | Consumed]:
         match record:
-            case Snapshot(content=content):
+            case SnapshotPart(content=content):
                 for part in content:
                     self._learn(part)
             case Put():
@@ -155,7 +155,7 @@ class _Reader:
             if job := _owner(metadata):
                 self._jobs[f"{metadata['namespace']}/{metadata['name']}"] = job
 
-    def _receive(self, record: Received) -> Iterator[Step | Consumed]:
+    def _receive(self, record: Received) -> Iterator[RecordedStep | Consumed]:
         self._received[record.number] = record
         if len(self._received) > _MOST_KEPT:
             del self._received[next(iter(self._received))]
@@ -165,7 +165,7 @@ class _Reader:
         if record.problem:
             yield self._dead(record, at, record.problem)
 
-    def _decide(self, record: Decided) -> Iterator[Step]:
+    def _decide(self, record: Decided) -> Iterator[RecordedStep]:
         commands = commands_of(bytes(record.outcome))
         if record.failed is None and not commands:
             return
@@ -182,14 +182,14 @@ class _Reader:
             if step.job:
                 yield msgspec.structs.replace(step, at=at, correlation_id=step.correlation_id or chain)
 
-    def _steps(self, commands: list[RecordedCommand], job: str, now: str) -> Iterator[Step]:
+    def _steps(self, commands: list[RecordedCommand], job: str, now: str) -> Iterator[RecordedStep]:
         for command in commands:
             yield from self._written(command, job, now)
         ungated = sum(isinstance(command, Patched) and command.of == "pods" for command in commands)
         if ungated:
             yield self._step(job, f"ungates {ungated} {'pod' if ungated == 1 else 'pods'}")
 
-    def _written(self, command: RecordedCommand, job: str, now: str) -> Iterator[Step]:
+    def _written(self, command: RecordedCommand, job: str, now: str) -> Iterator[RecordedStep]:
         match command:
             case Created(manifest=manifest) if command.of == _WORKLOADS:
                 yield self._created(manifest, job)
@@ -208,7 +208,7 @@ class _Reader:
             case Remembered() | Forgotten() | Emitted() | Published() | Requeued():
                 return  # What is published is an entry of its own, and the rest changes no object.
 
-    def _created(self, manifest: Manifest, job: str) -> Step:
+    def _created(self, manifest: Manifest, job: str) -> RecordedStep:
         metadata = manifest["metadata"]
         name = metadata["name"]
         job = job or _owner(metadata)
@@ -220,7 +220,7 @@ class _Reader:
         text = f"creates slice {name} for {counts_text(counts)}"
         return self._step(job, f"{text}, in place of {replaced}" if replaced else text, slice=name, counts=counts)
 
-    def _patched(self, target: str, body: Manifest, job: str, now: str) -> Iterator[Step]:
+    def _patched(self, target: str, body: Manifest, job: str, now: str) -> Iterator[RecordedStep]:
         """The steps of a patched slice; none on an agent, which mirrors the manager's decisions."""
         if self._source.role == "agent":
             return
@@ -235,7 +235,7 @@ class _Reader:
         for condition in status.get("conditions", ()):
             yield from self._condition(key, condition, job, now)
 
-    def _admitted(self, name: str, status: Manifest, job: str) -> Step:
+    def _admitted(self, name: str, status: Manifest, job: str) -> RecordedStep:
         admission = status["admission"] or {}
         counts = {
             assignment["name"]: assignment.get("count", 0) for assignment in admission.get("podSetAssignments", ())
@@ -243,7 +243,7 @@ class _Reader:
         where = f"in ClusterQueue {admission.get('clusterQueue', '')} on cluster {status.get('clusterName', '')}"
         return self._step(job, f"admits slice {name} for {counts_text(counts)} {where}", slice=name, admitted=True)
 
-    def _condition(self, key: str, condition: Manifest, job: str, now: str) -> Iterator[Step]:
+    def _condition(self, key: str, condition: Manifest, job: str, now: str) -> Iterator[RecordedStep]:
         """The step of a condition that this decision has changed."""
         type, status, message = condition["type"], condition["status"], condition.get("message", "")
         stated = (status, message)
@@ -266,7 +266,7 @@ class _Reader:
             waits=message if waits else "",
         )
 
-    def _job_patched(self, body: Manifest, job: str) -> Iterator[Step]:
+    def _job_patched(self, body: Manifest, job: str) -> Iterator[RecordedStep]:
         metadata = body.get("metadata", {})
         annotations = metadata.get("annotations") or {}
         if (text := annotations.get(api_names.REQUESTED_ANNOTATION)) is not None:
@@ -277,7 +277,7 @@ class _Reader:
             text = "suspends the job" if suspends else f"moves the job to slice {annotations[kueue.PREBUILT_NAME]}"
             yield self._step(job, f"{text}, granted {counts_text(granted)}")
 
-    def _request(self, text: str, job: str) -> Iterator[Step]:
+    def _request(self, text: str, job: str) -> Iterator[RecordedStep]:
         """The step of a size request, once: its answer is recorded in the same place later."""
         recorded = _read(text)
         if not recorded or recorded.get("unanswered") == []:
@@ -289,7 +289,7 @@ class _Reader:
         self._requests[job] = request
         yield self._step(job, f"records the request for {counts_text(counts)}", request=request)
 
-    def _dead(self, received: Received, at: datetime, why: str) -> Step:
+    def _dead(self, received: Received, at: datetime, why: str) -> RecordedStep:
         job = received.headers.get(SUBJECT, "")
         text = f"dead-letters the {received.type or 'message'}: {why}"
         step = self._step(job, text, correlation_id=_correlation(received), dead=why)
@@ -306,8 +306,8 @@ class _Reader:
             case _:
                 return received.headers.get(SUBJECT, "") if received else ""
 
-    def _step(self, job: str, text: str, **more: Any) -> Step:
-        return Step(source=self._source, at=datetime.min.replace(tzinfo=UTC), job=job, text=text, **more)
+    def _step(self, job: str, text: str, **more: Any) -> RecordedStep:
+        return RecordedStep(source=self._source, at=datetime.min.replace(tzinfo=UTC), job=job, text=text, **more)
 
 
 def _owner(metadata: Manifest) -> str:

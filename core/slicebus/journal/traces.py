@@ -16,7 +16,7 @@ import msgspec
 
 from slicebus.journal.causal_chains import Chain, Chains
 from slicebus.journal.entry import Entry
-from slicebus.journal.steps import Consumed, Step, Steps
+from slicebus.journal.steps import Consumed, RecordedStep, Steps
 from slicebus.journal.summary import summary
 from slicebus.proto.messages import (
     Applied,
@@ -40,7 +40,7 @@ STEP = "step"
 """The type of a hop that is no message."""
 
 
-class Outcome(StrEnum):
+class TraceOutcome(StrEnum):
     """The state of a trace at the end of the recording."""
 
     DONE = "done"
@@ -84,7 +84,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     """In a few words: `resize main 1 -> 5`, `start with main=1`, `delete`."""
     hops: tuple[Hop, ...]
-    outcome: Outcome
+    outcome: TraceOutcome
     waited_for: str = ""
     """Why it waits, or waited."""
     dead: str = ""
@@ -104,13 +104,13 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     def note(self) -> str:
         """The reason for the outcome; empty where there is none to give."""
         match self.outcome:
-            case Outcome.DEAD:
+            case TraceOutcome.DEAD:
                 return self.dead
-            case Outcome.DONE | Outcome.OVERTAKEN:
+            case TraceOutcome.DONE | TraceOutcome.OVERTAKEN:
                 return f"waited: {self.waited_for}" if self.waited_for else ""
-            case Outcome.REFUSED:
+            case TraceOutcome.REFUSED:
                 return next((hop.text for hop in reversed(self.hops) if hop.type == Refused.type), "")
-            case Outcome.WAITS | Outcome.UNDER_WAY:
+            case TraceOutcome.WAITS | TraceOutcome.UNDER_WAY:
                 return self.waited_for
 
     @property
@@ -132,7 +132,10 @@ class Size(msgspec.Struct, frozen=True):
 
 
 def traces(
-    entries: Iterable[Entry], events: Iterable[Step | Consumed] | None = None, *, dead: Mapping[str, str] | None = None
+    entries: Iterable[Entry],
+    events: Iterable[RecordedStep | Consumed] | None = None,
+    *,
+    dead: Mapping[str, str] | None = None,
 ) -> list[Trace]:
     """The traces of a recording, oldest first. A message about no job belongs to none.
 
@@ -186,7 +189,7 @@ def _trace_of(chain: Chain, chains: Chains, dead: Mapping[str, str]) -> Trace:
 def _hops(chain: Chain, chains: Chains) -> Iterator[Hop]:
     began: datetime | None = None
     for item in chains.ordered(chain):
-        hop = _hop_of_step(item) if isinstance(item, Step) else _hop_of_message(item)
+        hop = _hop_of_step(item) if isinstance(item, RecordedStep) else _hop_of_message(item)
         began = began or hop.at
         yield msgspec.structs.replace(hop, since_start=hop.at - began)
 
@@ -203,7 +206,7 @@ def _hop_of_message(entry: Entry) -> Hop:
     )
 
 
-def _hop_of_step(step: Step) -> Hop:
+def _hop_of_step(step: RecordedStep) -> Hop:
     by = step.source.cluster or step.source.role
     return Hop(offset=-1, at=step.at, direction=None, by=by, type=STEP, text=step.text)
 
@@ -212,8 +215,8 @@ def _with_overtaken(ordered: list[Trace]) -> Iterator[Trace]:
     """Mark every trace that had not ended when the next one of its job began."""
     last = {trace.job: number for number, trace in enumerate(ordered)}
     for number, trace in enumerate(ordered):
-        if number < last[trace.job] and trace.outcome in (Outcome.WAITS, Outcome.UNDER_WAY):
-            trace = msgspec.structs.replace(trace, outcome=Outcome.OVERTAKEN)
+        if number < last[trace.job] and trace.outcome in (TraceOutcome.WAITS, TraceOutcome.UNDER_WAY):
+            trace = msgspec.structs.replace(trace, outcome=TraceOutcome.OVERTAKEN)
         yield trace
 
 
@@ -227,16 +230,16 @@ def _shows(entry: Entry, granted: WorkloadSpec, first: Entry) -> bool:
     return all(ready.get(name, 0) == count for name, count in granted.granted.items())
 
 
-def _outcome(chain: Chain, *, dead: bool, waits: str) -> Outcome:
+def _outcome(chain: Chain, *, dead: bool, waits: str) -> TraceOutcome:
     if chain.settled is not None:
-        return Outcome.DONE
+        return TraceOutcome.DONE
     if dead:
-        return Outcome.DEAD
+        return TraceOutcome.DEAD
     if any(isinstance(message, Applied) and message.deleted for message in chain.messages):
-        return Outcome.DONE
+        return TraceOutcome.DONE
     if chain.messages and isinstance(chain.messages[-1], Refused):
-        return Outcome.REFUSED
-    return Outcome.WAITS if waits else Outcome.UNDER_WAY
+        return TraceOutcome.REFUSED
+    return TraceOutcome.WAITS if waits else TraceOutcome.UNDER_WAY
 
 
 def _waits(chain: Chain) -> str:

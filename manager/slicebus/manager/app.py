@@ -30,7 +30,7 @@ from slicebus.manager.act.router import Router, take_addressed
 from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.act.status_writer import StatusWriter
 from slicebus.manager.decide import catalog
-from slicebus.manager.decide.cluster.delete_breaker import Limits
+from slicebus.manager.decide.cluster.delete_breaker import DeleteLimits
 from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.metrics.queues import QueueMetrics
 from slicebus.manager.metrics.slices import SliceMetrics
@@ -166,7 +166,9 @@ class Manager(Role[ManagerSettings]):
             alert_s=settings.dead_letter_alert_s,
         )
         guard = DeleteGuard(
-            Limits(share=settings.breaker_share, count=settings.breaker_count, window_s=settings.breaker_window_s),
+            DeleteLimits(
+                share=settings.breaker_share, count=settings.breaker_count, window_s=settings.breaker_window_s
+            ),
             client=self._client,
             decide=decide,
             executor=executor,

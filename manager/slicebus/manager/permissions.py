@@ -15,7 +15,7 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.manager.state.settings import Admission
+from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.proto.topology import MOST_SHARDS
 from slicebus.runtime.permissions import READ, Permission, by_name, definitions_of
 
@@ -63,14 +63,14 @@ _KUEUE_PERMISSIONS = (
 )
 
 
-def required_crds(admission: Admission) -> tuple[Resource, ...]:
+def required_crds(admission: AdmissionModeName) -> tuple[Resource, ...]:
     """The definitions without which the manager cannot work: what decides about quota and places. A job kind whose
     definition is missing is left out."""
-    return (*_CRDS, *(_BUILTIN_CRDS if admission is Admission.BUILTIN else (ADMISSIONCHECKS,)))
+    return (*_CRDS, *(_BUILTIN_CRDS if admission is AdmissionModeName.BUILTIN else (ADMISSIONCHECKS,)))
 
 
-def permissions(admission: Admission, *, shards: int = 1) -> tuple[Permission, ...]:
+def permissions(admission: AdmissionModeName, *, shards: int = 1) -> tuple[Permission, ...]:
     """Everything that the manager does. It may hold the Lease of every shard that there may have been."""
-    of_mode = _BUILTIN_PERMISSIONS if admission is Admission.BUILTIN else _KUEUE_PERMISSIONS
+    of_mode = _BUILTIN_PERMISSIONS if admission is AdmissionModeName.BUILTIN else _KUEUE_PERMISSIONS
     of_shards = _PERMISSIONS_OF_SHARDS if shards > 1 else ()
     return (*_PERMISSIONS, *of_mode, *of_shards, *definitions_of((*JOB_RESOURCES.values(), *required_crds(admission))))

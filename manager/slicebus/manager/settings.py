@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from slicebus.manager.state.settings import Admission, DecisionSettings, LeaderSettings, Shard
+from slicebus.manager.state.settings import AdmissionModeName, DecisionSettings, LeaderSettings, Shard
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, MOST_SHARDS
 from slicebus.runtime.environment import Count, Seconds, Share, variable_of
 from slicebus.runtime.settings import RoleSettings
@@ -45,7 +45,7 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
         """Jobs are requeued only after their cluster counts as not connected. A Kueue waits for pods by its own
         setting, and runs no jobs of a fixed size elsewhere. Raises ValueError otherwise."""
         super().__post_init__()
-        beside_kueue = self.decisions.admission is Admission.KUEUE
+        beside_kueue = self.decisions.admission is AdmissionModeName.KUEUE
         requeue_s, requeue = self.decisions.cluster_lost_requeue_s, variable_of("cluster_lost_requeue_s")
         if requeue_s is not None and requeue_s < self.cluster_lost_s:
             raise ValueError(f"{requeue} must not be less than {variable_of('cluster_lost_s')}")

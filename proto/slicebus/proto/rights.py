@@ -79,7 +79,7 @@ class Member(msgspec.Struct, frozen=True):
             raise ValueError(f"cluster {self.name} has no broker user: {self.user!r}")
 
 
-class Permission(msgspec.Struct, frozen=True):
+class BrokerPermission(msgspec.Struct, frozen=True):
     """The names of queues and exchanges that a user may create and delete, write, and read, as expressions."""
 
     user: str
@@ -108,7 +108,7 @@ class UserLimits(msgspec.Struct, frozen=True):
 class Rights(msgspec.Struct, frozen=True):
     """What users may do."""
 
-    permissions: tuple[Permission, ...]
+    permissions: tuple[BrokerPermission, ...]
     topic_permissions: tuple[TopicPermission, ...]
     limits: tuple[UserLimits, ...]
 
@@ -120,7 +120,7 @@ class Rights(msgspec.Struct, frozen=True):
         )
 
 
-class Policy(msgspec.Struct, frozen=True):
+class BrokerPolicy(msgspec.Struct, frozen=True):
     """Properties of the queues with a matching name."""
 
     name: str
@@ -135,7 +135,7 @@ class Definitions(msgspec.Struct, frozen=True):
     users: tuple[str, ...]
     """The manager's first."""
     rights: Rights
-    policies: tuple[Policy, ...]
+    policies: tuple[BrokerPolicy, ...]
     max_queues: int
     topology: Topology
 
@@ -189,7 +189,7 @@ def agent_rights(member: Member, *, shards: int = 1) -> Rights:
     user, name = member.user, member.name
     own = rf"^slicebus\.agent\.{name}\.{_UID}\.({_LANES})$"
     return Rights(
-        permissions=(Permission(user, configure=NOTHING, write=_one_of(AGENT_EXCHANGES), read=own),),
+        permissions=(BrokerPermission(user, configure=NOTHING, write=_one_of(AGENT_EXCHANGES), read=own),),
         topic_permissions=(
             TopicPermission(user, UP, write=rf"^{name}\.", read=NOTHING),
             TopicPermission(user, DOWN, write=NOTHING, read=NOTHING),
@@ -214,7 +214,7 @@ def manager_rights(user: str, *, shards: int = 1) -> Rights:
     own = rf"^slicebus\.({names}|{queues})$"
     order = rf"{_CLUSTER}\.{_TYPE}\.{_UID}"
     return Rights(
-        permissions=(Permission(user, configure=own, write=own, read=own),),
+        permissions=(BrokerPermission(user, configure=own, write=own, read=own),),
         topic_permissions=(
             TopicPermission(user, UP, write=rf"^{_CLUSTER}\.{_TYPE}$", read=rf"^(#|\*\.{_TYPE}{shard})$"),
             *(
@@ -229,14 +229,14 @@ def manager_rights(user: str, *, shards: int = 1) -> Rights:
     )
 
 
-def policies() -> tuple[Policy, ...]:
+def policies() -> tuple[BrokerPolicy, ...]:
     """The bounds of the queues that somebody else fills. A full queue refuses: nothing is dropped."""
     refuse: dict[str, str | int] = {"overflow": "reject-publish"}
     dead = refuse | {"max-length-bytes": DEAD_LETTER_BYTES}
     agents = refuse | {"max-length-bytes": AGENT_QUEUE_BYTES, "expires": AGENT_QUEUE_EXPIRES_MS}
     return (
-        Policy("slicebus-dead-letters", _exactly(DEAD), dead),
-        Policy("slicebus-agents", r"^slicebus\.agent\.", agents),
+        BrokerPolicy("slicebus-dead-letters", _exactly(DEAD), dead),
+        BrokerPolicy("slicebus-agents", r"^slicebus\.agent\.", agents),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from integration.bus.contract import CONTROL, Connect, browse_all, message, take
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.dead_letter_headers import REASON_HEADER
-from slicebus.bus.dead_letters import Wanted
+from slicebus.bus.dead_letters import LetterSelection
 from slicebus.bus.lanes import consume
 from slicebus.bus.sizes import HEADER_BYTES, LEFT_OUT_HEADER, MESSAGE_BYTES, SIZE_HEADER
 from slicebus.cli.dead_letters.actions import Outcome, Requeuer, settle, survey
@@ -90,7 +90,7 @@ def letters() -> list[WireMessage]:
 
 
 async def requeue_all(bus: Bus) -> list[Outcome]:
-    choice = await survey(bus, Wanted(), lambda: datetime.now(UTC))
+    choice = await survey(bus, LetterSelection(), lambda: datetime.now(UTC))
     requeuer = Requeuer(bus, agents={}, dry_run=False)
     async with aclosing(settle(bus, choice.letters, requeuer, dry_run=False, page_bytes=2500)) as done:
         return [outcome async for outcome in done]

@@ -17,7 +17,7 @@ from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import RAYCLUSTERS, Resource
 from slicebus.manager.permissions import permissions as manager_permissions
 from slicebus.manager.settings import ManagerSettings
-from slicebus.manager.state.settings import Admission
+from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES
 from slicebus.runtime.environment import variables_of
 from slicebus.runtime.permissions import Permission, definitions_of
@@ -46,16 +46,16 @@ RULES: dict[str, tuple[str, dict[str, Any], tuple[Permission, ...]]] = {
         {"schedulers": [{"name": name} for name in NAMES]},
         agent_permissions(schedulers=NAMES),
     ),
-    "manager": ("slicebus-manager", {}, manager_permissions(Admission.BUILTIN)),
+    "manager": ("slicebus-manager", {}, manager_permissions(AdmissionModeName.BUILTIN)),
     "manager of two shards": (
         "slicebus-manager",
         {"shards": 2},
-        manager_permissions(Admission.BUILTIN, shards=2),
+        manager_permissions(AdmissionModeName.BUILTIN, shards=2),
     ),
     "manager beside a Kueue": (
         "slicebus-manager",
         {"admission": {"mode": "kueue"}},
-        manager_permissions(Admission.KUEUE),
+        manager_permissions(AdmissionModeName.KUEUE),
     ),
 }
 
@@ -192,7 +192,7 @@ def test_the_managers_variables_are_its_settings(helm: Path) -> None:
     assert set(found) <= set(variables_of(ManagerSettings).values())
     settings = ManagerSettings.from_env(found)
     assert (settings.amqp_url, settings.cluster_lost_s, settings.identity) == (URL, 30.0, "manager-pod")
-    assert settings.decisions.admission is Admission.BUILTIN
+    assert settings.decisions.admission is AdmissionModeName.BUILTIN
 
 
 def test_what_the_manager_waits_for_and_what_it_runs_are_values(helm: Path) -> None:
@@ -217,7 +217,7 @@ def test_what_the_manager_waits_for_and_what_it_runs_are_values(helm: Path) -> N
 
 def test_beside_a_kueue_the_chart_brings_only_its_own_definition(helm: Path) -> None:
     rendered = render(helm, "slicebus-manager", VALUES["slicebus-manager"] | {"admission": {"mode": "kueue"}})
-    assert ManagerSettings.from_env(environment(rendered)).admission is Admission.KUEUE
+    assert ManagerSettings.from_env(environment(rendered)).admission is AdmissionModeName.KUEUE
     assert only(rendered, "CustomResourceDefinition")["metadata"]["name"] == "workerclusters.slicebus.dev"
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.agent.decide.capacity import Granted, Room, Use, room, slim, within_grant
+from slicebus.agent.decide.capacity import CapacityFigures, Granted, PodUse, room, slim, within_grant
 from slicebus.kube.cache import Cache
 from slicebus.proto.messages import Flavor
 from slicebus.slices.api import api_names
@@ -39,7 +39,7 @@ def a_bound_pod(name: str, node: str | None = "n", *, phase: str = "Running", ve
     return pod
 
 
-def found(*nodes: Manifest, flavors: tuple[Flavor, ...] = (), **given: Any) -> Room:
+def found(*nodes: Manifest, flavors: tuple[Flavor, ...] = (), **given: Any) -> CapacityFigures:
     return room(flavors, nodes=nodes, use=given.get("use", {}), granted=given.get("granted", ()))
 
 
@@ -114,7 +114,7 @@ PODS = st.builds(
 @given(steps=st.lists(st.tuples(PODS, st.booleans(), st.booleans()), max_size=20))
 def test_use_is_the_sum_over_all_pods(steps: list[Any]) -> None:
     ours, others = Cache(), Cache()
-    use = Use(ours, others)
+    use = PodUse(ours, others)
     for version, ((name, node, phase), removed, foreign) in enumerate(steps, start=1):
         pod = a_bound_pod(name, node, phase=phase, version=version)
         cache = others if foreign else ours

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.agent.decide import orders, reconcile
-from slicebus.agent.decide.orders import Step
+from slicebus.agent.decide.orders import OrderStep
 from slicebus.agent.decide.refusals import RefusedOrder
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
@@ -54,7 +54,7 @@ VIEWS: dict[str, WorkerView] = {
     "newer": a_view(a_job(version=3, workload="w3"), a_copy("w3", linked="worker-uid", version=3)),
     "newer, not moved yet": a_view(a_job(), a_copy(linked="worker-uid"), a_copy("w3", linked="worker-uid", version=3)),
 }
-ORDERS: dict[str, list[Step]] = {
+ORDERS: dict[str, list[OrderStep]] = {
     "spec of the same slice": orders.workload_spec(a_spec(2, "w1"), EAST),
     "spec of the next slice": orders.workload_spec(a_spec(2, "w2", granted=5, parallelism=5), EAST),
     "relabel": orders.relabel(
@@ -208,7 +208,7 @@ def test_an_order_goes_from_one_step_with_something_to_do_to_the_next(order: str
     assert done == taken_together(ORDERS[order], EXPECTED[order][view])
 
 
-def taken_together(steps: list[Step], decided: list[Any]) -> list[Any]:
+def taken_together(steps: list[OrderStep], decided: list[Any]) -> list[Any]:
     """What steps have decided, those that see nothing of each other in one."""
     together: list[Any] = []
     beside = False
@@ -604,6 +604,6 @@ def test_pods_have_the_managers_uid_as_a_label() -> None:
     assert labels == {kueue.POD_SET_LABEL: "main", api_names.MANAGER_UID_LABEL: REF.uid}
 
 
-def _creates_job(step: Step) -> list[Create]:
+def _creates_job(step: OrderStep) -> list[Create]:
     commands = step.decide(a_view(None))
     return [command for command in commands if isinstance(command, Create) and command.resource != WORKLOADS]

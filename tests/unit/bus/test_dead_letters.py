@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.bus.dead_letter_headers import TIME_HEADER, USER_HEADER, passed_on, was_passed_on
-from slicebus.bus.dead_letters import DeadLetter, Wanted, choose, republish, requeue
+from slicebus.bus.dead_letters import DeadLetter, LetterSelection, choose, republish, requeue
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, InvalidError
 from slicebus.proto.headers import ADDRESSEE
@@ -23,24 +23,24 @@ AGELESS = msgspec.structs.replace(YOUNG, id="ddd", at=None)
 @pytest.mark.parametrize(
     ("wanted", "expected"),
     [
-        pytest.param(Wanted(), [OLD, MIDDLE, YOUNG, COPY], id="everything, oldest first"),
-        pytest.param(Wanted(cluster="east"), [OLD, YOUNG, COPY], id="cluster"),
-        pytest.param(Wanted(type="status"), [MIDDLE, YOUNG, COPY], id="type"),
-        pytest.param(Wanted(reason="malformed"), [MIDDLE], id="reason"),
-        pytest.param(Wanted(older_than=timedelta(minutes=30)), [OLD, MIDDLE], id="age, at least"),
-        pytest.param(Wanted(limit=2), [OLD, MIDDLE], id="the oldest"),
-        pytest.param(Wanted(cluster="east", type="status", limit=1), [YOUNG], id="all of it"),
-        pytest.param(Wanted(ids=("ccc-333",)), [YOUNG, COPY], id="copies of one message"),
-        pytest.param(Wanted(ids=("333",)), [YOUNG, COPY], id="the end of an id"),
-        pytest.param(Wanted(ids=("333",), cluster="west"), [], id="id and filter"),
+        pytest.param(LetterSelection(), [OLD, MIDDLE, YOUNG, COPY], id="everything, oldest first"),
+        pytest.param(LetterSelection(cluster="east"), [OLD, YOUNG, COPY], id="cluster"),
+        pytest.param(LetterSelection(type="status"), [MIDDLE, YOUNG, COPY], id="type"),
+        pytest.param(LetterSelection(reason="malformed"), [MIDDLE], id="reason"),
+        pytest.param(LetterSelection(older_than=timedelta(minutes=30)), [OLD, MIDDLE], id="age, at least"),
+        pytest.param(LetterSelection(limit=2), [OLD, MIDDLE], id="the oldest"),
+        pytest.param(LetterSelection(cluster="east", type="status", limit=1), [YOUNG], id="all of it"),
+        pytest.param(LetterSelection(ids=("ccc-333",)), [YOUNG, COPY], id="copies of one message"),
+        pytest.param(LetterSelection(ids=("333",)), [YOUNG, COPY], id="the end of an id"),
+        pytest.param(LetterSelection(ids=("333",), cluster="west"), [], id="id and filter"),
     ],
 )
-def test_dead_letters_are_chosen(wanted: Wanted, expected: list[DeadLetter]) -> None:
+def test_dead_letters_are_chosen(wanted: LetterSelection, expected: list[DeadLetter]) -> None:
     assert list(choose(ALL, wanted, NOON).letters) == expected
 
 
 def test_ids_without_a_match_are_named() -> None:
-    choice = choose(ALL, Wanted(ids=("111", "333", "nothing")), NOON)
+    choice = choose(ALL, LetterSelection(ids=("111", "333", "nothing")), NOON)
     assert choice.letters == (YOUNG, COPY)
     assert choice.missing == ("nothing",)
     assert choice.ambiguous == ("111",)
@@ -48,11 +48,11 @@ def test_ids_without_a_match_are_named() -> None:
 
 def test_a_whole_id_is_not_ambiguous() -> None:
     longer = letter(id="x-aaa-111")
-    assert choose([OLD, longer], Wanted(ids=("aaa-111",)), NOON).letters == (OLD,)
+    assert choose([OLD, longer], LetterSelection(ids=("aaa-111",)), NOON).letters == (OLD,)
 
 
 def test_a_dead_letter_of_unknown_age_counts_as_the_oldest() -> None:
-    choice = choose([YOUNG, AGELESS], Wanted(older_than=timedelta(days=9)), NOON)
+    choice = choose([YOUNG, AGELESS], LetterSelection(older_than=timedelta(days=9)), NOON)
     assert choice.letters == (AGELESS,)
 
 

@@ -23,7 +23,7 @@ from slicebus.journal.recording import (
     Noted,
     Put,
     RoleName,
-    Snapshot,
+    SnapshotPart,
     Source,
     decode_batch,
     encode_batch,
@@ -193,8 +193,8 @@ def decided(*outcome: str) -> Decided:
     return Decided(what="names", at=0.0, given=Raw(b"{}"), outcome=Raw(orjson.dumps(outcome)))
 
 
-def shown(part: int, *content: Any, last: bool = True) -> Snapshot:
-    return Snapshot(part=part, last=last, content=content)
+def shown(part: int, *content: Any, last: bool = True) -> SnapshotPart:
+    return SnapshotPart(part=part, last=last, content=content)
 
 
 START = (Began(version="0"), shown(0, put("a")))

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from slicebus.journal import recorder as module
 from slicebus.journal.object_diffs import DiffWriter
 from slicebus.journal.recorder import Recorder
-from slicebus.journal.recording import Batch, Began, Gap, Noted, Put, Record, Snapshot, Source, decode_batch
+from slicebus.journal.recording import Batch, Began, Gap, Noted, Put, Record, SnapshotPart, Source, decode_batch
 from slicebus.journal.redaction import Redactor
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import UnavailableError
@@ -100,7 +100,7 @@ async def test_a_recording_begins_with_the_whole_state(recording: Recording) -> 
         recording.add(3)
     began, snapshot, added = recording.bus.records
     assert isinstance(began, Began)
-    assert isinstance(snapshot, Snapshot)
+    assert isinstance(snapshot, SnapshotPart)
     assert (snapshot.part, snapshot.last, notes(list(snapshot.content))) == (0, True, [1, 2])
     assert notes([added]) == [3]
     [batch] = recording.bus.batches
@@ -214,7 +214,7 @@ async def test_a_full_buffer_is_a_gap_and_a_snapshot(recording: Recording, monke
     records = recording.bus.records
     gap = next(record for record in records if isinstance(record, Gap))
     after = records[records.index(gap) + 1 :]
-    shown = [entry for record in after if isinstance(record, Snapshot) for entry in record.content]
+    shown = [entry for record in after if isinstance(record, SnapshotPart) for entry in record.content]
     assert notes(shown) == list(range(50))
     assert notes(after) == [50]
     before = notes(records[: records.index(gap)])
@@ -259,7 +259,7 @@ async def test_a_burst_that_is_larger_than_the_buffer_is_a_gap(
             recording.add(number, size=10_000)
         await asyncio.sleep(60)
     kinds = [type(record) for record in recording.bus.records if not isinstance(record, Noted)]
-    assert kinds[:3] == [Began, Snapshot, Gap]
+    assert kinds[:3] == [Began, SnapshotPart, Gap]
     assert recording.dropped == 50
 
 
@@ -270,7 +270,7 @@ async def test_a_large_snapshot_comes_in_parts_between_other_records(recording: 
             recording.add(number)
             await asyncio.sleep(0.06)
     records = recording.bus.records
-    parts = [record for record in records if isinstance(record, Snapshot)]
+    parts = [record for record in records if isinstance(record, SnapshotPart)]
     assert [part.part for part in parts] == list(range(len(parts)))
     assert [part.last for part in parts] == [False] * (len(parts) - 1) + [True]
     assert [number for part in parts for number in notes(list(part.content))] == list(range(50))
@@ -287,7 +287,7 @@ async def test_changes_larger_than_the_state_cause_a_snapshot(
         for number in range(20):
             recording.recorder.add(partial(note, number, size=10_000))
             await asyncio.sleep(1)
-    shown = [index for index, record in enumerate(recording.bus.records) if isinstance(record, Snapshot)]
+    shown = [index for index, record in enumerate(recording.bus.records) if isinstance(record, SnapshotPart)]
     assert shown == [1, 7, 13, 19, 25]
 
 
@@ -299,7 +299,7 @@ async def test_a_snapshot_is_taken_now_and_then(recording: Recording, size: int,
             await asyncio.sleep(60)
             recording.recorder.add(partial(note, number))
         await asyncio.sleep(1)
-    assert sum(isinstance(record, Snapshot) and record.last for record in recording.bus.records) == expected
+    assert sum(isinstance(record, SnapshotPart) and record.last for record in recording.bus.records) == expected
 
 
 async def test_an_entry_that_cannot_be_written_is_left_out(recording: Recording) -> None:
@@ -309,5 +309,5 @@ async def test_an_entry_that_cannot_be_written_is_left_out(recording: Recording)
     recording.state = [note(1), Put(of="pods", object=deep), note(2)]
     async with recording.going():
         pass
-    [snapshot] = [record for record in recording.bus.records if isinstance(record, Snapshot)]
+    [snapshot] = [record for record in recording.bus.records if isinstance(record, SnapshotPart)]
     assert notes(list(snapshot.content)) == [1, 2]

@@ -20,7 +20,7 @@ from slicebus.journal.recording import (
     Put,
     Received,
     Record,
-    Snapshot,
+    SnapshotPart,
     Source,
     decode_batch,
     encode_batch,
@@ -46,7 +46,7 @@ RECORDS: dict[str, Record] = {
     "decided on nothing": Decided(what="reconcile_job", at=1.5, given=Raw(b"{}")),
     "failed": Decided(what="reconcile_job", at=1.5, given=Raw(b"{}"), failed=Failure("ConflictError", "it is there")),
     "gap": Gap(dropped=7),
-    "snapshot": Snapshot(part=1, last=True, content=(Put(of="pods", object={"metadata": {}}),)),
+    "snapshot": SnapshotPart(part=1, last=True, content=(Put(of="pods", object={"metadata": {}}),)),
 }
 
 
@@ -77,7 +77,7 @@ def test_a_part_of_a_snapshot_is_a_record() -> None:
     content = [RECORDS["put"], RECORDS["noted"]]
     part = encode_snapshot_part(2, list(map(encode_record, content)), last=False)
     [read] = decode_batch(encode_batch(EAST, 0, [part], user="east", at=BEGAN)).records
-    assert isinstance(read, Snapshot)
+    assert isinstance(read, SnapshotPart)
     assert (read.part, read.last, plain(read.content)) == (2, False, plain(content))
 
 

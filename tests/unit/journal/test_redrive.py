@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.bus.contract import Record
-from slicebus.bus.dead_letters import Requeue
+from slicebus.bus.dead_letters import MessageRequeue
 from slicebus.cli.journal.redrive import offset_range
 from slicebus.journal.entry import Entry
 from slicebus.journal.redaction import MARK
@@ -69,7 +69,7 @@ def sent(message: Message, *, offset: int = 5, at_s: float = 5.0) -> Entry:
     return entry(message, offset=offset, at_s=at_s, user_id=user)
 
 
-def decided(asked: Entry, *later: Entry) -> Requeue | NotRedriven:
+def decided(asked: Entry, *later: Entry) -> MessageRequeue | NotRedriven:
     since = NewestMessages()
     for each in (asked, *later):
         since.see(each)
@@ -84,7 +84,7 @@ def test_every_message_type_is_either_redriven_or_not() -> None:
 def test_the_newest_message_about_a_job_is_published_again(message: Message) -> None:
     asked = sent(message)
     once_more = decided(asked)
-    assert isinstance(once_more, Requeue)
+    assert isinstance(once_more, MessageRequeue)
     assert once_more.message.message_id == asked.record.message.message_id
 
 
@@ -121,14 +121,14 @@ def test_an_overtaken_message_is_left(message: Message, later: Entry, why: str) 
 
 def test_a_late_message_overtakes_nothing() -> None:
     older = sent(msgspec.structs.replace(SPEC, spec_version=1), offset=9, at_s=9)
-    assert isinstance(decided(sent(SPEC), older), Requeue)
+    assert isinstance(decided(sent(SPEC), older), MessageRequeue)
     same = sent(WISH, offset=9, at_s=9)
-    assert isinstance(decided(sent(WISH), same), Requeue)
+    assert isinstance(decided(sent(WISH), same), MessageRequeue)
 
 
 def test_another_job_overtakes_nothing() -> None:
     other = msgspec.structs.replace(SPEC, job=msgspec.structs.replace(JOB, uid="another"), spec_version=9)
-    assert isinstance(decided(sent(SPEC), sent(other, offset=9)), Requeue)
+    assert isinstance(decided(sent(SPEC), sent(other, offset=9)), MessageRequeue)
 
 
 def test_what_the_journal_does_not_cover_is_left() -> None:
@@ -164,7 +164,7 @@ def test_what_the_journal_does_not_have_with_this_content_is_left(asked: Entry, 
     since = NewestMessages()
     for each in (sent(Resync(), offset=1, at_s=1), ASKED):
         since.see(each)
-    assert isinstance(redrive(ASKED, since, manager="manager"), Requeue)
+    assert isinstance(redrive(ASKED, since, manager="manager"), MessageRequeue)
     left = redrive(asked, since, manager="manager")
     assert isinstance(left, NotRedriven)
     assert why in left.why

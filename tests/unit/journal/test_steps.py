@@ -14,8 +14,8 @@ from slicebus.bus.contract import Record as StreamRecord
 from slicebus.cli.journal.source import records_of_file
 from slicebus.journal.entry import Entry
 from slicebus.journal.recording import Decided, Failure, Put, Received, Record, Source, encode_batch, encode_record
-from slicebus.journal.steps import Consumed, Step, Steps
-from slicebus.journal.traces import STEP, Outcome, traces
+from slicebus.journal.steps import Consumed, RecordedStep, Steps
+from slicebus.journal.traces import STEP, TraceOutcome, traces
 from slicebus.proto.messages import Applied, Pending, ScaleRequest, Status, WorkloadSpec
 from slicebus.slices.api import api_names, kueue
 from unit.journal.records import BEGAN, JOB, entry
@@ -166,9 +166,9 @@ NO_STEPS: dict[str, tuple[Source, dict[str, Any]]] = {
 }
 
 
-def steps_of(*batches: Entry) -> list[Step]:
+def steps_of(*batches: Entry) -> list[RecordedStep]:
     steps = Steps()
-    return [each for found in batches for each in steps.feed(found) if isinstance(each, Step)]
+    return [each for found in batches for each in steps.feed(found) if isinstance(each, RecordedStep)]
 
 
 @pytest.mark.parametrize(("source", "command", "text"), STEPS.values(), ids=STEPS.keys())
@@ -279,11 +279,11 @@ def test_a_first_slice_that_waits_has_a_trace_without_a_message() -> None:
     waits = conditions(("QuotaReserved", "False", "Pending", "3 more needed"))
     records = [decided(command, job=REF, now=NOW, at_s=1) for command in (create("slice-2", 5), waits)]
     [trace] = traces([batch(MANAGER, *records)])
-    assert (trace.job, trace.title, trace.outcome) == (JOB.key, "wants main=5", Outcome.WAITS)
+    assert (trace.job, trace.title, trace.outcome) == (JOB.key, "wants main=5", TraceOutcome.WAITS)
     assert trace.note == "3 more needed"
     admits = patch(WORKLOADS, TARGET, {"status": ADMITTED})
     [trace] = traces([batch(MANAGER, *records, decided(admits, job=REF, now=NOW, at_s=2))])
-    assert (trace.outcome, trace.waited_for) == (Outcome.UNDER_WAY, "")
+    assert (trace.outcome, trace.waited_for) == (TraceOutcome.UNDER_WAY, "")
 
 
 def test_a_slice_that_a_message_names_begins_its_trace() -> None:
@@ -306,10 +306,10 @@ def test_a_decision_of_the_manager_overrules_its_message() -> None:
     )
     pending = entry(said, offset=2, at_s=1, chain=asked.correlation_id)
     [trace] = traces([asked, pending])
-    assert trace.outcome is Outcome.WAITS
+    assert trace.outcome is TraceOutcome.WAITS
     admits = patch(WORKLOADS, TARGET, {"status": ADMITTED})
     [trace] = traces([asked, pending, batch(MANAGER, decided(admits, job=REF, now=NOW, at_s=2))])
-    assert trace.outcome is Outcome.UNDER_WAY
+    assert trace.outcome is TraceOutcome.UNDER_WAY
 
 
 @pytest.mark.parametrize("decoded", [True, False])
@@ -322,18 +322,18 @@ def test_a_message_that_was_dead_lettered_says_why(decoded: bool) -> None:
         *([decided(incoming=1, failed=error, at_s=1)] if decoded else []),
     )
     [trace] = traces([asked, refused])
-    assert (trace.outcome, trace.note) == (Outcome.DEAD, "fenced-epoch: epoch 1")
+    assert (trace.outcome, trace.note) == (TraceOutcome.DEAD, "fenced-epoch: epoch 1")
     assert trace.hops[-1].text == "dead-letters the scale-request: fenced-epoch: epoch 1"
     answered = entry(SPEC, offset=3, at_s=3, chain=asked.correlation_id)
     [trace] = traces([asked, refused, answered])
-    assert trace.outcome is Outcome.UNDER_WAY, "it was requeued, or sent again"
+    assert trace.outcome is TraceOutcome.UNDER_WAY, "it was requeued, or sent again"
 
 
 def test_a_conflict_is_no_dead_letter() -> None:
     asked = entry(REQUEST, offset=1)
     conflict = Failure(error="ConflictError", text="changed")
     [trace] = traces([asked, batch(MANAGER, received(asked, at_s=1), decided(incoming=1, failed=conflict, at_s=1))])
-    assert trace.outcome is Outcome.UNDER_WAY
+    assert trace.outcome is TraceOutcome.UNDER_WAY
 
 
 def test_each_consumed_message_is_an_event() -> None:
@@ -358,7 +358,7 @@ def test_a_recorded_life_has_every_hop() -> None:
     assert any(isinstance(e.received.message, Status) for e in entries if e.received)
     found = traces(entries)
     [grown] = [trace for trace in found if trace.title == "resize main 1 -> 3"]
-    assert grown.outcome is Outcome.DONE
+    assert grown.outcome is TraceOutcome.DONE
     words = [hop.type if hop.type != STEP else f"{hop.by} {hop.text.split()[0]}" for hop in grown.hops]
     expected = [
         "east records",
@@ -372,4 +372,4 @@ def test_a_recorded_life_has_every_hop() -> None:
     assert [word for word in words if word in expected] == expected
     assert "ungates 2 pods" in [hop.text for hop in grown.hops]
     assert [hop.type for hop in found[-1].hops if hop.type != STEP] == ["delete", "applied"]
-    assert found[-1].outcome is Outcome.DONE
+    assert found[-1].outcome is TraceOutcome.DONE

@@ -7,7 +7,7 @@ import pytest
 
 from slicebus.journal.entry import Entry
 from slicebus.journal.page import milliseconds, page
-from slicebus.journal.traces import Outcome, Size, Trace, sizes, traces
+from slicebus.journal.traces import Size, Trace, TraceOutcome, sizes, traces
 from slicebus.proto.messages import (
     Applied,
     Delete,
@@ -91,7 +91,7 @@ def test_a_resize_goes_from_the_request_to_the_status_that_shows_it() -> None:
     recording.add(90, status(5, version=2))
     trace = only(recording.entries)
     assert (trace.job, trace.cluster, trace.title) == (JOB.key, "east", "resize main 1 -> 5")
-    assert trace.outcome is Outcome.DONE
+    assert trace.outcome is TraceOutcome.DONE
     assert [(hop.type, milliseconds(hop.since_start)) for hop in trace.hops] == [
         ("scale-request", "0 ms"),
         ("workload-spec", "18 ms"),
@@ -107,9 +107,9 @@ def test_a_shrink_is_done_when_the_other_pods_are_gone() -> None:
     chain = recording.add(0, request(5, 3))
     recording.add(10, spec(3, version=3), chain=chain)
     recording.add(15, status(5, version=3))
-    assert only(recording.entries).outcome is Outcome.UNDER_WAY
+    assert only(recording.entries).outcome is TraceOutcome.UNDER_WAY
     recording.add(30, status(3, version=3))
-    assert only(recording.entries).outcome is Outcome.DONE
+    assert only(recording.entries).outcome is TraceOutcome.DONE
 
 
 def test_a_waiting_request_says_why() -> None:
@@ -117,11 +117,11 @@ def test_a_waiting_request_says_why() -> None:
     chain = recording.add(0, request(1, 5))
     recording.add(9, pending(5), chain=chain)
     trace = only(recording.entries)
-    assert (trace.outcome, trace.waited_for) == (Outcome.WAITS, "3 more needed")
+    assert (trace.outcome, trace.waited_for) == (TraceOutcome.WAITS, "3 more needed")
     recording.add(5000, spec(5, version=2), chain=chain)
     recording.add(5100, status(5, version=2))
     trace = only(recording.entries)
-    assert (trace.outcome, trace.waited_for) == (Outcome.DONE, "3 more needed")
+    assert (trace.outcome, trace.waited_for) == (TraceOutcome.DONE, "3 more needed")
 
 
 def test_a_request_that_was_published_twice_has_one_trace() -> None:
@@ -156,24 +156,26 @@ def test_an_order_repeated_for_another_request_belongs_to_that_request() -> None
 @pytest.mark.parametrize(
     ("messages", "title", "outcome"),
     [
-        pytest.param([spec(1, version=1)], "start with main=1", Outcome.UNDER_WAY, id="start"),
-        pytest.param([spec(4, version=7)], "set to main=4", Outcome.UNDER_WAY, id="order"),
-        pytest.param([Delete(job=JOB, spec_version=4)], "delete", Outcome.UNDER_WAY, id="delete"),
+        pytest.param([spec(1, version=1)], "start with main=1", TraceOutcome.UNDER_WAY, id="start"),
+        pytest.param([spec(4, version=7)], "set to main=4", TraceOutcome.UNDER_WAY, id="order"),
+        pytest.param([Delete(job=JOB, spec_version=4)], "delete", TraceOutcome.UNDER_WAY, id="delete"),
         pytest.param(
             [Delete(job=JOB, spec_version=4), Applied(job=JOB, workload="", spec_version=4, deleted=True)],
             "delete",
-            Outcome.DONE,
+            TraceOutcome.DONE,
             id="deleted",
         ),
         pytest.param(
             [spec(1, version=1), Refused(job=JOB, workload="w", spec_version=1, reason="JobExists", message="there")],
             "start with main=1",
-            Outcome.REFUSED,
+            TraceOutcome.REFUSED,
             id="refused",
         ),
     ],
 )
-def test_each_kind_of_trace_has_a_title_and_an_outcome(messages: list[Message], title: str, outcome: Outcome) -> None:
+def test_each_kind_of_trace_has_a_title_and_an_outcome(
+    messages: list[Message], title: str, outcome: TraceOutcome
+) -> None:
     recording = Recording()
     chain = recording.add(0, messages[0])
     for number, message in enumerate(messages[1:], start=1):
@@ -195,7 +197,7 @@ def test_any_report_of_the_deletion_ends_a_delete() -> None:
     recording.add(0, Delete(job=JOB, spec_version=4))
     recording.add(900, Applied(job=JOB, workload="", spec_version=4, deleted=True))
     trace = only(recording.entries)
-    assert ([hop.type for hop in trace.hops], trace.outcome) == (["delete", "applied"], Outcome.DONE)
+    assert ([hop.type for hop in trace.hops], trace.outcome) == (["delete", "applied"], TraceOutcome.DONE)
 
 
 def test_a_trace_that_had_not_ended_is_overtaken_by_the_next() -> None:
@@ -204,8 +206,8 @@ def test_a_trace_that_had_not_ended_is_overtaken_by_the_next() -> None:
     recording.add(9, pending(5), chain=chain)
     recording.add(20, request(1, 3, generation=3))
     first, second = traces(recording.entries)
-    assert (first.outcome, first.note) == (Outcome.OVERTAKEN, "waited: 3 more needed")
-    assert second.outcome is Outcome.UNDER_WAY
+    assert (first.outcome, first.note) == (TraceOutcome.OVERTAKEN, "waited: 3 more needed")
+    assert second.outcome is TraceOutcome.UNDER_WAY
 
 
 def test_a_redelivered_message_is_one_hop() -> None:
@@ -228,13 +230,13 @@ def test_a_dead_letter_is_shown_until_its_trace_has_ended() -> None:
     chain = recording.add(0, request(1, 5))
     id = recording.entries[0].record.message.message_id or ""
     [trace] = traces(recording.entries, dead={id: "it is dead"})
-    assert (trace.outcome, trace.note) == (Outcome.DEAD, "it is dead")
+    assert (trace.outcome, trace.note) == (TraceOutcome.DEAD, "it is dead")
     [trace] = traces(recording.entries, dead={"another": "it is dead"})
-    assert trace.outcome is Outcome.UNDER_WAY
+    assert trace.outcome is TraceOutcome.UNDER_WAY
     recording.add(9, spec(5, version=2), chain=chain)
     recording.add(20, status(5, version=2))
     [trace] = traces(recording.entries, dead={id: "it is dead"})
-    assert trace.outcome is Outcome.DONE
+    assert trace.outcome is TraceOutcome.DONE
 
 
 def test_an_unreadable_message_about_a_job_is_a_hop() -> None:

@@ -21,7 +21,7 @@ from slicebus.manager.act.inbox import Inbox
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.act.router import Router
 from slicebus.manager.decide import catalog
-from slicebus.manager.decide.cluster.delete_breaker import Limits
+from slicebus.manager.decide.cluster.delete_breaker import DeleteLimits
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.settings import LeaderSettings, Shard
 from slicebus.manager.state.store import Store
@@ -65,7 +65,7 @@ class Manager:
         )
         self.published: list[Message] = []
         self.registry = CollectorRegistry()
-        limits = Limits(share=0.2, count=2, window_s=60.0)
+        limits = DeleteLimits(share=0.2, count=2, window_s=60.0)
         decide = Decider(self.store)
         locks = Locks[JobRef]()
         self.guard = DeleteGuard(

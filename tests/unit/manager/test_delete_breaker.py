@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker, Limits
+from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker, DeleteLimits
 from slicebus.proto.messages import JobRef
 
-LIMITS = Limits(share=0.2, count=3, window_s=60.0)
+LIMITS = DeleteLimits(share=0.2, count=3, window_s=60.0)
 
 
 def job(number: int) -> JobRef:

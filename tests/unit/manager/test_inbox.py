@@ -9,7 +9,7 @@ from slicebus.ambient.clock import now
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch
-from slicebus.manager.state.settings import Admission, LeaderSettings
+from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.proto.epochs import epoch_at
 from slicebus.proto.messages import (
     Applied,
@@ -144,7 +144,7 @@ async def test_a_late_status_does_not_take_back_a_newer_one(manager: Manager) ->
 @pytest.mark.parametrize("beside_kueue", [False, True], ids=["builtin", "beside a Kueue"])
 async def test_a_status_is_noted_once_and_forgotten_when_its_job_is_gone(manager: Manager, beside_kueue: bool) -> None:
     if beside_kueue:
-        manager.store.configure(LeaderSettings(admission=Admission.KUEUE))
+        manager.store.configure(LeaderSettings(admission=AdmissionModeName.KUEUE))
     ref, noted = await manager.given_job(), list[str]()
     manager.store.last_status.observe(lambda key, value: noted.append(str(value)))
     first = await manager.receive(status(ref, 1))

@@ -12,7 +12,7 @@ from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.decide.order.outbox import STEPS
-from slicebus.manager.state.outbox import HOLDING, LOST, WITHDRAWN, WITHOUT_PODS, Dispatch, Held, Progress, State
+from slicebus.manager.state.outbox import HOLDING, LOST, WITHDRAWN, WITHOUT_PODS, Dispatch, Held, OutboxState, Progress
 from slicebus.manager.state.views import JobView
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
@@ -160,32 +160,37 @@ def what_follows(want: str, commands: list[Command]) -> str:
 
 
 def test_the_table_has_every_state_that_can_be_read() -> None:
-    readable = set(starmap(State, product(Held, Progress))) - {State(Held.ABSENT, Progress.LOST)}
+    readable = set(starmap(OutboxState, product(Held, Progress))) - {OutboxState(Held.ABSENT, Progress.LOST)}
     assert STEPS.keys() == readable
     assert all(row.keys() == set(Held) for row in STEPS.values())
     lost = msgspec.structs.replace(RECORDS["absent"], hash=LOST)
     assert lost.held is Held.HOLD
 
 
-READINGS: dict[str, tuple[str, int, int, State]] = {
-    "never reported": ('{"version":3,"hash":"h"}', 0, 0, State(Held.HOLD, Progress.WRITTEN)),
-    "an older version was published": ('{"version":3,"hash":"h"}', 2, 2, State(Held.HOLD, Progress.WRITTEN)),
-    "published": ('{"version":3,"hash":"h"}', 2, 3, State(Held.HOLD, Progress.PUBLISHED)),
+READINGS: dict[str, tuple[str, int, int, OutboxState]] = {
+    "never reported": ('{"version":3,"hash":"h"}', 0, 0, OutboxState(Held.HOLD, Progress.WRITTEN)),
+    "an older version was published": ('{"version":3,"hash":"h"}', 2, 2, OutboxState(Held.HOLD, Progress.WRITTEN)),
+    "published": ('{"version":3,"hash":"h"}', 2, 3, OutboxState(Held.HOLD, Progress.PUBLISHED)),
     "reported": ('{"version":3,"hash":"h"}', 3, 3, HOLDING),
     "reported to another process": ('{"version":3,"hash":"h"}', 3, 0, HOLDING),
     "a newer version was reported": ('{"version":3,"hash":"h"}', 4, 0, HOLDING),
-    "suspended": ('{"version":3,"hash":"h","suspended":true}', 2, 3, State(Held.SUSPENDED, Progress.PUBLISHED)),
+    "suspended": ('{"version":3,"hash":"h","suspended":true}', 2, 3, OutboxState(Held.SUSPENDED, Progress.PUBLISHED)),
     "suspended, and reported": ('{"version":3,"hash":"h","suspended":true}', 3, 0, WITHOUT_PODS),
-    "to be deleted": ('{"version":3,"hash":"absent"}', 2, 0, State(Held.ABSENT, Progress.WRITTEN)),
+    "to be deleted": ('{"version":3,"hash":"absent"}', 2, 0, OutboxState(Held.ABSENT, Progress.WRITTEN)),
     "deleted": ('{"version":3,"hash":"absent"}', 3, 0, WITHDRAWN),
-    "lost": ('{"version":3,"hash":"lost"}', 3, 3, State(Held.HOLD, Progress.LOST)),
-    "lost, above what is reported": ('{"version":9,"hash":"lost"}', 3, 3, State(Held.HOLD, Progress.LOST)),
-    "suspended, and lost": ('{"version":3,"hash":"lost","suspended":true}', 3, 3, State(Held.SUSPENDED, Progress.LOST)),
+    "lost": ('{"version":3,"hash":"lost"}', 3, 3, OutboxState(Held.HOLD, Progress.LOST)),
+    "lost, above what is reported": ('{"version":9,"hash":"lost"}', 3, 3, OutboxState(Held.HOLD, Progress.LOST)),
+    "suspended, and lost": (
+        '{"version":3,"hash":"lost","suspended":true}',
+        3,
+        3,
+        OutboxState(Held.SUSPENDED, Progress.LOST),
+    ),
 }
 
 
 @pytest.mark.parametrize(("stored", "applied", "published", "state"), READINGS.values(), ids=READINGS.keys())
-def test_the_state_is_read_from_what_is_stored(stored: str, applied: int, published: int, state: State) -> None:
+def test_the_state_is_read_from_what_is_stored(stored: str, applied: int, published: int, state: OutboxState) -> None:
     workload = a_workload(admitted=1)
     workload["metadata"]["annotations"] |= {
         api_names.DISPATCHED_ANNOTATION: stored,

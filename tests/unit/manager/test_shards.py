@@ -17,7 +17,7 @@ from slicebus.manager.permissions import lease_of
 from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.quota_trees import NOWHERE
-from slicebus.manager.state.settings import Admission, LeaderSettings, Shard
+from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings, Shard
 from slicebus.manager.state.shards import belongs_to, claim_of
 from slicebus.manager.state.store import Store, Uncertain, owner_ref
 from slicebus.proto.errors import ForbiddenError
@@ -373,7 +373,7 @@ async def test_the_first_shard_says_what_it_may_not_take(queues: KubeClient) -> 
 
 @pytest.mark.parametrize(
     "others",
-    [{"SLICEBUS_ADMISSION": Admission.KUEUE}, {"SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS": "300"}],
+    [{"SLICEBUS_ADMISSION": AdmissionModeName.KUEUE}, {"SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS": "300"}],
     ids=["beside a Kueue", "clusters that are given up"],
 )
 def test_what_only_one_manager_can_do(others: dict[str, str]) -> None:

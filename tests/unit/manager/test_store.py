@@ -10,7 +10,7 @@ from slicebus.kube.resources import JOBS
 from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.outbox import Dispatch
-from slicebus.manager.state.settings import Admission, LeaderSettings
+from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.store import Store
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.api import api_names
@@ -102,7 +102,7 @@ def requeues_after(edit: Edit, *, store: Store) -> int:
 def test_a_mirrored_status_does_not_have_the_job_reconciled(edit: Edit) -> None:
     assert requeues_after(edit, store=Store()) == 0
     beside_kueue = Store()
-    beside_kueue.configure(LeaderSettings(admission=Admission.KUEUE))
+    beside_kueue.configure(LeaderSettings(admission=AdmissionModeName.KUEUE))
     assert requeues_after(edit, store=beside_kueue) == 2
 
 

@@ -7,9 +7,9 @@ import pytest
 from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction, Lane
 from slicebus.proto.rights import (
     Action,
+    BrokerPermission,
     Definitions,
     Member,
-    Permission,
     TopicPermission,
     Use,
     agent_uses,
@@ -148,7 +148,7 @@ def test_what_the_doctor_tries_is_refused_by_these_rights_and_allowed_by_broad_o
 ) -> None:
     tried = too_much(cluster)
     assert not any(may(user, use) for use in tried)
-    broad = (Permission(user, ".*", ".*", ".*"),)
+    broad = (BrokerPermission(user, ".*", ".*", ".*"),)
     plain = Definitions(FLEET.users, FLEET.rights.__class__(broad, (), ()), (), 1, ALL)
     assert all(may(user, use, plain) for use in tried)
 

@@ -8,7 +8,7 @@ import pytest
 from slicebus.agent.settings import AgentSettings
 from slicebus.bus import access
 from slicebus.manager.settings import ManagerSettings
-from slicebus.manager.state.settings import Admission
+from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.proto.errors import ConfigurationError
 from slicebus.runtime.broker_settings import BrokerSettings
 from slicebus.runtime.environment import variables_of
@@ -96,7 +96,7 @@ def test_the_defaults_can_be_set_too(role: Role, least: dict[str, str], variable
 def test_a_kueue_has_settings_of_its_own() -> None:
     _, least, _ = ROLES["manager"]
     beside = least | {"SLICEBUS_ADMISSION": "kueue"}
-    assert ManagerSettings.from_env(beside).decisions.admission is Admission.KUEUE
+    assert ManagerSettings.from_env(beside).decisions.admission is AdmissionModeName.KUEUE
     waits = ("SLICEBUS_PODS_READY_SECONDS", "SLICEBUS_PODS_RECOVERY_SECONDS", "SLICEBUS_SCALE_UP_READY_SECONDS")
     for name, value in (*((name, "300") for name in waits), ("SLICEBUS_FIXED_JOBS", "true")):
         with pytest.raises(ConfigurationError, match=f"{name} is not for admission by a Kueue"):

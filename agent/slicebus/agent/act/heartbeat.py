@@ -7,7 +7,7 @@ import structlog
 from msgspec import UNSET
 
 from slicebus.agent.act.fence import Fence
-from slicebus.agent.decide.capacity import Room, Use, room, within_grant
+from slicebus.agent.decide.capacity import CapacityFigures, PodUse, room, within_grant
 from slicebus.agent.state.store import Store
 from slicebus.agent.state.views import JobKey
 from slicebus.proto.errors import TransientError
@@ -41,7 +41,7 @@ class Heartbeats:
         self._waiting_since = waiting_since
         self._lacking = lacking
         self._interval_s = interval_s
-        self._use = Use(store.pods, store.foreign_pods)
+        self._use = PodUse(store.pods, store.foreign_pods)
         self._terms: Terms | None = None
         self._changed = asyncio.Event()
 
@@ -94,7 +94,7 @@ class Heartbeats:
             out_of_sync=self._store.behind(),
         )
 
-    def _room(self) -> Room:
+    def _room(self) -> CapacityFigures:
         store = self._store
         return room(
             self._terms.flavors if self._terms else (),

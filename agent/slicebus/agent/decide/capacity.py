@@ -27,7 +27,7 @@ _WHOLE = ""
 """In place of a flavor name: the whole cluster."""
 
 
-class Room(msgspec.Struct, frozen=True):
+class CapacityFigures(msgspec.Struct, frozen=True):
     """The figures of a heartbeat."""
 
     capacity: Quantities
@@ -43,7 +43,7 @@ class Granted(msgspec.Struct, frozen=True):
     """The pod's flavor by resource."""
 
 
-class Use:
+class PodUse:
     """Sums up the requests of the bound pods that have not ended, by node."""
 
     def __init__(self, *caches: Cache) -> None:
@@ -66,7 +66,7 @@ def room(
     nodes: Iterable[Manifest],
     use: Mapping[str, Amounts],
     granted: Iterable[Granted],
-) -> Room:
+) -> CapacityFigures:
     """Capacity and use, for the whole cluster and for each flavor. `use` has the requests of all pods by node."""
     ready = {_name(node): node for node in nodes if _takes_pods(node)}
     members: dict[str, Collection[str]] = {_WHOLE: ready}
@@ -81,7 +81,7 @@ def room(
         for flavor, names in members.items():
             if node in names:
                 _add(ours[flavor], requests if flavor == _WHOLE else _in_flavor(requests, grant.flavors, flavor))
-    return Room(_quantities(capacity), _quantities(used), _quantities(ours))
+    return CapacityFigures(_quantities(capacity), _quantities(used), _quantities(ours))
 
 
 def within_grant(view: WorkerView) -> Iterator[Granted]:

@@ -46,7 +46,7 @@ _REFUSAL_LENGTH = 4000
 _MANAGERS_OWN = (api_names.DISPATCHED_ANNOTATION, api_names.APPLIED_ANNOTATION, api_names.AVOIDED_CLUSTERS_ANNOTATION)
 
 
-class Step(NamedTuple):
+class OrderStep(NamedTuple):
     """One step of an order."""
 
     decide: Callable[[WorkerView], Sequence[Command]]
@@ -63,7 +63,7 @@ class NextStep(NamedTuple):
     commands: Sequence[Command]
 
 
-def steps(order: JobOrder, cluster: ClusterName) -> list[Step]:
+def steps(order: JobOrder, cluster: ClusterName) -> list[OrderStep]:
     """The steps of an order."""
     match order:
         case WorkloadSpec():
@@ -78,7 +78,7 @@ def steps(order: JobOrder, cluster: ClusterName) -> list[Step]:
             return pending(order)
 
 
-def next_step(steps: Sequence[Step], number: int, view: WorkerView) -> NextStep:
+def next_step(steps: Sequence[OrderStep], number: int, view: WorkerView) -> NextStep:
     """The first step with commands, from this number on. Raises what a step up to that one raises."""
     for then, step in enumerate(steps[number:], start=number + 1):
         if commands := step.decide(view):
@@ -89,7 +89,7 @@ def next_step(steps: Sequence[Step], number: int, view: WorkerView) -> NextStep:
     return NextStep(None, [])
 
 
-def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
+def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[OrderStep]:
     """Creates the job and the copy of its slice, or changes them in place.
 
     A new job comes first, so that its copy is written once, with the link to it. A job that is there follows its copy:
@@ -97,13 +97,13 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
     the job is noticed. Where the relabel came first, the copies of earlier slices go only now.
     """
     return [
-        Step(lambda view: _ensure_possible(view, order)),
-        Step(lambda view: _upsert_copy(view, order) if view.job is not None else []),
-        Step(lambda view: _take_sizes(view, order)),
-        Step(lambda view: _take_over(view, order)),
-        Step(lambda view: _upsert_job(view, order)),
-        Step(lambda view: _upsert_copy(view, order)),
-        Step(
+        OrderStep(lambda view: _ensure_possible(view, order)),
+        OrderStep(lambda view: _upsert_copy(view, order) if view.job is not None else []),
+        OrderStep(lambda view: _take_sizes(view, order)),
+        OrderStep(lambda view: _take_over(view, order)),
+        OrderStep(lambda view: _upsert_job(view, order)),
+        OrderStep(lambda view: _upsert_copy(view, order)),
+        OrderStep(
             lambda view: [
                 *link_copies(view),
                 *_drop_old_copies(view, order.job),
@@ -113,28 +113,28 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[Step]:
     ]
 
 
-def relabel(order: Relabel, cluster: ClusterName) -> list[Step]:
+def relabel(order: Relabel, cluster: ClusterName) -> list[OrderStep]:
     """Moves the job to its next slice, and removes the copies of earlier slices."""
     return [
-        Step(lambda view: _move(view, order)),
-        Step(lambda view: [*link_copies(view), *_drop_old_copies(view, order.job)], is_seen=False),
-        Step(lambda view: report(view, order.job, cluster)),
+        OrderStep(lambda view: _move(view, order)),
+        OrderStep(lambda view: [*link_copies(view), *_drop_old_copies(view, order.job)], is_seen=False),
+        OrderStep(lambda view: report(view, order.job, cluster)),
     ]
 
 
-def suspend(order: Suspend) -> list[Step]:
+def suspend(order: Suspend) -> list[OrderStep]:
     """Takes the job's pods and grant away. `reconcile.confirm_suspended` answers when no pod is left."""
-    return [Step(lambda view: _suspend(view, order)), Step(lambda view: _drop_old_copies(view, order.job))]
+    return [OrderStep(lambda view: _suspend(view, order)), OrderStep(lambda view: _drop_old_copies(view, order.job))]
 
 
-def delete(order: Delete) -> list[Step]:
+def delete(order: Delete) -> list[OrderStep]:
     """Removes the job and its copies. The tombstone is stored before; the report follows the last pod."""
-    return [Step(lambda view: removes(view, order.job, up_to=order.spec_version))]
+    return [OrderStep(lambda view: removes(view, order.job, up_to=order.spec_version))]
 
 
-def pending(notice: Pending) -> list[Step]:
+def pending(notice: Pending) -> list[OrderStep]:
     """Shows why a request waits, on the job and on the RayCluster that a RayJob made."""
-    return [Step(lambda view: waiting.take(view, notice))]
+    return [OrderStep(lambda view: waiting.take(view, notice))]
 
 
 def removes(view: WorkerView, job: JobRef, *, up_to: int) -> list[Remove]:

@@ -13,7 +13,7 @@ import msgspec
 
 from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus, Delivery
-from slicebus.bus.dead_letters import Choice, DeadLetter, Requeue, Wanted, choose, head, requeue
+from slicebus.bus.dead_letters import Choice, DeadLetter, LetterSelection, MessageRequeue, choose, head, requeue
 from slicebus.bus.sizes import size_of
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, NotFoundError
@@ -34,7 +34,7 @@ class Outcome(msgspec.Struct, frozen=True):
     text: str
 
 
-async def survey(bus: Bus, wanted: Wanted, now: Callable[[], datetime]) -> Choice:
+async def survey(bus: Bus, wanted: LetterSelection, now: Callable[[], datetime]) -> Choice:
     """The wanted dead letters. They stay in their queue."""
     async with browse(bus, DEAD, keep=head) as deliveries:
         letters = [DeadLetter.from_message(delivery.message) async for delivery in deliveries]
@@ -127,7 +127,7 @@ class Publisher:
         self._dry_run = dry_run
         self._there: set[str] = set()
 
-    async def __call__(self, back: Requeue) -> str:
+    async def __call__(self, back: MessageRequeue) -> str:
         """Publish, and return when the broker has confirmed it.
 
         Raises NotFoundError when the queue is gone: the broker would confirm a message that only the journal gets.

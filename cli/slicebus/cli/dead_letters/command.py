@@ -11,7 +11,7 @@ import orjson
 import typer
 
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead_letters import Choice, Wanted
+from slicebus.bus.dead_letters import Choice, LetterSelection
 from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.dead_letters.actions import Act, Requeuer, messages, settle, survey
@@ -80,7 +80,7 @@ def show(
     redact: Annotated[bool, typer.Option(help="Take secrets out.")] = True,
 ) -> None:
     """Print a dead letter in full. Exit status 1 when there is none with that id."""
-    choice = _run(amqp_url, partial(survey, wanted=Wanted(ids=(id,)), now=_now))
+    choice = _run(amqp_url, partial(survey, wanted=LetterSelection(ids=(id,)), now=_now))
     problems = _problems(choice)
     if not problems:
 
@@ -137,7 +137,7 @@ def discard(
     _act(amqp_url, wanted, "discard", lambda bus: discard_one, dry_run=dry_run, yes=yes)
 
 
-def _act(url: str, wanted: Wanted, word: str, act: Callable[[Bus], Act], *, dry_run: bool, yes: bool) -> None:
+def _act(url: str, wanted: LetterSelection, word: str, act: Callable[[Bus], Act], *, dry_run: bool, yes: bool) -> None:
     """Choose, confirm, act. No message is held while the user is asked."""
     choice = _run(url, partial(survey, wanted=wanted, now=_now))
     problems = _problems(choice)
@@ -196,8 +196,8 @@ def _wanted(
     reason: DeadReason | None,
     older_than: str | None,
     limit: int | None,
-) -> Wanted:
-    return Wanted(
+) -> LetterSelection:
+    return LetterSelection(
         ids=tuple(ids),
         cluster=cluster,
         type=type,
@@ -207,7 +207,7 @@ def _wanted(
     )
 
 
-def _narrowed(wanted: Wanted, *, all: bool) -> Wanted:
+def _narrowed(wanted: LetterSelection, *, all: bool) -> LetterSelection:
     if wanted.is_everything and not all:
         raise typer.BadParameter("say which: ids, --cluster, --type, --reason, --older-than, --limit, or --all")
     return wanted

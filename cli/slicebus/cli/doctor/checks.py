@@ -20,7 +20,7 @@ from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORK
 from slicebus.kube.schemas import misfit
 from slicebus.manager.decide.kueue import kueue_checks
 from slicebus.manager.state.requirements import is_our_check
-from slicebus.manager.state.settings import Admission
+from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError, SlicebusError
 from slicebus.proto.messages import ClusterName, ClusterUid, Manifest
@@ -56,7 +56,7 @@ def needs_of(
     cluster: str | None,
     namespace: str,
     journal: Queue,
-    admission: Admission = Admission.BUILTIN,
+    admission: AdmissionModeName = AdmissionModeName.BUILTIN,
     namespaces: tuple[str, ...] = (),
     create_as: str | None = None,
     schedulers: tuple[str, ...] = (),
@@ -82,7 +82,7 @@ def needs_of(
         permissions=slicebus.manager.permissions.permissions(admission, shards=shards),
         chart="slicebus-manager",
         namespace=namespace,
-        beside_kueue=admission is Admission.KUEUE,
+        beside_kueue=admission is AdmissionModeName.KUEUE,
         shards=shards,
     )
 

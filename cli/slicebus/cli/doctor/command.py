@@ -9,7 +9,7 @@ from rich.text import Text
 
 from slicebus.cli import screen
 from slicebus.cli.broker.addresses import Shards
-from slicebus.manager.state.settings import Admission
+from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
 from slicebus.runtime.logs import configure_logging
 
@@ -55,9 +55,9 @@ def doctor(
         str | None, typer.Option(envvar="SLICEBUS_POLICY_FILE", show_envvar=True, help="The policy of its cluster.")
     ] = None,
     admission: Annotated[
-        Admission,
+        AdmissionModeName,
         typer.Option(envvar="SLICEBUS_ADMISSION", show_envvar=True, help="Who gives quota to the manager's jobs."),
-    ] = Admission.BUILTIN,
+    ] = AdmissionModeName.BUILTIN,
     journal_max_age: Annotated[
         str, typer.Option(envvar="SLICEBUS_JOURNAL_MAX_AGE", show_envvar=True, help="What the journal should keep.")
     ] = JOURNAL_MAX_AGE,

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slicebus.cli.screen import styled
-from slicebus.manager.decide.explain import Amount, Explanation, SliceHistoryEntry, Waiting
+from slicebus.manager.decide.explain import Amount, Explanation, SliceHistoryEntry, WaitingSlice
 from slicebus.proto.messages import counts_text
 
 
@@ -43,7 +43,7 @@ def _head(explanation: Explanation) -> Text:
     return Text("\n").join((head, size))
 
 
-def _waiting(waiting: Waiting, explanation: Explanation) -> RenderableType:
+def _waiting(waiting: WaitingSlice, explanation: Explanation) -> RenderableType:
     lines = [
         styled(
             ("⏳ ", "yellow"),

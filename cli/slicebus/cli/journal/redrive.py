@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead_letters import Requeue
+from slicebus.bus.dead_letters import MessageRequeue
 from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.dead_letters.actions import Publisher
@@ -125,7 +125,7 @@ async def publish(bus: Bus, messages: Sequence[Entry], since: NewestMessages, *,
             of_a_moment[entry.type, decided.why] += 1
             continue
         verb, why = "redrive" if go else "would redrive", ""
-        if isinstance(decided, Requeue):
+        if isinstance(decided, MessageRequeue):
             try:
                 why = await publisher(decided)
             except NotFoundError as error:

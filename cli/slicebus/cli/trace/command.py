@@ -9,14 +9,14 @@ from typing import Annotated
 import msgspec
 import typer
 
-from slicebus.bus.dead_letters import DeadLetter, Wanted
+from slicebus.bus.dead_letters import DeadLetter, LetterSelection
 from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.dead_letters.actions import survey
 from slicebus.cli.journal.source import STREAM, Cluster, Since, Span, Until, entries, run
 from slicebus.cli.names import is_asked_for, nearest
 from slicebus.journal.entry import Entry, matching
-from slicebus.journal.steps import Consumed, Step, Steps
+from slicebus.journal.steps import Consumed, RecordedStep, Steps
 from slicebus.journal.traces import Trace, sizes, traces
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
 
@@ -25,7 +25,7 @@ class Found(msgspec.Struct):
     """What a recording has about the wanted jobs."""
 
     messages: list[Entry] = []
-    events: list[Step | Consumed] = []
+    events: list[RecordedStep | Consumed] = []
     others: set[str] = set()
     """The keys of all other jobs."""
     dead: dict[str, str] = {}
@@ -35,7 +35,7 @@ class Found(msgspec.Struct):
     def jobs(self) -> list[str]:
         """The wanted jobs, by `Kind/namespace/name`."""
         subjects = {entry.subject for entry in self.messages}
-        return sorted(subjects | {step.job for step in self.events if isinstance(step, Step)})
+        return sorted(subjects | {step.job for step in self.events if isinstance(step, RecordedStep)})
 
     def traces(self) -> list[Trace]:
         """Their traces."""
@@ -88,7 +88,7 @@ async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> Fo
                     continue
                 if is_asked_for(event.job, job):
                     recorded.events.append(event)
-                elif isinstance(event, Step):
+                elif isinstance(event, RecordedStep):
                     recorded.others.add(event.job)
             if entry.subject and wanted(entry):
                 recorded.messages.append(entry)
@@ -104,7 +104,7 @@ async def _dead(amqp_url: str, jobs: Iterable[str]) -> dict[str, str]:
     subjects = set(jobs)
     async with bus_of(amqp_url, name="slicebus trace") as bus:
         try:
-            letters = (await survey(bus, Wanted(), lambda: datetime.now(UTC))).letters
+            letters = (await survey(bus, LetterSelection(), lambda: datetime.now(UTC))).letters
         except (ForbiddenError, NotFoundError) as error:
             screen.warn(f"dead letters cannot be read: {error}")
             return {}

@@ -9,16 +9,16 @@ from rich.text import Text
 from slicebus.cli import screen
 from slicebus.cli.screen import styled
 from slicebus.journal.page import milliseconds
-from slicebus.journal.traces import STEP, Hop, Outcome, Trace
+from slicebus.journal.traces import STEP, Hop, Trace, TraceOutcome
 from slicebus.proto.messages import Direction
 
 _STYLES = {
-    Outcome.DONE: "green",
-    Outcome.WAITS: "yellow",
-    Outcome.UNDER_WAY: "yellow",
-    Outcome.OVERTAKEN: "dim",
-    Outcome.REFUSED: "bold red",
-    Outcome.DEAD: "bold red",
+    TraceOutcome.DONE: "green",
+    TraceOutcome.WAITS: "yellow",
+    TraceOutcome.UNDER_WAY: "yellow",
+    TraceOutcome.OVERTAKEN: "dim",
+    TraceOutcome.REFUSED: "bold red",
+    TraceOutcome.DEAD: "bold red",
 }
 _ARROWS = {Direction.UP: ("↑", "cyan"), Direction.DOWN: ("↓", "green")}
 _STEP, _UNREADABLE = ("·", "magenta"), ("!", "red")
@@ -38,7 +38,7 @@ def rendered(trace: Trace) -> RenderableType:
         (f" on {trace.cluster}" if trace.cluster else "", "dim"),
         (f"  {trace.began.astimezone():%Y-%m-%d %H:%M:%S}  ", "dim"),
         (trace.outcome, _STYLES[trace.outcome]),
-        f" after {milliseconds(trace.took)}" if trace.outcome is Outcome.DONE else "",
+        f" after {milliseconds(trace.took)}" if trace.outcome is TraceOutcome.DONE else "",
     )
     return Group(head, *_notes(trace), _hops(trace), "")
 

@@ -23,7 +23,7 @@ class Level(StrEnum):
     RESTRICTED = "restricted"
 
 
-class Check(NamedTuple):
+class SecurityRule(NamedTuple):
     """One rule of the standards."""
 
     name: str
@@ -212,48 +212,48 @@ _HANDLER_HOSTS = tuple(
 )
 
 CHECKS = (
-    Check("hostNamespaces", Level.BASELINE, _fields(_is_unset, "hostNetwork", "hostPID", "hostIPC")),
-    Check("privileged", Level.BASELINE, _fields(_is_unset, "containers[*].securityContext.privileged")),
-    Check(
+    SecurityRule("hostNamespaces", Level.BASELINE, _fields(_is_unset, "hostNetwork", "hostPID", "hostIPC")),
+    SecurityRule("privileged", Level.BASELINE, _fields(_is_unset, "containers[*].securityContext.privileged")),
+    SecurityRule(
         "capabilities_baseline",
         Level.BASELINE,
         _fields(_in(*_CAPABILITIES), "containers[*].securityContext.capabilities.add[*]"),
     ),
-    Check("hostPathVolumes", Level.BASELINE, _fields(lambda value: False, "volumes[*].hostPath")),
-    Check("hostPorts", Level.BASELINE, _fields(_is_unset, "containers[*].ports[*].hostPort")),
-    Check("hostProbesAndHostLifecycle", Level.BASELINE, _fields(_is_unset, *_HANDLER_HOSTS)),
-    Check("appArmorProfile", Level.BASELINE, _fields(_PROFILES, *_both("appArmorProfile.type"))),
-    Check("appArmorProfile", Level.BASELINE, _app_armor_annotations),
-    Check("seLinuxOptions", Level.BASELINE, _fields(_in(*_SELINUX_TYPES), *_both("seLinuxOptions.type"))),
-    Check(
+    SecurityRule("hostPathVolumes", Level.BASELINE, _fields(lambda value: False, "volumes[*].hostPath")),
+    SecurityRule("hostPorts", Level.BASELINE, _fields(_is_unset, "containers[*].ports[*].hostPort")),
+    SecurityRule("hostProbesAndHostLifecycle", Level.BASELINE, _fields(_is_unset, *_HANDLER_HOSTS)),
+    SecurityRule("appArmorProfile", Level.BASELINE, _fields(_PROFILES, *_both("appArmorProfile.type"))),
+    SecurityRule("appArmorProfile", Level.BASELINE, _app_armor_annotations),
+    SecurityRule("seLinuxOptions", Level.BASELINE, _fields(_in(*_SELINUX_TYPES), *_both("seLinuxOptions.type"))),
+    SecurityRule(
         "seLinuxOptions",
         Level.BASELINE,
         _fields(_is_unset, *_both("seLinuxOptions.user"), *_both("seLinuxOptions.role")),
     ),
-    Check("procMount", Level.BASELINE, _fields(_in("Default"), "containers[*].securityContext.procMount")),
-    Check("seccompProfile_baseline", Level.BASELINE, _fields(_PROFILES, *_both("seccompProfile.type"))),
-    Check("sysctls", Level.BASELINE, _fields(_in(*_SYSCTLS), "securityContext.sysctls[*].name")),
-    Check("windowsHostProcess", Level.BASELINE, _fields(_is_unset, *_both("windowsOptions.hostProcess"))),
-    Check("restrictedVolumes", Level.RESTRICTED, _volume_types),
-    Check(
+    SecurityRule("procMount", Level.BASELINE, _fields(_in("Default"), "containers[*].securityContext.procMount")),
+    SecurityRule("seccompProfile_baseline", Level.BASELINE, _fields(_PROFILES, *_both("seccompProfile.type"))),
+    SecurityRule("sysctls", Level.BASELINE, _fields(_in(*_SYSCTLS), "securityContext.sysctls[*].name")),
+    SecurityRule("windowsHostProcess", Level.BASELINE, _fields(_is_unset, *_both("windowsOptions.hostProcess"))),
+    SecurityRule("restrictedVolumes", Level.RESTRICTED, _volume_types),
+    SecurityRule(
         "allowPrivilegeEscalation",
         Level.RESTRICTED,
         _unless_windows(
             _every_container(lambda value: value is False, "securityContext.allowPrivilegeEscalation"),
         ),
     ),
-    Check(
+    SecurityRule(
         "runAsNonRoot",
         Level.RESTRICTED,
         _every_container_or_the_pod(lambda value: value is True, "runAsNonRoot"),
     ),
-    Check("runAsUser", Level.RESTRICTED, _fields(bool, *_both("runAsUser"))),
-    Check(
+    SecurityRule("runAsUser", Level.RESTRICTED, _fields(bool, *_both("runAsUser"))),
+    SecurityRule(
         "seccompProfile_restricted",
         Level.RESTRICTED,
         _unless_windows(_every_container_or_the_pod(_PROFILES, "seccompProfile.type")),
     ),
-    Check(
+    SecurityRule(
         "capabilities_restricted",
         Level.RESTRICTED,
         _unless_windows(
@@ -262,7 +262,7 @@ CHECKS = (
             ),
         ),
     ),
-    Check(
+    SecurityRule(
         "capabilities_restricted",
         Level.RESTRICTED,
         _unless_windows(

@@ -18,7 +18,7 @@ from slicebus.kube.resources import NAMESPACES
 from slicebus.kube.times import now_text
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.cluster import worker_cluster_status
-from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker, Hold, Limits
+from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker, DeleteLimits, Hold
 from slicebus.manager.decide.job import endings
 from slicebus.manager.decide.job.endings import Ending
 from slicebus.manager.decide.modes import mode_of
@@ -41,7 +41,7 @@ class DeleteGuard:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: DeleteLimits,
         *,
         client: KubeClient,
         decide: Decider[Store],

@@ -23,7 +23,7 @@ from slicebus.slices.quota.cohorts import grow, queue_node
 from slicebus.slices.workload.workload import Slice, chain_id
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingSlice(msgspec.Struct, frozen=True, kw_only=True):
     """A slice that waits for quota."""
 
     slice: str
@@ -81,7 +81,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     granted: Counts
     problems: tuple[str, ...]
     """What is wrong, one sentence each."""
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[WaitingSlice, ...]
     quota: tuple[Amount, ...]
     history: tuple[SliceHistoryEntry, ...]
 
@@ -172,7 +172,7 @@ def _conditions(manifest: Manifest, type: str, status: str) -> Iterator[str]:
             yield f"{condition.get('reason', type)}: {condition.get('message', '')}"
 
 
-def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: FairSharing) -> Iterator[Waiting]:
+def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: FairSharing) -> Iterator[WaitingSlice]:
     tree = store.quotas.trees.get(queue_node(cluster_queue))
     snapshot = store.quotas.snapshot([tree] if tree else None, {}, fair_sharing=fair_sharing)
     decided = cycle(snapshot)
@@ -187,7 +187,7 @@ def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: Fair
             continue
         decision = decisions.get(slice.key)
         ahead = queue[: queue.index(slice)] if slice in queue else []
-        yield Waiting(
+        yield WaitingSlice(
             slice=slice.name,
             size=slice.counts,
             since=slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("lastTransitionTime", slice.created),

@@ -16,7 +16,7 @@ from slicebus.slices.admission.sharing import FairSharing, Share, share
 from slicebus.slices.api.quantities import in_units
 from slicebus.slices.quota.cohorts import Forest, grow
 from slicebus.slices.quota.quota import ClusterQueue, Usage, keys_by_cluster_queue
-from slicebus.slices.workload.workload_counts import State
+from slicebus.slices.workload.workload_counts import SliceState
 
 _QUEUE = ("cluster_queue",)
 _RESOURCE = ("cohort", "cluster_queue", "flavor", "resource")
@@ -51,10 +51,10 @@ def _workloads(quotas: Quotas, queues: Iterable[ClusterQueue]) -> Iterator[Metri
     admitted = GaugeMetricFamily("kueue_admitted_active_workloads", "Admitted workloads.", labels=_QUEUE)
     for queue in (queue.name for queue in queues):
         counted = workload_counts.total(members.get(queue, ()))
-        pending.add_metric((queue, "active"), counted[State.PENDING] - counted[State.INADMISSIBLE])
-        pending.add_metric((queue, "inadmissible"), counted[State.INADMISSIBLE])
-        reserving.add_metric((queue,), counted[State.RESERVING])
-        admitted.add_metric((queue,), counted[State.ADMITTED])
+        pending.add_metric((queue, "active"), counted[SliceState.PENDING] - counted[SliceState.INADMISSIBLE])
+        pending.add_metric((queue, "inadmissible"), counted[SliceState.INADMISSIBLE])
+        reserving.add_metric((queue,), counted[SliceState.RESERVING])
+        admitted.add_metric((queue,), counted[SliceState.ADMITTED])
     yield from (pending, reserving, admitted)
 
 

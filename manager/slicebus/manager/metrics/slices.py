@@ -28,7 +28,7 @@ _COUNTED = (
 )
 
 
-class Step(msgspec.Struct, frozen=True):
+class WorkloadStep(msgspec.Struct, frozen=True):
     """A condition of a Workload became True."""
 
     condition: Condition
@@ -49,7 +49,7 @@ class Released(msgspec.Struct, frozen=True):
     """Seconds since it was evicted."""
 
 
-def steps(old: Manifest, new: Manifest) -> Iterator[Step | Released]:
+def steps(old: Manifest, new: Manifest) -> Iterator[WorkloadStep | Released]:
     """The steps of a Workload between two of its versions."""
     before, after = _true(old), _true(new)
     queue = _cluster_queue(new) or _cluster_queue(old)
@@ -60,7 +60,7 @@ def steps(old: Manifest, new: Manifest) -> Iterator[Step | Released]:
         condition = after.get(type)
         if condition is not None and type not in before:
             took_s = _seconds(since, condition["lastTransitionTime"])
-            yield Step(type, condition["reason"], queue, priority_class, took_s, condition.get("message", ""))
+            yield WorkloadStep(type, condition["reason"], queue, priority_class, took_s, condition.get("message", ""))
     evicted = after.get(Condition.EVICTED) or before.get(Condition.EVICTED)
     if evicted and Condition.FINISHED not in after and _cluster_queue(old) and not _cluster_queue(new):
         ended = _conditions(new).get(Condition.QUOTA_RESERVED, evicted)["lastTransitionTime"]
@@ -113,14 +113,14 @@ class SliceMetrics:
             match step:
                 case Released():
                     self._released.labels(step.cluster_queue, step.reason).observe(step.took_s)
-                case Step(condition=Condition.EVICTED):
+                case WorkloadStep(condition=Condition.EVICTED):
                     self._evicted.labels(step.cluster_queue, step.reason, step.priority_class).inc()
-                case Step(condition=Condition.PREEMPTED):
+                case WorkloadStep(condition=Condition.PREEMPTED):
                     self._preempted.labels(preempting_queue(step.message), step.reason).inc()
-                case Step():
+                case WorkloadStep():
                     self._count(step)
 
-    def _count(self, step: Step) -> None:
+    def _count(self, step: WorkloadStep) -> None:
         self._counters[step.condition].labels(step.cluster_queue, step.priority_class).inc()
         if step.condition in self._waits:
             self._waits[step.condition].labels(step.cluster_queue, step.priority_class).observe(step.took_s)

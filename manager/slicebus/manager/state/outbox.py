@@ -1,7 +1,7 @@
 """The outbox of a job: what its worker shall hold, and how far that is.
 
 What it shall hold is recorded on the manager's objects before it is published (rule 5 of the design). The annotations
-have sentinels in place of a hash. They are read here, and nowhere else: decisions ask for the `State`.
+have sentinels in place of a hash. They are read here, and nowhere else: decisions ask for the `OutboxState`.
 """
 
 from collections.abc import Iterable
@@ -47,18 +47,18 @@ class Progress(StrEnum):
     """The worker holds something else, although it had reported it. Only a newer version can change that."""
 
 
-class State(NamedTuple):
+class OutboxState(NamedTuple):
     """The state of a job's outbox."""
 
     held: Held
     progress: Progress
 
 
-HOLDING: Final = State(Held.HOLD, Progress.APPLIED)
+HOLDING: Final = OutboxState(Held.HOLD, Progress.APPLIED)
 """The worker has the copy that it shall have."""
-WITHDRAWN: Final = State(Held.ABSENT, Progress.APPLIED)
+WITHDRAWN: Final = OutboxState(Held.ABSENT, Progress.APPLIED)
 """The worker holds nothing for sure. So it does before the first dispatch."""
-WITHOUT_PODS: Final = State(Held.SUSPENDED, Progress.APPLIED)
+WITHOUT_PODS: Final = OutboxState(Held.SUSPENDED, Progress.APPLIED)
 """The worker has no pod of the job for sure. It has reported that with the version."""
 
 
@@ -175,14 +175,14 @@ class Outbox(msgspec.Struct, frozen=True):
         """The version that the worker has reported, as the condition."""
         return Finding(api_names.APPLIED_CONDITION, True, "Applied", str(self.applied))
 
-    def state(self, *, published: int = 0) -> State:
+    def state(self, *, published: int = 0) -> OutboxState:
         """The state. `published`: the newest version that this process has published; 0 where that does not matter."""
         record = self.record
         if record.hash == LOST:
-            return State(record.held, Progress.LOST)
+            return OutboxState(record.held, Progress.LOST)
         if self.is_reported:
-            return State(record.held, Progress.APPLIED)
-        return State(record.held, Progress.PUBLISHED if published >= record.version else Progress.WRITTEN)
+            return OutboxState(record.held, Progress.APPLIED)
+        return OutboxState(record.held, Progress.PUBLISHED if published >= record.version else Progress.WRITTEN)
 
 
 def applied_version(manifest: Manifest) -> int:

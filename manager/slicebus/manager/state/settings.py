@@ -16,7 +16,7 @@ from slicebus.slices.placement.fleet import Strategy
 _DAY_S = 24 * 3600.0
 
 
-class Admission(StrEnum):
+class AdmissionModeName(StrEnum):
     """Who admits workloads."""
 
     BUILTIN = "builtin"
@@ -35,7 +35,7 @@ class Shard(msgspec.Struct, frozen=True):
 class DecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a user sets. Times in seconds."""
 
-    admission: Admission = Admission.BUILTIN
+    admission: AdmissionModeName = AdmissionModeName.BUILTIN
     fixed_jobs: bool = False
     """Whether jobs without the elastic annotation are run too, each as one Workload whose size is fixed."""
     cluster_lost_requeue_s: Seconds | None = None

@@ -26,7 +26,7 @@ from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.requirements import is_managed, is_of_concern, is_our_check
-from slicebus.manager.state.settings import Admission, LeaderSettings
+from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.shards import Shards
 from slicebus.manager.state.tables import TableName
 from slicebus.manager.state.views import JobReading, JobView, Readiness, cluster_of, place_of
@@ -145,7 +145,7 @@ class Store:
     @property
     def beside_kueue(self) -> bool:
         """Whether a Kueue admits, rather than the manager."""
-        return self.settings.admission is Admission.KUEUE
+        return self.settings.admission is AdmissionModeName.KUEUE
 
     def caches(self) -> Iterator[tuple[Resource, Cache]]:
         """Each resource that the manager watches, with its cache."""

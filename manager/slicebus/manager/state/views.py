@@ -8,7 +8,7 @@ from propcache.api import cached_property
 
 from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.manager.state.annotations import DesiredSize, as_copied, desired_size_of
-from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, State
+from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, OutboxState
 from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, Status, Waits
 from slicebus.slices.api import kueue
@@ -194,7 +194,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return place_of(self.slices)
 
     @cached_property
-    def state(self) -> State:
+    def state(self) -> OutboxState:
         """What the worker shall hold, and how far that is."""
         return self.outbox.state(published=self.published) if self.outbox is not None else WITHDRAWN
 

@@ -12,8 +12,8 @@ from slicebus.sandbox.apiserver import discovery, listing, openapi, tables, watc
 from slicebus.sandbox.apiserver.kinds import Served
 from slicebus.sandbox.apiserver.objects import Objects, Write
 from slicebus.sandbox.apiserver.patches import change_of
-from slicebus.sandbox.apiserver.status import Refusal, unserved
-from slicebus.sandbox.apiserver.store import Store
+from slicebus.sandbox.apiserver.status import ApiError, unserved
+from slicebus.sandbox.apiserver.store import ObjectStore
 
 Manifest = dict[str, Any]
 
@@ -36,7 +36,7 @@ class Api:
     """One API server: its state, and the handling of requests."""
 
     def __init__(self, *, history: int = 10_000) -> None:
-        self.store = Store(history=history)
+        self.store = ObjectStore(history=history)
         self.objects = Objects(self.store)
         for name in _DEFAULT_NAMESPACES:
             namespaces = self.store.served(NAMESPACES.group, NAMESPACES.version, NAMESPACES.plural)
@@ -46,7 +46,7 @@ class Api:
         """The answer to anything but a watch."""
         try:
             return self._answer(request)
-        except Refusal as refusal:
+        except ApiError as refusal:
             return _json(refusal.to_status(), status=refusal.code)
 
     def watch(self, request: Request) -> AsyncIterator[bytes]:
@@ -147,7 +147,7 @@ class Api:
                 self.store, target.served, version=version, matches=matches, bookmarks=bookmarks, timeout_s=timeout_s
             ):
                 yield line(event)
-        except Refusal as refusal:
+        except ApiError as refusal:
             yield line({"type": "ERROR", "object": refusal.to_status()})
 
     def _write(self, request: Request, target: _Target) -> Answer:
@@ -158,7 +158,7 @@ class Api:
         if request.method == "DELETE" and target.name is None:
             return _json(self._delete_collection(request, target, body or {}))
         if target.name is None or request.method not in ("PUT", "PATCH", "DELETE"):
-            raise Refusal(405, "the server does not allow this method on the requested resource")
+            raise ApiError(405, "the server does not allow this method on the requested resource")
         if request.method == "DELETE":
             return _json(self.objects.delete(target.served, namespace, target.name, body or {}))
         custom = target.served.schema is not None
@@ -208,13 +208,13 @@ def _write_of(request: Request, target: _Target) -> Write:
 def _parsed(request: Request) -> Any:
     """The body."""
     if request.content_type == _PROTOBUF:
-        raise Refusal(415, "this server speaks JSON only")
+        raise ApiError(415, "this server speaks JSON only")
     if not request.body:
         return None
     try:
         return orjson.loads(request.body)
     except orjson.JSONDecodeError as error:
-        raise Refusal(400, f"the object provided is unrecognized: {error}") from error
+        raise ApiError(400, f"the object provided is unrecognized: {error}") from error
 
 
 def _json(body: Manifest, *, status: int = 200) -> Answer:

@@ -4,7 +4,7 @@ from typing import Any
 
 from slicebus.sandbox.apiserver.kinds import ALL_VERBS, Served
 from slicebus.sandbox.apiserver.status import unserved
-from slicebus.sandbox.apiserver.store import Store
+from slicebus.sandbox.apiserver.store import ObjectStore
 
 Manifest = dict[str, Any]
 
@@ -16,7 +16,7 @@ def api_versions() -> Manifest:
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
-def api_groups(store: Store) -> Manifest:
+def api_groups(store: ObjectStore) -> Manifest:
     """`/apis`."""
     versions: dict[str, list[str]] = {}
     for served in store.all_served():
@@ -31,7 +31,7 @@ def api_groups(store: Store) -> Manifest:
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
-def api_resources(store: Store, group: str, version: str) -> Manifest:
+def api_resources(store: ObjectStore, group: str, version: str) -> Manifest:
     """`/api/v1` or `/apis/GROUP/VERSION`."""
     entries: list[Manifest] = []
     for served in store.all_served():

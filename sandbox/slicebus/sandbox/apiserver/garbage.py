@@ -9,7 +9,7 @@ from typing import Any
 from slicebus.ambient.clock import now
 from slicebus.kube.resources import CRDS, NAMESPACES, PODS
 from slicebus.kube.times import time_text
-from slicebus.sandbox.apiserver.store import Key, Store, owner_uids
+from slicebus.sandbox.apiserver.store import Key, ObjectStore, owner_uids
 
 Manifest = dict[str, Any]
 
@@ -25,7 +25,7 @@ _OVER = ("Succeeded", "Failed")
 class Garbage:
     """Deletes objects from the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
     def delete(self, key: Key, propagation: str = "Background", *, grace_s: int | None = None) -> Manifest:

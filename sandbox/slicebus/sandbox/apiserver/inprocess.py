@@ -9,7 +9,7 @@ import orjson
 from slicebus.kube.failures import error_of
 from slicebus.kube.transport import Answer, Request
 from slicebus.sandbox.apiserver.api import Api
-from slicebus.sandbox.apiserver.status import Refusal
+from slicebus.sandbox.apiserver.status import ApiError
 
 
 class InProcessTransport:
@@ -35,7 +35,7 @@ class InProcessTransport:
         await asyncio.sleep(0)
         try:
             yield self._api.watch(request)
-        except Refusal as refusal:
+        except ApiError as refusal:
             raise error_of(refusal.code, orjson.dumps(refusal.to_status())) from refusal
 
     async def aclose(self) -> None:

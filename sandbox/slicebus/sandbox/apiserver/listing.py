@@ -7,13 +7,13 @@ from typing import Any
 
 from slicebus.sandbox.apiserver.kinds import Served
 from slicebus.sandbox.apiserver.selectors import Matcher, field_matcher, label_matcher
-from slicebus.sandbox.apiserver.status import Refusal
-from slicebus.sandbox.apiserver.store import Store
+from slicebus.sandbox.apiserver.status import ApiError
+from slicebus.sandbox.apiserver.store import ObjectStore
 
 Manifest = dict[str, Any]
 
 
-def listed(store: Store, served: Served, namespace: str | None, query: Mapping[str, str]) -> Manifest:
+def listed(store: ObjectStore, served: Served, namespace: str | None, query: Mapping[str, str]) -> Manifest:
     """The list of a query, or a page of it. Raises Refusal 410 for a page of a forgotten version."""
     matches, version, start = matcher(served, namespace, query), store.version, ""
     version_of(query.get("resourceVersion") or "0")
@@ -52,7 +52,7 @@ def matcher(served: Served, namespace: str | None, query: Mapping[str, str]) -> 
 def version_of(text: str) -> int:
     """A resourceVersion as this server counts them. Raises Refusal 400."""
     if not text.isdigit():
-        raise Refusal(400, f'invalid resource version: resourceVersion: Invalid value: "{text}": invalid syntax')
+        raise ApiError(400, f'invalid resource version: resourceVersion: Invalid value: "{text}": invalid syntax')
     return int(text)
 
 
@@ -66,4 +66,4 @@ def _continuation(token: str) -> tuple[int, str]:
         version, start = json.loads(base64.urlsafe_b64decode(token))
         return int(version), str(start)
     except (ValueError, TypeError) as error:
-        raise Refusal(400, "continue key is not valid") from error
+        raise ApiError(400, "continue key is not valid") from error

@@ -13,8 +13,8 @@ from slicebus.sandbox.apiserver import metadata as metadata_rules
 from slicebus.sandbox.apiserver import schema
 from slicebus.sandbox.apiserver.garbage import Garbage, has_grace
 from slicebus.sandbox.apiserver.kinds import Served, problems_of, with_defaults
-from slicebus.sandbox.apiserver.status import Refusal, already_exists, conflict, invalid, not_found
-from slicebus.sandbox.apiserver.store import Store, key_of
+from slicebus.sandbox.apiserver.status import ApiError, already_exists, conflict, invalid, not_found
+from slicebus.sandbox.apiserver.store import ObjectStore, key_of
 
 Manifest = dict[str, Any]
 
@@ -42,7 +42,7 @@ class Write(msgspec.Struct, frozen=True):
 class Objects:
     """Carries out writes on the store."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._garbage = Garbage(store)
 
@@ -50,7 +50,7 @@ class Objects:
         """Create an object. Its status is dropped where that is a subresource."""
         metadata = dict(manifest.get("metadata") or {})
         if metadata.get("resourceVersion"):
-            raise Refusal(500, "resourceVersion should not be set on objects to be created")
+            raise ApiError(500, "resourceVersion should not be set on objects to be created")
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata_rules.generated_name(metadata["generateName"])
         self._check_place(served, namespace, metadata)
@@ -110,17 +110,17 @@ class Objects:
         if definition is not None and "deletionTimestamp" in definition["metadata"]:
             named = f'{resource.plural}.{resource.group} "{metadata.get("name", "")}"'
             detail = "create not allowed while custom resource definition is terminating"
-            raise Refusal(403, f"{named} is forbidden: {detail}")
+            raise ApiError(403, f"{named} is forbidden: {detail}")
         if not served.resource.namespaced:
             return
         if metadata.get("namespace") not in (None, "", namespace):
-            raise Refusal(400, "the namespace of the provided object does not match the namespace sent on the request")
+            raise ApiError(400, "the namespace of the provided object does not match the namespace sent on the request")
         space = self._store.objects.get(("", NAMESPACES.plural, "", namespace))
         if space is None:
             raise not_found(NAMESPACES, namespace)
         if "deletionTimestamp" in space["metadata"]:
             detail = f"unable to create new content in namespace {namespace} because it is being terminated"
-            raise Refusal(403, f'{served.resource.plural} "{metadata.get("name", "")}" is forbidden: {detail}')
+            raise ApiError(403, f'{served.resource.plural} "{metadata.get("name", "")}" is forbidden: {detail}')
 
     def _check_identity(self, served: Served, old: Manifest, changed: Manifest, write: Write) -> None:
         """Refuse a write for another UID or version of the object."""
@@ -128,7 +128,7 @@ class Objects:
         name = present["name"]
         if asked.get("name") != name:
             detail = f"the name of the object ({asked.get('name')}) does not match the name on the URL ({name})"
-            raise Refusal(400, detail)
+            raise ApiError(400, detail)
         if asked.get("uid") not in (None, "", present["uid"]):
             if write.is_patch:
                 raise invalid(resource, name, f'metadata.uid: Invalid value: "{asked["uid"]}": field is immutable')
@@ -148,7 +148,7 @@ class Objects:
             unknown = [f'unknown field "{path}"' for path in schema.unknown(named, served.schema)]
             if unknown:
                 handled = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
-                raise Refusal(400, f"{handled}: strict decoding error: {', '.join(unknown)}")
+                raise ApiError(400, f"{handled}: strict decoding error: {', '.join(unknown)}")
         named["metadata"] = metadata_rules.tidied(named["metadata"])
         new = with_defaults(served, old, named)
         problems = problems_of(served, old, new)

@@ -4,20 +4,20 @@ from typing import Any
 
 from slicebus.sandbox.apiserver.kinds import Served
 from slicebus.sandbox.apiserver.status import unserved
-from slicebus.sandbox.apiserver.store import Store
+from slicebus.sandbox.apiserver.store import ObjectStore
 
 Manifest = dict[str, Any]
 
 _INFO = {"title": "Kubernetes", "version": "embedded"}
 
 
-def index(store: Store) -> Manifest:
+def index(store: ObjectStore) -> Manifest:
     """`/openapi/v3`."""
     roots = sorted({served.resource.root.removeprefix("/") for served in store.all_served()})
     return {"paths": {root: {"serverRelativeURL": f"/openapi/v3/{root}"} for root in roots}}
 
 
-def document(store: Store, root: str) -> Manifest:
+def document(store: ObjectStore, root: str) -> Manifest:
     """`/openapi/v3/apis/GROUP/VERSION`. It describes no schemas."""
     paths = {
         served.resource.path("{namespace}", "{name}"): {"patch": _patch(served)}

@@ -5,7 +5,7 @@ from typing import Any
 
 import jsonpatch
 
-from slicebus.sandbox.apiserver.status import Refusal
+from slicebus.sandbox.apiserver.status import ApiError
 
 Manifest = dict[str, Any]
 
@@ -37,7 +37,7 @@ def change_of(content_type: str, body: Any, *, custom: bool) -> Callable[[Manife
             return lambda old: dict(merge_patch(old, body))
         case "application/strategic-merge-patch+json" if not custom:
             return lambda old: dict(strategic_patch(old, body))
-    raise Refusal(415, f"the body of the request was in an unknown format: {content_type}")
+    raise ApiError(415, f"the body of the request was in an unknown format: {content_type}")
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
@@ -61,9 +61,9 @@ def json_patch(target: Manifest, operations: Any) -> Manifest:
     try:
         patched: Manifest = jsonpatch.JsonPatch([_as_kubernetes(operation) for operation in operations]).apply(target)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
-        raise Refusal(422, f"the server rejected our request due to an error in our request: {error}") from error
+        raise ApiError(422, f"the server rejected our request due to an error in our request: {error}") from error
     except (TypeError, KeyError, AttributeError) as error:
-        raise Refusal(400, f"not a JSON patch: {error}") from error
+        raise ApiError(400, f"not a JSON patch: {error}") from error
     return patched
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from slicebus.sandbox.apiserver.status import Refusal
+from slicebus.sandbox.apiserver.status import ApiError
 from slicebus.slices.api.selectors import parse_selector, selects
 
 Manifest = dict[str, Any]
@@ -17,7 +17,7 @@ def label_matcher(selector: str | None) -> Matcher:
     try:
         wanted = parse_selector(selector or "")
     except ValueError as error:
-        raise Refusal(400, str(error)) from error
+        raise ApiError(400, str(error)) from error
     return lambda manifest: selects(wanted, manifest["metadata"].get("labels") or {})
 
 
@@ -32,7 +32,7 @@ def _field(text: str, known: tuple[str, ...]) -> Matcher:
     negated = "!=" in text
     path, _, value = text.partition("!=") if negated else text.replace("==", "=").partition("=")
     if path not in known:
-        raise Refusal(400, f"field label not supported: {path}")
+        raise ApiError(400, f"field label not supported: {path}")
     return lambda manifest: (_at(manifest, path) == value) is not negated
 
 

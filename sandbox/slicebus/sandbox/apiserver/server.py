@@ -9,7 +9,7 @@ from aiohttp import web
 
 from slicebus.kube.transport import JSON, Request
 from slicebus.sandbox.apiserver.api import Api, is_watch
-from slicebus.sandbox.apiserver.status import Refusal
+from slicebus.sandbox.apiserver.status import ApiError
 
 _MAX_BODY = 3 * 1024**2
 """As the real server's."""
@@ -50,7 +50,7 @@ class EmbeddedApiServer:
         if is_watch(request):
             try:
                 lines = self.api.watch(request)
-            except Refusal as refusal:
+            except ApiError as refusal:
                 return web.json_response(refusal.to_status(), status=refusal.code)
             return await self._stream(received, lines)
         answer = self.api.answer(request)

@@ -19,7 +19,7 @@ _REASONS = {
 }
 
 
-class Refusal(Exception):
+class ApiError(Exception):
     """A request that is answered with an error."""
 
     def __init__(self, code: int, message: str, *, reason: str | None = None) -> None:
@@ -41,34 +41,34 @@ class Refusal(Exception):
         }
 
 
-def not_found(resource: Resource, name: str) -> Refusal:
+def not_found(resource: Resource, name: str) -> ApiError:
     """No such object."""
-    return Refusal(404, f'{_qualified(resource.plural, resource)} "{name}" not found')
+    return ApiError(404, f'{_qualified(resource.plural, resource)} "{name}" not found')
 
 
-def already_exists(resource: Resource, name: str) -> Refusal:
+def already_exists(resource: Resource, name: str) -> ApiError:
     """The name is taken."""
-    return Refusal(409, f'{_qualified(resource.plural, resource)} "{name}" already exists', reason="AlreadyExists")
+    return ApiError(409, f'{_qualified(resource.plural, resource)} "{name}" already exists', reason="AlreadyExists")
 
 
 def conflict(
     resource: Resource,
     name: str,
     detail: str = "the object has been modified; please apply your changes to the latest version and try again",
-) -> Refusal:
+) -> ApiError:
     """The object has another version than the request."""
-    return Refusal(409, f'Operation cannot be fulfilled on {_qualified(resource.plural, resource)} "{name}": {detail}')
+    return ApiError(409, f'Operation cannot be fulfilled on {_qualified(resource.plural, resource)} "{name}": {detail}')
 
 
-def invalid(resource: Resource, name: str, *details: str) -> Refusal:
+def invalid(resource: Resource, name: str, *details: str) -> ApiError:
     """Content that the schema or a rule does not allow."""
     detail = details[0] if len(details) == 1 else f"[{', '.join(details)}]"
-    return Refusal(422, f'{_qualified(resource.kind, resource)} "{name}" is invalid: {detail}')
+    return ApiError(422, f'{_qualified(resource.kind, resource)} "{name}" is invalid: {detail}')
 
 
-def unserved() -> Refusal:
+def unserved() -> ApiError:
     """No such path."""
-    return Refusal(404, "the server could not find the requested resource")
+    return ApiError(404, "the server could not find the requested resource")
 
 
 def _qualified(name: str, resource: Resource) -> str:

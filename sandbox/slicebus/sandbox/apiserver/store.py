@@ -16,7 +16,7 @@ import msgspec
 from slicebus.kube.resources import CRDS
 from slicebus.sandbox.apiserver.builtin import BUILTIN
 from slicebus.sandbox.apiserver.kinds import Served, served_by
-from slicebus.sandbox.apiserver.status import Refusal, not_found, unserved
+from slicebus.sandbox.apiserver.status import ApiError, not_found, unserved
 
 Manifest = dict[str, Any]
 Key = tuple[str, str, str, str]
@@ -26,7 +26,7 @@ Kind = tuple[str, str]
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
-class Change(msgspec.Struct, frozen=True):
+class HistoryEntry(msgspec.Struct, frozen=True):
     """One entry of a history."""
 
     version: int
@@ -36,7 +36,7 @@ class Change(msgspec.Struct, frozen=True):
     old: Manifest | None
 
 
-class Store:
+class ObjectStore:
     """Objects by key. No object is ever changed in place."""
 
     def __init__(self, *, history: int = 10_000) -> None:
@@ -44,11 +44,11 @@ class Store:
         self.objects: dict[Key, Manifest] = {}
         self._uids: dict[str, Key] = {}
         self._owned: dict[str, set[Key]] = {}
-        self._history: defaultdict[Kind, deque[Change]] = defaultdict(lambda: deque(maxlen=history))
+        self._history: defaultdict[Kind, deque[HistoryEntry]] = defaultdict(lambda: deque(maxlen=history))
         self._forgotten: dict[Kind, int] = {}
         """The last version that has left each history."""
         self._grew: defaultdict[Kind, asyncio.Event] = defaultdict(asyncio.Event)
-        self._callbacks: list[Callable[[Change], None]] = []
+        self._callbacks: list[Callable[[HistoryEntry], None]] = []
         self._served: dict[tuple[str, str, str], Served] = {}
         for served in BUILTIN:
             self._serve(served)
@@ -104,12 +104,12 @@ class Store:
         self._record("DELETED", key, last, old)
         return last
 
-    def since(self, served: Served, version: int) -> list[Change]:
+    def since(self, served: Served, version: int) -> list[HistoryEntry]:
         """Changes of a resource after a version. Raises Refusal 410 when its history no longer reaches back to it."""
         kind = kind_of(served)
         forgotten = self._forgotten[kind]
         if version < forgotten:
-            raise Refusal(410, f"too old resource version: {version} ({forgotten})")
+            raise ApiError(410, f"too old resource version: {version} ({forgotten})")
         newest_first = takewhile(lambda change: change.version > version, reversed(self._history[kind]))
         return list(newest_first)[::-1]
 
@@ -122,7 +122,7 @@ class Store:
             waited_for.set()
         self._grew.clear()
 
-    def subscribe(self, callback: Callable[[Change], None]) -> None:
+    def subscribe(self, callback: Callable[[HistoryEntry], None]) -> None:
         """Call back on every change from now on, at once and in order."""
         self._callbacks.append(callback)
 
@@ -170,7 +170,7 @@ class Store:
         return manifest | {"metadata": manifest["metadata"] | {"resourceVersion": str(self.version)}}
 
     def _record(self, type: ChangeType, key: Key, manifest: Manifest, old: Manifest | None) -> None:
-        change, kind = Change(self.version, type, key, manifest, old), key[:2]
+        change, kind = HistoryEntry(self.version, type, key, manifest, old), key[:2]
         history = self._history[kind]
         if len(history) == history.maxlen:
             self._forgotten[kind] = history[0].version

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from slicebus.sandbox.apiserver.kinds import Served
-from slicebus.sandbox.apiserver.store import Change, Store
+from slicebus.sandbox.apiserver.store import HistoryEntry, ObjectStore
 
 Manifest = dict[str, Any]
 Matcher = Callable[[Manifest], bool]
@@ -15,7 +15,7 @@ _BOOKMARK_S = 30.0
 
 
 async def events(
-    store: Store,
+    store: ObjectStore,
     served: Served,
     *,
     version: int,
@@ -60,7 +60,7 @@ def bookmark(served: Served, version: int, *, initial: bool = False) -> Manifest
     return {"apiVersion": served.resource.api_version, "kind": served.resource.kind, "metadata": metadata}
 
 
-def _event(change: Change, matches: Matcher) -> Manifest | None:
+def _event(change: HistoryEntry, matches: Matcher) -> Manifest | None:
     was = change.old is not None and matches(change.old)
     if change.type == "DELETED":
         return {"type": "DELETED", "object": change.object} if was else None

@@ -24,7 +24,7 @@ HOST_INDEX_LABEL = "ray.io/replica-host-index"
 _OWN_CONTROLLER = (None, "", "ray.io/kuberay-operator")
 
 
-class Step(msgspec.Struct, frozen=True):
+class GroupStep(msgspec.Struct, frozen=True):
     """What one pass does to a group."""
 
     delete: Sequence[str] = ()
@@ -35,7 +35,7 @@ class Step(msgspec.Struct, frozen=True):
     """Whether the later groups of the cluster wait for the next pass."""
 
 
-def next_step(cluster_spec: Manifest, group: Manifest, pods: Sequence[Manifest], *, replica_labels: bool) -> Step:
+def next_step(cluster_spec: Manifest, group: Manifest, pods: Sequence[Manifest], *, replica_labels: bool) -> GroupStep:
     """The step for a group that is not suspended, with all its pods, those that are going among them.
 
     With the autoscaler on, nothing but `workersToDelete` makes a healthy pod go. Otherwise the first of `pods` do.
@@ -79,11 +79,11 @@ def suffix() -> str:
     return random_hex(3)[:5]
 
 
-def _single_pods(group: Manifest, pods: Sequence[Manifest], *, surplus_goes: bool, replica_labels: bool) -> Step:
+def _single_pods(group: Manifest, pods: Sequence[Manifest], *, surplus_goes: bool, replica_labels: bool) -> GroupStep:
     """Every pod for itself; a pod that is going counts until it has gone, unless this pass deletes it."""
     unhealthy = [_name(pod) for pod in pods if is_unhealthy(pod)]
     if unhealthy:
-        return Step(delete=unhealthy, ends_pass=True)
+        return GroupStep(delete=unhealthy, ends_pass=True)
     named = _named(group)
     staying = [pod for pod in pods if _name(pod) not in named]
     missing = desired_replicas(group) * hosts(group) - len(staying)
@@ -91,10 +91,10 @@ def _single_pods(group: Manifest, pods: Sequence[Manifest], *, surplus_goes: boo
         named += [_name(pod) for pod in staying[:-missing]]
     indices = _free_indices(staying)
     create = [_index(next(indices)) if replica_labels else {} for _ in range(missing)]
-    return Step(delete=named, create=create)
+    return GroupStep(delete=named, create=create)
 
 
-def _whole_replicas(group: Manifest, pods: Sequence[Manifest], *, surplus_goes: bool) -> Step:
+def _whole_replicas(group: Manifest, pods: Sequence[Manifest], *, surplus_goes: bool) -> GroupStep:
     """Every replica as one. Pods without the label are of an older operator: nobody counts or deletes them."""
     replicas: dict[str, list[Manifest]] = {}
     for pod in pods:
@@ -102,21 +102,21 @@ def _whole_replicas(group: Manifest, pods: Sequence[Manifest], *, surplus_goes: 
             replicas.setdefault(label(pod, REPLICA_LABEL), []).append(pod)
     for members in replicas.values():
         if len(members) < hosts(group):
-            return Step(delete=[_name(pod) for pod in members], ends_pass=True)
+            return GroupStep(delete=[_name(pod) for pod in members], ends_pass=True)
     unhealthy = [name for name, members in replicas.items() if any(map(is_unhealthy, members))]
     delete = [_name(pod) for name in unhealthy for pod in replicas[name]]
     wanted_away = set(_named(group))
     named = [members for members in replicas.values() if any(_name(pod) in wanted_away for pod in members)]
     if named:
         names = (_name(pod) for members in named for pod in members)
-        return Step(delete=list(dict.fromkeys((*delete, *names))), ends_pass=True)
+        return GroupStep(delete=list(dict.fromkeys((*delete, *names))), ends_pass=True)
     staying = [members for name, members in replicas.items() if name not in unhealthy]
     missing = desired_replicas(group) - len(staying)
     if missing < 0 and surplus_goes:
         delete += [_name(pod) for members in staying[:-missing] for pod in members]
     indices = _free_indices([members[0] for members in staying])
     create = [labels for _ in range(missing) for labels in _replica(group, next(indices))]
-    return Step(delete=delete, create=create)
+    return GroupStep(delete=delete, create=create)
 
 
 def _named(group: Manifest) -> list[str]:

@@ -12,7 +12,7 @@ from slicebus.slices.quota.cohorts import Forest, Node, grow
 from slicebus.slices.quota.ledger import Ledger
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, Usage, keys_by_cluster_queue
 from slicebus.slices.workload.workload import LocalQueueKey
-from slicebus.slices.workload.workload_counts import State
+from slicebus.slices.workload.workload_counts import SliceState
 
 ACTIVE = "Active"
 FAIR_SHARING = "slicebus.dev/FairSharing"
@@ -61,9 +61,9 @@ def statuses(
 def _counts(ledger: Ledger, local_queues: Iterable[LocalQueueKey]) -> Manifest:
     counted = ledger.workload_counts.total(local_queues)
     return {
-        "pendingWorkloads": counted[State.PENDING],
-        "reservingWorkloads": counted[State.RESERVING],
-        "admittedWorkloads": counted[State.ADMITTED],
+        "pendingWorkloads": counted[SliceState.PENDING],
+        "reservingWorkloads": counted[SliceState.RESERVING],
+        "admittedWorkloads": counted[SliceState.ADMITTED],
     }
 
 

@@ -13,7 +13,7 @@ from slicebus.proto.messages import JobRef
 from slicebus.slices.api.fingerprints import content_hash
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class DeleteLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many jobs of a cluster may be deleted within a window."""
 
     share: float
@@ -39,7 +39,7 @@ class Hold(msgspec.Struct, frozen=True):
 class DeleteBreaker:
     """Counts the deletes of one cluster. `now` is a monotonic time in seconds."""
 
-    def __init__(self, limits: Limits, *, held: bool = False) -> None:
+    def __init__(self, limits: DeleteLimits, *, held: bool = False) -> None:
         self.held = held
         self._limits = limits
         self._waiting: dict[JobRef, None] = {}

@@ -24,7 +24,7 @@ from slicebus.slices.workload.waiting import ONLY_WORKERS_KNOW, Waiting, lacks, 
 from slicebus.slices.workload.workload import Slice
 
 
-class Wait(msgspec.Struct, frozen=True):
+class WaitReason(msgspec.Struct, frozen=True):
     """Why a job waits."""
 
     shown: Waiting
@@ -45,7 +45,7 @@ def reconcile(view: JobView) -> list[Command]:
     return [*_show(view, wait.shown if wait else None), *_tell(view, wait)]
 
 
-def reason_for(view: JobView) -> Wait | None:
+def reason_for(view: JobView) -> WaitReason | None:
     """Why a job waits: for quota, since its resize is refused, or for a reason that only its worker knows; None where
     it does not."""
     job = view.job
@@ -74,7 +74,7 @@ def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Com
     return [Forget(table=TableName.WAITS, key=view.ref), *clear, requeue] if view.waits is not None else clear
 
 
-def _for_quota(view: JobView, job: Manifest) -> Wait | None:
+def _for_quota(view: JobView, job: Manifest) -> WaitReason | None:
     slice = next((slice for slice in reversed(view.unfinished) if slice.lacks_quota), None)
     condition = slice.conditions.get(Condition.QUOTA_RESERVED, {}) if slice else {}
     if slice is None or condition.get("status") != "False":
@@ -85,10 +85,10 @@ def _for_quota(view: JobView, job: Manifest) -> Wait | None:
         # The cycle does not repeat what a Workload shows. It told an earlier manager, which wrote it onto the job.
         known = msgspec.structs.replace(waiting, would_admit=before.would_admit)
         waiting = known if known.says_same(before) else waiting
-    return Wait(waiting, slice)
+    return WaitReason(waiting, slice)
 
 
-def _for_other_pods(view: JobView) -> Wait | None:
+def _for_other_pods(view: JobView) -> WaitReason | None:
     """A resize that is refused. Beside a Kueue no condition shows it."""
     holder, wanted, own = view.holder, view.desired.counts, view.desired.own
     if holder is None or not lacks(wanted, holder.granted):
@@ -96,16 +96,16 @@ def _for_other_pods(view: JobView) -> Wait | None:
         return None
     condition = holder.conditions.get(api_names.RESIZABLE_CONDITION, {})
     if condition.get("status") == "False":
-        return Wait(_of_condition(condition, wanted, holder.granted), holder)
+        return WaitReason(_of_condition(condition, wanted, holder.granted), holder)
     if wanted.keys() == own.keys():
         return None
     since, message = view.workload(holder)["metadata"]["creationTimestamp"], structural_message(own, wanted)
-    return Wait(
+    return WaitReason(
         Waiting.of(wanted, holder.granted, reason=api_names.STRUCTURAL_CHANGE, message=message, since=since), holder
     )
 
 
-def _for_fixed_size(view: JobView) -> Wait | None:
+def _for_fixed_size(view: JobView) -> WaitReason | None:
     """The refused resize of a job of fixed size on its worker. Until it is answered, the worker grants no more than it
     asks for."""
     holder, requested = view.holder, view.desired.requested
@@ -117,17 +117,17 @@ def _for_fixed_size(view: JobView) -> Wait | None:
         return None
     message = f'a job without the annotation {kueue.ELASTIC_ANNOTATION}: "true" keeps the size that it was started with'
     since = view.workload(holder)["metadata"]["creationTimestamp"]
-    return Wait(Waiting.of(wanted, granted, reason=FIXED_SIZE, message=message, since=since), holder)
+    return WaitReason(Waiting.of(wanted, granted, reason=FIXED_SIZE, message=message, since=since), holder)
 
 
-def _for_what_a_worker_knows(view: JobView, job: Manifest) -> Wait | None:
+def _for_what_a_worker_knows(view: JobView, job: Manifest) -> WaitReason | None:
     """The reason that the worker has reported; before a report to this manager, the one that an earlier manager has
     shown."""
     reported, shown = view.waits, Waiting.from_manifest(job)
     if reported is None:
-        return Wait(shown) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else None
+        return WaitReason(shown) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else None
     granted = view.holder.granted if view.holder else {}
-    return Wait(
+    return WaitReason(
         Waiting.of(reported.wanted, granted, reason=reported.reason, message=reported.message, since=reported.since)
     )
 
@@ -163,7 +163,7 @@ def _annotate(job: Manifest, text: str | None) -> Command:
     )
 
 
-def _tell(view: JobView, wait: Wait | None) -> list[Command]:
+def _tell(view: JobView, wait: WaitReason | None) -> list[Command]:
     """The notice to the worker, once for each request and reason, until its agent starts anew."""
     notice = _notice(view, wait.shown, wait.slice) if wait is not None and wait.slice is not None else None
     if notice is None or view.cluster is None:

@@ -15,7 +15,7 @@ from slicebus.manager.decide.kueue import beside_kueue
 from slicebus.manager.decide.messages.message_handlers import forget_requests
 from slicebus.manager.decide.order.dispatch import is_unanswered
 from slicebus.manager.state.annotations import reported_status
-from slicebus.manager.state.outbox import Held, Progress, State
+from slicebus.manager.state.outbox import Held, OutboxState, Progress
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest, RequestKey
@@ -180,7 +180,7 @@ def _is_request_lost(view: JobView, item: InventoryItem | None) -> bool:
     return requested is not None and requested.asks_for_size and _has_lost_copy(item)
 
 
-def _shows(item: InventoryItem, state: State, version: int) -> bool:
+def _shows(item: InventoryItem, state: OutboxState, version: int) -> bool:
     """Whether an item proves as much as a report of the newest version. It does not for a suspended job: its report
     also proves that no pod is left."""
     is_whole = item.spec_hash not in (api_names.ABSENT, api_names.WITHOUT_COPY) and item.spec_version == version

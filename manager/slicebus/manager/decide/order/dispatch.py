@@ -11,7 +11,15 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Publish, Remember, Requeue
 from slicebus.manager.decide.manifests import without_server_fields
-from slicebus.manager.decide.order.outbox import NO_DISPATCH, Step, Wanted, next_version, step, write, write_applied
+from slicebus.manager.decide.order.outbox import (
+    NO_DISPATCH,
+    OutboxStep,
+    Wanted,
+    next_version,
+    step,
+    write,
+    write_applied,
+)
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, as_copied
 from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Outbox, Progress, applied_version
 from slicebus.manager.state.tables import TableName
@@ -54,7 +62,7 @@ def next_record(view: JobView, slice: Slice) -> Dispatch | None:
     """The dispatch that makes the worker hold an admitted slice; None where no new one is needed, or another one comes
     first."""
     wanted = _held(view, slice)
-    if wanted is None or step(view, wanted) is not Step.WRITE:
+    if wanted is None or step(view, wanted) is not OutboxStep.WRITE:
         return None
     return next_version(view.outbox, wanted.record)
 
@@ -258,15 +266,15 @@ def _order(
 ) -> list[Command]:
     """The commands of the next step. `messages` makes those that a worker gets for a dispatch."""
     match step(view, wanted):
-        case Step.NOTHING:
+        case OutboxStep.NOTHING:
             return []
-        case Step.PUBLISH:
+        case OutboxStep.PUBLISH:
             assert view.outbox is not None
             return _published(view, view.outbox.record, messages)
-        case Step.WRITE:
+        case OutboxStep.WRITE:
             record = next_version(view.outbox, wanted.record)
             return [write(record, wanted.on), *_published(view, record, messages)]
-        case Step.WITHDRAW:
+        case OutboxStep.WITHDRAW:
             return abandon(view) if view.given_up else withdraw(view, reason=withdraws_because)
 
 

@@ -12,7 +12,7 @@ import msgspec
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS, Resource
 from slicebus.manager.decide.manifests import annotation_patch
-from slicebus.manager.state.outbox import HOLDING, Dispatch, Held, Outbox, Progress, State
+from slicebus.manager.state.outbox import HOLDING, Dispatch, Held, Outbox, OutboxState, Progress
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names
@@ -21,7 +21,7 @@ NO_DISPATCH: Final = Dispatch(version=0, hash="")
 """Before the first dispatch."""
 
 
-class Step(StrEnum):
+class OutboxStep(StrEnum):
     """What to do so that a worker holds what is wanted."""
 
     NOTHING = "nothing"
@@ -45,45 +45,48 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the worker waits for the answer to the request that the dispatch names."""
 
 
-def _row(*, hold: Step, suspended: Step, absent: Step) -> Mapping[Held, Step]:
+_NOTHING, _PUBLISH, _WRITE, _WITHDRAW = OutboxStep
+
+
+def _row(*, hold: OutboxStep, suspended: OutboxStep, absent: OutboxStep) -> Mapping[Held, OutboxStep]:
     return {Held.HOLD: hold, Held.SUSPENDED: suspended, Held.ABSENT: absent}
 
 
-STEPS: Mapping[State, Mapping[Held, Step]] = {
-    State(Held.HOLD, Progress.WRITTEN): _row(hold=Step.PUBLISH, suspended=Step.WRITE, absent=Step.WRITE),
-    State(Held.HOLD, Progress.PUBLISHED): _row(hold=Step.NOTHING, suspended=Step.WRITE, absent=Step.WRITE),
-    State(Held.HOLD, Progress.APPLIED): _row(hold=Step.NOTHING, suspended=Step.WRITE, absent=Step.WRITE),
-    State(Held.HOLD, Progress.LOST): _row(hold=Step.WRITE, suspended=Step.WRITE, absent=Step.WRITE),
-    State(Held.SUSPENDED, Progress.WRITTEN): _row(hold=Step.WRITE, suspended=Step.PUBLISH, absent=Step.WRITE),
-    State(Held.SUSPENDED, Progress.PUBLISHED): _row(hold=Step.WRITE, suspended=Step.NOTHING, absent=Step.WRITE),
-    State(Held.SUSPENDED, Progress.APPLIED): _row(hold=Step.WRITE, suspended=Step.NOTHING, absent=Step.WRITE),
-    State(Held.SUSPENDED, Progress.LOST): _row(hold=Step.WRITE, suspended=Step.WRITE, absent=Step.WRITE),
-    State(Held.ABSENT, Progress.WRITTEN): _row(hold=Step.WITHDRAW, suspended=Step.WITHDRAW, absent=Step.PUBLISH),
-    State(Held.ABSENT, Progress.PUBLISHED): _row(hold=Step.WITHDRAW, suspended=Step.WITHDRAW, absent=Step.NOTHING),
-    State(Held.ABSENT, Progress.APPLIED): _row(hold=Step.WRITE, suspended=Step.NOTHING, absent=Step.NOTHING),
+STEPS: Mapping[OutboxState, Mapping[Held, OutboxStep]] = {
+    OutboxState(Held.HOLD, Progress.WRITTEN): _row(hold=_PUBLISH, suspended=_WRITE, absent=_WRITE),
+    OutboxState(Held.HOLD, Progress.PUBLISHED): _row(hold=_NOTHING, suspended=_WRITE, absent=_WRITE),
+    OutboxState(Held.HOLD, Progress.APPLIED): _row(hold=_NOTHING, suspended=_WRITE, absent=_WRITE),
+    OutboxState(Held.HOLD, Progress.LOST): _row(hold=_WRITE, suspended=_WRITE, absent=_WRITE),
+    OutboxState(Held.SUSPENDED, Progress.WRITTEN): _row(hold=_WRITE, suspended=_PUBLISH, absent=_WRITE),
+    OutboxState(Held.SUSPENDED, Progress.PUBLISHED): _row(hold=_WRITE, suspended=_NOTHING, absent=_WRITE),
+    OutboxState(Held.SUSPENDED, Progress.APPLIED): _row(hold=_WRITE, suspended=_NOTHING, absent=_WRITE),
+    OutboxState(Held.SUSPENDED, Progress.LOST): _row(hold=_WRITE, suspended=_WRITE, absent=_WRITE),
+    OutboxState(Held.ABSENT, Progress.WRITTEN): _row(hold=_WITHDRAW, suspended=_WITHDRAW, absent=_PUBLISH),
+    OutboxState(Held.ABSENT, Progress.PUBLISHED): _row(hold=_WITHDRAW, suspended=_WITHDRAW, absent=_NOTHING),
+    OutboxState(Held.ABSENT, Progress.APPLIED): _row(hold=_WRITE, suspended=_NOTHING, absent=_NOTHING),
 }
 """The step by what the worker shall hold, how far that has come, and what is wanted. A lost delete is read as a lost
 copy: see `Dispatch.held`."""
 
 
-def step(view: JobView, wanted: Wanted) -> Step:
+def step(view: JobView, wanted: Wanted) -> OutboxStep:
     """The next step: the one of the table, unless something outside the outbox holds it up or makes it easier."""
     held, follows = wanted.record.held, _step(view, wanted)
     if not view.in_fleet:
         # No agent is left to delete a copy or to report that.
-        unhindered = Step.WRITE if follows is Step.WITHDRAW else follows
-        return unhindered if held is Held.HOLD else Step.NOTHING
-    if held is Held.ABSENT and follows is Step.WRITE and view.deletes_held:
-        return Step.NOTHING
+        unhindered = OutboxStep.WRITE if follows is OutboxStep.WITHDRAW else follows
+        return unhindered if held is Held.HOLD else OutboxStep.NOTHING
+    if held is Held.ABSENT and follows is OutboxStep.WRITE and view.deletes_held:
+        return OutboxStep.NOTHING
     return follows
 
 
-def _step(view: JobView, wanted: Wanted) -> Step:
+def _step(view: JobView, wanted: Wanted) -> OutboxStep:
     held = wanted.record.held
     if _needs_another_copy(view, wanted.record):
-        return Step.WITHDRAW
+        return OutboxStep.WITHDRAW
     if view.state.held is held and not _is_recorded(view.outbox, wanted):
-        return Step.WRITE
+        return OutboxStep.WRITE
     return STEPS[view.state][held]
 
 
