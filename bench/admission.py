@@ -20,7 +20,7 @@ import orjson
 from figures import Figure, Target
 
 from slicebus.manager.decide import catalog
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.admission.cycle import Wait
 from slicebus.slices.api import kueue
 
@@ -92,8 +92,8 @@ def holders(queue: int) -> Iterator[Manifest]:
         yield workload
 
 
-def a_store(pending: int, *, preempting: bool = False) -> Store:
-    store = Store()
+def a_store(pending: int, *, preempting: bool = False) -> ManagerStore:
+    store = ManagerStore()
     policies = {"preemption": PREEMPTION} if preempting else {}
     store.flavors.put(an_object("ResourceFlavor", "default", {}))
     cluster = an_object("WorkerCluster", "east", {"accepted": True, "capacity": "Unlimited"})
@@ -106,7 +106,7 @@ def a_store(pending: int, *, preempting: bool = False) -> Store:
     return store
 
 
-def timed(store: Store, trees: list[str] | None) -> tuple[float, int, int]:
+def timed(store: ManagerStore, trees: list[str] | None) -> tuple[float, int, int]:
     """Seconds of CPU of one cycle, its decisions, and how many of them admit or evict."""
     gc.collect()
     began = time.process_time()
@@ -164,7 +164,7 @@ def one_resize(sizes: Sequence[int]) -> list[Figure]:
     return [growth("a resize", cycle_s, "running"), growth("the statuses of the queues", report_s, "running")]
 
 
-def a_store_of_running(count: int) -> Store:
+def a_store_of_running(count: int) -> ManagerStore:
     """So many workloads of one core with quota in one cohort of ten queues, and a slice that is to replace one."""
     store = a_store(0)
     for queue in range(3, 10 * COHORTS, COHORTS):
@@ -184,7 +184,7 @@ def a_store_of_running(count: int) -> Store:
     return store
 
 
-def timed_report(store: Store) -> float:
+def timed_report(store: ManagerStore) -> float:
     """Seconds of CPU until the statuses of all queues are known."""
     began = time.process_time()
     catalog.report_queues(store, now="2026-01-01T00:00:00Z")

@@ -42,7 +42,7 @@ from slicebus.cli.demo.world import fleet, real_world
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import WORKERCLUSTERS, Resource
 from slicebus.manager.settings import ManagerSettings
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.epochs import epoch_at
@@ -69,7 +69,7 @@ _PATIENCE_S = 600.0
 
 def watched(role: str) -> list[tuple[Resource, str | None]]:
     """What a role lists before it works, with the selectors."""
-    return [(resource, None) for resource, _ in Store().caches()] if role == MANAGER else [*SELECTORS.items()]
+    return [(resource, None) for resource, _ in ManagerStore().caches()] if role == MANAGER else [*SELECTORS.items()]
 
 
 async def list_all(role: str, client: KubeClient) -> None:

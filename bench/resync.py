@@ -23,7 +23,7 @@ from slicebus.agent.act.inventory import InventoryPublisher
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import SELECTORS
-from slicebus.agent.state.store import Store as AgentStore
+from slicebus.agent.state.store import AgentStore as AgentStore
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.cli.demo import objects
 from slicebus.decisions.commands import Publish
@@ -36,7 +36,7 @@ from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide.cluster.delete_breaker import DeleteLimits
 from slicebus.manager.decide.manifests import workload_manifest
 from slicebus.manager.state.outbox import Dispatch
-from slicebus.manager.state.store import Store as ManagerStore
+from slicebus.manager.state.store import ManagerStore as ManagerStore
 from slicebus.proto.codec import decode, encode
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.issuer import Issuer

@@ -12,7 +12,7 @@ from slicebus.bus.contract import Bus
 from slicebus.bus.dead_letter_headers import REASON_HEADER, USER_HEADER, dead_copy
 from slicebus.bus.dead_letters import DeadLetter, LetterSelection
 from slicebus.bus.factory import connect
-from slicebus.cli.dead_letters.actions import Outcome, Requeuer, discard, settle, survey
+from slicebus.cli.dead_letters.actions import LetterResult, Requeuer, discard, settle, survey
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
@@ -54,7 +54,7 @@ async def dead_letters(bus: Bus, count: int) -> list[WireMessage]:
     return found
 
 
-async def requeue_all(bus: Bus, wanted: LetterSelection = EVERYTHING) -> list[Outcome]:
+async def requeue_all(bus: Bus, wanted: LetterSelection = EVERYTHING) -> list[LetterResult]:
     choice = await survey(bus, wanted, lambda: datetime.now(UTC))
     async with aclosing(settle(bus, choice.letters, Requeuer(bus, agents={}, dry_run=False), dry_run=False)) as done:
         return [outcome async for outcome in done]

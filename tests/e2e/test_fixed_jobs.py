@@ -11,7 +11,7 @@ from slicebus.cli.demo.world import World, fleet
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, JOBS, WORKLOADS
 from slicebus.manager.state.requirements import FIXED_SIZE
-from slicebus.manager.state.settings import DecisionSettings
+from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.slices.api import kueue
 from slicebus.slices.workload.waiting import Waiting
 from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota
@@ -23,7 +23,10 @@ Manifest = dict[str, Any]
 @pytest.fixture
 async def both(parts: str, urls: dict[str, str], request: pytest.FixtureRequest) -> AsyncIterator[World]:
     """A fleet whose manager runs elastic jobs and others."""
-    async with clusters_of(parts, request) as world, fleet(world, urls, decisions=DecisionSettings(fixed_jobs=True)):
+    async with (
+        clusters_of(parts, request) as world,
+        fleet(world, urls, decisions=ManagerDecisionSettings(fixed_jobs=True)),
+    ):
         await set_quota(world, 6)
         yield world
 

@@ -24,7 +24,7 @@ from slicebus.kube.resources import (
     WORKLOADS,
 )
 from slicebus.manager.state.requirements import NOT_MANAGED
-from slicebus.manager.state.settings import AdmissionModeName, DecisionSettings
+from slicebus.manager.state.settings import AdmissionModeName, ManagerDecisionSettings
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
 from slicebus.slices.api import api_names, kueue
@@ -47,7 +47,7 @@ from support.wiping import wipe, wipe_resource
 pytestmark = [pytest.mark.controlplane]
 Manifest = dict[str, Any]
 CHECK = "slicebus"
-BESIDE_KUEUE = DecisionSettings(admission=AdmissionModeName.KUEUE)
+BESIDE_KUEUE = ManagerDecisionSettings(admission=AdmissionModeName.KUEUE)
 WAITS = ("Pending", "ExceedsMaxQuota")
 """What Kueue says of a slice past the quota; the second where its gate UnadmittedWorkloadsObservability is on."""
 STRATEGY = {"admissionChecksStrategy": {"admissionChecks": [{"name": CHECK}]}}

@@ -10,7 +10,7 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, NODES, RESOURCEFLAVORS, WORKERCLUSTERS
-from slicebus.manager.state.settings import DecisionSettings
+from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.manager.state.worker_clusters import GIVEN_UP
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.messages import ClusterName
@@ -156,7 +156,7 @@ async def test_a_drained_clusters_job_goes_elsewhere(world: World, urls: dict[st
 async def test_a_lost_clusters_job_goes_elsewhere_and_its_copy_is_removed_when_it_is_back(
     world: World, urls: dict[str, str]
 ) -> None:
-    short = {"cluster_lost_s": 2.0, "decisions": DecisionSettings(cluster_lost_requeue_s=6.0)}
+    short = {"cluster_lost_s": 2.0, "decisions": ManagerDecisionSettings(cluster_lost_requeue_s=6.0)}
     async with roles.manager(world, urls, **short), roles.agent(world, urls, WEST):
         await set_quota(world, 20)
         async with roles.agent(world, urls, EAST):

@@ -10,7 +10,7 @@ from e2e.conftest import clusters_of
 from slicebus.cli.demo.world import World, fleet
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import EVENTS, JOBS, WORKERCLUSTERS, WORKLOADS
-from slicebus.manager.state.settings import DecisionSettings
+from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.api import api_names
 from slicebus.slices.api.kueue import Condition
@@ -27,7 +27,10 @@ _HOSTNAME = "kubernetes.io/hostname"
 @pytest.fixture
 async def impatient(parts: str, urls: dict[str, str], request: pytest.FixtureRequest) -> AsyncIterator[World]:
     """A fleet whose manager waits for pods for a few seconds."""
-    async with clusters_of(parts, request) as world, fleet(world, urls, decisions=DecisionSettings(pods_ready_s=6.0)):
+    async with (
+        clusters_of(parts, request) as world,
+        fleet(world, urls, decisions=ManagerDecisionSettings(pods_ready_s=6.0)),
+    ):
         await set_quota(world, 20)
         yield world
 
@@ -114,7 +117,9 @@ async def test_a_scale_up_whose_pods_do_not_start_is_taken_back(bare: World, url
             await scenario.scale(3)
             await scenario.expect_pods(running=3)
             await expect_ready(scenario)
-        async with roles.manager(bare, urls, decisions=DecisionSettings(pods_ready_s=600.0, scale_up_ready_s=2.0)):
+        async with roles.manager(
+            bare, urls, decisions=ManagerDecisionSettings(pods_ready_s=600.0, scale_up_ready_s=2.0)
+        ):
             surviving, cluster = await scenario.running(), await scenario.cluster()
             await scenario.scale(5)
             await expect_taken_back(scenario, 5)

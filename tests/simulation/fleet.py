@@ -32,7 +32,7 @@ from slicebus.kube.resources import NODES, WORKERCLUSTERS
 from slicebus.kube.transport import Answer, Request
 from slicebus.manager.app import Manager
 from slicebus.manager.settings import ManagerSettings
-from slicebus.manager.state.settings import AdmissionModeName, DecisionSettings
+from slicebus.manager.state.settings import AdmissionModeName, ManagerDecisionSettings
 from slicebus.proto.errors import SlicebusError, UnavailableError
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.apiserver.api import Api
@@ -405,7 +405,7 @@ class Fleet:
                 admission_writers=self.schedule.admission_writers,
                 breaker_count=self.schedule.breaker_count,
                 shards=self._shards,
-                decisions=DecisionSettings(
+                decisions=ManagerDecisionSettings(
                     admission=self._admission,
                     fair_sharing=self.schedule.fair_sharing,
                     fixed_jobs=self.schedule.fixed_jobs,

@@ -15,7 +15,7 @@ from slicebus.agent.act.fence import Fence
 from slicebus.agent.decide import catalog, gangs, next_pods, reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
-from slicebus.agent.state.views import JobReading, WorkerView
+from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.kube.informers import Informers
 from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
@@ -51,7 +51,7 @@ async def _one_uid_for_all(_client: Any) -> str:
     return "one"
 
 
-def _as_deleted_by_a_user(job: JobReading, _final: Any) -> Departure:
+def _as_deleted_by_a_user(job: WorkerJobReading, _final: Any) -> Departure:
     """As the agent's function of this name, without looking at how the job was seen last."""
     return Departure(job.manifest["metadata"]["uid"], seen=True)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -70,6 +71,16 @@ def test_the_namespace_has_no_package_of_its_own() -> None:
 def test_modules_are_short() -> None:
     long = {str(path.relative_to(TOP)): n for path in modules() if (n := path.read_text().count("\n")) > MOST_LINES}
     assert not long
+
+
+def test_no_two_public_classes_share_a_bare_name() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for path in modules():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(str(path.relative_to(TOP)))
+    assert places
+    assert not {name: paths for name, paths in places.items() if len(paths) > 1}
 
 
 def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:

@@ -13,13 +13,13 @@ from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.act.heartbeat import Heartbeats
 from slicebus.agent.act.identity import cluster_uid
-from slicebus.agent.act.inbox import Inbox
+from slicebus.agent.act.inbox import AgentInbox
 from slicebus.agent.act.inventory import InventoryPublisher
 from slicebus.agent.act.namespaces import Namespaces
 from slicebus.agent.act.pod_refusals import PodRefusals
 from slicebus.agent.act.policy import PolicySource
-from slicebus.agent.act.publisher import Publisher
-from slicebus.agent.act.reconciler import Reconciler
+from slicebus.agent.act.publisher import AgentPublisher
+from slicebus.agent.act.reconciler import AgentReconciler
 from slicebus.agent.act.schedulers import SchedulerBackends
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.decide.capacity import slim
@@ -27,7 +27,7 @@ from slicebus.agent.metrics.jobs import JobMetrics
 from slicebus.agent.permissions import COMPONENT
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
-from slicebus.agent.state.store import SELECTORS, Store
+from slicebus.agent.state.store import SELECTORS, AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.lanes import Backlog
@@ -58,8 +58,8 @@ class _Base(NamedTuple):
     """What every part of an agent that leads works with."""
 
     uid: ClusterUid
-    store: Store
-    decide: Decider[Store]
+    store: AgentStore
+    decide: Decider[AgentStore]
     informers: Informers
     fence: Fence
     queue: WorkQueue[JobKey]
@@ -78,7 +78,7 @@ class _Parts(NamedTuple):
     policy: PolicySource
     backends: SchedulerBackends
     refusals: PodRefusals
-    reconciler: Reconciler
+    reconciler: AgentReconciler
     inventories: InventoryPublisher
     namespaces: Namespaces
     heartbeats: Heartbeats
@@ -88,7 +88,7 @@ class Agent(Role[AgentSettings]):
     """One agent."""
 
     component = COMPONENT
-    _inbox: Inbox | None = None
+    _inbox: AgentInbox | None = None
 
     async def prepare(self) -> None:
         """Wait for what the manager makes, and for the rights of this agent's user. An agent makes nothing."""
@@ -121,7 +121,7 @@ class Agent(Role[AgentSettings]):
             self._work(base, parts, self._inbox, group)
 
     def _base(self, uid: ClusterUid, epoch: int) -> _Base:
-        store = Store()
+        store = AgentStore()
         store.configure(self._settings.leading(uid))
         informers = self.informers(
             JOB_RESOURCES.values(),
@@ -133,7 +133,7 @@ class Agent(Role[AgentSettings]):
         queue: WorkQueue[JobKey] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
         addressees = Addressees()
-        publisher = Publisher(self._bus, issuer, cluster_uid=uid, addressees=addressees)
+        publisher = AgentPublisher(self._bus, issuer, cluster_uid=uid, addressees=addressees)
         events = EventRecorder(self._client, component=self.component)
         executor = Executor(
             client=self._client,
@@ -174,7 +174,7 @@ class Agent(Role[AgentSettings]):
             changed=lambda: heartbeats.beat_now(),
         )
         refusals = PodRefusals(store, client, changed=queue.add)
-        reconciler = Reconciler(
+        reconciler = AgentReconciler(
             client=client,
             informers=base.informers,
             decide=base.decide,
@@ -209,12 +209,12 @@ class Agent(Role[AgentSettings]):
             heartbeats=heartbeats,
         )
 
-    def _order_inbox(self, base: _Base, parts: _Parts) -> Inbox:
+    def _order_inbox(self, base: _Base, parts: _Parts) -> AgentInbox:
         async def accept(terms: Terms) -> None:
             await parts.heartbeats.accept(terms)
             parts.namespaces.accept(terms)
 
-        return Inbox(
+        return AgentInbox(
             self._settings,
             bus=self._bus,
             cluster_uid=base.uid,
@@ -263,7 +263,7 @@ class Agent(Role[AgentSettings]):
         base.informers.on_served(served)
         self._bus.on_reconnect(parts.inventories.ask_twice)
 
-    def _work(self, base: _Base, parts: _Parts, inbox: Inbox, group: asyncio.TaskGroup) -> None:
+    def _work(self, base: _Base, parts: _Parts, inbox: AgentInbox, group: asyncio.TaskGroup) -> None:
         """Reconcile jobs, report, and carry out orders."""
         jobs = base.queue.run(parts.reconciler.reconcile_job, workers=self._settings.workers)
         group.create_task(jobs, name="jobs")
@@ -276,7 +276,7 @@ class Agent(Role[AgentSettings]):
         for queue in inbox.queues():
             group.create_task(inbox.run(queue), name=f"inbox:{queue}")
 
-    async def _hello(self, store: Store) -> Hello:
+    async def _hello(self, store: AgentStore) -> Hello:
         return Hello(
             agent_version=version("slicebus"),
             kubernetes_version=await self._client.version(),
@@ -284,7 +284,7 @@ class Agent(Role[AgentSettings]):
             scheduler_backends=store.schedulers.usable,
         )
 
-    async def _publish(self, publisher: Publisher, message: Message) -> None:
+    async def _publish(self, publisher: AgentPublisher, message: Message) -> None:
         self._lease.check()
         await publisher.publish(Publish(cluster=self._settings.cluster, message=message))
 

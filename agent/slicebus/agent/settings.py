@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from slicebus.agent.state.settings import DecisionSettings
+from slicebus.agent.state.settings import AgentDecisionSettings
 from slicebus.proto.messages import CLUSTER_NAME, ClusterName, ClusterUid
 from slicebus.runtime.environment import Seconds, variable_of
 from slicebus.runtime.settings import RoleSettings
@@ -48,9 +48,9 @@ class AgentSettings(RoleSettings, frozen=True, kw_only=True):
         """The profiles of the scheduler backends, at least one."""
         return profiles_of(self.schedulers)
 
-    def leading(self, cluster_uid: ClusterUid) -> DecisionSettings:
+    def leading(self, cluster_uid: ClusterUid) -> AgentDecisionSettings:
         """The settings of decisions, for the process that leads on a cluster."""
-        return DecisionSettings(
+        return AgentDecisionSettings(
             cluster=self.cluster,
             cluster_uid=cluster_uid,
             manager_user=self.manager_user,

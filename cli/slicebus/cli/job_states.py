@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import msgspec
 
 from slicebus.agent.decide import reconcile
-from slicebus.agent.state.store import Store as AgentStore
+from slicebus.agent.state.store import AgentStore as AgentStore
 from slicebus.manager.state.outbox import Progress
-from slicebus.manager.state.store import Store as ManagerStore
+from slicebus.manager.state.store import ManagerStore as ManagerStore
 from slicebus.proto.messages import Counts
 from slicebus.slices.api.kueue import Condition
 

@@ -22,9 +22,9 @@ from slicebus.manager.act.admitter import Admitter
 from slicebus.manager.act.dead_letter_watch import DeadLetterWatch
 from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.fleet_watch import FleetWatch
-from slicebus.manager.act.inbox import Inbox
-from slicebus.manager.act.publisher import Publisher
-from slicebus.manager.act.reconciler import Reconciler
+from slicebus.manager.act.inbox import ManagerInbox
+from slicebus.manager.act.publisher import ManagerPublisher
+from slicebus.manager.act.reconciler import ManagerReconciler
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.act.router import Router, take_addressed
 from slicebus.manager.act.shard_keeper import ShardKeeper
@@ -38,7 +38,7 @@ from slicebus.manager.permissions import COMPONENT, lease_of
 from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.job_changes import on_fleet_change, on_job_change
 from slicebus.manager.state.settings import Shard
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import JobRef, Lane
@@ -61,8 +61,8 @@ _ADMITTED_WORKERS = 8
 class _Base(NamedTuple):
     """What every part of a manager that leads works with."""
 
-    store: Store
-    decide: Decider[Store]
+    store: ManagerStore
+    decide: Decider[ManagerStore]
     informers: Informers
     queue: WorkQueue[JobRef]
     events: EventRecorder
@@ -75,9 +75,9 @@ class _Parts(NamedTuple):
 
     dead: DeadLetterWatch
     guard: DeleteGuard
-    inbox: Inbox
+    inbox: ManagerInbox
     fleet: FleetWatch
-    reconciler: Reconciler
+    reconciler: ManagerReconciler
     keeper: ShardKeeper
 
 
@@ -129,7 +129,7 @@ class Manager(Role[ManagerSettings]):
             self._work(base, parts, group)
 
     def _base(self, epoch: int) -> _Base:
-        store, shard = Store(), self._shard
+        store, shard = ManagerStore(), self._shard
         store.configure(self._settings.leading(shard, since=now_text()))
         decide = Decider(store, self.recorder(Source("manager", "", epoch, shard=shard.index)))
         informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
@@ -140,7 +140,7 @@ class Manager(Role[ManagerSettings]):
             client=self._client,
             caches=store.cache_of,
             tables=store.tables(),
-            publish=Publisher(self._bus, issuer, store).publish,
+            publish=ManagerPublisher(self._bus, issuer, store).publish,
             requeue=queue.add_after,
             component=self.component,
             record=events.record,
@@ -149,7 +149,7 @@ class Manager(Role[ManagerSettings]):
         )
         return _Base(store, decide, informers, queue, events, executor, Locks[JobRef]())
 
-    def _show(self, store: Store) -> None:
+    def _show(self, store: ManagerStore) -> None:
         """Show the queues as metrics, where no Kueue does."""
         if not store.beside_kueue:
             SliceMetrics(self._registry).follow(store.workloads, when=store.has_workload)
@@ -184,7 +184,7 @@ class Manager(Role[ManagerSettings]):
             guard=guard,
             registry=self._registry,
         )
-        inbox = Inbox(
+        inbox = ManagerInbox(
             bus=self._bus,
             decide=decide,
             executor=executor,
@@ -203,10 +203,10 @@ class Manager(Role[ManagerSettings]):
             resyncer=resyncer,
             requeue=base.queue.add,
         )
-        reconciler = Reconciler(decide, executor, locks=base.locks, guard=guard, resyncer=resyncer)
+        reconciler = ManagerReconciler(decide, executor, locks=base.locks, guard=guard, resyncer=resyncer)
         return _Parts(dead, guard, inbox, fleet, reconciler, self._shard_keeper(base, resyncer, inbox))
 
-    def _shard_keeper(self, base: _Base, resyncer: Resyncer, inbox: Inbox) -> ShardKeeper:
+    def _shard_keeper(self, base: _Base, resyncer: Resyncer, inbox: ManagerInbox) -> ShardKeeper:
         return ShardKeeper(
             client=self._client,
             namespace=self._settings.namespace,
@@ -267,12 +267,12 @@ class Manager(Role[ManagerSettings]):
             group.create_task(parts.dead.run(), name="dead-letters")
         self._consume(parts.inbox, self._shard.index, group)
 
-    def _consume(self, inbox: Inbox, shard: int, group: asyncio.TaskGroup) -> None:
+    def _consume(self, inbox: ManagerInbox, shard: int, group: asyncio.TaskGroup) -> None:
         """Consume what comes to a shard: this one, or one whose place it has taken."""
         for lane in Lane:
             group.create_task(self._consume_lane(inbox, lane, shard), name=f"inbox:{shard}:{lane}")
 
-    async def _consume_lane(self, inbox: Inbox, lane: Lane, shard: int) -> None:
+    async def _consume_lane(self, inbox: ManagerInbox, lane: Lane, shard: int) -> None:
         await self.leading.wait()
         await inbox.run(lane, prefetch=self._settings.prefetch_of(len(Lane)), shard=shard)
 
@@ -287,14 +287,14 @@ class Manager(Role[ManagerSettings]):
         for _, cache in unread:
             await cache.synced.wait()
 
-    def _checks_reporter(self, decide: Decider[Store], executor: Executor) -> StatusWriter:
+    def _checks_reporter(self, decide: Decider[ManagerStore], executor: Executor) -> StatusWriter:
         def report(now: str) -> list[Command]:
             return decide(catalog.report_checks, now=now)
 
         of = (decide.state.admission_checks, decide.state.clusters)
         return StatusWriter(report, executor, of=of, interval_s=self._settings.queue_status_s)
 
-    def _queues_reporter(self, decide: Decider[Store], executor: Executor) -> StatusWriter:
+    def _queues_reporter(self, decide: Decider[ManagerStore], executor: Executor) -> StatusWriter:
         def report(now: str) -> list[Command]:
             return decide(catalog.report_queues, now=now)
 
@@ -302,7 +302,7 @@ class Manager(Role[ManagerSettings]):
         of = (store.workloads, store.cluster_queues, store.cohorts, store.local_queues)
         return StatusWriter(report, executor, of=of, interval_s=self._settings.queue_status_s)
 
-    async def _collect(self, decide: Decider[Store], executor: Executor) -> None:
+    async def _collect(self, decide: Decider[ManagerStore], executor: Executor) -> None:
         """Delete finished slices beyond the history. A delete that fails is tried again in the next round."""
         while True:
             await asyncio.sleep(_COLLECT_S)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from slicebus.manager.state.settings import AdmissionModeName, DecisionSettings, LeaderSettings, Shard
+from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings, ManagerDecisionSettings, Shard
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, MOST_SHARDS
 from slicebus.runtime.environment import Count, Seconds, Share, variable_of
 from slicebus.runtime.settings import RoleSettings
@@ -16,7 +16,7 @@ _JOURNAL_LEAST_BYTES = 1_000_000
 class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
     """One manager process. Times in seconds."""
 
-    decisions: DecisionSettings = DecisionSettings()
+    decisions: ManagerDecisionSettings = ManagerDecisionSettings()
     admission_writers: Count = 16
     """How many decisions the builtin admission writes at once."""
     shards: Annotated[int, msgspec.Meta(ge=1, le=MOST_SHARDS)] = 1

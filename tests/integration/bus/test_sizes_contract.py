@@ -13,7 +13,7 @@ from slicebus.bus.dead_letter_headers import REASON_HEADER
 from slicebus.bus.dead_letters import LetterSelection
 from slicebus.bus.lanes import consume
 from slicebus.bus.sizes import HEADER_BYTES, LEFT_OUT_HEADER, MESSAGE_BYTES, SIZE_HEADER
-from slicebus.cli.dead_letters.actions import Outcome, Requeuer, settle, survey
+from slicebus.cli.dead_letters.actions import LetterResult, Requeuer, settle, survey
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, InvalidError
 from slicebus.proto.topology import DEAD, UP
@@ -89,7 +89,7 @@ def letters() -> list[WireMessage]:
     return [message(body=body, message_id=f"id-{number}", user_id="manager") for number, body in enumerate(LETTERS)]
 
 
-async def requeue_all(bus: Bus) -> list[Outcome]:
+async def requeue_all(bus: Bus) -> list[LetterResult]:
     choice = await survey(bus, LetterSelection(), lambda: datetime.now(UTC))
     requeuer = Requeuer(bus, agents={}, dry_run=False)
     async with aclosing(settle(bus, choice.letters, requeuer, dry_run=False, page_bytes=2500)) as done:

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from slicebus.agent.state import annotations
-from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, PodSetFlavor, WorkloadSpec
 from slicebus.slices.api import api_names, kueue
@@ -155,7 +155,7 @@ def a_spec(
 def a_view(
     job: Manifest | None, *copies: Manifest, pods: tuple[Manifest, ...] = (), scale_target: Manifest | None = None
 ) -> WorkerView:
-    reading = JobReading.from_manifest(job) if job is not None else None
+    reading = WorkerJobReading.from_manifest(job) if job is not None else None
     found = tuple(map(Pod.from_manifest, pods))
     return WorkerView(key=KEY, job=job, reading=reading, scale_target=scale_target or job, copies=copies, pods=found)
 

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from slicebus.agent.decide import orders
 from slicebus.agent.state import annotations
-from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Create, Patch
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import JobRef, WorkloadSpec
@@ -51,7 +51,7 @@ def carried_out(view: WorkerView, order: WorkloadSpec) -> WorkerView:
 
 
 def seen(view: WorkerView, job: Manifest) -> WorkerView:
-    return structs.replace(view, job=job, reading=JobReading.from_manifest(job), scale_target=job)
+    return structs.replace(view, job=job, reading=WorkerJobReading.from_manifest(job), scale_target=job)
 
 
 NOTHING = WorkerView(key=JobKey("RayCluster", "team", "train"), job=None)
@@ -126,7 +126,7 @@ def noted(job: Manifest, *clusters: Manifest) -> int:
     view = WorkerView(
         key=JobKey("RayJob", "team", "train"),
         job=job,
-        reading=JobReading.from_manifest(job),
+        reading=WorkerJobReading.from_manifest(job),
         scale_target=next(iter(clusters), None),
     )
     upsert = orders.workload_spec(an_order_of_job(7, 2), EAST)[JOB_STEP]

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.agent.state.departures import Departure
-from slicebus.agent.state.views import JobReading
+from slicebus.agent.state.views import WorkerJobReading
 from slicebus.proto.messages import JobPhase
 from unit.agent.objects import a_job
 
@@ -26,7 +26,7 @@ DEPARTURES: dict[str, tuple[Manifest, Manifest | None, bool, JobPhase | None]] =
 
 @pytest.mark.parametrize(("before", "final", "seen", "end"), DEPARTURES.values(), ids=DEPARTURES.keys())
 def test_a_departure(before: Manifest, final: Manifest | None, seen: bool, end: JobPhase | None) -> None:
-    job = JobReading.from_manifest(before)
+    job = WorkerJobReading.from_manifest(before)
     assert job is not None
     departure = Departure.of(job, final)
     assert (departure.worker_uid, departure.seen) == ("worker-uid", seen)
@@ -34,7 +34,7 @@ def test_a_departure(before: Manifest, final: Manifest | None, seen: bool, end: 
 
 
 def test_the_report_of_an_end_is_of_the_job_as_it_was_then() -> None:
-    job = JobReading.from_manifest(a_job())
+    job = WorkerJobReading.from_manifest(a_job())
     final = a_job(over="Complete", version=4, workload="w2")
     assert job is not None
     end = Departure.of(job, final).end

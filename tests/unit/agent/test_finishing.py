@@ -8,7 +8,7 @@ from msgspec import UNSET, structs
 from slicebus.agent.decide import finishing, reconcile
 from slicebus.agent.decide.finishing import SETTLES_S
 from slicebus.agent.state.annotations import PendingRequest, PendingRequests
-from slicebus.agent.state.views import Finishing, JobReading, WorkerView
+from slicebus.agent.state.views import Finishing, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Forget, Publish, Remember, Requeue
 from slicebus.proto.messages import Counts, RequestKey, ScaleRequest
 from unit.agent.objects import EAST, KEY, a_job
@@ -45,7 +45,7 @@ def a_view(
     return WorkerView(
         key=KEY,
         job=job,
-        reading=JobReading.from_manifest(job),
+        reading=WorkerJobReading.from_manifest(job),
         scale_target=job,
         published=published,
         finishing=known,
@@ -77,7 +77,7 @@ def test_the_request_lowers_the_grant_and_names_them() -> None:
     written = a_view(3, known=SETTLED)
     assert written.job is not None
     written.job["metadata"]["annotations"] |= annotations
-    view = structs.replace(written, reading=JobReading.from_manifest(written.job))
+    view = structs.replace(written, reading=WorkerJobReading.from_manifest(written.job))
     [publish, *_] = reconcile.request(view, EAST)
     assert isinstance(publish, Publish)
     assert isinstance(publish.message, ScaleRequest)

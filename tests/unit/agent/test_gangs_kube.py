@@ -11,9 +11,9 @@ import pytest
 from slicebus.agent.decide import gangs, orders
 from slicebus.agent.state import annotations
 from slicebus.agent.state.schedulers import name_of
-from slicebus.agent.state.settings import DecisionSettings
-from slicebus.agent.state.store import Store
-from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.agent.state.settings import AgentDecisionSettings
+from slicebus.agent.state.store import AgentStore
+from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Patch, Remove
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import JobRef, Relabel
@@ -35,8 +35,8 @@ class Worker:
     """What an agent has in its caches: a RayCluster with a head and one group, and the objects of its gangs."""
 
     def __init__(self, *served: str, granted: int) -> None:
-        self.store = Store()
-        self.store.configure(DecisionSettings(profiles=(Profile("default"), Profile("kube"))))
+        self.store = AgentStore()
+        self.store.configure(AgentDecisionSettings(profiles=(Profile("default"), Profile("kube"))))
         for version in set(VERSIONS) - set(served):
             for resource in (workloads(version), pod_groups(version)):
                 self.store.unserved_objects[name_of(resource)] = "it is not served"
@@ -82,7 +82,7 @@ class Worker:
         return WorkerView(
             key=KEY,
             job=self.job,
-            reading=JobReading.from_manifest(self.job),
+            reading=WorkerJobReading.from_manifest(self.job),
             scale_target=self.job,
             pods=tuple(map(Pod.from_manifest, self.pods)),
             schedulers=self.store.schedulers,
@@ -90,7 +90,7 @@ class Worker:
 
     def order(self, workers: int) -> list[Command]:
         """What the agent does first with the order to run with so many."""
-        job, version = JobReading.from_manifest(self.job), 2
+        job, version = WorkerJobReading.from_manifest(self.job), 2
         assert job is not None
         granted = {"head": 1, "small": workers}
         order = Relabel(job=REF, to_workload="w2", from_workload="w1", spec_version=version, granted=granted)

@@ -8,7 +8,7 @@ from msgspec import structs
 from slicebus.agent.decide import reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequests
-from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Patch, Publish, Remember
 from slicebus.proto.messages import Counts, JobRef, ScaleRequest
 from slicebus.slices.api import api_names, kueue
@@ -59,7 +59,7 @@ def a_view(
 
 def seen(view: WorkerView) -> WorkerView:
     assert view.job is not None
-    return structs.replace(view, reading=JobReading.from_manifest(view.job), scale_target=view.job)
+    return structs.replace(view, reading=WorkerJobReading.from_manifest(view.job), scale_target=view.job)
 
 
 def asked(view: WorkerView) -> list[Counts]:

@@ -14,8 +14,8 @@ from slicebus.agent.act.inventory import InventoryPublisher
 from slicebus.agent.decide.inventory import PAGE_BYTES, Entry, item, pages, unanswered
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
-from slicebus.agent.state.store import Store
-from slicebus.agent.state.views import JobReading, WorkerView
+from slicebus.agent.state.store import AgentStore
+from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.kube.resources import JOBS
 from slicebus.proto.messages import InventoryItem, JobPhase, Message, RequestKey
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -114,8 +114,8 @@ def test_what_a_controller_made_of_our_job_is_not_listed() -> None:
     owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "train", "uid": "uid-of-train", "controller": True}
     child["metadata"]["ownerReferences"] = [owner]
     assert item(a_view(child), EAST) is None
-    assert JobReading.from_manifest(child) is None
-    store = Store()
+    assert WorkerJobReading.from_manifest(child) is None
+    store = AgentStore()
     store.cache_of(JOBS).put(child)  # type: ignore[union-attr]
     assert not [*store.our_jobs()]
     store.cache_of(JOBS).put(a_job() | {"metadata": a_job()["metadata"] | {"name": "own"}})  # type: ignore[union-attr]

@@ -8,7 +8,7 @@ import pytest
 from slicebus.agent.act.namespaces import _ROUND_S, _ROUNDS_BETWEEN, Namespaces
 from slicebus.agent.decide.policy import why_lacking
 from slicebus.agent.state.policy import LabelSelector, Policy
-from slicebus.agent.state.store import POLICY, Store
+from slicebus.agent.state.store import POLICY, AgentStore
 from slicebus.kube.resources import Resource
 from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError
 from slicebus.proto.messages import Terms
@@ -62,7 +62,7 @@ class Looking:
     """An agent that looks, and what it said."""
 
     def __init__(self, cluster: Cluster, *, watched: tuple[str, ...] = ()) -> None:
-        store = Store()
+        store = AgentStore()
         store.policy[POLICY] = Policy()
         self.said: list[dict[str, str] | None] = []
         self.namespaces = Namespaces(

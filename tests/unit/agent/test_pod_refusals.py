@@ -9,7 +9,7 @@ from msgspec import structs
 
 from slicebus.agent.act.pod_refusals import PodRefusals
 from slicebus.agent.decide import pod_refusals, waiting
-from slicebus.agent.state.store import Store
+from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey, WorkerView
 from slicebus.kube.client import ListPage
 from slicebus.kube.resources import EVENTS, JOBS
@@ -196,14 +196,14 @@ def made(job: Manifest, **metadata: str) -> Manifest:
 
 
 @pytest.fixture
-def store() -> Store:
-    store = Store()
+def store() -> AgentStore:
+    store = AgentStore()
     store.cache_of(JOBS).put(made(a_job(1)))  # type: ignore[union-attr]
     return store
 
 
 async def test_the_events_of_a_job_that_lacks_pods_are_read_until_it_has_them(
-    jumping: LoopTime, store: Store, monkeypatch: pytest.MonkeyPatch
+    jumping: LoopTime, store: AgentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slicebus.agent.act.pod_refusals.now", lambda: NOW)
     cluster, changed = Cluster(), list[JobKey]()

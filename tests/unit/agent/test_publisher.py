@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from slicebus.agent.act.addressees import Addressees
-from slicebus.agent.act.publisher import Publisher
+from slicebus.agent.act.publisher import AgentPublisher
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
@@ -18,9 +18,9 @@ from unit.agent.objects import EAST, REF
 STATUS = Status(job=REF, workload="w1", spec_version=1, phase=JobPhase.RUNNING)
 
 
-def publisher_of(bus: Bus, addressees: Addressees) -> Publisher:
+def publisher_of(bus: Bus, addressees: Addressees) -> AgentPublisher:
     issuer = Issuer(epoch=1, user="east", now=now, random=random_bytes)
-    return Publisher(bus, issuer, cluster_uid=ClusterUid("u"), addressees=addressees)
+    return AgentPublisher(bus, issuer, cluster_uid=ClusterUid("u"), addressees=addressees)
 
 
 async def test_what_is_about_a_job_goes_to_the_shard_of_its_last_order(broker_name: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from slicebus.agent.decide import reconcile
 from slicebus.agent.state import annotations
-from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import PatchEach
 from slicebus.proto.messages import JobRef
 from slicebus.slices.api import kueue
@@ -44,7 +44,7 @@ def a_view(spec: Manifest, granted: int, *pods: Manifest, kind: str = "RayCluste
     return WorkerView(
         key=JobKey(kind, "team", "train"),
         job=job,
-        reading=JobReading.from_manifest(job),
+        reading=WorkerJobReading.from_manifest(job),
         scale_target=job if kind == "RayCluster" else child,
         pods=tuple(map(Pod.from_manifest, pods)),
     )

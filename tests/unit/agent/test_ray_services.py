@@ -7,8 +7,8 @@ from msgspec import structs
 
 from slicebus.agent.decide import order_sizes, reconcile
 from slicebus.agent.state import annotations
-from slicebus.agent.state.store import Store
-from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.agent.state.store import AgentStore
+from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Patch
 from slicebus.kube.resources import RAYCLUSTERS, RAYSERVICES
 from slicebus.proto.messages import JobRef, WorkloadSpec
@@ -30,7 +30,7 @@ def a_view(*clusters: tuple[str, Manifest], granted: dict[str, int], pods: tuple
     return WorkerView(
         key=KEY,
         job=job,
-        reading=JobReading.from_manifest(job),
+        reading=WorkerJobReading.from_manifest(job),
         scale_target=serves,
         beside=tuple(beside),
         pods=tuple(map(Pod.from_manifest, pods)),
@@ -50,7 +50,7 @@ def started(view: WorkerView) -> list[str]:
 
 
 def test_the_cluster_that_serves_is_the_scale_target_and_the_next_is_beside_it() -> None:
-    store = Store()
+    store = AgentStore()
     status = {"pendingServiceStatus": {"rayClusterName": "next"}, "activeServiceStatus": {"rayClusterName": "now"}}
     at = annotations.job_metadata(REF, workload="w1", version=1, grant={})
     service = an_object("RayService", "chat", {"rayClusterConfig": a_spec()}, **at) | {"status": status}
@@ -123,7 +123,7 @@ def test_a_size_from_the_manager_is_that_of_each_cluster_and_of_those_to_come(
     job = view.job | {"spec": {"rayClusterConfig": spec}}
     wanted = an_object("RayService", "chat", {"rayClusterConfig": a_spec(replicas=3)})
     order = WorkloadSpec(job=REF, spec_version=2, workload={}, manifest=wanted, granted={})
-    reading = JobReading.from_manifest(job)
+    reading = WorkerJobReading.from_manifest(job)
     assert reading is not None
     patches = order_sizes.take(structs.replace(view, job=job, reading=reading), order, reading)
     assert [patch.target["metadata"]["name"] for patch in patches if isinstance(patch, Patch)] == names

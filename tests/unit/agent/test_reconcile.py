@@ -9,8 +9,8 @@ from msgspec import structs
 from slicebus.agent.decide import reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequest, PendingRequests
-from slicebus.agent.state.tables import TableName
-from slicebus.agent.state.views import JobReading, WorkerView
+from slicebus.agent.state.tables import AgentTable
+from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Patch, PatchEach, Publish, Remember
 from slicebus.proto.messages import JobPhase, JobRef, PodSetStatus, RequestKey, ScaleRequest
 from slicebus.slices.api import kueue
@@ -96,7 +96,7 @@ def published_for(view: WorkerView) -> list[ScaleRequest]:
 def noted(view: WorkerView, command: Command) -> WorkerView:
     """The view after a note on the job, or in the table of published requests."""
     if isinstance(command, Remember):
-        assert (command.table, command.key) == (TableName.PUBLISHED, view.key)
+        assert (command.table, command.key) == (AgentTable.PUBLISHED, view.key)
         return structs.replace(view, published=command.value)
     assert isinstance(command, Patch)
     assert isinstance(command.body, dict)
@@ -105,7 +105,7 @@ def noted(view: WorkerView, command: Command) -> WorkerView:
     job = view.job | {
         "metadata": metadata | {"annotations": metadata["annotations"] | command.body["metadata"]["annotations"]}
     }
-    return structs.replace(view, job=job, reading=JobReading.from_manifest(job), scale_target=job)
+    return structs.replace(view, job=job, reading=WorkerJobReading.from_manifest(job), scale_target=job)
 
 
 @pytest.mark.parametrize(("view", "wanted"), REQUESTS.values(), ids=REQUESTS.keys())
@@ -251,7 +251,7 @@ def test_a_pod_counts_as_started_where_nobody_knows() -> None:
     [pod] = gated("a")
     [patch] = ungating(a_view(a_job(), pods=(pod,)))
     uid, version = pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]
-    assert patch.unless_answered == Remember(table=TableName.UNANSWERED, key=uid, value=version)
+    assert patch.unless_answered == Remember(table=AgentTable.UNANSWERED, key=uid, value=version)
 
 
 LINKS: dict[str, tuple[WorkerView, list[str]]] = {

@@ -7,7 +7,7 @@ import pytest
 from slicebus.agent.decide import catalog, reconcile
 from slicebus.agent.decide.capacity import within_grant
 from slicebus.agent.state import annotations
-from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import PatchEach
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, RAYJOBS, Resource
 from slicebus.proto.messages import Applied, JobRef, PodSetStatus
@@ -80,7 +80,7 @@ def a_view(job: Manifest | None, *pods: Manifest, copies: tuple[Manifest, ...] =
     return WorkerView(
         key=JobKey("RayCluster", "team", "train"),
         job=job,
-        reading=JobReading.from_manifest(job) if job else None,
+        reading=WorkerJobReading.from_manifest(job) if job else None,
         scale_target=job,
         copies=copies,
         pods=tuple(map(Pod.from_manifest, pods)),

@@ -9,8 +9,8 @@ import pytest
 
 from slicebus.agent.act.tombstones import NAME, Tombstones
 from slicebus.agent.decide import catalog
-from slicebus.agent.state.store import Store
-from slicebus.agent.state.tables import TableName
+from slicebus.agent.state.store import AgentStore
+from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import JobKey, Tombstone
 from slicebus.decisions.commands import Forget, Publish
 from slicebus.kube.client import KubeClient, MergePatch
@@ -31,7 +31,7 @@ class Loaded(Tombstones):
     """Tombstones as they are after a start, with what they leave in the store."""
 
     def __init__(self, api: KubeClient) -> None:
-        self.store = Store()
+        self.store = AgentStore()
         super().__init__(api, SYSTEM, self.store)
 
     def of(self, job: JobRef) -> Tombstone | None:
@@ -98,7 +98,7 @@ async def test_jobs_of_one_name_have_an_end_each(api: KubeClient) -> None:
 
 
 def test_an_end_is_found_by_the_name_that_its_job_had() -> None:
-    store = Store()
+    store = AgentStore()
     for uid, name, version in (("u1", "train", 2), ("u2", "train", 3), ("u1", "other", 4)):
         store.tombstones[uid] = Tombstone(a_ref(uid, name), version, 0)
     assert [tombstone.version for tombstone in store.ended(KEY)] == [3]
@@ -161,7 +161,7 @@ async def test_an_end_is_unreported_until_its_report_is_published(api: KubeClien
     assert tombstones.is_unreported(REF)
     _, [report, forget] = catalog.reconcile_absent(tombstones.store, key=KEY, found=None)
     assert isinstance(report, Publish)
-    assert forget == Forget(table=TableName.UNREPORTED, key=REF.uid)
+    assert forget == Forget(table=AgentTable.UNREPORTED, key=REF.uid)
     del tombstones.store.unreported[REF.uid]
     for version in (3, 4):
         await tombstones.add(REF, version)

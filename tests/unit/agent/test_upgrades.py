@@ -11,7 +11,7 @@ from slicebus.agent.decide.policy import creator
 from slicebus.agent.decide.refusals import RefusedOrder
 from slicebus.agent.state import annotations
 from slicebus.agent.state.policy import Policy
-from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Create, Patch
 from slicebus.proto.messages import JobRef, PodSetFlavor, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -67,7 +67,7 @@ def carried_out(view: WorkerView, order: WorkloadSpec) -> tuple[WorkerView, list
 
 
 def seen(view: WorkerView, job: Manifest) -> WorkerView:
-    return structs.replace(view, job=job, reading=JobReading.from_manifest(job))
+    return structs.replace(view, job=job, reading=WorkerJobReading.from_manifest(job))
 
 
 def made(*edits: Manifest, **how: Any) -> WorkerView:

@@ -9,8 +9,8 @@ from msgspec import UNSET, structs
 from slicebus.agent.decide import orders, reconcile, waiting
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequest, PendingRequests
-from slicebus.agent.state.tables import TableName
-from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.agent.state.tables import AgentTable
+from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, Requeue
 from slicebus.proto.messages import JobRef, Pending, Waits
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -85,7 +85,7 @@ def a_view(
         WorkerView(
             key=JobKey("RayJob", "team", "train"),
             job=job,
-            reading=JobReading.from_manifest(job),
+            reading=WorkerJobReading.from_manifest(job),
             scale_target=child,
             pods=tuple(map(Pod.from_manifest, pods)),
         ),
@@ -198,7 +198,7 @@ def test_a_request_that_stands_is_shown_while_pods_past_a_smaller_size_go(
     assert view.job is not None
     metadata = view.job["metadata"]
     job = view.job | {"metadata": metadata | {"annotations": metadata["annotations"] | asked}}
-    view = structs.replace(view, job=job, reading=JobReading.from_manifest(job))
+    view = structs.replace(view, job=job, reading=WorkerJobReading.from_manifest(job))
     found = written(waiting.reconcile(view, now=NOW))
     assert [each and each.wanted[WORKERS] for each in found.values()] == [shown, shown]
 
@@ -257,7 +257,7 @@ PAST = Waiting.of(
 
 def test_pods_that_are_no_longer_wanted_are_timed_first() -> None:
     assert waiting.reconcile(past_view(), now=NOW) == [
-        Remember(table=TableName.SURPLUS, key=past_view().key, value=NOW)
+        Remember(table=AgentTable.SURPLUS, key=past_view().key, value=NOW)
     ]
     assert waiting.requeue_after(past_view(), now=NOW) == []
     timed, soon = past_view(surplus_since=NOW), "2026-01-31T13:00:50Z"
@@ -299,7 +299,7 @@ NONE = {
 def test_nothing_is_said_of_pods_that_go(view: WorkerView) -> None:
     assert waiting.reconcile(view, now=LATER) == []
     timed = structs.replace(view, surplus_since=NOW)
-    assert waiting.reconcile(timed, now=LATER) == [Forget(table=TableName.SURPLUS, key=view.key)]
+    assert waiting.reconcile(timed, now=LATER) == [Forget(table=AgentTable.SURPLUS, key=view.key)]
 
 
 @pytest.mark.parametrize("how", [{"running": 1}, {"named": ("w-0", "w-1")}], ids=["gone", "named for deletion"])

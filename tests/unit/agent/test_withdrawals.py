@@ -9,8 +9,8 @@ from slicebus.agent.decide import reconcile, withdrawals
 from slicebus.agent.decide.withdrawals import STANDS_S
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequest, PendingRequests
-from slicebus.agent.state.tables import TableName
-from slicebus.agent.state.views import JobKey, JobReading, Withdrawn, WorkerView
+from slicebus.agent.state.tables import AgentTable
+from slicebus.agent.state.views import JobKey, Withdrawn, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Forget, Patch, Remember, Requeue
 from slicebus.proto.messages import Counts, JobRef
 from slicebus.slices.api import api_names
@@ -51,7 +51,7 @@ def a_view(
     return WorkerView(
         key=JobKey("RayCluster", "team", "train"),
         job=job,
-        reading=JobReading.from_manifest(job),
+        reading=WorkerJobReading.from_manifest(job),
         scale_target=job,
         published=request.key,
         withdrawn=withdrawn,
@@ -62,7 +62,7 @@ def noted(view: WorkerView, now_s: float) -> WorkerView:
     """The view after what was noted of it."""
     for command in withdrawals.reconcile(view, now_s=now_s):
         assert isinstance(command, Remember | Forget)
-        assert (command.table, command.key) == (TableName.WITHDRAWN, view.key)
+        assert (command.table, command.key) == (AgentTable.WITHDRAWN, view.key)
         view = structs.replace(view, withdrawn=command.value if isinstance(command, Remember) else None)
     return view
 

@@ -8,13 +8,13 @@ from msgspec import structs
 
 from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.act.fence import Fence
-from slicebus.agent.act.inbox import Inbox
+from slicebus.agent.act.inbox import AgentInbox
 from slicebus.agent.act.policy import PolicySource
-from slicebus.agent.act.reconciler import Reconciler
+from slicebus.agent.act.reconciler import AgentReconciler
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
-from slicebus.agent.state.store import SCHEDULING_SELECTORS, SELECTORS, Store
+from slicebus.agent.state.store import SCHEDULING_SELECTORS, SELECTORS, AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.bus.lanes import Backlog
 from slicebus.decisions.commands import Publish
@@ -43,7 +43,7 @@ class Worker:
 
     def __init__(self, client: KubeClient) -> None:
         self.client = client
-        self.store = Store()
+        self.store = AgentStore()
         self.store.configure(SETTINGS.leading(EAST_UID))
         self.decide = Decider(self.store)
         self.tombstones = Tombstones(client, SYSTEM, self.store)
@@ -72,7 +72,7 @@ class Worker:
             is_fenced=lambda: self.fence.closed,
             is_watched=annotations.is_ours,
         )
-        self.reconciler = Reconciler(
+        self.reconciler = AgentReconciler(
             client=client,
             informers=self.informers,
             decide=self.decide,
@@ -89,7 +89,7 @@ class Worker:
         self.scheduling: dict[Resource, str | None] = {}
         self.policy = PolicySource(None, own_namespace=SYSTEM, client=client, store=self.store)
         self.policy.load()
-        self.inbox = Inbox(
+        self.inbox = AgentInbox(
             SETTINGS,
             bus=MemoryBus(self.broker, user="east"),
             cluster_uid=EAST_UID,

@@ -17,14 +17,14 @@ from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES, JOBS, WORKERCLUSTERS, WORKLOADS, Resource
 from slicebus.kube.times import now_text
 from slicebus.manager.act.delete_guard import DeleteGuard
-from slicebus.manager.act.inbox import Inbox
+from slicebus.manager.act.inbox import ManagerInbox
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.act.router import Router
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.cluster.delete_breaker import DeleteLimits
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.settings import LeaderSettings, Shard
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.issuer import Issuer
@@ -44,7 +44,7 @@ class Manager:
 
     def __init__(self, client: KubeClient, shard: Shard) -> None:
         self.client = client
-        self.store = Store()
+        self.store = ManagerStore()
         self.store.configure(LeaderSettings(shard=shard))
         self.shard = self.store.shards.own
         self.broker = MemoryBroker()
@@ -91,7 +91,7 @@ class Manager:
             registry=self.registry,
         )
         bus = MemoryBus(self.broker, user="manager")
-        self.inbox = Inbox(
+        self.inbox = ManagerInbox(
             bus=bus,
             router=Router(bus, self.store) if self.shard.count > 1 else None,
             decide=decide,

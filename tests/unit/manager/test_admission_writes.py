@@ -7,7 +7,7 @@ import pytest
 
 from slicebus.decisions.commands import Emit, Patch, Remember
 from slicebus.manager.decide.admission import admission_writes
-from slicebus.manager.state.tables import TableName
+from slicebus.manager.state.tables import ManagerTable
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.admission.cycle import Admit, Evict, Wait
 from slicebus.slices.api.kueue import EvictionReason
@@ -76,7 +76,7 @@ def test_a_waiting_slice_shows_why_once() -> None:
         ("warn Job", "Pending"),
     ]
     [remember, patch, *_] = commands
-    assert remember == Remember(table=TableName.WOULD_ADMIT, key="team/w2", value="4 cpu")
+    assert remember == Remember(table=ManagerTable.WOULD_ADMIT, key="team/w2", value="4 cpu")
     assert isinstance(patch, Patch)
     shown = a_view(asking(1, 5), OLD, merge_patch(NEW, patch.body))
     assert admission_writes.commands(shown, slice_of(shown, "w2"), WAIT, now=LATER) == []

@@ -11,7 +11,7 @@ from slicebus.decisions.commands import Command, Patch
 from slicebus.decisions.decider import Decider
 from slicebus.kube.resources import JOBS
 from slicebus.manager.act.admitter import Admitter
-from slicebus.manager.state.store import Store, owner_ref
+from slicebus.manager.state.store import ManagerStore, owner_ref
 from slicebus.proto.errors import ConflictError, InvalidError, SlicebusError, UnavailableError
 from slicebus.proto.messages import JobRef
 from slicebus.runtime.locks import Locks
@@ -51,7 +51,7 @@ class World:
     """A store with a quota, and writes that go as a test has it. One that does not know the newest version fails."""
 
     def __init__(self, cpu: int) -> None:
-        self.store = Store()
+        self.store = ManagerStore()
         self.store.flavors.put(named("spot", {}))
         self.store.cluster_queues.put(a_queue(cpu))
         self.store.local_queues.put(named("queue", {"clusterQueue": "cq"}, metadata={"namespace": "team"}))

@@ -13,7 +13,7 @@ from slicebus.decisions.commands import Command, Emit
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.act.dead_letter_watch import DeadLetterWatch
 from slicebus.manager.decide.messages.dead_letters import age_s, alerts, labels, newly_dead
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.topology import DEAD, manager_topology
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
@@ -91,7 +91,7 @@ class Surroundings:
     def __init__(self) -> None:
         self.broker = MemoryBroker(clock=lambda: NOON)
         self.broker.declare(manager_topology())
-        self.store = Store()
+        self.store = ManagerStore()
         for manifest in (EAST, WEST):
             self.store.clusters.put(manifest)
         self.registry = CollectorRegistry()

@@ -7,7 +7,7 @@ import pytest
 
 from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.state.quota_trees import NOWHERE
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.api_names import NO_PLACE
 from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED
@@ -40,9 +40,9 @@ def a_cluster(version: int = 1, **status: Any) -> Manifest:
     return an_object("east", {"accepted": True}, version, status=status)
 
 
-def a_store() -> Store:
+def a_store() -> ManagerStore:
     """Queues a and b in cohort `x`, c in `y`, and d alone; a LocalQueue for a and for d."""
-    store = Store()
+    store = ManagerStore()
     for name, cohort in (("a", "x"), ("b", "x"), ("c", "y"), ("d", "")):
         store.cluster_queues.put(a_queue(name, cohort))
     store.cohorts.put(an_object("x", {}))
@@ -53,7 +53,7 @@ def a_store() -> Store:
     return store
 
 
-CHANGES: dict[str, tuple[Callable[[Store], None], list[str] | None]] = {
+CHANGES: dict[str, tuple[Callable[[ManagerStore], None], list[str] | None]] = {
     "a workload": (lambda store: store.workloads.put(waiting("for-a", 2, priority=7)), ["cohort/x"]),
     "a workload that goes": (lambda store: store.workloads.remove(waiting("for-a", 2)), ["cohort/x"]),
     "a workload that goes to another queue": (
@@ -89,7 +89,7 @@ CHANGES: dict[str, tuple[Callable[[Store], None], list[str] | None]] = {
 
 
 @pytest.mark.parametrize(("change", "trees"), CHANGES.values(), ids=CHANGES.keys())
-def test_what_is_due_after(change: Callable[[Store], None], trees: list[str] | None) -> None:
+def test_what_is_due_after(change: Callable[[ManagerStore], None], trees: list[str] | None) -> None:
     store = a_store()
     dirty = DirtyTrees(store)
     assert dirty.take() is None, "a cluster was there: everything is dirty at first"
@@ -100,7 +100,7 @@ def test_what_is_due_after(change: Callable[[Store], None], trees: list[str] | N
     assert dirty.take() == []
 
 
-EDITED: dict[str, tuple[Callable[[Store], None], str, str]] = {
+EDITED: dict[str, tuple[Callable[[ManagerStore], None], str, str]] = {
     "a queue's own quota": (lambda store: store.cluster_queues.put(a_queue("d", "x", 2)), "abd", ""),
     "a queue's place in a tree": (lambda store: store.cluster_queues.put(a_queue("b", "y", 2)), "abc", ""),
     "a queue that goes": (lambda store: store.cluster_queues.remove(a_queue("d", "", 2)), "d", ""),
@@ -127,7 +127,7 @@ EDITED: dict[str, tuple[Callable[[Store], None], str, str]] = {
 
 @pytest.mark.parametrize(("change", "queues", "clusters"), EDITED.values(), ids=EDITED.keys())
 def test_what_somebody_has_edited_since_it_was_taken(
-    change: Callable[[Store], None], queues: str, clusters: str
+    change: Callable[[ManagerStore], None], queues: str, clusters: str
 ) -> None:
     store = a_store()
     dirty = DirtyTrees(store)
@@ -180,7 +180,7 @@ def reporting(version: int, *, cpu: str = "8", used: str = "0") -> Manifest:
     return a_cluster(version, conditions=[condition("Connected")], **room)
 
 
-ROOM: dict[str, tuple[Callable[[Store], None], list[str]]] = {
+ROOM: dict[str, tuple[Callable[[ManagerStore], None], list[str]]] = {
     "a node more": (lambda store: store.clusters.put(reporting(3, cpu="9")), ["cohort/x"]),
     "others use less": (lambda store: store.clusters.put(reporting(3, used="3")), ["cohort/x"]),
     "others use more": (lambda store: store.clusters.put(reporting(3, used="5")), []),
@@ -196,7 +196,7 @@ ROOM: dict[str, tuple[Callable[[Store], None], list[str]]] = {
 @pytest.mark.parametrize("reason", [NO_PLACE, WAITING_FOR_PREEMPTED])
 @pytest.mark.parametrize(("change", "trees"), ROOM.values(), ids=ROOM.keys())
 def test_what_waits_for_room_is_due_when_there_is_more(
-    change: Callable[[Store], None], trees: list[str], reason: str
+    change: Callable[[ManagerStore], None], trees: list[str], reason: str
 ) -> None:
     store = a_store()
     store.clusters.put(reporting(2, used="4"))

@@ -8,7 +8,7 @@ from slicebus.cli.job_states import of_manager
 from slicebus.manager.decide.admission.queue_status import FAIR_SHARING
 from slicebus.manager.decide.explain import Explanation, explain
 from slicebus.manager.state.outbox import LOST
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.api import kueue
 from slicebus.slices.api.api_names import ACCEPTED_CONDITION
 from unit.manager.objects import REF, a_job, a_workload, asking, condition, withdrawn
@@ -24,9 +24,9 @@ def an_object(name: str, spec: Manifest, **more: Any) -> Manifest:
     }
 
 
-def a_store(job: Manifest, *workloads: Manifest, connected: bool = True, **queue: Any) -> Store:
+def a_store(job: Manifest, *workloads: Manifest, connected: bool = True, **queue: Any) -> ManagerStore:
     """A job of a queue with five cores, in a cohort."""
-    store = Store()
+    store = ManagerStore()
     resources = [{"name": "cpu", "nominalQuota": "5"}, {"name": "memory", "nominalQuota": "1Gi"}]
     groups = [
         {"coveredResources": ["cpu", "memory"], "flavors": [{"name": "spot", "resources": resources}]},

@@ -8,7 +8,7 @@ from typing import Any
 from slicebus.decisions.commands import Command, Patch
 from slicebus.decisions.decider import Decider
 from slicebus.manager.act.fleet_watch import FleetWatch
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import kueue
 from unit.kube.loop_time import LoopTime
@@ -30,7 +30,7 @@ class World:
     """Two jobs on a cluster that is drained, and writes that take their time."""
 
     def __init__(self) -> None:
-        self.store = Store()
+        self.store = ManagerStore()
         self.evicted: list[str] = []
         metadata = {"name": EAST, "uid": EAST, "resourceVersion": "1"}
         spec, status = {"accepted": True, "drain": True}, {"conditions": [condition("Connected")]}

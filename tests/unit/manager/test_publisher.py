@@ -7,9 +7,9 @@ import pytest
 
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.decisions.commands import Command, Patch, Publish
-from slicebus.manager.act.publisher import Publisher
+from slicebus.manager.act.publisher import ManagerPublisher
 from slicebus.manager.decide.order import dispatch
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.errors import NotFoundError, UnavailableError
 from slicebus.proto.issuer import Issuer
@@ -28,7 +28,7 @@ ORDERS = [("workload-spec to east", 2), ("relabel to east", 2)]
 class Bus:
     """Notes what the store has while a message is under way."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ManagerStore) -> None:
         self.store = store
         self.refuses_from: int | None = None
         """The number of the first message without a confirm."""
@@ -63,7 +63,7 @@ def pinned(uid: str | None, *, version: str, name: str = "east") -> dict[str, An
 @pytest.fixture
 def bus() -> Bus:
     """To two clusters, whose agents have spoken."""
-    store = Store()
+    store = ManagerStore()
     for name in ("east", "west"):
         store.clusters.put(pinned(UID, version="3", name=name))
     return Bus(store)
@@ -77,7 +77,7 @@ async def run(bus: Bus, *commands: Command) -> None:
         client=no_cluster,
         caches=bus.store.cache_of,
         tables=bus.store.tables(),
-        publish=Publisher(connection, issuer, bus.store).publish,
+        publish=ManagerPublisher(connection, issuer, bus.store).publish,
         requeue=lambda *_: None,
         component="slicebus-test",
         record=lambda *_, **__: None,
@@ -162,7 +162,7 @@ async def test_the_queues_of_a_cluster_are_made_again_for_a_hello_and_after_a_wh
 
     connection: Any = bus
     issuer = Issuer(epoch=1, user="manager", now=now, random=random_bytes)
-    publisher = Publisher(connection, issuer, bus.store)
+    publisher = ManagerPublisher(connection, issuer, bus.store)
     hello = issuer.envelope(Hello(agent_version="1", kubernetes_version="v1", schema_version="1.0"), EAST, UID)
     assert await made(order, order) == 1
     assert await made(order, caused_by=hello) == 1
@@ -174,7 +174,7 @@ async def test_the_queues_of_a_cluster_are_made_again_for_a_hello_and_after_a_wh
 async def test_the_queues_of_a_cluster_are_made_again_when_no_queue_took_an_order(bus: Bus) -> None:
     order = Publish(cluster=EAST, message=Delete(job=REF, spec_version=3, reason=""))
     connection: Any = bus
-    publisher = Publisher(connection, Issuer(epoch=1, user="manager", now=now, random=random_bytes), bus.store)
+    publisher = ManagerPublisher(connection, Issuer(epoch=1, user="manager", now=now, random=random_bytes), bus.store)
     queue = agent_queue(EAST, Lane.CONTROL, UID)
     await publisher.publish(order, None)
     bus.is_rebuilt = True

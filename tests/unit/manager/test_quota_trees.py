@@ -7,7 +7,7 @@ import pytest
 
 from slicebus.manager.decide import catalog
 from slicebus.manager.state.quota_trees import NOWHERE
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.admission.cycle import Evict
 from slicebus.slices.api import kueue
 from unit.manager.objects import a_workload
@@ -25,9 +25,9 @@ def an_object(kind: str, name: str, spec: Manifest, namespace: str = "") -> Mani
     }
 
 
-def a_store(*workloads: Manifest, stop: str = "None", stop_local: str = "None") -> Store:
+def a_store(*workloads: Manifest, stop: str = "None", stop_local: str = "None") -> ManagerStore:
     """LocalQueue `queue` names ClusterQueue `cq`; another tree is not used."""
-    store = Store()
+    store = ManagerStore()
     for name in ("cq", "other"):
         store.cluster_queues.put(an_object("ClusterQueue", name, {"stopPolicy": stop, "resourceGroups": []}))
     store.local_queues.put(an_object("LocalQueue", "queue", {"clusterQueue": "cq", "stopPolicy": stop_local}, "team"))
@@ -42,7 +42,7 @@ def inactive(workload: Manifest) -> Manifest:
 
 SINCE = "2026-01-01T00:00:00Z"
 RUNS, WAITS = a_workload("w1", admitted=1), a_workload("w2")
-STATES: dict[str, tuple[Callable[[], Store], bool]] = {
+STATES: dict[str, tuple[Callable[[], ManagerStore], bool]] = {
     "nobody": (a_store, True),
     "everybody has what he wants": (lambda: a_store(RUNS), True),
     "somebody waits": (lambda: a_store(RUNS, WAITS), False),
@@ -55,7 +55,7 @@ STATES: dict[str, tuple[Callable[[], Store], bool]] = {
 
 
 @pytest.mark.parametrize(("made", "settled"), STATES.values(), ids=STATES.keys())
-def test_whether_there_is_anything_to_decide(made: Callable[[], Store], settled: bool) -> None:
+def test_whether_there_is_anything_to_decide(made: Callable[[], ManagerStore], settled: bool) -> None:
     store = made()
     assert store.quotas.is_settled(None) is settled
     assert store.quotas.is_settled(["queue/cq"]) is settled

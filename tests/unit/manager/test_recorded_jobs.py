@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.kube.resources import JOBS, LOCALQUEUES
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.api import api_names, kueue
 from unit.manager.objects import a_job, a_workload
 
@@ -34,14 +34,14 @@ CASES: dict[str, tuple[Manifest, bool]] = {
 
 @pytest.mark.parametrize(("job", "foreign"), CASES.values(), ids=CASES.keys())
 def test_foreign_jobs(job: Manifest, foreign: bool) -> None:
-    assert Store().is_foreign(JOBS, job) is foreign
+    assert ManagerStore().is_foreign(JOBS, job) is foreign
 
 
 def test_a_job_with_a_workload_is_not_foreign() -> None:
-    store = Store()
+    store = ManagerStore()
     store.workloads.put(a_workload())
     assert not store.is_foreign(JOBS, plain())
 
 
 def test_only_jobs_are() -> None:
-    assert not Store().is_foreign(LOCALQUEUES, {"metadata": {"name": "q", "namespace": "team"}})
+    assert not ManagerStore().is_foreign(LOCALQUEUES, {"metadata": {"name": "q", "namespace": "team"}})

@@ -16,7 +16,7 @@ from slicebus.manager.state.requirements import (
     is_of_concern,
     missing,
 )
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobRef
 from slicebus.slices.api import api_names, kueue
@@ -116,7 +116,7 @@ def test_a_job_that_is_as_it_was_taken_again_shows_nothing() -> None:
 
 
 def test_a_job_that_was_taken_is_reconciled_whatever_its_metadata_says() -> None:
-    store, requeued = Store(), list[JobRef]()
+    store, requeued = ManagerStore(), list[JobRef]()
     store.workloads.put(a_workload(admitted=1))
     on_job_change(store, requeued.append, when=mode_of(store).needs_reconcile)
     opted_out = a_job(managed=False, annotations=NOT_ELASTIC)
@@ -158,7 +158,7 @@ def test_a_rayjob_shows_it_by_an_annotation_that_is_cleared() -> None:
 
 
 def test_a_nearly_managed_job_is_reconciled() -> None:
-    store, requeued = Store(), list[JobRef]()
+    store, requeued = ManagerStore(), list[JobRef]()
     on_job_change(store, requeued.append, when=mode_of(store).needs_reconcile)
     nearly, local = a_job(annotations=NOT_ELASTIC), somebodys(annotations=NOT_ELASTIC)
     local["metadata"] |= {"name": "local", "uid": "uid-local"}

@@ -16,7 +16,7 @@ from slicebus.kube.cache import Change
 from slicebus.manager.decide.admission import admission_writes, builtin
 from slicebus.manager.decide.admission.change_filter import needs_reconcile
 from slicebus.manager.decide.messages import message_handlers
-from slicebus.manager.state.tables import TableName
+from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Applied, Counts, Delete, Message, Relabel, ScaleRequest, WorkloadSpec
@@ -117,7 +117,7 @@ class World:
                 if present is None or version_of(present) != version_of(target):
                     raise ConflictError(target["metadata"]["name"])
                 self.store(merge_patch(present, body), is_own=True)
-            case Remember(table=TableName.PUBLISHED, value=version):
+            case Remember(table=ManagerTable.PUBLISHED, value=version):
                 self.published = version
             case Publish(message=message):
                 if isinstance(message, WorkloadSpec | Delete):

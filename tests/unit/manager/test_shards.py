@@ -19,7 +19,7 @@ from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings, Shard
 from slicebus.manager.state.shards import belongs_to, claim_of
-from slicebus.manager.state.store import Store, Uncertain, owner_ref
+from slicebus.manager.state.store import ManagerStore, Uncertain, owner_ref
 from slicebus.proto.errors import ForbiddenError
 from slicebus.proto.messages import JobRef
 from slicebus.proto.topology import Topology, addressed
@@ -55,9 +55,9 @@ def a_shard(text: str) -> Shard:
     return Shard(*map(int, text.split("/"))) if text else Shard()
 
 
-def a_store(shard: str, *queues: Manifest, held: tuple[str, ...] = ()) -> Store:
+def a_store(shard: str, *queues: Manifest, held: tuple[str, ...] = ()) -> ManagerStore:
     """LocalQueue `to-NAME` stands for ClusterQueue NAME."""
-    store = Store()
+    store = ManagerStore()
     store.configure(LeaderSettings(shard=a_shard(shard)))
     for queue in queues:
         name = queue["metadata"]["name"]
@@ -68,7 +68,7 @@ def a_store(shard: str, *queues: Manifest, held: tuple[str, ...] = ()) -> Store:
     return store
 
 
-def waits_in(store: Store, queue: str, name: str = "w1") -> JobRef:
+def waits_in(store: ManagerStore, queue: str, name: str = "w1") -> JobRef:
     """A job of that queue, which waits."""
     workload = a_workload(name)
     workload["spec"]["queueName"] = f"to-{queue}"
@@ -176,7 +176,7 @@ class Keeper:
 
     def __init__(self, client: KubeClient, shard: str, once: int = 1, bus: type[MemoryBus] = MemoryBus) -> None:
         self.client = client
-        self.store = Store()
+        self.store = ManagerStore()
         self.store.configure(LeaderSettings(shard=a_shard(shard)))
         self.took = asyncio.Event()
         self.waits: list[str] = []

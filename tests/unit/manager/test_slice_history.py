@@ -10,7 +10,7 @@ from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.job.slice_history import SliceHistory, collect
 from slicebus.manager.state.settings import LeaderSettings
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.api import kueue
 from unit.manager.objects import a_job, a_view, a_workload, condition
 
@@ -59,7 +59,7 @@ def test_what_is_no_longer_kept(workloads: list[Manifest], history: SliceHistory
 
 
 def test_every_job_has_a_history_of_its_own() -> None:
-    store = Store()
+    store = ManagerStore()
     for job in ("x", "y"):
         for day in (10, 20, 30):
             workload = finished(f"{job}-{day}", day)

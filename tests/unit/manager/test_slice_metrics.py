@@ -11,7 +11,7 @@ from slicebus.manager.metrics.queues import QueueMetrics
 from slicebus.manager.metrics.resizes import ResizeMetrics
 from slicebus.manager.metrics.slices import SliceMetrics
 from slicebus.manager.state.settings import LeaderSettings
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import MessageId
 from slicebus.proto.messages import Applied, ScaleRequest
 from slicebus.slices.admission.sharing import FairSharing
@@ -133,7 +133,7 @@ def test_every_step_of_a_slice_is_counted_once(old: Manifest | None, new: Manife
 
 
 def test_a_scrape_shows_what_the_queues_hold() -> None:
-    registry, store = CollectorRegistry(), Store()
+    registry, store = CollectorRegistry(), ManagerStore()
     store.configure(LeaderSettings(fair_sharing=FairSharing.BOTH))
     registry.register(QueueMetrics(store))
     resources = [{"name": "cpu", "nominalQuota": "2", "borrowingLimit": "5"}]

@@ -11,20 +11,20 @@ from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.api import api_names
 from unit.manager.objects import REF, WEST, a_job, a_workload, condition
 
 
-def put(store: Store, manifest: dict[str, Any], **metadata: Any) -> None:
+def put(store: ManagerStore, manifest: dict[str, Any], **metadata: Any) -> None:
     cache = store.jobs["Job"] if manifest["kind"] == JOBS.kind else store.workloads
     cache.put(manifest | {"metadata": manifest["metadata"] | metadata})
 
 
 @pytest.mark.parametrize("order", [("w1", "w2", "w3"), ("w3", "w1", "w2")], ids=["as made", "as listed"])
 def test_a_view_has_the_slices_of_the_job_oldest_first(order: tuple[str, ...]) -> None:
-    store = Store()
+    store = ManagerStore()
     put(store, a_job())
     for name in order:
         put(store, a_workload(name))
@@ -34,7 +34,7 @@ def test_a_view_has_the_slices_of_the_job_oldest_first(order: tuple[str, ...]) -
 
 
 def test_nobody_joins_a_chain_from_another_namespace() -> None:
-    store = Store()
+    store = ManagerStore()
     put(store, a_job())
     put(store, a_workload("w1"))
     put(store, a_workload("w2", admitted=9, dispatched=9), namespace="elsewhere")
@@ -44,7 +44,7 @@ def test_nobody_joins_a_chain_from_another_namespace() -> None:
 
 
 def test_a_workload_that_cannot_be_read_is_known_and_no_slice() -> None:
-    store = Store()
+    store = ManagerStore()
     put(store, a_job())
     broken = a_workload("w1")
     broken["spec"]["podSets"][0]["template"] = {"spec": {"containers": [{"resources": {"requests": {"cpu": "many"}}}]}}
@@ -83,7 +83,7 @@ NEWS: dict[str, Edit] = {
 }
 
 
-def requeues_after(edit: Edit, *, store: Store) -> int:
+def requeues_after(edit: Edit, *, store: ManagerStore) -> int:
     job, workload = a_job(), a_workload(admitted=1)
     put(store, job)
     put(store, workload)
@@ -100,15 +100,15 @@ def requeues_after(edit: Edit, *, store: Store) -> int:
 
 @pytest.mark.parametrize("edit", MIRRORED.values(), ids=MIRRORED.keys())
 def test_a_mirrored_status_does_not_have_the_job_reconciled(edit: Edit) -> None:
-    assert requeues_after(edit, store=Store()) == 0
-    beside_kueue = Store()
+    assert requeues_after(edit, store=ManagerStore()) == 0
+    beside_kueue = ManagerStore()
     beside_kueue.configure(LeaderSettings(admission=AdmissionModeName.KUEUE))
     assert requeues_after(edit, store=beside_kueue) == 2
 
 
 @pytest.mark.parametrize("edit", NEWS.values(), ids=NEWS.keys())
 def test_every_other_change_has_the_job_reconciled(edit: Edit) -> None:
-    assert requeues_after(edit, store=Store()) == 1
+    assert requeues_after(edit, store=ManagerStore()) == 1
 
 
 CHANGES: dict[str, Edit] = {
@@ -129,7 +129,7 @@ def test_a_view_shows_no_state_from_before_a_change(edit: Edit) -> None:
     before = a_job(annotations={"a": "b"}), a_workload(admitted=1, dispatched=2, applied=1)
     after = copy.deepcopy(before)
     edit(*after)
-    store, fresh = Store(), Store()
+    store, fresh = ManagerStore(), ManagerStore()
     for each in (store, fresh):
         each.clusters.put({"metadata": {"name": WEST, "uid": "uid-west", "resourceVersion": "1"}})
     for manifest in before:
@@ -141,7 +141,7 @@ def test_a_view_shows_no_state_from_before_a_change(edit: Edit) -> None:
     assert contents(store) == contents(fresh)
 
 
-def contents(store: Store) -> dict[str, Any]:
+def contents(store: ManagerStore) -> dict[str, Any]:
     """Everything that a store has of the job."""
     view = store.view(REF)
     assert view.reading is not None
@@ -154,7 +154,7 @@ def contents(store: Store) -> dict[str, Any]:
 
 
 def test_the_jobs_on_a_cluster_are_those_whose_copy_it_has_or_shall_have() -> None:
-    store = Store()
+    store = ManagerStore()
     put(store, a_job())
     put(store, a_workload("w1", admitted=1, dispatched=1, cluster="east"))
     assert store.jobs_on(ClusterName("east")) == [REF]

@@ -8,7 +8,7 @@ from slicebus.decisions.commands import Emit, Publish
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission import builtin
 from slicebus.manager.state.settings import LeaderSettings
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.api.api_names import DISPATCHED_CONDITION
 from slicebus.slices.api.conditions import conditions_of
 from unit.manager.objects import a_job, a_view, a_workload
@@ -67,7 +67,7 @@ def test_an_order_that_is_no_longer_too_large_goes_out_after_its_condition() -> 
 
 
 def test_the_limit_is_an_input_of_the_decision() -> None:
-    store = Store()
+    store = ManagerStore()
     assert store.view(a_view(a_job(), a_workload()).ref).message_bytes == 2**20
     store.configure(LeaderSettings(message_bytes=300_000))
     assert store.view(a_view(a_job(), a_workload()).ref).message_bytes == 300_000

@@ -12,7 +12,7 @@ from slicebus.manager.decide.kueue import beside_kueue
 from slicebus.manager.decide.kueue.beside_kueue import Places
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.state.outbox import Dispatch
-from slicebus.manager.state.tables import TableName
+from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Applied, JobPhase, Status
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -110,7 +110,7 @@ class World:
                 self.workloads[name] = merge_patch(self.workloads[name], command.body)
             elif isinstance(command, Patch):
                 self.job = merge_patch(self.job, command.body)
-            elif isinstance(command, Remember) and command.table == TableName.PUBLISHED:
+            elif isinstance(command, Remember) and command.table == ManagerTable.PUBLISHED:
                 self.published = command.value
 
     def settle(self) -> None:

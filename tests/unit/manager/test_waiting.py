@@ -8,7 +8,7 @@ from msgspec import structs
 
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Publish, Remember, Requeue
 from slicebus.manager.decide.job import waiting
-from slicebus.manager.state.tables import TableName
+from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, JobPhase, Manifest, Pending, Status, Waits
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -183,7 +183,9 @@ def test_a_worker_that_asked_gets_the_notice_once() -> None:
         would_admit=SHOWN.would_admit,
     )
     [remember] = [command for command in commands if isinstance(command, Remember)]
-    assert remember == Remember(table=TableName.NOTICES, key=a_wait().ref, value=waiting.notice_key(told(commands)[0]))
+    assert remember == Remember(
+        table=ManagerTable.NOTICES, key=a_wait().ref, value=waiting.notice_key(told(commands)[0])
+    )
     again = a_wait(last_notice=remember.value)
     assert told(waiting.reconcile(again)) == []
     numbers = a_wait(None, pending(WHY.replace("4 more", "3 more")), last_notice=remember.value)
@@ -199,7 +201,7 @@ def test_the_same_size_asked_for_again_gets_another_notice() -> None:
 
 def test_what_was_told_is_forgotten_when_it_is_over() -> None:
     over = a_view(asking(1, 1), OLD, last_notice="before")
-    assert waiting.reconcile(over) == [Forget(table=TableName.NOTICES, key=over.ref)]
+    assert waiting.reconcile(over) == [Forget(table=ManagerTable.NOTICES, key=over.ref)]
 
 
 NOBODY = {
@@ -235,7 +237,7 @@ def a_report(waits: Waits | None = None, **changes: Any) -> Status:
 def test_pods_that_are_no_longer_wanted_are_shown_with_one_event() -> None:
     view = a_view(a_job(), OLD)
     remember, requeue = waiting.take_report(view, a_report(SAID), EAST)
-    assert remember == Remember(table=TableName.WAITS, key=view.ref, value=SAID)
+    assert remember == Remember(table=ManagerTable.WAITS, key=view.ref, value=SAID)
     assert isinstance(requeue, Requeue)
     known = a_view(a_job(), OLD, waits=SAID)
     assert waiting.take_report(known, a_report(SAID), EAST) == []
@@ -254,14 +256,14 @@ def test_pods_that_are_no_longer_wanted_are_shown_with_one_event() -> None:
 def test_a_report_without_them_ends_it() -> None:
     known = a_view(a_job(), OLD, waits=SAID)
     forget, requeue = waiting.take_report(known, a_report(), EAST)
-    assert forget == Forget(table=TableName.WAITS, key=known.ref)
+    assert forget == Forget(table=ManagerTable.WAITS, key=known.ref)
     assert isinstance(requeue, Requeue)
 
 
 def test_what_is_over_is_not_shown_until_the_next_report() -> None:
     known = a_view(SURPLUS_SHOWN, OLD, waits=SAID)
     forget, patch, requeue = waiting.take_report(known, a_report(), EAST)
-    assert forget == Forget(table=TableName.WAITS, key=known.ref)
+    assert forget == Forget(table=ManagerTable.WAITS, key=known.ref)
     assert written([patch]) == [None]
     assert isinstance(requeue, Requeue)
 

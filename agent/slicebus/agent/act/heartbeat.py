@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.decide.capacity import CapacityFigures, PodUse, room, within_grant
-from slicebus.agent.state.store import Store
+from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.proto.errors import TransientError
 from slicebus.proto.messages import Heard, Heartbeat, Message, Terms
@@ -25,7 +25,7 @@ class Heartbeats:
 
     def __init__(
         self,
-        store: Store,
+        store: AgentStore,
         fence: Fence,
         *,
         publish: Callable[[Message], Awaitable[None]],

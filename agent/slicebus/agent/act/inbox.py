@@ -15,7 +15,7 @@ from slicebus.agent.decide.refusals import reason_of
 from slicebus.agent.decide.triage import Triage, Triaged
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
-from slicebus.agent.state.store import Store
+from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.backoff import Backoff
 from slicebus.bus.contract import Bus, Delivery
@@ -46,7 +46,7 @@ _log = structlog.get_logger()
 _AWAITING = Backoff(first_s=0.2, most_s=5.0)
 
 
-class Inbox:
+class AgentInbox:
     """Consumes the queues of this cluster, one for each lane."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Inbox:
         *,
         bus: Bus,
         cluster_uid: ClusterUid,
-        decide: Decider[Store],
+        decide: Decider[AgentStore],
         executor: Executor,
         tombstones: Tombstones,
         locks: Locks[JobKey],

@@ -8,7 +8,7 @@ import structlog
 
 from slicebus.agent.decide.inventory import Entry, item, pages, unanswered
 from slicebus.agent.settings import AgentSettings
-from slicebus.agent.state.store import Store
+from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.clock import randomness
 from slicebus.proto.errors import TransientError
@@ -27,7 +27,7 @@ class InventoryPublisher:
         self,
         settings: AgentSettings,
         *,
-        store: Store,
+        store: AgentStore,
         publish: Callable[[Message], Awaitable[None]],
         listed: Callable[[JobKey], None],
     ) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 import structlog
 
 from slicebus.agent.decide.policy import NAMESPACE, why_lacking
-from slicebus.agent.state.store import POLICY, Store
+from slicebus.agent.state.store import POLICY, AgentStore
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES
 from slicebus.proto.errors import NotFoundError, SlicebusError
@@ -24,7 +24,7 @@ class Namespaces:
     """Reads each namespace of the terms by its name: an agent lists none. Calls `changed` when there is news."""
 
     def __init__(
-        self, store: Store, client: KubeClient, *, watched: Collection[str], changed: Callable[[], None]
+        self, store: AgentStore, client: KubeClient, *, watched: Collection[str], changed: Callable[[], None]
     ) -> None:
         """`watched` are the only namespaces that the agent works in; empty for all."""
         self._store = store

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import structlog
 
 from slicebus.agent.decide import pod_refusals
-from slicebus.agent.state.store import Store
+from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.clock import now
 from slicebus.kube.client import KubeClient
@@ -26,7 +26,7 @@ _MOST = 50
 class PodRefusals:
     """Remembers which jobs lack pods, and reads their Events, round by round. Calls `changed` when there is news."""
 
-    def __init__(self, store: Store, client: KubeClient, *, changed: Callable[[JobKey], None]) -> None:
+    def __init__(self, store: AgentStore, client: KubeClient, *, changed: Callable[[JobKey], None]) -> None:
         self._store = store
         self._client = client
         self._changed = changed

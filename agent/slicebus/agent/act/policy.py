@@ -11,7 +11,7 @@ import structlog
 import yaml
 
 from slicebus.agent.state.policy import Policy, PolicyFile
-from slicebus.agent.state.store import POLICY, Store
+from slicebus.agent.state.store import POLICY, AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES
@@ -39,7 +39,7 @@ def read_policy(path: Path) -> PolicyFile:
 class PolicySource:
     """Keeps the store's policy as the file has it, and the labels of namespaces as the API server has them."""
 
-    def __init__(self, path: str | None, *, own_namespace: str, client: KubeClient, store: Store) -> None:
+    def __init__(self, path: str | None, *, own_namespace: str, client: KubeClient, store: AgentStore) -> None:
         """`path` None is the default policy."""
         self._path = Path(path) if path else None
         self._own_namespace = own_namespace

@@ -11,7 +11,7 @@ from slicebus.proto.messages import ClusterUid
 from slicebus.proto.topology import exchange_of
 
 
-class Publisher:
+class AgentPublisher:
     """Publishes messages under the agent's identity."""
 
     def __init__(self, bus: Bus, issuer: Issuer, *, cluster_uid: ClusterUid, addressees: Addressees) -> None:

@@ -9,7 +9,7 @@ import structlog
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.decide import catalog, reconcile
 from slicebus.agent.decide.catalog import Cause, Then, Work
-from slicebus.agent.state.store import Store
+from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.decider import Decider
 from slicebus.decisions.table import FORGOTTEN
@@ -26,7 +26,7 @@ from slicebus.runtime.locks import Locks
 _log = structlog.get_logger()
 
 
-class Reconciler:
+class AgentReconciler:
     """The handler of the agent's work queue."""
 
     def __init__(
@@ -34,7 +34,7 @@ class Reconciler:
         *,
         client: KubeClient,
         informers: Informers,
-        decide: Decider[Store],
+        decide: Decider[AgentStore],
         executor: Executor,
         locks: Locks[JobKey],
         queue: WorkQueue[JobKey],

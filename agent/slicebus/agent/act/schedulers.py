@@ -7,7 +7,7 @@ import structlog
 
 from slicebus.agent.permissions import permissions_of_scheduler
 from slicebus.agent.state.schedulers import name_of
-from slicebus.agent.state.store import SCHEDULING_SELECTORS, Store
+from slicebus.agent.state.store import SCHEDULING_SELECTORS, AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import KubeClient
@@ -26,7 +26,7 @@ class SchedulerBackends:
 
     def __init__(
         self,
-        store: Store,
+        store: AgentStore,
         client: KubeClient,
         *,
         own_namespace: str,

@@ -7,7 +7,7 @@ longer than any message waits in a queue.
 import msgspec
 import structlog
 
-from slicebus.agent.state.store import Store
+from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import Tombstone
 from slicebus.ambient.clock import now
 from slicebus.kube.client import KubeClient, MergePatch
@@ -33,7 +33,7 @@ def read_tombstone(text: str) -> Tombstone | None:
 class Tombstones:
     """The ConfigMap and its content in memory. The agent that holds the Lease is its only writer."""
 
-    def __init__(self, client: KubeClient, namespace: str, store: Store) -> None:
+    def __init__(self, client: KubeClient, namespace: str, store: AgentStore) -> None:
         self._client = client
         self._namespace = namespace
         self._by_uid = store.tombstones

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from slicebus.agent.decide import finishing, gangs, orders, reconcile, triage, waiting, withdrawals
 from slicebus.agent.decide.orders import NextStep
 from slicebus.agent.state import annotations
-from slicebus.agent.state.store import Store
-from slicebus.agent.state.tables import TableName
-from slicebus.agent.state.views import JobKey, JobReading, WorkerView
+from slicebus.agent.state.store import AgentStore
+from slicebus.agent.state.tables import AgentTable
+from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Forget, PatchEach, Publish
 from slicebus.decisions.decider import Incoming
 from slicebus.decisions.replay import Model
@@ -33,7 +33,7 @@ from slicebus.proto.messages import (
 # --- orders of the manager ------------------------------------------------------------------------------------------
 
 
-def proceed(store: Store, *, incoming: Incoming[Order], number: int) -> NextStep:
+def proceed(store: AgentStore, *, incoming: Incoming[Order], number: int) -> NextStep:
     """The next step of an order, from step `number` on. Raises ConflictError and RefusedOrder.
 
     An order does not create a job again that somebody has deleted here: it was sent before the manager knew.
@@ -66,7 +66,7 @@ class Work(NamedTuple):
     commands: Sequence[Command]
 
 
-def reconcile_job(store: Store, *, key: JobKey, fenced: bool, now_s: float, now: str) -> Work:
+def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float, now: str) -> Work:
     """The first commands that a job needs. The writes of one step count for the next.
 
     `fenced`: the fence is closed, so no pod may start. `now` is RFC 3339; the other times are those of the agent's
@@ -105,11 +105,11 @@ def reconcile_job(store: Store, *, key: JobKey, fenced: bool, now_s: float, now:
     if view.job is not None and annotations.is_ours(view.job):
         return Work(Then.DONE, [])
     known = {
-        TableName.SURPLUS: key in store.surplus,
-        TableName.NOTICED: key in store.noticed,
-        TableName.NOTICED_BY: key in store.noticed_by,
-        TableName.FINISHING: key in store.finishing,
-        TableName.REFUSED_OBJECTS: key in store.refused_objects,
+        AgentTable.SURPLUS: key in store.surplus,
+        AgentTable.NOTICED: key in store.noticed,
+        AgentTable.NOTICED_BY: key in store.noticed_by,
+        AgentTable.FINISHING: key in store.finishing,
+        AgentTable.REFUSED_OBJECTS: key in store.refused_objects,
     }
     left = [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
     return Work(Then.FIND, [*triage.forget_reports(store, key), *left])
@@ -136,7 +136,7 @@ class Absence(NamedTuple):
     commands: Sequence[Command]
 
 
-def reconcile_absent(store: Store, *, key: JobKey, found: Manifest | None) -> Absence:
+def reconcile_absent(store: AgentStore, *, key: JobKey, found: Manifest | None) -> Absence:
     """The reports on a job that is missing: deleted by order, or gone otherwise. None before its last pod has ended:
     with the report the manager frees their quota.
 
@@ -160,7 +160,7 @@ def reconcile_absent(store: Store, *, key: JobKey, found: Manifest | None) -> Ab
     return Absence(_cause_of(gone), [*commands, Publish(cluster=cluster, message=gone)])
 
 
-def take_over_pods(store: Store, *, epoch: int) -> list[Command]:
+def take_over_pods(store: AgentStore, *, epoch: int) -> list[Command]:
     """One write to each pod that an earlier agent may be about to ungate; none when all are written."""
     jobs = map(store.view, store.our_jobs())
     patches = tuple(patch for view in jobs for patch in reconcile.take_over_pods(view, epoch=epoch))
@@ -175,7 +175,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     reconcile_absent,
     take_over_pods,
 )
-MODEL = Model(state=Store, decode=decode_order, decisions={decision.__name__: decision for decision in DECISIONS})
+MODEL = Model(state=AgentStore, decode=decode_order, decisions={decision.__name__: decision for decision in DECISIONS})
 """The agent, for replay."""
 
 
@@ -185,7 +185,7 @@ def _cause_of(gone: Status) -> Cause:
     return Cause.DELETED if gone.seen else Cause.UNKNOWN
 
 
-def _has_deleted(store: Store, view: WorkerView, order: JobOrder) -> bool:
+def _has_deleted(store: AgentStore, view: WorkerView, order: JobOrder) -> bool:
     """Whether the order would create a job that has gone from here without an order."""
     if view.job is not None or not isinstance(order, WorkloadSpec):
         return False
@@ -193,14 +193,14 @@ def _has_deleted(store: Store, view: WorkerView, order: JobOrder) -> bool:
     return gone is not None and gone.job.uid == order.job.uid
 
 
-def _gone(store: Store, view: WorkerView) -> Status | None:
+def _gone(store: AgentStore, view: WorkerView) -> Status | None:
     """The report on a job that has gone without an order of the manager."""
     gone = reconcile.gone(view, departed=store.departed)
     tombstone = store.tombstones.get(gone.job.uid) if gone else None
     return gone if gone is not None and (tombstone is None or tombstone.version < gone.spec_version) else None
 
 
-def _removes_tombstoned(store: Store, key: JobKey, view: WorkerView) -> list[Command]:
+def _removes_tombstoned(store: AgentStore, key: JobKey, view: WorkerView) -> list[Command]:
     """Removes the objects of jobs with a tombstone: an agent that stood still may have created them late."""
     return [
         command
@@ -210,7 +210,9 @@ def _removes_tombstoned(store: Store, key: JobKey, view: WorkerView) -> list[Com
     ]
 
 
-def _deletion_reports(store: Store, key: JobKey, cluster: ClusterName, *, present: JobReading | None) -> list[Command]:
+def _deletion_reports(
+    store: AgentStore, key: JobKey, cluster: ClusterName, *, present: WorkerJobReading | None
+) -> list[Command]:
     """The reports on ended jobs of the name that are gone. `present` is the job that has the name now."""
     return [
         command
@@ -220,6 +222,6 @@ def _deletion_reports(store: Store, key: JobKey, cluster: ClusterName, *, presen
         and not (present is not None and present.is_of(tombstone.job))
         for command in (
             orders.report_deleted(tombstone.job, tombstone.version, cluster),
-            Forget(table=TableName.UNREPORTED, key=tombstone.job.uid),
+            Forget(table=AgentTable.UNREPORTED, key=tombstone.job.uid),
         )
     ]

@@ -3,7 +3,7 @@
 Each request costs a write of the Workload and a new order, and most jobs end soon after their first pod.
 """
 
-from slicebus.agent.state.tables import TableName
+from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import Finishing, WorkerView
 from slicebus.decisions.commands import Command, Forget, Remember, Requeue
 
@@ -16,12 +16,12 @@ def reconcile(view: WorkerView, *, now_s: float) -> list[Command]:
     """Note that pods have ended for good, that it is time to tell of them, or that they are told of."""
     known, job = view.finishing, view.reading
     if job is None or not job.runs or view.told == view.left:
-        return [Forget(table=TableName.FINISHING, key=view.key)] if known else []
+        return [Forget(table=AgentTable.FINISHING, key=view.key)] if known else []
     if known is None:
-        return [Remember(table=TableName.FINISHING, key=view.key, value=Finishing(since_s=now_s))]
+        return [Remember(table=AgentTable.FINISHING, key=view.key, value=Finishing(since_s=now_s))]
     if known.settled or now_s - known.since_s < SETTLES_S:
         return []
-    return [Remember(table=TableName.FINISHING, key=view.key, value=Finishing(known.since_s, settled=True))]
+    return [Remember(table=AgentTable.FINISHING, key=view.key, value=Finishing(known.since_s, settled=True))]
 
 
 def requeue_after(view: WorkerView, *, now_s: float) -> list[Command]:

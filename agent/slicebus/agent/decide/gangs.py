@@ -13,8 +13,8 @@ import msgspec
 from slicebus.agent.decide.next_pods import next_pods
 from slicebus.agent.state import annotations
 from slicebus.agent.state.schedulers import RefusedObject
-from slicebus.agent.state.tables import TableName
-from slicebus.agent.state.views import JobReading, WorkerView
+from slicebus.agent.state.tables import AgentTable
+from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Forget, Patch, Remember, Remove, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, Resource
 from slicebus.proto.errors import ConflictError
@@ -34,7 +34,7 @@ _TRIED_AGAIN_S = 30.0
 class _Scheduled(NamedTuple):
     """A job with its backend and what that asks for."""
 
-    job: JobReading
+    job: WorkerJobReading
     backend: SchedulerBackend
     synced: Synced
 
@@ -58,7 +58,7 @@ def reconcile(view: WorkerView, *, now: str | None, now_s: float) -> list[Comman
     commands = next(
         filter(None, (_make(view, job, wanted, now=now, now_s=now_s) for wanted in scheduled.synced.objects)), []
     )
-    return [*([Forget(table=TableName.REFUSED_OBJECTS, key=view.key)] if refused else []), *commands]
+    return [*([Forget(table=AgentTable.REFUSED_OBJECTS, key=view.key)] if refused else []), *commands]
 
 
 def removes(view: WorkerView) -> list[Command]:
@@ -163,7 +163,7 @@ def _scheduled(view: WorkerView) -> _Scheduled | None:
     return _Scheduled(job, backend, backend.sync(gang) if gang.minimum else Synced())
 
 
-def _minimum(view: WorkerView, job: JobReading) -> Counts:
+def _minimum(view: WorkerView, job: WorkerJobReading) -> Counts:
     """The pods of each pod set that start together: what was granted when it began to have pods, or less by now."""
     known, late = annotations.gang(job.manifest), KINDS[view.key.kind].late_pod_sets
     granted = {name: count for name, count in job.granted.items() if count and name not in late}
@@ -186,12 +186,12 @@ def _unplaced(view: WorkerView) -> Iterator[str]:
 
 
 def _make(
-    view: WorkerView, job: JobReading, wanted: SchedulingObject, *, now: str | None, now_s: float
+    view: WorkerView, job: WorkerJobReading, wanted: SchedulingObject, *, now: str | None, now_s: float
 ) -> list[Command]:
     """The next command for one object; empty where it is as it should be."""
     present = view.schedulers.find(wanted.resource, wanted.name, view.key.namespace)
     manifest = _manifest(view, job, wanted)
-    refused = Remember(table=TableName.REFUSED_OBJECTS, key=view.key, value=RefusedObject(now_s))
+    refused = Remember(table=AgentTable.REFUSED_OBJECTS, key=view.key, value=RefusedObject(now_s))
     if present is None:
         return [Create(resource=wanted.resource, manifest=manifest, if_refused=refused)]
     if not _is_made_for(present, job) or _is_going(present):
@@ -211,7 +211,7 @@ def _make(
     return [Patch(resource=wanted.resource, target=present, body=body, subresource="status", if_refused=refused)]
 
 
-def _manifest(view: WorkerView, job: JobReading, wanted: SchedulingObject) -> Manifest:
+def _manifest(view: WorkerView, job: WorkerJobReading, wanted: SchedulingObject) -> Manifest:
     metadata = job.manifest["metadata"]
     owner = {
         "apiVersion": job.manifest["apiVersion"],
@@ -278,7 +278,7 @@ def _pruned(scheduled: _Scheduled, pods: Iterable[Manifest]) -> Problem | None:
     return None
 
 
-def _is_made_for(present: Manifest, job: JobReading) -> bool:
+def _is_made_for(present: Manifest, job: WorkerJobReading) -> bool:
     uid: str = job.manifest["metadata"]["uid"]
     return annotations.annotation(present, api_names.JOB_UID_ANNOTATION) == uid
 

@@ -10,7 +10,7 @@ import msgspec
 from slicebus.agent.decide.pod_placement import places
 from slicebus.agent.decide.policy import creator, ensure_edit_allowed
 from slicebus.agent.state import annotations
-from slicebus.agent.state.views import JobReading, WorkerView
+from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.errors import ConflictError
@@ -30,7 +30,7 @@ def counts_of(order: WorkloadSpec) -> Counts:
     return KINDS[order.job.kind].counts(order.manifest, order.manifest)
 
 
-def sets_another(order: WorkloadSpec, job: JobReading) -> bool:
+def sets_another(order: WorkloadSpec, job: WorkerJobReading) -> bool:
     """Whether the manager has set another size than the last time. A scale-up that is taken back is one in any case:
     the worker may have grown from that very size."""
     taken_back = order.taken_back or None
@@ -40,13 +40,13 @@ def sets_another(order: WorkloadSpec, job: JobReading) -> bool:
     return is_news or annotations.baseline(job.manifest) != counts_of(order)
 
 
-def sets_other_bounds(order: WorkloadSpec, job: JobReading) -> bool:
+def sets_other_bounds(order: WorkloadSpec, job: WorkerJobReading) -> bool:
     """Whether the manager has set other bounds than the last time, or edited fields that the job takes over."""
     bounds = _noted_bounds(order, job)
     return bool(bounds) and annotations.bounds(job.manifest) != bounds
 
 
-def note(order: WorkloadSpec, job: JobReading | None) -> dict[str, str]:
+def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str]:
     """The annotations of a job by which the next order is compared with this one. `job` is None where it is made."""
     noted = {api_names.BASELINE_ANNOTATION: annotations.encode_counts(counts_of(order))}
     if bounds := _noted_bounds(order, job):
@@ -54,7 +54,7 @@ def note(order: WorkloadSpec, job: JobReading | None) -> dict[str, str]:
     return noted | ({api_names.TAKEN_BACK_ANNOTATION: order.taken_back} if order.taken_back else {})
 
 
-def take(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command]:
+def take(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
     """Applies a resize that started at the manager, and gives the autoscaler the bounds that were set there.
 
     A suspended job comes back with the counts of the manager's spec, whatever it had grown to.
@@ -62,7 +62,7 @@ def take(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command
     return [*_take_counts(view, order, job), *_take_bounds(view, order, job)]
 
 
-def ensure_taken(view: WorkerView, order: WorkloadSpec, job: JobReading) -> None:
+def ensure_taken(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> None:
     """Call this before the job notes what an order sets. Raises ConflictError while a cluster that the job names lacks
     that: KubeRay has made it since, and what is set on the job alone does not reach it."""
     kind = KINDS[view.key.kind]
@@ -79,7 +79,7 @@ def ensure_taken(view: WorkerView, order: WorkloadSpec, job: JobReading) -> None
         raise ConflictError(f"a cluster of {view.key} has yet to take what the order sets")
 
 
-def take_over(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command]:
+def take_over(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
     """Gives a job that runs the fields that were edited at the manager, where its kind takes them.
 
     None of them as long as one cannot be had. Raises RefusedOrder for what the policy does not allow.
@@ -96,7 +96,7 @@ def take_over(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Co
     return [Patch(resource=resource, target=job.manifest, body=patch, impersonate=impersonate)]
 
 
-def _take_counts(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command]:
+def _take_counts(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
     """In the job, as far as its kind has the size of the next cluster there, and in the clusters that it has now."""
     if not sets_another(order, job):
         return []
@@ -110,7 +110,7 @@ def _take_counts(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list
     return [*patches, *told]
 
 
-def _take_bounds(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list[Command]:
+def _take_bounds(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
     """In the job, and in the clusters that it has now."""
     noted, wanted = annotations.bounds(job.manifest), without(_bounds(order), (_FIELDS,))
     if noted is None or not wanted or without(noted, (_FIELDS,)) == wanted:
@@ -119,7 +119,7 @@ def _take_bounds(view: WorkerView, order: WorkloadSpec, job: JobReading) -> list
     return [*_patches(_targets(view, job), lambda target: kind.set_bounds(target, wanted))]
 
 
-def _targets(view: WorkerView, job: JobReading) -> list[Manifest]:
+def _targets(view: WorkerView, job: WorkerJobReading) -> list[Manifest]:
     """The clusters, the one that serves first, and the job itself."""
     return [*{target["metadata"]["uid"]: target for target in (*view.scale_targets, job.manifest)}.values()]
 
@@ -132,7 +132,7 @@ def _patches(targets: list[Manifest], change: Callable[[Manifest], list[Manifest
     ]
 
 
-def _noted_bounds(order: WorkloadSpec, job: JobReading | None) -> Manifest:
+def _noted_bounds(order: WorkloadSpec, job: WorkerJobReading | None) -> Manifest:
     """The order's; of fields that cannot be had those before, so that each later order tries again."""
     bounds = _bounds(order)
     if job is None or not _edited_fields(order, job) or _can_be_had(order, job):
@@ -140,14 +140,14 @@ def _noted_bounds(order: WorkloadSpec, job: JobReading | None) -> Manifest:
     return bounds | {_FIELDS: (annotations.bounds(job.manifest) or {})[_FIELDS]}
 
 
-def _edited_fields(order: WorkloadSpec, job: JobReading) -> set[str]:
+def _edited_fields(order: WorkloadSpec, job: WorkerJobReading) -> set[str]:
     """The fields that the manager has set otherwise than the last time; none where nobody knows."""
     noted: dict[str, str] | None = (annotations.bounds(job.manifest) or {}).get(_FIELDS)
     wanted: dict[str, str] = _bounds(order).get(_FIELDS, {})
     return set() if noted is None else {name for name in noted | wanted if noted.get(name) != wanted.get(name)}
 
 
-def _can_be_had(order: WorkloadSpec, job: JobReading) -> bool:
+def _can_be_had(order: WorkloadSpec, job: WorkerJobReading) -> bool:
     """Whether the job may become what the manager's is: with the pod sets of its slice, pods that request what it is
     charged for, replicas of as many pods, and nothing that KubeRay refuses. The manager shows what is in the way."""
     kind = KINDS[order.job.kind]

@@ -17,7 +17,7 @@ from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespa
 from slicebus.agent.decide.reconcile import link_copies, link_to
 from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder, reason_of
 from slicebus.agent.state import annotations
-from slicebus.agent.state.views import JobReading, WorkerView
+from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, ProtocolError
@@ -179,7 +179,7 @@ def refusal(order: WorkloadSpec, error: PermanentError, cluster: ClusterName) ->
     return [Publish(cluster=cluster, message=refused)]
 
 
-def _own_job(view: WorkerView, job: JobRef) -> JobReading | None:
+def _own_job(view: WorkerView, job: JobRef) -> WorkerJobReading | None:
     """The worker's job of a manager's job, or None. Raises RefusedOrder where a foreign job has the name, ConflictError
     where an earlier job is being deleted."""
     if view.job is None:
@@ -230,7 +230,7 @@ def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     return [Patch(resource=WORKLOADS, target=present, body=body)]
 
 
-def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: JobReading | None) -> Manifest:
+def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading | None) -> Manifest:
     """The Workload for this cluster, without queue name and owner, so that a Kueue here leaves it alone."""
     metadata, spec = order.workload["metadata"], order.workload["spec"]
     annotations = without(metadata.get("annotations", {}), (*api_names.AGENTS_OWN, *_MANAGERS_OWN)) | {
@@ -332,7 +332,7 @@ def _request_note(
     return {api_names.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
 
 
-def _resumed(view: WorkerView, job: JobReading, body: Manifest) -> Manifest:
+def _resumed(view: WorkerView, job: WorkerJobReading, body: Manifest) -> Manifest:
     """The patch, which also resumes a suspended job. Raises ConflictError where that has to wait."""
     resumes = to_resume(job.manifest)
     if resumes:

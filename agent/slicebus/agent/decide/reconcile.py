@@ -16,8 +16,8 @@ from slicebus.agent.decide.pod_placement import is_unplaced, placed, placements
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
-from slicebus.agent.state.tables import TableName
-from slicebus.agent.state.views import JobReading, WorkerView
+from slicebus.agent.state.tables import AgentTable
+from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Forget, Patch, PatchEach, Publish, Remember, Requeue
 from slicebus.kube.resources import GONE, JOB_RESOURCES, PODS, WORKLOADS
 from slicebus.proto.messages import (
@@ -53,7 +53,7 @@ def link_copies(view: WorkerView) -> list[Command]:
     ]
 
 
-def link_to(view: WorkerView, job: JobReading) -> dict[str, str]:
+def link_to(view: WorkerView, job: WorkerJobReading) -> dict[str, str]:
     """The annotations that link a Workload copy to its job."""
     known = {api_names.JOB_UID_ANNOTATION: job.manifest["metadata"]["uid"]}
     return known | ({api_names.DEFINITION_ANNOTATION: view.definition} if view.definition else {})
@@ -142,11 +142,11 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     )
     return [
         Publish(cluster=cluster, message=message),
-        Remember(table=TableName.PUBLISHED, key=view.key, value=last.key),
+        Remember(table=AgentTable.PUBLISHED, key=view.key, value=last.key),
     ]
 
 
-def _write_request(sizes: _Sizes, view: WorkerView, job: JobReading, key: RequestKey) -> Command:
+def _write_request(sizes: _Sizes, view: WorkerView, job: WorkerJobReading, key: RequestKey) -> Command:
     wanted, granted = sizes.wanted, sizes.granted
     pending = PendingRequests.after(job.requested, key, wanted=wanted, granted=granted, finished=view.finished)
     note = {
@@ -156,7 +156,7 @@ def _write_request(sizes: _Sizes, view: WorkerView, job: JobReading, key: Reques
     return _note(job, note)
 
 
-def _is_first_due(sizes: _Sizes, job: JobReading) -> bool:
+def _is_first_due(sizes: _Sizes, job: WorkerJobReading) -> bool:
     """Whether a job that has requested nothing has to.
 
     The size of the manager's spec needs no request while nothing is granted and there was no other size: beside a Kueue
@@ -169,7 +169,9 @@ def _is_first_due(sizes: _Sizes, job: JobReading) -> bool:
     return (own is None or any(sizes.granted.values())) and sizes.are_news_to(sizes.granted)
 
 
-def _is_another_due(sizes: _Sizes, view: WorkerView, job: JobReading, last: PendingRequests, key: RequestKey) -> bool:
+def _is_another_due(
+    sizes: _Sizes, view: WorkerView, job: WorkerJobReading, last: PendingRequests, key: RequestKey
+) -> bool:
     """Whether the last request does not say what is wanted, or no longer stands."""
     if sizes.are_news_to(last.wanted):
         return True
@@ -177,7 +179,7 @@ def _is_another_due(sizes: _Sizes, view: WorkerView, job: JobReading, last: Pend
     return is_lost or _is_overruled(sizes, job, last, key) or _is_exceeded(sizes, last)
 
 
-def _is_overruled(sizes: _Sizes, job: JobReading, last: PendingRequests, key: RequestKey) -> bool:
+def _is_overruled(sizes: _Sizes, job: WorkerJobReading, last: PendingRequests, key: RequestKey) -> bool:
     """Whether the manager has a size of its own in place of a request. The same size needs a new one: otherwise the
     manager would never learn of it."""
     if last.overruled is not True or last.made_for == key:
@@ -195,7 +197,7 @@ def _is_published(view: WorkerView, last: PendingRequests) -> bool:
     return not last.unanswered or view.published == last.key
 
 
-def _note(job: JobReading, annotations: dict[str, str]) -> Command:
+def _note(job: WorkerJobReading, annotations: dict[str, str]) -> Command:
     body = {"metadata": {"annotations": annotations}}
     return Patch(resource=JOB_RESOURCES[job.ref.kind], target=job.manifest, body=body)
 
@@ -242,7 +244,7 @@ def ungate_cleanups(view: WorkerView) -> list[Command]:
 
 def _ungate(pod: Manifest, flavor: PodSetFlavor | None) -> Patch:
     uid, version = pod["metadata"]["uid"], pod["metadata"]["resourceVersion"]
-    may_start = Remember(table=TableName.UNANSWERED, key=uid, value=version)
+    may_start = Remember(table=AgentTable.UNANSWERED, key=uid, value=version)
     nodes = placed(pod, flavor) if flavor is not None and is_unplaced(pod) else []
     return Patch(resource=PODS, target=pod, body=[*_without_gate(pod), *nodes], unless_answered=may_start)
 
@@ -279,7 +281,7 @@ def confirm_suspended(view: WorkerView, cluster: ClusterName, *, reported: tuple
     confirmed = applied.job.uid, applied.spec_version
     if view.pod_sets or job.outcome.phase.is_terminal or reported == confirmed:
         return []
-    note = Remember(table=TableName.CONFIRMED_SUSPENDED, key=view.key, value=confirmed)
+    note = Remember(table=AgentTable.CONFIRMED_SUSPENDED, key=view.key, value=confirmed)
     return [Publish(cluster=cluster, message=applied), note]
 
 
@@ -309,9 +311,9 @@ def report(
     due_s = last[1] + interval_s - now_s if last is not None else 0.0
     if due_s > 0 and found.phase is JobPhase.RUNNING:
         return [Requeue(job=found.job, delay_s=due_s)]
-    forget = Forget(table=TableName.REPORTED, key=view.key)
+    forget = Forget(table=AgentTable.REPORTED, key=view.key)
     return [
-        Remember(table=TableName.REPORTED, key=view.key, value=(found, now_s)),
+        Remember(table=AgentTable.REPORTED, key=view.key, value=(found, now_s)),
         Publish(cluster=cluster, message=found, unless_confirmed=forget),
     ]
 

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from slicebus.agent.decide import orders, reconcile
 from slicebus.agent.decide.order_contents import ensure_readable
 from slicebus.agent.decide.refusals import KindNotServed
-from slicebus.agent.state.store import Store
-from slicebus.agent.state.tables import TableName
+from slicebus.agent.state.store import AgentStore
+from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.commands import Command, Forget, Remember, Requeue
 from slicebus.decisions.decider import Incoming
@@ -55,7 +55,7 @@ class Triaged(NamedTuple):
     commands: Sequence[Command]
 
 
-def triage(store: Store, *, incoming: Incoming[Order], redelivered: bool = False) -> Triaged:
+def triage(store: AgentStore, *, incoming: Incoming[Order], redelivered: bool = False) -> Triaged:
     """What becomes of an order. Raises ProtocolError for one that this agent may not carry out.
 
     `redelivered`: the broker has delivered it before, to this agent or an earlier one.
@@ -78,19 +78,19 @@ def triage(store: Store, *, incoming: Incoming[Order], redelivered: bool = False
             return _triage_of_job(store, order, envelope, redelivered=redelivered)
 
 
-def _triage_of_job(store: Store, order: JobOrder, envelope: Envelope, *, redelivered: bool) -> Triaged:
+def _triage_of_job(store: AgentStore, order: JobOrder, envelope: Envelope, *, redelivered: bool) -> Triaged:
     job = order.job
     if isinstance(order, WorkloadSpec):
         ensure_readable(order)
     if job.kind not in JOB_RESOURCES:
         return Triaged(Triage.NOT_SERVED, [])
     if not isinstance(order, Delete) and _has_ended(store, order):
-        return Triaged(Triage.ENDED, [Remember(table=TableName.UNREPORTED, key=job.uid, value=True)])
+        return Triaged(Triage.ENDED, [Remember(table=AgentTable.UNREPORTED, key=job.uid, value=True)])
     match order:
         case Suspend() if _is_unknown(store, order):
             return Triaged(Triage.UNKNOWN, [])
         case Suspend():
-            return Triaged(Triage.TAKEN, [Forget(table=TableName.CONFIRMED_SUSPENDED, key=JobKey.of(job))])
+            return Triaged(Triage.TAKEN, [Forget(table=AgentTable.CONFIRMED_SUSPENDED, key=JobKey.of(job))])
         case Pending():
             return _triage_notice(store, JobKey.of(job), envelope)
         case WorkloadSpec() if redelivered and _would_create(store, order):
@@ -99,23 +99,23 @@ def _triage_of_job(store: Store, order: JobOrder, envelope: Envelope, *, redeliv
             return Triaged(Triage.TAKEN, [])
 
 
-def _triage_notice(store: Store, key: JobKey, envelope: Envelope) -> Triaged:
+def _triage_notice(store: AgentStore, key: JobKey, envelope: Envelope) -> Triaged:
     """Whether a notice was overtaken by a later one of the same shard of the manager: each counts for itself."""
     sent, commands = (envelope.epoch, envelope.sequence), list[Command]()
     if envelope.shard != store.noticed_by.get(key, 0):
-        commands.append(Remember(table=TableName.NOTICED_BY, key=key, value=envelope.shard))
+        commands.append(Remember(table=AgentTable.NOTICED_BY, key=key, value=envelope.shard))
     elif sent < store.noticed.get(key, sent):
         return Triaged(Triage.OVERTAKEN, [])
-    return Triaged(Triage.TAKEN, [*commands, Remember(table=TableName.NOTICED, key=key, value=sent)])
+    return Triaged(Triage.TAKEN, [*commands, Remember(table=AgentTable.NOTICED, key=key, value=sent)])
 
 
-def report_again(store: Store, jobs: Sequence[JobRef]) -> list[Command]:
+def report_again(store: AgentStore, jobs: Sequence[JobRef]) -> list[Command]:
     """Report the status of these jobs again, and publish again every request that no order has answered."""
     known = [(JobKey.of(job), job) for job in jobs if job.kind in JOB_RESOURCES]
     return [command for key, job in known for command in (*forget_reports(store, key), Requeue(job=job, delay_s=0.0))]
 
 
-def answer_unserved(store: Store, *, incoming: Incoming[Order]) -> list[Command]:
+def answer_unserved(store: AgentStore, *, incoming: Incoming[Order]) -> list[Command]:
     """The answer to an order for a job kind that no package brings. Raises ProtocolError for an order to end a job that
     an agent with the package has left here."""
     order, cluster = incoming.message, store.settings.cluster
@@ -131,19 +131,19 @@ def answer_unserved(store: Store, *, incoming: Incoming[Order]) -> list[Command]
             return []
 
 
-def forget_reports(store: Store, key: JobKey) -> list[Command]:
+def forget_reports(store: AgentStore, key: JobKey) -> list[Command]:
     """The commands that forget what was published and reported of a job."""
-    known = {TableName.PUBLISHED: key in store.published, TableName.REPORTED: key in store.reported}
+    known = {AgentTable.PUBLISHED: key in store.published, AgentTable.REPORTED: key in store.reported}
     return [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
 
 
-def _has_ended(store: Store, order: JobOrder) -> bool:
+def _has_ended(store: AgentStore, order: JobOrder) -> bool:
     """Whether the job has a tombstone that is newer than the order."""
     tombstone, version = store.tombstones.get(order.job.uid), version_of(order)
     return tombstone is not None and version is not None and tombstone.version >= version
 
 
-def _is_unknown(store: Store, suspend: Suspend) -> bool:
+def _is_unknown(store: AgentStore, suspend: Suspend) -> bool:
     """Whether the job to suspend never was here."""
     view = store.view(JobKey.of(suspend.job))
     present = view.reading is not None and view.reading.is_of(suspend.job)
@@ -151,7 +151,7 @@ def _is_unknown(store: Store, suspend: Suspend) -> bool:
     return not (present or view.is_hidden) and (gone is None or gone.job.uid != suspend.job.uid)
 
 
-def _would_create(store: Store, order: WorkloadSpec) -> bool:
+def _would_create(store: AgentStore, order: WorkloadSpec) -> bool:
     """Whether the order would create its job. Where it has done so before, the job may have asked for less since, and
     gone with its namespace, its requests and its version: the manager has given away what the order grants."""
     view = store.view(JobKey.of(order.job))

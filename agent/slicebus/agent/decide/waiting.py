@@ -11,8 +11,8 @@ from msgspec import UNSET, UnsetType
 from slicebus.agent.decide import gangs
 from slicebus.agent.decide.pod_refusals import lacking
 from slicebus.agent.state import annotations
-from slicebus.agent.state.tables import TableName
-from slicebus.agent.state.views import JobReading, WorkerView
+from slicebus.agent.state.tables import AgentTable
+from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.messages import Counts, Manifest, Pending, RequestKey, Waits
@@ -71,7 +71,7 @@ def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
     return [Requeue(job=job.ref, delay_s=left.total_seconds() + 1)] if job is not None and left > timedelta(0) else []
 
 
-def reported(job: JobReading) -> Waits | UnsetType:
+def reported(job: WorkerJobReading) -> Waits | UnsetType:
     """What the manager is told: what only its worker knows."""
     shown = Waiting.from_manifest(job.manifest)
     if shown is None or shown.reason not in ONLY_WORKERS_KNOW:
@@ -79,7 +79,7 @@ def reported(job: JobReading) -> Waits | UnsetType:
     return Waits(wanted=shown.wanted, reason=shown.reason, message=shown.message, since=shown.since)
 
 
-def _of_request(view: WorkerView, job: JobReading) -> Waiting | None:
+def _of_request(view: WorkerView, job: WorkerJobReading) -> Waiting | None:
     """Why a request waits, as the manager has said it, with the present counts; None when it no longer waits."""
     before = Waiting.from_manifest(job.manifest)
     if before is None or before.reason in ONLY_WORKERS_KNOW or not job.runs or view.scale_target is None:
@@ -87,7 +87,7 @@ def _of_request(view: WorkerView, job: JobReading) -> Waiting | None:
     return _lacking(view, job, before)
 
 
-def _lacking(view: WorkerView, job: JobReading, why: Pending | Waiting) -> Waiting | None:
+def _lacking(view: WorkerView, job: WorkerJobReading, why: Pending | Waiting) -> Waiting | None:
     """What is shown of the present counts with this reason; None where no pod lacks its grant.
 
     A smaller size is asked for when its pods have gone. Until then the request before it waits on, and may be what is
@@ -113,21 +113,21 @@ def _surplus(view: WorkerView, *, now: str) -> tuple[Waiting | None, list[Comman
     job, target = view.reading, view.scale_target
     pods = _pods_past(view, target) if job is not None and target is not None and job.runs else 0
     if job is None or target is None or not pods:
-        return None, [Forget(table=TableName.SURPLUS, key=view.key)] if view.surplus_since else []
+        return None, [Forget(table=AgentTable.SURPLUS, key=view.key)] if view.surplus_since else []
     before = Waiting.from_manifest(job.manifest)
     since = before.since if before is not None and before.reason == SURPLUS else view.surplus_since
     if since is None:
-        return None, [Remember(table=TableName.SURPLUS, key=view.key, value=now)]
+        return None, [Remember(table=AgentTable.SURPLUS, key=view.key, value=now)]
     if _age(since, now) < _SETTLES:
         return None, []
     return Waiting.of(view.counts, job.granted, reason=SURPLUS, message=_past_text(pods), since=since), []
 
 
-def _held_up(view: WorkerView, job: JobReading, *, now: str) -> Waiting | None:
+def _held_up(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | None:
     return _refused(view, job, now=now) or _unscheduled(view, job, now=now)
 
 
-def _unscheduled(view: WorkerView, job: JobReading, *, now: str) -> Waiting | None:
+def _unscheduled(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | None:
     """That granted pods do not start because of what their scheduler backend needs."""
     problem = gangs.problem(view)
     if problem is None:
@@ -137,7 +137,7 @@ def _unscheduled(view: WorkerView, job: JobReading, *, now: str) -> Waiting | No
     return Waiting.of(view.desired, job.granted, reason=problem.reason, message=problem.message, since=since)
 
 
-def _refused(view: WorkerView, job: JobReading, *, now: str) -> Waiting | None:
+def _refused(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | None:
     """That pods cannot be made. Their quota is kept: whoever mends that need not wait for it."""
     number = lacking(view)
     if not (number and view.refused_pods):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from slicebus.agent.state.annotations import PendingRequests, lowered
-from slicebus.agent.state.tables import TableName
+from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import Withdrawn, WorkerView
 from slicebus.decisions.commands import Command, Forget, Remember, Requeue
 from slicebus.proto.messages import Counts
@@ -25,13 +25,13 @@ def reconcile(view: WorkerView, *, now_s: float) -> list[Command]:
     """Note that a waiting request was taken back, that its time is over, or that it was asked for again."""
     known, less = view.withdrawn, _less(view)
     if less is None:
-        return [Forget(table=TableName.WITHDRAWN, key=view.key)] if known else []
+        return [Forget(table=AgentTable.WITHDRAWN, key=view.key)] if known else []
     if known is None or known.size != less.than.wanted:
         note = Withdrawn(size=less.than.wanted, instead_of=less.granted, since_s=now_s)
         begins = less.than.unanswered and less.keeps(note)
-        return [Remember(table=TableName.WITHDRAWN, key=view.key, value=note)] if begins else []
+        return [Remember(table=AgentTable.WITHDRAWN, key=view.key, value=note)] if begins else []
     if known.stands and (now_s - known.since_s >= STANDS_S or not less.keeps(known)):
-        return [Remember(table=TableName.WITHDRAWN, key=view.key, value=replace(known, stands=False))]
+        return [Remember(table=AgentTable.WITHDRAWN, key=view.key, value=replace(known, stands=False))]
     return []
 
 

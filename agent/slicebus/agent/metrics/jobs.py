@@ -2,7 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter
 
-from slicebus.agent.state.store import Store
+from slicebus.agent.state.store import AgentStore
 from slicebus.decisions.table import FORGOTTEN
 from slicebus.kube.cache import Change
 from slicebus.slices.workload.ungate import is_gated
@@ -15,7 +15,7 @@ class JobMetrics:
         self._requests = Counter("slicebus_agent_scale_requests", "Scale requests published.", registry=registry)
         self._ungated = Counter("slicebus_agent_ungated_pods", "Pods whose gate was removed.", registry=registry)
 
-    def follow(self, store: Store) -> None:
+    def follow(self, store: AgentStore) -> None:
         """Count from now on."""
         store.published.observe(self._published)
         store.pods.subscribe(self._pod_changed)

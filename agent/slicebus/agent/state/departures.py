@@ -8,7 +8,7 @@ from typing import Self
 
 import msgspec
 
-from slicebus.agent.state.views import JobReading
+from slicebus.agent.state.views import WorkerJobReading
 from slicebus.proto.messages import JobPhase, Manifest, Status
 
 
@@ -23,9 +23,9 @@ class Departure(msgspec.Struct, frozen=True):
     """The report of its end, where the job had ended in its last known state."""
 
     @classmethod
-    def of(cls, job: JobReading, final: Manifest | None) -> Self:
+    def of(cls, job: WorkerJobReading, final: Manifest | None) -> Self:
         """`job` is the last known state, `final` the one of its deletion, where the watch has brought that."""
-        last = (JobReading.from_manifest(final) if final is not None else None) or job
+        last = (WorkerJobReading.from_manifest(final) if final is not None else None) or job
         uid = last.manifest["metadata"]["uid"]
         if last.outcome.phase is JobPhase.RUNNING:
             return cls(uid, seen=final is not None)

@@ -9,7 +9,7 @@ from slicebus.proto.messages import ClusterName, ClusterUid
 from slicebus.slices.schedulers import NO_PROFILES, Profile
 
 
-class DecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
+class AgentDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Of one agent that leads. `AgentSettings` says what each is, and has the defaults."""
 
     cluster: ClusterName = ClusterName("")

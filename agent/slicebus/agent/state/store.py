@@ -10,9 +10,9 @@ from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.schedulers import BY_JOB, RefusedObject, Schedulers, by_job
-from slicebus.agent.state.settings import DecisionSettings
-from slicebus.agent.state.tables import TableName
-from slicebus.agent.state.views import Finishing, JobKey, JobReading, Tombstone, Withdrawn, WorkerView
+from slicebus.agent.state.settings import AgentDecisionSettings
+from slicebus.agent.state.tables import AgentTable
+from slicebus.agent.state.views import Finishing, JobKey, Tombstone, Withdrawn, WorkerJobReading, WorkerView
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
@@ -50,16 +50,16 @@ _MADE_FOR_JOBS = tuple(resource for resource in SCHEDULING_SELECTORS if resource
 _QUEUES = tuple(resource for resource in SCHEDULING_SELECTORS if not resource.namespaced)
 
 
-class Store:
+class AgentStore:
     """Everything that the agent decides by."""
 
     def __init__(self) -> None:
         self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in (*SELECTORS, *SCHEDULING_SELECTORS)}
         self.foreign_pods = Cache()
         """The pods that are not of our kind, slim. Nothing is decided by them: they only take room."""
-        self.settings = DecisionSettings()
+        self.settings = AgentDecisionSettings()
         """What decisions depend on beside objects and orders. `configure` changes it."""
-        self._configured: Table[str, DecisionSettings] = Table(str, DecisionSettings)
+        self._configured: Table[str, AgentDecisionSettings] = Table(str, AgentDecisionSettings)
         self.published: Table[JobKey, RequestKey] = Table(JobKey, RequestKey)
         """The last request on each job that the broker has confirmed to this process."""
         self.reported: Table[JobKey, tuple[Status, float]] = Table(JobKey, tuple[Status, float])
@@ -113,9 +113,8 @@ class Store:
         )
         self.ordered: dict[JobKey, tuple[str, int]] = {}
         """The newest version of each job that was ordered from this process, with the UID of the manager's job."""
-        self._jobs = {
-            kind: Readings(self._caches[resource], JobReading.from_manifest) for kind, resource in JOB_RESOURCES.items()
-        }
+        kinds = JOB_RESOURCES.items()
+        self._jobs = {kind: Readings(self._caches[of], WorkerJobReading.from_manifest) for kind, of in kinds}
         self._pods = Readings(self._caches[PODS], Pod.from_manifest)
         self._seen: WorkerView | None = None
         for cache in self._caches.values():
@@ -132,11 +131,11 @@ class Store:
         self.tombstones.observe(self._file_end)
         self._configured.observe(self._take_settings)
 
-    def configure(self, settings: DecisionSettings) -> None:
+    def configure(self, settings: AgentDecisionSettings) -> None:
         """Decide by these settings from now on. Call it before the first decision."""
-        self._configured[TableName.SETTINGS] = settings  # The only key.
+        self._configured[AgentTable.SETTINGS] = settings  # The only key.
 
-    def _take_settings(self, _: str, settings: DecisionSettings) -> None:
+    def _take_settings(self, _: str, settings: AgentDecisionSettings) -> None:
         self.settings = settings
         self.schedulers.profiles = settings.profiles
 
@@ -151,28 +150,28 @@ class Store:
     def tables(self) -> Mapping[str, Table[Any, Any]]:
         """What is remembered beside the caches, by name."""
         return {
-            TableName.PUBLISHED: self.published,
-            TableName.REPORTED: self.reported,
-            TableName.CONFIRMED_SUSPENDED: self.confirmed_suspended,
-            TableName.TOMBSTONES: self.tombstones,
-            TableName.UNREPORTED: self.unreported,
-            TableName.DEPARTED: self.departed,
-            TableName.LEFT_REQUESTS: self.left_requests,
-            TableName.UNANSWERED: self.unanswered,
-            TableName.UNSERVED: self.unserved,
-            TableName.DEFINITIONS: self.definitions,
-            TableName.POLICY: self.policy,
-            TableName.NAMESPACES: self.namespaces,
-            TableName.SURPLUS: self.surplus,
-            TableName.WITHDRAWN: self.withdrawn,
-            TableName.NOTICED: self.noticed,
-            TableName.NOTICED_BY: self.noticed_by,
-            TableName.FINISHING: self.finishing,
-            TableName.REFUSED_PODS: self.refused_pods,
-            TableName.SETTINGS: self._configured,
-            TableName.UNSERVED_OBJECTS: self.unserved_objects,
-            TableName.FORBIDDEN_SCHEDULERS: self.forbidden_schedulers,
-            TableName.REFUSED_OBJECTS: self.refused_objects,
+            AgentTable.PUBLISHED: self.published,
+            AgentTable.REPORTED: self.reported,
+            AgentTable.CONFIRMED_SUSPENDED: self.confirmed_suspended,
+            AgentTable.TOMBSTONES: self.tombstones,
+            AgentTable.UNREPORTED: self.unreported,
+            AgentTable.DEPARTED: self.departed,
+            AgentTable.LEFT_REQUESTS: self.left_requests,
+            AgentTable.UNANSWERED: self.unanswered,
+            AgentTable.UNSERVED: self.unserved,
+            AgentTable.DEFINITIONS: self.definitions,
+            AgentTable.POLICY: self.policy,
+            AgentTable.NAMESPACES: self.namespaces,
+            AgentTable.SURPLUS: self.surplus,
+            AgentTable.WITHDRAWN: self.withdrawn,
+            AgentTable.NOTICED: self.noticed,
+            AgentTable.NOTICED_BY: self.noticed_by,
+            AgentTable.FINISHING: self.finishing,
+            AgentTable.REFUSED_PODS: self.refused_pods,
+            AgentTable.SETTINGS: self._configured,
+            AgentTable.UNSERVED_OBJECTS: self.unserved_objects,
+            AgentTable.FORBIDDEN_SCHEDULERS: self.forbidden_schedulers,
+            AgentTable.REFUSED_OBJECTS: self.refused_objects,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -301,7 +300,7 @@ class Store:
 
     def _note_departure(self, change: Change) -> None:
         """A job that is deleted right after it was made has no Workload yet that is linked to it."""
-        job = JobReading.from_manifest(change.old) if change.old is not None and change.new is None else None
+        job = WorkerJobReading.from_manifest(change.old) if change.old is not None and change.new is None else None
         if job is None or not any(annotations.is_of(copy, job.ref) for copy in self._copies(JobKey.of(job.ref))):
             return
         departure, known = Departure.of(job, change.final), self.departed.get(job.ref.uid)
@@ -317,7 +316,7 @@ class Store:
                 uid = annotations.annotation(change.new, api_names.MANAGER_UID_ANNOTATION)
                 self.left_requests.pop(uid or "", None)
             return
-        job = JobReading.from_manifest(change.old) if change.old is not None else None
+        job = WorkerJobReading.from_manifest(change.old) if change.old is not None else None
         if job is not None and job.requested is not None and job.requested.unanswered:
             self.left_requests[job.ref.uid] = job.requested
             if len(self.left_requests) > _LEFT_REQUESTS:

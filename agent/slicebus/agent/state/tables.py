@@ -1,9 +1,9 @@
-"""The names of the agent's tables, by which commands refer to them. `Store` says what is in each."""
+"""The names of the agent's tables, by which commands refer to them. `AgentStore` says what is in each."""
 
 from enum import StrEnum
 
 
-class TableName(StrEnum):
+class AgentTable(StrEnum):
     """Every table of the agent."""
 
     PUBLISHED = "published"

@@ -49,7 +49,7 @@ class Tombstone(msgspec.Struct, frozen=True):
     """Unix time."""
 
 
-class JobReading(msgspec.Struct, frozen=True):
+class WorkerJobReading(msgspec.Struct, frozen=True):
     """The content of one version of a job that an agent has created."""
 
     manifest: Manifest
@@ -135,7 +135,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     key: JobKey
     job: Manifest | None
     """Whatever has the name, ours or not."""
-    reading: JobReading | None = None
+    reading: WorkerJobReading | None = None
     """The content of `job`, read once for each version; None where the job is not ours."""
     scale_target: Manifest | None = None
     """The object whose spec has the counts; None while a RayJob has no cluster yet."""

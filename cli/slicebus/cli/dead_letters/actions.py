@@ -26,7 +26,7 @@ Act = Callable[[WireMessage], Awaitable[str]]
 """Acts on a message and returns what it did, in words. Raises InvalidError or NotFoundError where it cannot."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class LetterResult(msgspec.Struct, frozen=True):
     """The result for one dead letter."""
 
     letter: DeadLetter
@@ -98,7 +98,7 @@ async def messages(bus: Bus, chosen: Collection[DeadLetter]) -> AsyncGenerator[W
 
 async def settle(
     bus: Bus, chosen: Collection[DeadLetter], act: Act, *, dry_run: bool, page_bytes: int = PAGE_BYTES
-) -> AsyncGenerator[Outcome, None]:
+) -> AsyncGenerator[LetterResult, None]:
     """Act on each chosen letter, and acknowledge it.
 
     A letter stays in its queue where the action fails, and in a dry run. One that is gone meanwhile is an outcome too.
@@ -110,16 +110,16 @@ async def settle(
             try:
                 text = await act(delivery.message)
             except (InvalidError, NotFoundError) as error:
-                yield Outcome(letter, False, str(error))
+                yield LetterResult(letter, False, str(error))
             else:
                 if not dry_run:
                     await delivery.ack()
-                yield Outcome(letter, True, text)
+                yield LetterResult(letter, True, text)
     for letter in left.elements():
-        yield Outcome(letter, False, "it is no longer there")
+        yield LetterResult(letter, False, "it is no longer there")
 
 
-class Publisher:
+class Republisher:
     """Publishes messages again, as the user of the bus: the manager's."""
 
     def __init__(self, bus: Bus, *, dry_run: bool) -> None:
@@ -146,7 +146,7 @@ class Requeuer:
     def __init__(self, bus: Bus, *, agents: Mapping[str, str], dry_run: bool) -> None:
         self._bus = bus
         self._agents = agents
-        self._publish = Publisher(bus, dry_run=dry_run)
+        self._publish = Republisher(bus, dry_run=dry_run)
 
     async def __call__(self, message: WireMessage) -> str:
         """Publish, and return when the broker has confirmed it. Raises InvalidError and NotFoundError."""

@@ -10,7 +10,7 @@ from slicebus.cli.demo.world import World
 from slicebus.kube.cache import Cache
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import PODS
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import ClusterName, Manifest
 from slicebus.slices.api import kueue
@@ -79,7 +79,7 @@ class Observer:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._store = Store()
+        self._store = ManagerStore()
         self._pods: dict[ClusterName, Cache] = {name: Cache() for name in world.workers}
         self._changed = asyncio.Event()
         for cache in (*(cache for _, cache in self._store.caches()), *self._pods.values()):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from slicebus.cli.doctor.check import Check
 
 
-class Role(StrEnum):
+class CheckedRole(StrEnum):
     """The role to check."""
 
     MANAGER = "manager"
@@ -26,7 +26,7 @@ class Role(StrEnum):
 
 def doctor(
     role: Annotated[
-        Role | None, typer.Option(help="By default agent where SLICEBUS_CLUSTER is set, else manager.")
+        CheckedRole | None, typer.Option(help="By default agent where SLICEBUS_CLUSTER is set, else manager.")
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(envvar="SLICEBUS_CLUSTER", show_envvar=True, help="The agent's cluster.")
@@ -79,12 +79,12 @@ def doctor(
     something has to be done."""
     from slicebus.cli.doctor.checks import checks, manager_user_check, needs_of, policy_check, schedulers_check
 
-    chosen = role or (Role.AGENT if cluster else Role.MANAGER)
-    if chosen is Role.AGENT and not cluster:
+    chosen = role or (CheckedRole.AGENT if cluster else CheckedRole.MANAGER)
+    if chosen is CheckedRole.AGENT and not cluster:
         raise typer.BadParameter("an agent has a cluster: --cluster or SLICEBUS_CLUSTER")
     # The checks report an unreachable broker; the libraries need not log it too.
     configure_logging(format="console", level="CRITICAL")
-    checked = cluster if chosen is Role.AGENT else None
+    checked = cluster if chosen is CheckedRole.AGENT else None
     journal = journal_queue(max_age=journal_max_age, max_bytes=journal_max_bytes)
     policy_found, policy = policy_check(policy_file)
     schedulers_found, backends = schedulers_check(schedulers)

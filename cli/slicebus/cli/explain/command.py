@@ -34,9 +34,9 @@ def explain(
 async def _explanations(client: "KubeClient", job: str) -> "tuple[list[Explanation], list[str]]":
     from slicebus.manager.decide.explain import explain as explanation_of
     from slicebus.manager.state.annotations import job_ref
-    from slicebus.manager.state.store import Store
+    from slicebus.manager.state.store import ManagerStore
 
-    store = Store()
+    store = ManagerStore()
     for resource, cache in store.caches():
         if await client.serves(resource):
             for manifest in (await client.list(resource)).items:

@@ -12,7 +12,7 @@ from slicebus.bus.contract import Bus
 from slicebus.bus.dead_letters import MessageRequeue
 from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
-from slicebus.cli.dead_letters.actions import Publisher
+from slicebus.cli.dead_letters.actions import Republisher
 from slicebus.cli.journal.source import (
     STREAM,
     Cluster,
@@ -117,7 +117,7 @@ async def _redrive(source: str, span: Span, wanted: Filter, amqp_url: str, *, go
 
 async def publish(bus: Bus, messages: Sequence[Entry], since: NewestMessages, *, go: bool) -> bool:
     """Publish every message that may be published again, in order, and print each. False when one failed."""
-    publisher, fine = Publisher(bus, dry_run=not go), True
+    publisher, fine = Republisher(bus, dry_run=not go), True
     of_a_moment: Counter[tuple[str, str]] = Counter()
     for entry in messages:
         decided = redrive(entry, since, manager=bus.user)

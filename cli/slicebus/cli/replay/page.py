@@ -11,13 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from slicebus.agent.decide.catalog import MODEL as AGENT
-from slicebus.agent.state.store import Store as AgentStore
+from slicebus.agent.state.store import AgentStore as AgentStore
 from slicebus.cli.job_states import JobState, JobStates, disagreements, of_agent, of_manager
 from slicebus.cli.screen import styled
 from slicebus.decisions.replay import Model, Phase, Replay, Replayed, Replayer
 from slicebus.journal.recording import RoleName, Source
 from slicebus.manager.decide.catalog import MODEL as MANAGER
-from slicebus.manager.state.store import Store as ManagerStore
+from slicebus.manager.state.store import ManagerStore as ManagerStore
 from slicebus.proto.errors import InvalidError
 from slicebus.proto.messages import counts_text
 

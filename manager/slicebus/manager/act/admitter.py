@@ -30,7 +30,7 @@ from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.admission import admission_writes
-from slicebus.manager.state.store import Store, Uncertain, owner_ref
+from slicebus.manager.state.store import ManagerStore, Uncertain, owner_ref
 from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.proto.messages import JobRef, Manifest
 from slicebus.runtime.executor import Executor
@@ -52,7 +52,7 @@ class Admitter:
 
     def __init__(
         self,
-        decide: Decider[Store],
+        decide: Decider[ManagerStore],
         executor: Executor,
         *,
         locks: Locks[JobRef],

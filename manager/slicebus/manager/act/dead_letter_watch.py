@@ -12,7 +12,7 @@ from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.dead_letters import DeadLetter, head
 from slicebus.manager.decide.messages.dead_letters import age_s, alerts, brief, labels, newly_dead
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import DeadReason, NotFoundError, TransientError
 from slicebus.proto.topology import DEAD
 from slicebus.runtime.executor import Executor
@@ -30,7 +30,7 @@ class DeadLetterWatch:
         self,
         *,
         bus: Bus,
-        store: Store,
+        store: ManagerStore,
         executor: Executor,
         registry: CollectorRegistry,
         now: Callable[[], datetime],

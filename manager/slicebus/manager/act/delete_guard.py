@@ -24,7 +24,7 @@ from slicebus.manager.decide.job.endings import Ending
 from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.job_changes import on_job_change
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
@@ -44,7 +44,7 @@ class DeleteGuard:
         limits: DeleteLimits,
         *,
         client: KubeClient,
-        decide: Decider[Store],
+        decide: Decider[ManagerStore],
         executor: Executor,
         requeue: Callable[[JobRef], None],
         registry: CollectorRegistry,

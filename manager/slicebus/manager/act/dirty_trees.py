@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from slicebus.kube.cache import Change
 from slicebus.manager.state.quota_trees import NOWHERE
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
 from slicebus.slices.quota.cohorts import cohort_node, queue_node
@@ -15,7 +15,7 @@ from slicebus.slices.workload.workload import Slice
 class DirtyTrees:
     """Follows the caches of a store. At first every tree is dirty."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ManagerStore) -> None:
         self.pending = asyncio.Event()
         """Set while any tree is dirty."""
         self._quotas = store.quotas

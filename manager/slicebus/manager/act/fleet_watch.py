@@ -13,11 +13,11 @@ import structlog
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
-from slicebus.manager.act.inbox import Inbox
+from slicebus.manager.act.inbox import ManagerInbox
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.cluster import relocation
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import ConflictError, TransientError
 from slicebus.proto.messages import ClusterName, JobRef
 from slicebus.runtime.executor import Executor
@@ -35,9 +35,9 @@ class FleetWatch:
         self,
         *,
         cluster_lost_s: float,
-        decide: Decider[Store],
+        decide: Decider[ManagerStore],
         executor: Executor,
-        inbox: Inbox,
+        inbox: ManagerInbox,
         resyncer: Resyncer,
         requeue: Callable[[JobRef], None],
     ) -> None:

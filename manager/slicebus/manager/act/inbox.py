@@ -25,7 +25,7 @@ from slicebus.manager.decide.messages import message_router
 from slicebus.manager.decide.messages.authorization import UNAUTHORIZED
 from slicebus.manager.metrics.resizes import ResizeMetrics
 from slicebus.manager.state.annotations import job_ref
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.codec import Decoded, decode_report
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.errors import DeadReason, ForbiddenError, NotFoundError, ProtocolError
@@ -40,14 +40,14 @@ _SEQUENCE = f"{PREFIX}sequence"
 _SPEAKER = f"{PREFIX}clusteruid", f"{PREFIX}epoch"
 
 
-class Inbox:
+class ManagerInbox:
     """Handles the messages of the manager's two lanes."""
 
     def __init__(
         self,
         *,
         bus: Bus,
-        decide: Decider[Store],
+        decide: Decider[ManagerStore],
         executor: Executor,
         locks: Locks[JobRef],
         requeue: Callable[[JobRef], None],

@@ -4,7 +4,7 @@ import asyncio
 
 from slicebus.bus.contract import Bus
 from slicebus.decisions.commands import Publish
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.worker_clusters import pinned_uid
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
@@ -17,11 +17,11 @@ _AGAIN_S = 600.0
 """The queues of a cluster may be gone: somebody has deleted them, or they expired while it was away."""
 
 
-class Publisher:
+class ManagerPublisher:
     """Publishes the manager's messages. It declares the queues of a cluster before its first message, before the answer
     to a hello, and every ten minutes."""
 
-    def __init__(self, bus: Bus, issuer: Issuer, store: Store) -> None:
+    def __init__(self, bus: Bus, issuer: Issuer, store: ManagerStore) -> None:
         self._bus = bus
         self._issuer = issuer
         self._store = store

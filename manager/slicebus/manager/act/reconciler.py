@@ -6,19 +6,19 @@ from slicebus.kube.times import now_text
 from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide import catalog
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import PermanentError
 from slicebus.proto.messages import JobRef
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 
 
-class Reconciler:
+class ManagerReconciler:
     """Decides and carries out what one job needs."""
 
     def __init__(
         self,
-        decide: Decider[Store],
+        decide: Decider[ManagerStore],
         executor: Executor,
         *,
         locks: Locks[JobRef],

@@ -20,7 +20,7 @@ from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.cluster.strays import Whereabouts
 from slicebus.manager.decide.messages.inventory import Assembly, Difference, Listed, Stamp, stamp_of
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import ConflictError, NotFoundError
 from slicebus.proto.messages import (
@@ -57,7 +57,7 @@ class Resyncer:
         *,
         client: KubeClient,
         informers: Informers,
-        decide: Decider[Store],
+        decide: Decider[ManagerStore],
         executor: Executor,
         locks: Locks[JobRef],
         guard: DeleteGuard,

@@ -9,7 +9,7 @@ differ would send it to and fro, and every write is fenced by the object's versi
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.dead_letter_headers import passed_on
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import NotFoundError, UnavailableError
 from slicebus.proto.messages import Message, job_of
@@ -19,7 +19,7 @@ from slicebus.proto.topology import Topology, addressed, shard_exchange
 class Router:
     """Of one of several shards."""
 
-    def __init__(self, bus: Bus, store: Store) -> None:
+    def __init__(self, bus: Bus, store: ManagerStore) -> None:
         self._bus = bus
         self._store = store
 

@@ -26,7 +26,7 @@ from slicebus.manager.act.router import take_addressed
 from slicebus.manager.decide.admission import sharding
 from slicebus.manager.permissions import lease_of
 from slicebus.manager.state.shards import claim_of
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import ConflictError, ForbiddenError, NotFoundError, PermanentError, TransientError
 from slicebus.proto.messages import ClusterName, Lane
 from slicebus.proto.topology import manager_queue
@@ -51,7 +51,7 @@ class ShardKeeper:
         client: KubeClient,
         namespace: str,
         election: Callable[[str], LeaderElection],
-        decide: Decider[Store],
+        decide: Decider[ManagerStore],
         executor: Executor,
         resyncer: Resyncer,
         bus: Bus,

@@ -23,7 +23,7 @@ from slicebus.manager.decide.messages import inventory, message_router
 from slicebus.manager.decide.messages.inventory import Difference, Stamp
 from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.decide.order import dispatch
-from slicebus.manager.state.store import Store, owner_ref
+from slicebus.manager.state.store import ManagerStore, owner_ref
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.codec import decode_report
@@ -38,7 +38,7 @@ from slicebus.slices.admission.cycle import Decision, Evict
 from slicebus.slices.api.conditions import Finding
 
 
-def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
+def reconcile_job(store: ManagerStore, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
     """The commands for everything that a job needs. `deletes_held`: whether the breaker holds its delete.
 
     While a kind is not served nobody knows which of its jobs exist, so they are left as they are, and missing ones show
@@ -57,45 +57,45 @@ def reconcile_job(store: Store, *, job: JobRef, deletes_held: bool, now: str) ->
     return mode.reconcile(store, view, now)
 
 
-def ending(store: Store, *, job: JobRef) -> Ending:
+def ending(store: ManagerStore, *, job: JobRef) -> Ending:
     """Why a job is to be deleted on its worker, by whether a watch saw its delete, and by its namespace."""
     return _ending_of(store, store.view(job))
 
 
-def compare(store: Store, *, job: JobRef, item: InventoryItem | None, waits: bool = False) -> Difference:
+def compare(store: ManagerStore, *, job: JobRef, item: InventoryItem | None, waits: bool = False) -> Difference:
     """How a worker's inventory differs from what it shall hold of one job. `waits`: it lists a request of the job."""
     return inventory.difference(store.view(job), item, waits=waits)
 
 
-def status_differs(store: Store, *, job: JobRef, item: InventoryItem) -> bool:
+def status_differs(store: ManagerStore, *, job: JobRef, item: InventoryItem) -> bool:
     """Whether the worker's agent has to be asked for a status that it takes as reported."""
     return inventory.status_differs(store.view(job), item)
 
 
-def lacks_request(store: Store, *, job: JobRef, request: RequestKey, speaker: str, published_at: Stamp) -> bool:
+def lacks_request(store: ManagerStore, *, job: JobRef, request: RequestKey, speaker: str, published_at: Stamp) -> bool:
     """Whether a worker waits for the answer to a request that the manager does not know."""
     return inventory.lacks_request(store.view(job), request, speaker=speaker, published_at=published_at)
 
 
-def is_stray(store: Store, *, job: JobRef, cluster: ClusterName, reported_since: bool) -> bool:
+def is_stray(store: ManagerStore, *, job: JobRef, cluster: ClusterName, reported_since: bool) -> bool:
     """Whether a job that a worker lists should not be there."""
     return strays.is_stray(store.view(job), cluster, reported_since=reported_since)
 
 
-def whereabouts(store: Store, *, job: JobRef, cluster: ClusterName) -> Whereabouts:
+def whereabouts(store: ManagerStore, *, job: JobRef, cluster: ClusterName) -> Whereabouts:
     """Where the manager runs a job that a cluster should not have, by its caches."""
     return strays.whereabouts(store.view(job), cluster)
 
 
 def delete_stray(
-    store: Store, *, job: JobRef, cluster: ClusterName, version: int, stored_uid: str | None
+    store: ManagerStore, *, job: JobRef, cluster: ClusterName, version: int, stored_uid: str | None
 ) -> list[Command]:
     """The delete of a job where it should not be; `stored_uid` is what the API server has under its name."""
     return strays.delete(store.view(job), cluster, version=version, stored_uid=stored_uid)
 
 
 def publish_again(
-    store: Store, *, job: JobRef, item: InventoryItem | None, speaker: str, published_at: Stamp
+    store: ManagerStore, *, job: JobRef, item: InventoryItem | None, speaker: str, published_at: Stamp
 ) -> list[Command]:
     """Publish again what the worker has not reported, although it was published, by its inventory of `published_at`."""
     view = store.view(job)
@@ -103,35 +103,37 @@ def publish_again(
     return [*forgotten, *dispatch.publish_again(view)]
 
 
-def forget_withdrawn(store: Store, *, job: JobRef, speaker: str, published_at: Stamp) -> list[Command]:
+def forget_withdrawn(store: ManagerStore, *, job: JobRef, speaker: str, published_at: Stamp) -> list[Command]:
     """Forget the requests of earlier agents of a worker that stands by none, by its inventory of `published_at`."""
     return inventory.forget_withdrawn(store.view(job), speaker=speaker, published_at=published_at)
 
 
-def take_as_applied(store: Store, *, job: JobRef, version: int) -> list[Command]:
+def take_as_applied(store: ManagerStore, *, job: JobRef, version: int) -> list[Command]:
     """Write a version as applied that the worker's inventory shows, although no report of it has come."""
     return dispatch.take_as_applied(store.view(job), version=version)
 
 
-def renew(store: Store, *, job: JobRef, item: InventoryItem | None, speaker: str, published_at: Stamp) -> list[Command]:
+def renew(
+    store: ManagerStore, *, job: JobRef, item: InventoryItem | None, speaker: str, published_at: Stamp
+) -> list[Command]:
     """Dispatch what the worker shall hold anew, above the version of its inventory, which came with `published_at`."""
     view = store.view(job)
     forgotten = inventory.forget_lost_requests(view, item, speaker=speaker, published_at=published_at)
     return [*forgotten, *dispatch.renew(view, above=item.spec_version if item else 0)]
 
 
-def lose(store: Store, *, cluster: ClusterName, silent_s: float, now: str) -> list[Command]:
+def lose(store: ManagerStore, *, cluster: ClusterName, silent_s: float, now: str) -> list[Command]:
     """Show a cluster as not connected after `silent_s` seconds of silence."""
     manifest = store.clusters.get(None, cluster)
     return worker_cluster_status.lost(manifest, silent_s=silent_s, now=now) if manifest is not None else []
 
 
-def is_outage(store: Store, *, silent: Sequence[ClusterName]) -> bool:
+def is_outage(store: ManagerStore, *, silent: Sequence[ClusterName]) -> bool:
     """Whether so many clusters are silent that the broker, or this side, is more likely away than all of them."""
     return relocation.is_outage(store.quotas.worker_clusters, silent)
 
 
-def assess_silent(store: Store, *, cluster: ClusterName, silent_s: float, outage: bool) -> Finding | None:
+def assess_silent(store: ManagerStore, *, cluster: ClusterName, silent_s: float, outage: bool) -> Finding | None:
     """Decide whether a silent cluster is given up, or why not. None before its time, and where none is given up."""
     manifest, requeue_s = store.clusters.get(None, cluster), store.settings.cluster_lost_requeue_s
     if manifest is None or requeue_s is None:
@@ -140,18 +142,18 @@ def assess_silent(store: Store, *, cluster: ClusterName, silent_s: float, outage
     return relocation.assess(reading, silent_s=silent_s, requeue_s=requeue_s, outage=outage)
 
 
-def show_standing(store: Store, *, cluster: ClusterName, finding: Finding, now: str) -> list[Command]:
+def show_standing(store: ManagerStore, *, cluster: ClusterName, finding: Finding, now: str) -> list[Command]:
     """Write onto a cluster whether it is given up, and why."""
     manifest = store.clusters.get(None, cluster)
     return relocation.show(manifest, finding, now=now) if manifest is not None else []
 
 
-def is_back(store: Store, *, cluster: ClusterName) -> bool:
+def is_back(store: ManagerStore, *, cluster: ClusterName) -> bool:
     """Whether a given-up cluster that speaks has no copy left of jobs that went elsewhere, or are about to."""
     return not store.jobs_left_on(cluster) and not store.has_leaving_jobs(cluster)
 
 
-def move(store: Store) -> list[Evict]:
+def move(store: ManagerStore) -> list[Evict]:
     """The evictions of the chains that leave drained and lost clusters now, some at a time of a drained one, and of
     those that were refused by clusters without their namespace or scheduler backend."""
     clusters = {cluster.name: cluster for cluster in store.quotas.worker_clusters}
@@ -178,7 +180,7 @@ def move(store: Store) -> list[Evict]:
     )
 
 
-def cycle(store: Store, *, trees: Sequence[str] | None, preemption_cycles_since: str) -> list[Decision]:
+def cycle(store: ManagerStore, *, trees: Sequence[str] | None, preemption_cycles_since: str) -> list[Decision]:
     """Run the admission cycle over some trees of quota; all for None. Decisions that are shown already are left out.
 
     `preemption_cycles_since` as in `PreemptionCycles`.
@@ -197,7 +199,7 @@ def cycle(store: Store, *, trees: Sequence[str] | None, preemption_cycles_since:
     return [decision for decision in decided if _is_unshown(store, decision)]
 
 
-def verdict(store: Store, *, decision: Decision, version: str, in_turn: bool, now: str) -> list[Command]:
+def verdict(store: ManagerStore, *, decision: Decision, version: str, in_turn: bool, now: str) -> list[Command]:
     """The writes of a decision about a slice that was made from this resourceVersion of its Workload.
 
     Raises ConflictError when the Workload has another version now: its counts may be others, so it is decided again.
@@ -212,7 +214,7 @@ def verdict(store: Store, *, decision: Decision, version: str, in_turn: bool, no
     return mode_of(store).apply(store.view(ref), slice, decision, in_turn=in_turn, now=now)
 
 
-def collect(store: Store, *, now: str) -> list[Command]:
+def collect(store: ManagerStore, *, now: str) -> list[Command]:
     """Delete the finished slices of every job that its history no longer keeps."""
     history = SliceHistory(limit=store.settings.slice_history_limit, max_age_s=store.settings.slice_history_s)
     ledger, moment = store.quotas.ledger, datetime.fromisoformat(now)
@@ -226,7 +228,7 @@ def collect(store: Store, *, now: str) -> list[Command]:
     return commands
 
 
-def report_queues(store: Store, *, now: str) -> list[Command]:
+def report_queues(store: ManagerStore, *, now: str) -> list[Command]:
     """Write the status of queues and cohorts, where it has changed."""
     return queue_status.statuses(
         store.quotas.cluster_queues,
@@ -242,7 +244,7 @@ def report_queues(store: Store, *, now: str) -> list[Command]:
     )
 
 
-def report_checks(store: Store, *, now: str) -> list[Command]:
+def report_checks(store: ManagerStore, *, now: str) -> list[Command]:
     """Write the conditions of slicebus' AdmissionChecks, where they have changed."""
     return [
         command
@@ -281,7 +283,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     sharding.hold,
 )
 MODEL = Model(
-    state=Store,
+    state=ManagerStore,
     decode=decode_report,
     decisions={decision.__name__: decision for decision in DECISIONS},
     hashed=frozenset({compare.__name__, status_differs.__name__}),
@@ -289,14 +291,14 @@ MODEL = Model(
 """The manager, for a replay."""
 
 
-def _ending_of(store: Store, view: JobView) -> Ending:
+def _ending_of(store: ManagerStore, view: JobView) -> Ending:
     job = view.ref
     was_seen, namespace = job.uid in store.deleted, store.namespaces.get(None, job.namespace)
     is_served = job.kind not in store.unserved
     return endings.ending_of(view, was_seen=was_seen, namespace=namespace, is_served=is_served)
 
 
-def _is_unshown(store: Store, decision: Decision) -> bool:
+def _is_unshown(store: ManagerStore, decision: Decision) -> bool:
     """Whether the slice does not yet show the decision on its Workload."""
     slice = store.slices.get(decision.key)
     workload = store.workloads.get(slice.namespace, slice.name) if slice else None

@@ -9,7 +9,7 @@ from slicebus.manager.decide.job import waiting
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.outbox import Held, Progress
 from slicebus.manager.state.requirements import NOT_MANAGED, missing
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest, counts_text
 from slicebus.slices.admission.cycle import Decision, Evict, Wait, cycle, in_order
@@ -107,7 +107,7 @@ _WAITS_FOR_REPORT = {
 """What waits for the report of a dispatch, by what the worker shall hold."""
 
 
-def explain(store: Store, ref: JobRef) -> Explanation:
+def explain(store: ManagerStore, ref: JobRef) -> Explanation:
     """Explain a job that exists."""
     view = store.view(ref)
     assert view.job is not None
@@ -134,7 +134,7 @@ def explain(store: Store, ref: JobRef) -> Explanation:
     )
 
 
-def _problems(store: Store, view: JobView, job: Manifest) -> Iterator[str]:
+def _problems(store: ManagerStore, view: JobView, job: Manifest) -> Iterator[str]:
     """What keeps the job from its size, other than a lack of quota."""
     if view.is_taken:
         yield from filter(None, [annotation(job, api_names.UNHEEDED_ANNOTATION)])
@@ -172,7 +172,9 @@ def _conditions(manifest: Manifest, type: str, status: str) -> Iterator[str]:
             yield f"{condition.get('reason', type)}: {condition.get('message', '')}"
 
 
-def _waiting(store: Store, view: JobView, cluster_queue: str, fair_sharing: FairSharing) -> Iterator[WaitingSlice]:
+def _waiting(
+    store: ManagerStore, view: JobView, cluster_queue: str, fair_sharing: FairSharing
+) -> Iterator[WaitingSlice]:
     tree = store.quotas.trees.get(queue_node(cluster_queue))
     snapshot = store.quotas.snapshot([tree] if tree else None, {}, fair_sharing=fair_sharing)
     decided = cycle(snapshot)
@@ -207,7 +209,7 @@ def _victims(slice: Slice, leaving: Iterable[Slice], decided: Iterable[Decision]
     return {*going, *(evict.key for evict in evictions if preemptor_uid(evict.message) == slice.uid)}
 
 
-def _quota(store: Store, view: JobView, cluster_queue: str) -> Iterator[Amount]:
+def _quota(store: ManagerStore, view: JobView, cluster_queue: str) -> Iterator[Amount]:
     """The queue's quota of the resources that the job needs."""
     quotas = store.quotas
     queue, holdings = quotas.cluster_queues.get(cluster_queue), quotas.ledger.holdings

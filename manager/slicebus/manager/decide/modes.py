@@ -9,7 +9,7 @@ from slicebus.manager.decide.admission import admission_writes, admitting, built
 from slicebus.manager.decide.job import status_mirror, unmanaged, waiting
 from slicebus.manager.decide.kueue import beside_kueue, kueue_checks, kueue_messages, kueue_status
 from slicebus.manager.state.requirements import is_nearly_managed
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest, Status
 from slicebus.slices.admission.cycle import Admit, Decision, Evict
@@ -29,7 +29,7 @@ class AdmissionMode(Protocol):
     def show_unmanaged(self, view: JobView, job: Manifest, *, now: str) -> list[Command]:
         """Show on a job, once, that slicebus does not act by its metadata."""
 
-    def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
+    def reconcile(self, store: ManagerStore, view: JobView, now: str) -> list[Command]:
         """The commands for everything that a managed job needs now."""
 
     def go_on_ending(self, view: JobView) -> list[Command]:
@@ -39,7 +39,7 @@ class AdmissionMode(Protocol):
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, in_turn: bool, now: str) -> list[Command]:
         """The writes of a decision about a slice. `in_turn`: nobody else writes for the job meanwhile."""
 
-    def with_request(self, store: Store, view: JobView, commands: list[Command], now: str) -> list[Command]:
+    def with_request(self, store: ManagerStore, view: JobView, commands: list[Command], now: str) -> list[Command]:
         """The writes of a worker's request for another size, with what follows from it at once."""
 
     def with_applied(self, view: JobView, commands: list[Command], now: str) -> list[Command]:
@@ -65,7 +65,7 @@ class Builtin:
             return unmanaged.run_on(view, job)
         return unmanaged.left_alone(job, is_ours=is_nearly_managed(job), fixed_jobs=view.fixed_jobs, now=now)
 
-    def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
+    def reconcile(self, store: ManagerStore, view: JobView, now: str) -> list[Command]:
         """Make the chain follow the desired size, and dispatch it to the worker."""
         return waiting.extend(builtin.reconcile(view, now), view)
 
@@ -81,7 +81,7 @@ class Builtin:
         commands = admitting.commands if in_turn else admission_writes.commands
         return commands(view, slice, decision, now=now)
 
-    def with_request(self, store: Store, view: JobView, commands: list[Command], now: str) -> list[Command]:
+    def with_request(self, store: ManagerStore, view: JobView, commands: list[Command], now: str) -> list[Command]:
         """Add nothing: the chain follows with the next reconcile."""
         return commands
 
@@ -109,7 +109,7 @@ class BesideKueue:
         is_ours = any(kueue_checks.entry_of(view.workload(slice), view.checks) for slice in view.unfinished)
         return unmanaged.left_alone(job, is_ours=is_ours, fixed_jobs=False, now=now)
 
-    def reconcile(self, store: Store, view: JobView, now: str) -> list[Command]:
+    def reconcile(self, store: ManagerStore, view: JobView, now: str) -> list[Command]:
         """Dispatch the slice, pass the worker's request to Kueue, and answer the check."""
         return waiting.extend(beside_kueue.reconcile(view, _places(store, view), now), view)
 
@@ -121,7 +121,7 @@ class BesideKueue:
         """Ask Kueue to evict; Kueue decides everything else."""
         return beside_kueue.ask_to_evict(view, slice, decision, now=now) if isinstance(decision, Evict) else []
 
-    def with_request(self, store: Store, view: JobView, commands: list[Command], now: str) -> list[Command]:
+    def with_request(self, store: ManagerStore, view: JobView, commands: list[Command], now: str) -> list[Command]:
         """Write the counts into the job's spec too."""
         return kueue_messages.with_request(view, commands, _places(store, view), now=now)
 
@@ -137,7 +137,7 @@ class BesideKueue:
 _BUILTIN, _BESIDE_KUEUE = Builtin(), BesideKueue()
 
 
-def _places(store: Store, view: JobView) -> beside_kueue.Places:
+def _places(store: ManagerStore, view: JobView) -> beside_kueue.Places:
     clusters, ledger = [cluster.place for cluster in store.quotas.worker_clusters], store.quotas.ledger
     namespace = store.namespaces.get(None, view.ref.namespace)
     return beside_kueue.Places(
@@ -154,6 +154,6 @@ def _go_on_ending(view: JobView, end: Callable[..., list[Command]]) -> list[Comm
     return end(view, reason="JobDeleted", ended=[slice for slice in view.slices if slice.deleting])
 
 
-def mode_of(store: Store) -> AdmissionMode:
+def mode_of(store: ManagerStore) -> AdmissionMode:
     """The mode that the manager runs in, by its settings in the store."""
     return _BESIDE_KUEUE if store.beside_kueue else _BUILTIN

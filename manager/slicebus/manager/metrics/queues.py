@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from slicebus.manager.state.quota_trees import Quotas
-from slicebus.manager.state.store import Store
+from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.admission.sharing import FairSharing, Share, share
 from slicebus.slices.api.quantities import in_units
 from slicebus.slices.quota.cohorts import Forest, grow
@@ -25,7 +25,7 @@ _RESOURCE = ("cohort", "cluster_queue", "flavor", "resource")
 class QueueMetrics(Collector):
     """The gauges of the manager that leads, of the queues that it has."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: ManagerStore) -> None:
         self._store = store
 
     def describe(self) -> Iterable[Metric]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from slicebus.kube.cache import Change
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.requirements import is_of_concern
-from slicebus.manager.state.store import Store, owner_ref
+from slicebus.manager.state.store import ManagerStore, owner_ref
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import JobRef, Manifest
 from slicebus.slices.api import kueue
@@ -13,7 +13,7 @@ from slicebus.slices.api import kueue
 Callback = Callable[[JobRef], None]
 
 
-def on_job_change(store: Store, callback: Callback, *, when: Callable[[Change], bool]) -> None:
+def on_job_change(store: ManagerStore, callback: Callback, *, when: Callable[[Change], bool]) -> None:
     """Call back with this shard's job of every change that `when` lets pass, and when its priority class changes.
 
     A change of a queue may give the shard jobs: it calls back with all jobs of that queue.
@@ -52,7 +52,7 @@ def on_job_change(store: Store, callback: Callback, *, when: Callable[[Change], 
         _on_queue_change(store, callback)
 
 
-def _on_queue_change(store: Store, callback: Callback) -> None:
+def _on_queue_change(store: ManagerStore, callback: Callback) -> None:
     def local_queue_changed(change: Change) -> None:
         if _spec(change.old) != _spec(change.new):
             key = _namespace(change), _name(change)
@@ -77,7 +77,7 @@ def _on_queue_change(store: Store, callback: Callback) -> None:
     begun = True
 
 
-def on_fleet_change(store: Store, callback: Callback) -> None:
+def on_fleet_change(store: ManagerStore, callback: Callback) -> None:
     """Call back with every job that has quota and no cluster, whenever a cluster changes its place.
 
     When a cluster leaves the fleet, call back with every job on it too.

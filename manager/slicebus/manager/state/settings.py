@@ -32,7 +32,7 @@ class Shard(msgspec.Struct, frozen=True):
     count: int = 1
 
 
-class DecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ManagerDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a user sets. Times in seconds."""
 
     admission: AdmissionModeName = AdmissionModeName.BUILTIN
@@ -65,7 +65,7 @@ class DecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
         return (self.pods_ready_s, self.pods_recovery_s, self.scale_up_ready_s) != (None, None, None)
 
 
-class LeaderSettings(DecisionSettings, frozen=True, kw_only=True):
+class LeaderSettings(ManagerDecisionSettings, frozen=True, kw_only=True):
     """The same, with what one process adds when it begins to lead."""
 
     message_bytes: int = MESSAGE_BYTES

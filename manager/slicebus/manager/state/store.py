@@ -28,7 +28,7 @@ from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.requirements import is_managed, is_of_concern, is_our_check
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.shards import Shards
-from slicebus.manager.state.tables import TableName
+from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobReading, JobView, Readiness, cluster_of, place_of
 from slicebus.manager.state.worker_clusters import Sender, connected_since
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
@@ -55,7 +55,7 @@ class Uncertain(msgspec.Struct, frozen=True):
     """Whether its quota or its cluster was edited since. It counts until it is called off, and is not sent again."""
 
 
-class Store:
+class ManagerStore:
     """Every object and table that the manager decides by. Only the manager writes it; watches bring other changes."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Store:
 
     def configure(self, settings: LeaderSettings) -> None:
         """Decide by these settings from now on. Call it before the first decision."""
-        self._configured[TableName.SETTINGS] = settings  # The only key.
+        self._configured[ManagerTable.SETTINGS] = settings  # The only key.
 
     def _take_settings(self, _: str, settings: LeaderSettings) -> None:
         self.settings = settings
@@ -170,22 +170,22 @@ class Store:
     def tables(self) -> Mapping[str, Table[Any, Any]]:
         """The tables beside the caches, by name."""
         return {
-            TableName.PUBLISHED: self.published,
-            TableName.LAST_STATUS: self.last_status,
-            TableName.UNCERTAIN: self.uncertain,
-            TableName.SETTINGS: self._configured,
-            TableName.REPORTED: self.reported,
-            TableName.NOTICES: self.notices,
-            TableName.WOULD_ADMIT: self.would_admit,
-            TableName.WAITS: self.waits,
-            TableName.GIVEN_UP: self.given_up,
-            TableName.RECALLED: self.recalled,
-            TableName.DELETED: self.deleted,
-            TableName.UNSERVED: self.unserved,
-            TableName.DEFINITIONS: self.definitions,
-            TableName.HELD: self.held,
-            TableName.HEARD_EPOCHS: self.heard_epochs,
-            TableName.ADOPTED: self.adopted,
+            ManagerTable.PUBLISHED: self.published,
+            ManagerTable.LAST_STATUS: self.last_status,
+            ManagerTable.UNCERTAIN: self.uncertain,
+            ManagerTable.SETTINGS: self._configured,
+            ManagerTable.REPORTED: self.reported,
+            ManagerTable.NOTICES: self.notices,
+            ManagerTable.WOULD_ADMIT: self.would_admit,
+            ManagerTable.WAITS: self.waits,
+            ManagerTable.GIVEN_UP: self.given_up,
+            ManagerTable.RECALLED: self.recalled,
+            ManagerTable.DELETED: self.deleted,
+            ManagerTable.UNSERVED: self.unserved,
+            ManagerTable.DEFINITIONS: self.definitions,
+            ManagerTable.HELD: self.held,
+            ManagerTable.HEARD_EPOCHS: self.heard_epochs,
+            ManagerTable.ADOPTED: self.adopted,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:

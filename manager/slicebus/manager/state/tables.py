@@ -1,9 +1,9 @@
-"""The names of the manager's tables, by which commands refer to them. `Store` says what is in each."""
+"""The names of the manager's tables, by which commands refer to them. `ManagerStore` says what is in each."""
 
 from enum import StrEnum
 
 
-class TableName(StrEnum):
+class ManagerTable(StrEnum):
     """Every table of the manager."""
 
     PUBLISHED = "published"

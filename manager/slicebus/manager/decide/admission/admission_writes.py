@@ -8,7 +8,7 @@ from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission.evictions import quota_held
 from slicebus.manager.decide.manifests import NOT_YET_READY, findings_patch
 from slicebus.manager.state.store import Uncertain
-from slicebus.manager.state.tables import TableName
+from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Manifest, counts_text
@@ -128,7 +128,7 @@ def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Comm
     targets = ((workload, view.job) if view.job else (workload,)) if _is_news(slice, decision) else ()
     return [
         # The job shows it when it is reconciled, after the write.
-        Remember(table=TableName.WOULD_ADMIT, key=slice.key, value=decision.would_admit),
+        Remember(table=ManagerTable.WOULD_ADMIT, key=slice.key, value=decision.would_admit),
         Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
         *(Emit(regarding=target, reason=decision.reason, note=decision.message, warning=True) for target in targets),
     ]

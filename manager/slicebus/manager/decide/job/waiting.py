@@ -13,7 +13,7 @@ from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.requirements import FIXED_SIZE
-from slicebus.manager.state.tables import TableName
+from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, Counts, JobPhase, Manifest, Pending, Status
 from slicebus.slices.api import api_names, kueue
@@ -66,12 +66,12 @@ def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Com
         return []
     requeue = Requeue(job=view.ref, delay_s=0.0)
     if reported := report.waits or None:
-        note = Remember(table=TableName.WAITS, key=view.ref, value=reported)
+        note = Remember(table=ManagerTable.WAITS, key=view.ref, value=reported)
         return [note, requeue] if reported != view.waits else []
     shown = Waiting.from_manifest(view.job)
     # An earlier manager may have shown it, so the job tells and not the memory of this one.
     clear = _show(view, None) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else []
-    return [Forget(table=TableName.WAITS, key=view.ref), *clear, requeue] if view.waits is not None else clear
+    return [Forget(table=ManagerTable.WAITS, key=view.ref), *clear, requeue] if view.waits is not None else clear
 
 
 def _for_quota(view: JobView, job: Manifest) -> WaitReason | None:
@@ -167,14 +167,14 @@ def _tell(view: JobView, wait: WaitReason | None) -> list[Command]:
     """The notice to the worker, once for each request and reason, until its agent starts anew."""
     notice = _notice(view, wait.shown, wait.slice) if wait is not None and wait.slice is not None else None
     if notice is None or view.cluster is None:
-        return [Forget(table=TableName.NOTICES, key=view.ref)] if view.last_notice else []
+        return [Forget(table=ManagerTable.NOTICES, key=view.ref)] if view.last_notice else []
     key = notice_key(notice)
     if view.last_notice == key:
         return []
     correlation = view.desired.requested.correlation if view.desired.requested else None
     return [
         Publish(cluster=view.cluster, message=notice, correlation=correlation),
-        Remember(table=TableName.NOTICES, key=view.ref, value=key),
+        Remember(table=ManagerTable.NOTICES, key=view.ref, value=key),
     ]
 
 

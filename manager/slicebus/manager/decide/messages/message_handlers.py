@@ -16,7 +16,7 @@ from slicebus.manager.decide.order import dispatch
 from slicebus.manager.decide.order.outbox import write
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch, Held, Outbox, Progress, applied_version
-from slicebus.manager.state.tables import TableName
+from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
@@ -143,7 +143,7 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
     message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
     finding = Finding(api_names.DISPATCHED_CONDITION, False, refusal.reason, message)
     retry: list[Command] = [
-        Forget(table=TableName.PUBLISHED, key=view.ref),
+        Forget(table=ManagerTable.PUBLISHED, key=view.ref),
         Requeue(job=view.ref, delay_s=_RETRY_REFUSED_S),
     ]
     if has_finding(workload, finding):

@@ -16,8 +16,8 @@ from slicebus.manager.decide.job import waiting
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.messages.authorization import check
 from slicebus.manager.decide.modes import mode_of
-from slicebus.manager.state.store import Store
-from slicebus.manager.state.tables import TableName
+from slicebus.manager.state.store import ManagerStore
+from slicebus.manager.state.tables import ManagerTable
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.epochs import epoch_at
 from slicebus.proto.errors import DeadReason, ProtocolError
@@ -35,7 +35,7 @@ from slicebus.proto.messages import (
 from slicebus.slices.jobs import KINDS
 
 
-def receive(store: Store, *, incoming: Incoming[Report], now: str, passed_on: bool = False) -> Sequence[Command]:
+def receive(store: ManagerStore, *, incoming: Incoming[Report], now: str, passed_on: bool = False) -> Sequence[Command]:
     """Authorize and handle a message from an agent. `passed_on`: another shard has authorized it.
 
     Raises ProtocolError; its reason is one of `UNAUTHORIZED` where the sender may not speak for its cluster."""
@@ -45,13 +45,13 @@ def receive(store: Store, *, incoming: Incoming[Report], now: str, passed_on: bo
     return [*_note_epoch(store, incoming.envelope), *handled]
 
 
-def _note_epoch(store: Store, envelope: Envelope) -> Iterator[Command]:
+def _note_epoch(store: ManagerStore, envelope: Envelope) -> Iterator[Command]:
     """Remember the newest epoch of each agent: the WorkerCluster, which the first shard writes, may show it later."""
     if store.shards.own.index > 0 and envelope.epoch > store.heard_epochs.get(envelope.cluster_uid, 0):
-        yield Remember(table=TableName.HEARD_EPOCHS, key=envelope.cluster_uid, value=envelope.epoch)
+        yield Remember(table=ManagerTable.HEARD_EPOCHS, key=envelope.cluster_uid, value=envelope.epoch)
 
 
-def _handle(store: Store, envelope: Envelope, message: Report, *, now: str) -> Sequence[Command]:
+def _handle(store: ManagerStore, envelope: Envelope, message: Report, *, now: str) -> Sequence[Command]:
     match message:
         case Hello() | Heartbeat() if store.shards.own.index > 0:
             return []
@@ -73,7 +73,7 @@ def _handle(store: Store, envelope: Envelope, message: Report, *, now: str) -> S
             return []  # The resyncer compares it, when all its pages are here.
 
 
-def authorize(store: Store, envelope: Envelope, *, now: str) -> None:
+def authorize(store: ManagerStore, envelope: Envelope, *, now: str) -> None:
     """Check that the sender may speak for its cluster. Raises ProtocolError, see `receive`."""
     newest_epoch = epoch_at(datetime.fromisoformat(now)) + round(store.settings.epoch_skew_s)
     sender = store.sender(envelope.cluster)
@@ -82,7 +82,7 @@ def authorize(store: Store, envelope: Envelope, *, now: str) -> None:
     check(envelope, sender, newest_epoch=newest_epoch)
 
 
-def refuse_cluster(store: Store, *, incoming: Incoming[Report], now: str) -> Sequence[Command]:
+def refuse_cluster(store: ManagerStore, *, incoming: Incoming[Report], now: str) -> Sequence[Command]:
     """The commands that report a cluster which uses the name of another one. Its messages have no other effect."""
     cluster = store.clusters.get(None, incoming.envelope.cluster)
     if cluster is None or not isinstance(incoming.message, Hello | Heartbeat):
@@ -90,7 +90,9 @@ def refuse_cluster(store: Store, *, incoming: Incoming[Report], now: str) -> Seq
     return identity.conflict(cluster, incoming.envelope, now=now)
 
 
-def _handle_of_cluster(store: Store, envelope: Envelope, message: Hello | Heartbeat, now: str) -> Sequence[Command]:
+def _handle_of_cluster(
+    store: ManagerStore, envelope: Envelope, message: Hello | Heartbeat, now: str
+) -> Sequence[Command]:
     cluster = store.clusters.get(None, envelope.cluster)
     if cluster is None:
         return []
@@ -110,7 +112,7 @@ def _handle_of_cluster(store: Store, envelope: Envelope, message: Hello | Heartb
     ]
 
 
-def _handle_status(store: Store, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
+def _handle_status(store: ManagerStore, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
     """Take a status in. One that was requeued may come after a newer one of its job: it has no effect."""
     key, at = (envelope.cluster_uid, message.job.uid), (envelope.epoch, envelope.sequence)
     newest = store.last_status.get(key)
@@ -119,11 +121,11 @@ def _handle_status(store: Store, envelope: Envelope, message: Status, now: str) 
     view = store.view(_known(message.job))
     notes: list[Command] = []
     if view.job is None:
-        notes = [Forget(table=TableName.LAST_STATUS, key=key)] if newest is not None else []
+        notes = [Forget(table=ManagerTable.LAST_STATUS, key=key)] if newest is not None else []
     elif at != newest:
-        notes.append(Remember(table=TableName.LAST_STATUS, key=key, value=at))
+        notes.append(Remember(table=ManagerTable.LAST_STATUS, key=key, value=at))
         if mode_of(store).keeps_reports:
-            notes.append(Remember(table=TableName.REPORTED, key=message.job, value=message))
+            notes.append(Remember(table=ManagerTable.REPORTED, key=message.job, value=message))
     taken = message_handlers.status(view, message, envelope, now=now, take=mode_of(store).mirror)
     return [*notes, *taken, *waiting.take_report(view, message, envelope.cluster)]
 

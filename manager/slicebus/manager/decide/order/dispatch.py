@@ -22,7 +22,7 @@ from slicebus.manager.decide.order.outbox import (
 )
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, as_copied
 from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Outbox, Progress, applied_version
-from slicebus.manager.state.tables import TableName
+from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import (
     ClusterName,
@@ -171,7 +171,7 @@ def recall(view: JobView) -> list[Command]:
         for cluster, version in view.left_copies.items()
         if view.recalled.get(cluster, 0) < version
         for command in _noted(
-            TableName.RECALLED,
+            ManagerTable.RECALLED,
             (cluster, view.ref),
             version,
             [Publish(cluster=cluster, message=Delete(job=view.ref, spec_version=version, reason="ClusterLost"))],
@@ -181,7 +181,7 @@ def recall(view: JobView) -> list[Command]:
 
 def publish_again(view: JobView) -> list[Command]:
     """Commands after which everything that the worker has not reported counts as not published."""
-    return [Forget(table=TableName.PUBLISHED, key=view.ref), Requeue(job=view.ref, delay_s=0.0)]
+    return [Forget(table=ManagerTable.PUBLISHED, key=view.ref), Requeue(job=view.ref, delay_s=0.0)]
 
 
 def has_copy(view: JobView) -> bool:
@@ -279,10 +279,10 @@ def _order(
 
 
 def _published(view: JobView, record: Dispatch, messages: Callable[[Dispatch], list[Publish]]) -> list[Command]:
-    return _noted(TableName.PUBLISHED, view.ref, record.version, messages(record))
+    return _noted(ManagerTable.PUBLISHED, view.ref, record.version, messages(record))
 
 
-def _noted(table: TableName, key: object, version: int, messages: list[Publish]) -> list[Command]:
+def _noted(table: ManagerTable, key: object, version: int, messages: list[Publish]) -> list[Command]:
     """The commands that publish messages, after the note that they are published: the answer may ask for them again
     before the confirm. The worker needs all of them, so all are due again when one is not confirmed."""
     forget = Forget(table=table, key=key)
