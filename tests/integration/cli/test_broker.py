@@ -2,6 +2,7 @@
 nothing else."""
 
 import asyncio
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -87,6 +88,12 @@ async def test_a_fleet_works_on_a_broker_that_was_rebuilt_from_its_definitions(
         return (of_agent, of_others) == (["slicebus-agents"] * 2, ["slicebus-dead-letters", None])
 
     await eventually(bounded, "the policies are applied")
+
+
+def test_the_management_api_takes_them_too_and_again(broker: RabbitBroker) -> None:
+    for text in (with_passwords(), printed()):
+        broker.api("POST", "definitions", json.loads(text))
+        assert found_in(broker) == []
 
 
 def test_definitions_without_passwords_change_no_password(broker: RabbitBroker, tmp_path: Path) -> None:
