@@ -14,10 +14,10 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
   --custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo sim soak recordings test newest-python lint unit bench proto servers lock clean
+.PHONY: help demo sim soak recordings test newest-python test-peers lint unit bench proto servers peers lock clean
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 demo: $(READY) ## run a manager and two agents for half a minute and watch resizes come through
 	$(BIN)/slicebus demo
@@ -38,6 +38,11 @@ test: $(READY) servers lint newest-python ## set up what is missing and run ever
 newest-python: $(READY)
 	@tests/tools/newest-python.sh
 
+test-peers: export KUBERAY_BINARY ?= $(TOOLS_CACHE)/bin/ray-operator
+test-peers: export KUBERAY_CRDS ?= $(TOOLS_CACHE)/crds/kuberay
+test-peers: $(READY) servers peers ## run the tests beside a real KubeRay
+	$(BIN)/python -m pytest tests/integration/ray -k kuberay
+
 lint: $(READY) ## check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -55,6 +60,9 @@ proto: $(READY) ## write the JSON Schemas and asyncapi.yaml from the message typ
 
 servers: ## install or build the servers that integration tests run; what cannot be had is skipped there
 	@tests/tools/setup.sh
+
+peers: ## build the operators that test-peers runs: ten minutes the first time
+	@tests/tools/build.sh peers >/dev/null
 
 lock: $(READY) ## resolve the dependencies anew
 	$(LOCK) --group dev pyproject.toml -o requirements.lock

@@ -14,12 +14,12 @@ BINARY = "KUBERAY_BINARY"
 DEFINITIONS = "KUBERAY_CRDS"
 
 
-def binary_and_definitions() -> tuple[str, str]:
+def binary_and_definitions() -> tuple[str, Path]:
     """The operator and the folder of its definitions; skips the test where they are not named."""
     binary, definitions = os.environ.get(BINARY), os.environ.get(DEFINITIONS)
     if not (binary and definitions):
         pytest.skip(f"no KubeRay: set {BINARY} to its operator and {DEFINITIONS} to the folder of its definitions")
-    return binary, definitions
+    return binary, Path(definitions).resolve()  # kubectl reads no folder by a link
 
 
 class KubeRay:
@@ -35,7 +35,8 @@ class KubeRay:
             f"--health-probe-bind-address={self._probe}",
             "--enable-leader-election=false",
             f"--watch-namespace={namespace}",
-            f"--feature-gates=RayMultiHostIndexing={str(replica_labels).lower()}",
+            # The second one lets a group be suspended; KubeRay 1.5 has it off.
+            f"--feature-gates=RayMultiHostIndexing={str(replica_labels).lower()},RayJobDeletionPolicy=true",
         )
         kubeconfig = {"KUBECONFIG": str(cluster.kubeconfig)}
         self._server = Server(f"KubeRay of {namespace}", [binary, *flags], log=folder / "kuberay.log", env=kubeconfig)

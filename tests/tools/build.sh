@@ -3,6 +3,9 @@
 # into one folder, whose path is the last line printed. A tool is built again only when its go.mod or go.sum changes.
 # Of several at once, as from two checkouts, one builds and the others wait for it.
 #
+#   build.sh           the servers that `make test` needs
+#   build.sh peers     the operators that `make test-peers` runs slicebus beside, and their definitions
+#
 #   TOOLS_CACHE   where the binaries are kept; default: slicebus/tools under the user's cache folder
 set -euo pipefail
 
@@ -17,11 +20,14 @@ if ! flock --nonblock 9; then
   flock 9
 fi
 
+store_of() { # store_of MODULE: where what is made from its go.mod and go.sum is kept
+  echo "$cache/$1-$(cat "$here/$1/go.mod" "$here/$1/go.sum" | sha256sum | cut -c1-12)"
+}
+
 build() { # build MODULE LDFLAGS PACKAGE...: one binary for each package, named as the package's command
-  local module=$1 ldflags=$2 package name key store
+  local module=$1 ldflags=$2 package name store
   shift 2
-  key=$(cat "$here/$module/go.mod" "$here/$module/go.sum" | sha256sum | cut -c1-12)
-  store=$cache/$module-$key
+  store=$(store_of "$module")
   for package in "$@"; do
     name=${package##*/}
     [ "$module" = etcd ] && name=etcd
@@ -34,6 +40,25 @@ build() { # build MODULE LDFLAGS PACKAGE...: one binary for each package, named 
     ln -sfn "$store/$name" "$bin/$name"
   done
 }
+
+definitions() { # definitions MODULE SOURCE FOLDER: the manifests that the Go module SOURCE has in FOLDER, as crds/MODULE
+  local module=$1 source=$2 folder=$3 store
+  store=$(store_of "$module")
+  if [ ! -d "$store/crds" ]; then
+    mkdir -p "$store/crds.partial"
+    (cd "$here/$module" && go mod download "$source" && cp "$(go list -m -f '{{.Dir}}' "$source")/$folder"/*.yaml "$store/crds.partial")
+    mv "$store/crds.partial" "$store/crds"
+  fi
+  mkdir -p "$cache/crds"
+  ln -sfn "$store/crds" "$cache/crds/$module"
+}
+
+if [ "${1:-}" = peers ]; then
+  build kuberay '' github.com/ray-project/kuberay/ray-operator
+  definitions kuberay github.com/ray-project/kuberay/ray-operator config/crd/bases
+  echo "$bin"
+  exit
+fi
 
 build etcd '' go.etcd.io/etcd/server/v3
 build kwok '' sigs.k8s.io/kwok/cmd/kwok

@@ -78,8 +78,8 @@ def kuberay(
             control_plane: ControlPlane = request.getfixturevalue("control_plane")
             cluster, folder = control_plane.clusters["manager"], tmp_path_factory.mktemp(namespace)
             kuberay = KubeRay(cluster, folder, namespace=namespace, replica_labels=replica_labels)
-            cluster.kubectl("create", "namespace", namespace)
             kuberay.start()
+            cluster.kubectl("create", "namespace", namespace)
             started[replica_labels] = kuberay
         return namespace
 
