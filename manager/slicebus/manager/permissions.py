@@ -1,4 +1,4 @@
-"""What the manager does in its cluster."""
+"""The permissions that the manager needs in its cluster."""
 
 from slicebus.kube.resources import (
     ADMISSIONCHECKS,
@@ -70,7 +70,7 @@ def required_crds(admission: AdmissionModeName) -> tuple[Resource, ...]:
 
 
 def permissions(admission: AdmissionModeName, *, shards: int = 1) -> tuple[Permission, ...]:
-    """Everything that the manager does. It may hold the Lease of every shard that there may have been."""
+    """Everything that the manager does. That includes the Lease of every shard that may ever have existed."""
     of_mode = _BUILTIN_PERMISSIONS if admission is AdmissionModeName.BUILTIN else _KUEUE_PERMISSIONS
     of_shards = _PERMISSIONS_OF_SHARDS if shards > 1 else ()
     return (*_PERMISSIONS, *of_mode, *of_shards, *definitions_of((*JOB_RESOURCES.values(), *required_crds(admission))))

@@ -10,7 +10,7 @@ from slicebus.runtime.environment import Count, Seconds, Share, variable_of
 from slicebus.runtime.settings import RoleSettings
 
 _JOURNAL_LEAST_BYTES = 1_000_000
-"""Less than a megabyte is a slip."""
+"""A limit below a megabyte is a slip."""
 
 
 class ManagerSettings(RoleSettings, frozen=True, kw_only=True):

@@ -267,7 +267,7 @@ async def test_a_shard_that_may_give_nothing_away_says_so_and_keeps_it(
 async def test_what_was_given_away_without_an_answer_is_not_taken_again(queues: KubeClient) -> None:
     first = Keeper(queues, "0/2")
     await first.read_queues()
-    first.keeper._given["a"] = first.store.cluster_queues.get(None, "a")["metadata"]["resourceVersion"]  # type: ignore[index]
+    first.keeper._given_at["a"] = first.store.cluster_queues.get(None, "a")["metadata"]["resourceVersion"]  # type: ignore[index]
     assert first.keeper._given_to_us() == ["b"]
     await queues.patch(CLUSTERQUEUES, "a", None, MergePatch({"metadata": {"labels": {"x": "y"}}}))
     await first.read_queues()

@@ -1,10 +1,10 @@
 """Runs the admission cycle whenever one of its inputs has changed.
 
-A tree of quota has one admitter: that of the manager that holds the Lease, and has the tree where there are several.
-Its cache has every admission before the next cycle. An admission whose write got no answer may have been written or
-not. The slice counts as admitted, and the same write is tried again, until the object is seen at another version. Where
-its quota or its worker cluster was edited meanwhile, it is called off instead: the slice still counts as admitted until
-that is written, and is decided again after it.
+A tree of quota has one admitter: that of the manager that holds the Lease; of several, that of the shard that has the
+tree. Its cache has every admission before the next cycle. An admission whose write got no answer may have been written
+or not. The slice counts as admitted, and the same write is tried again, until the object is seen at another version.
+Where its quota or its worker cluster was edited meanwhile, it is called off instead: the slice still counts as admitted
+until that is written, and is decided again after it.
 
 A cycle may decide more than can be written at once. Each decision carries the resourceVersion of the Workload that it
 was made from. If the Workload has another version when its write comes up, it is decided again in the next cycle. A
@@ -12,7 +12,8 @@ decision that waits is also decided again when somebody edits its quota or its w
 frees quota: nobody else admits, and an admission was charged with everything that its chain will use.
 
 An admission carries the order that follows from it, above every order that the job has had. So it waits for the job's
-turn: the order of an earlier slice may be under way. Where the broker holds that turn up, it goes without an order.
+lock: the order of an earlier slice may be under way. If the lock is not free in 0.5 s, the admission is written without
+the order.
 """
 
 import asyncio
@@ -42,7 +43,7 @@ _RETRY_S = 0.2
 _GIVE_AGAIN_S = 3.0
 """More than the pause between two renewals of a Lease."""
 _TURN_S = 0.5
-"""A turn without the broker takes some milliseconds."""
+"""The longest wait for a job's lock. Work under it takes some milliseconds, unless it waits for the broker."""
 _RING = timedelta(minutes=10)
 """Workloads that have preempted each other in turn within this time do not begin again."""
 
@@ -61,8 +62,8 @@ class Admitter:
         keeper: ShardKeeper | None = None,
     ) -> None:
         """`writers` is the number of decisions that are written at once. `admitted` gets the job of each slice that was
-        admitted: its order goes out before the jobs of a burst that wait for quota are looked at again. `keeper` gives
-        away what is other shards', between the cycles; None where there are none."""
+        admitted: its order goes out before the jobs of a burst that wait for quota are reconciled again. `keeper` gives
+        other shards their queues between the cycles; None where there are no other shards."""
         store = decide.state
         self._decide = decide
         self._store = store
@@ -87,7 +88,7 @@ class Admitter:
                 asyncio.get_running_loop().call_later(_GIVE_AGAIN_S, self._dirty.add, ())
 
     def decide_anew(self) -> None:
-        """Have every tree decided: this shard has others than before."""
+        """Have every tree decided, because this shard's trees have changed."""
         self._dirty.add(None)
 
     async def _cycle(self, trees: Sequence[str] | None) -> bool:
@@ -115,7 +116,7 @@ class Admitter:
         return all(task.result() for task in tasks)
 
     def _turn_of(self, decision: Decision) -> AbstractAsyncContextManager[bool]:
-        """The turn of the job that a decision is about, and whether it came in time."""
+        """Hold the lock of the job that a decision is about; yields whether it was free in time."""
         workload = self._workload(decision)
         ref = owner_ref(workload) if workload is not None else None
         return self._locks.of_within(ref, _TURN_S) if ref is not None else nullcontext(enter_result=False)
@@ -169,13 +170,14 @@ class Admitter:
                 return False
 
     def _call_off_outdated(self) -> None:
-        """Note the unanswered admissions that what was edited since the last cycle is about."""
+        """Note which unanswered admissions depend on what was edited since the last cycle."""
         for key, uncertain in list(self._store.uncertain.items()):
             if self._is_outdated(uncertain.decision):
                 self._store.uncertain[key] = msgspec.structs.replace(uncertain, outdated=True)
 
     def _forget_certain(self) -> None:
-        """Once an object has another version, a write that was fenced by the old one can no longer happen."""
+        """Forget the unanswered admissions of objects with another version: the old version fenced the write, so it can
+        no longer happen."""
         for key, uncertain in list(self._store.uncertain.items()):
             if self._store.version_of(key) != uncertain.resource_version:
                 del self._store.uncertain[key]

@@ -20,7 +20,7 @@ from slicebus.runtime.executor import Executor
 _log = structlog.get_logger()
 _INTERVAL_S = 15.0
 _SHARE = 10
-"""Browsing takes the messages away from everybody else, so it may take a tenth of the time at most."""
+"""After a browse the watch rests so many times as long as it took: meanwhile nobody else could read the messages."""
 
 
 class DeadLetterWatch:

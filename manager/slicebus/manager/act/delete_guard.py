@@ -68,7 +68,7 @@ class DeleteGuard:
         self._held = Gauge("slicebus_deletes_held", "Jobs whose deletes are held.", ["cluster"], registry=registry)
 
     def watch(self) -> None:
-        """Count every delete when it is known, before the first one is carried out."""
+        """Count every delete as soon as it is known, before the first one is carried out."""
         for jobs in self._store.jobs.values():
             jobs.on_deleted(self._note_deleted)
         on_job_change(self._store, self._count, when=mode_of(self._store).needs_reconcile)
@@ -79,7 +79,7 @@ class DeleteGuard:
     async def holds(self, ref: JobRef) -> bool:
         """Whether the delete of a job is held now.
 
-        Kubernetes marks a namespace as terminating before it deletes anything in it. That comes by another watch, which
+        Kubernetes marks a namespace as terminating before it deletes anything in it. Another watch reports that, and
         may be later, so the namespace is read from the API server.
         """
         view = self._store.view(ref)
@@ -95,8 +95,9 @@ class DeleteGuard:
         return False
 
     def hold_missing(self, kind: str) -> None:
-        """A kind is served again. Its missing jobs went with its definition, or while nobody watched: their deletes are
-        held, however few they are. All its jobs are reconciled, because they were left alone meanwhile."""
+        """Hold the deletes of the missing jobs of a kind that is served again, however few they are: they went with its
+        definition, or while nobody watched. All jobs of the kind are reconciled, because they were left alone
+        meanwhile."""
         for ref in [ref for ref in dict.fromkeys(self._store.refs()) if ref.kind == kind]:
             view = self._store.view(ref)
             if view.cluster is not None and self._ending(view).is_inferred:
@@ -126,10 +127,10 @@ class DeleteGuard:
         return [(cluster, version) for cluster, version in holders if self._may_go(cluster, ref)]
 
     def settle(self, cluster: ClusterName, ref: JobRef, *, ordered: bool) -> None:
-        """The delete of a stray went out, or it turned out to be none.
+        """Stop counting a stray: its delete went out, or it turned out to be none.
 
-        An inventory that is on its way may list an ordered one again. What was released for it stays released until one
-        does not.
+        An inventory that is on its way may list an ordered one again. Its release stays until an inventory no longer
+        lists it.
         """
         self._strays.get(cluster, {}).pop(ref, None)
         if ordered:
@@ -171,7 +172,7 @@ class DeleteGuard:
         breaker, manifest = self._breaker(cluster), self._store.clusters.get(None, cluster)
         was_held = breaker.held
         size = max((manifest or {}).get("status", {}).get("jobs", 0), self._listed.get(cluster, 0))
-        # Every shard counts its own: together they let no more go than one.
+        # Every shard counts its own deletes: together they let no more go than a single one would.
         may_go = breaker.may_go(ref, jobs=size // self._shard.count, now=asyncio.get_running_loop().time())
         if not may_go:
             self._changed.set()
@@ -187,7 +188,8 @@ class DeleteGuard:
         return self._breakers[cluster]
 
     def _ending(self, view: JobView) -> Ending:
-        """Only jobs that end are decided through the `Decider`: nobody needs the others recorded."""
+        """Why a job is deleted on its worker. Why a job is deleted on its worker. Only jobs that end are decided
+        through the `Decider`: nobody needs the others recorded."""
         return self._decide(catalog.ending, job=view.ref) if endings.is_ending(view) else Ending.NONE
 
     async def _read_namespace(self, name: str) -> None:
@@ -199,7 +201,7 @@ class DeleteGuard:
                 self._store.namespaces.remove(known)
 
     def _note_deleted(self, job: Manifest) -> None:
-        """A watch has seen a job go. It may have counted as missing before."""
+        """Note that a watch has seen a job's delete. The job may have counted as missing before."""
         self._store.note_deleted(job)
         ref = job_ref(job)
         if ref.uid in self._store.deleted and self._store.has(ref):
@@ -207,7 +209,7 @@ class DeleteGuard:
             self._requeue(ref)
 
     def _namespace_changed(self, change: Change) -> None:
-        """A delete that seemed to be asked for is inferred from a terminating namespace."""
+        """Count deletes that seemed to be asked for as inferred, once their namespace is terminating."""
         namespace = change.new or change.old
         if namespace is not None and (change.new is None or "deletionTimestamp" in namespace["metadata"]):
             name = namespace["metadata"]["name"]
@@ -228,7 +230,7 @@ class DeleteGuard:
             self._changed.set()
 
     def _cluster_changed(self, change: Change) -> None:
-        """An annotation with the id that the status shows, among others, releases the hold."""
+        """Release a hold when the annotation has the id that the status shows, also among other ids."""
         if change.new is None:
             return
         name = ClusterName(change.new["metadata"]["name"])

@@ -1,4 +1,4 @@
-"""Which trees of quota a change makes dirty, so that the next admission cycle decides them."""
+"""Notes which trees of quota a change makes dirty, so that the next admission cycle decides them."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ class DirtyTrees:
         self._edited: set[str] = set()
         """The nodes whose spec somebody has edited since the trees were last taken."""
         self._clusters: set[str] = set()
-        """The worker clusters that take other jobs since then."""
+        """The worker clusters that accept other jobs since then."""
         store.quotas.follow_slices(self._slice_changed)
         store.local_queues.subscribe(self._local_queue_changed)
         store.cluster_queues.subscribe(lambda change: self._node_changed(queue_node(_name(change)), change))
@@ -50,8 +50,8 @@ class DirtyTrees:
         return None if everything else sorted(dirty)
 
     def is_edited(self, queue: str, cluster: str | None) -> bool:
-        """Whether somebody has changed what a decision depends on since the trees were last taken: a quota, a limit, a
-        policy or a stop in the tree of this ClusterQueue, or which jobs this worker cluster takes."""
+        """Whether somebody has edited what a decision depends on since the trees were last taken: a quota, a limit, a
+        policy or a stop in the tree of this ClusterQueue, or which jobs this worker cluster accepts."""
         trees = self._trees_of(queue_node(queue))
         return cluster in self._clusters or any(trees & self._trees_of(node) for node in self._edited)
 
@@ -83,14 +83,16 @@ class DirtyTrees:
                 self._node_changed(queue_node(queue["spec"].get("clusterQueue", "")), change)
 
     def _node_changed(self, node: str, change: Change) -> None:
-        """A new or deleted queue also concerns the slices that wait without one."""
+        """Make the trees of a queue or a cohort dirty. Make the trees of a queue or a cohort dirty. A new or deleted
+        queue also concerns the slices that wait without one."""
         self._nodes.add(node)
         if _spec(change.old) != _spec(change.new):
             self._edited.add(node)
         self.add([NOWHERE])
 
     def _cluster_changed(self, change: Change) -> None:
-        """Heartbeats change the object every few seconds, but seldom anything that a placement depends on."""
+        """Make trees dirty when what a placement depends on has changed: heartbeats change the object every few
+        seconds."""
         old, new = (WorkerCluster.from_manifest(m) if m else None for m in (change.old, change.new))
         if old is None or new is None or old.without_room() != new.without_room():
             self._clusters.add(_name(change))

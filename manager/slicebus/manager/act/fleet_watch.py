@@ -51,7 +51,7 @@ class FleetWatch:
         self._speaks_for_fleet = decide.state.shards.own.index == 0
         self._started_at = 0.0
         self._since = 0.0
-        """Silence counts from here at the earliest, in the loop's time."""
+        """The earliest time from which silence counts, in the loop's time."""
         self._silence: WorkQueue[ClusterName] = WorkQueue("fleet")
         inbox.on_message(self._on_message)
 
@@ -91,7 +91,7 @@ class FleetWatch:
             if finding is None:
                 continue
             if finding.status and name not in self._store.given_up:
-                # The table changes before the object: from now on no answer opens the fence of its agent.
+                # The table is written before the object: from now on no answer opens the fence of its agent.
                 self._store.given_up[name] = True
                 _log.warning("cluster.given_up", cluster=name)
                 # Jobs that were evicted before need not wait for its report any more.
@@ -100,7 +100,7 @@ class FleetWatch:
             await self._show(name, finding)
 
     async def _report_returned(self) -> None:
-        """Write onto the clusters that are back that they are. Another manager may have given them up."""
+        """Write onto the clusters that are back that they are. An earlier manager may have given them up."""
         for cluster in self._store.quotas.worker_clusters:
             name = ClusterName(cluster.name)
             speaks = self._silent_s(name, self._started_at) <= self._cluster_lost_s
@@ -128,7 +128,7 @@ class FleetWatch:
                 _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
 
     def _on_message(self, name: ClusterName) -> None:
-        """A message came: the cluster is back if it has no copy left."""
+        """Note a message from a cluster: it is back if it has no copy left."""
         if name in self._store.given_up and self._decide(catalog.is_back, cluster=name):
             del self._store.given_up[name]
             _log.info("cluster.returned", cluster=name)

@@ -14,7 +14,8 @@ from slicebus.proto.messages import ClusterName, ClusterUid, Hello
 from slicebus.proto.topology import agent_topology, exchange_of
 
 _AGAIN_S = 600.0
-"""The queues of a cluster may be gone: somebody has deleted them, or they expired while it was away."""
+"""After this time the queues of a cluster are declared again: somebody may have deleted them, or they may have
+expired."""
 
 
 class ManagerPublisher:
@@ -26,11 +27,11 @@ class ManagerPublisher:
         self._issuer = issuer
         self._store = store
         self._declared_at: dict[tuple[ClusterName, ClusterUid], float] = {}
-        """In the loop's time."""
+        """When the queues of a cluster were declared last, in the loop's time."""
 
     async def publish(self, command: Publish, caused_by: Envelope | None) -> None:
-        """Return when the broker has the message. Raises UnavailableError, also where no queue takes it: the queues of
-        the cluster are then made before the next message; and where no agent has said yet which cluster that is."""
+        """Return when the broker has the message. Raises UnavailableError, also where no queue takes it (the queues of
+        the cluster are then made before the next message), and where no agent of the cluster has spoken yet."""
         message, cluster = command.message, command.cluster
         manifest = self._store.clusters.get(None, cluster)
         uid = pinned_uid(manifest) if manifest is not None else None

@@ -14,7 +14,7 @@ from slicebus.runtime.locks import Locks
 
 
 class ManagerReconciler:
-    """Decides and carries out what one job needs."""
+    """Decides what one job needs, and carries it out."""
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ _NOT_ABOUT_STATUS = (Difference.HELD, Difference.AGAIN, Difference.RENEW, Differ
 _AT_ONCE = 100
 """How many jobs are compared before other tasks may run."""
 _TRIES = 5
-"""Conflicts in a row, of one job, after which it is left to the next inventory."""
+"""After so many conflicts in a row a job is left to the next inventory."""
 _ASKED_AT_ONCE = 500
 """How many jobs one message names: about 100 KiB."""
 
@@ -71,7 +71,7 @@ class Resyncer:
         self._locks = locks
         self._guard = guard
         self._assemblies: dict[str, Assembly] = {}
-        """By speaker."""
+        """The inventories that are not complete yet, by speaker."""
         self._reported_at: dict[str, dict[JobRef, Stamp]] = {}
         """When each speaker has last reported on a job since its last inventory."""
         self._expected: dict[ClusterName, tuple[str, int]] = {}
@@ -84,8 +84,8 @@ class Resyncer:
         )
 
     def forget(self, cluster: ClusterName) -> None:
-        """A cluster fell silent, or this shard has more jobs than before. It is asked for an inventory when it speaks
-        again."""
+        """Ask a cluster for an inventory when it speaks again: it fell silent, or this shard has more jobs than
+        before."""
         self._expected.pop(cluster, None)
 
     def answer(self, envelope: Envelope, message: Message) -> Sequence[Command]:
@@ -163,12 +163,13 @@ class Resyncer:
             await self._executor.run([Publish(cluster=cluster, message=request)])
 
     async def _correct(self, listed: Listed, ref: JobRef, item: InventoryItem | None) -> Difference | None:
-        """How the worker's item of a job differs, after that is written; None where the job was reported on since.
+        """Write what corrects a difference of the worker's item, and return the difference; None where the job was
+        reported on since.
 
         A conflict may be this manager's own write that got no answer, so it is compared again: the next inventory comes
         minutes later.
         """
-        said = {"speaker": listed.speaker, "published_at": listed.since}
+        origin = {"speaker": listed.speaker, "published_at": listed.since}
         waits = {"waits": True} if ref.uid in listed.unanswered else {}
         verdict = None
         for _ in range(_TRIES):
@@ -178,13 +179,13 @@ class Resyncer:
             try:
                 match verdict:
                     case Difference.AGAIN:
-                        await self._write(catalog.publish_again, job=ref, item=item, **said)
+                        await self._write(catalog.publish_again, job=ref, item=item, **origin)
                     case Difference.HELD:
                         await self._write(catalog.take_as_applied, job=ref, version=item.spec_version if item else 0)
                     case Difference.RENEW:
-                        await self._write(catalog.renew, job=ref, item=item, **said)
+                        await self._write(catalog.renew, job=ref, item=item, **origin)
                     case Difference.WITHDRAWN:
-                        await self._write(catalog.forget_withdrawn, job=ref, **said)
+                        await self._write(catalog.forget_withdrawn, job=ref, **origin)
                     case Difference.NONE | Difference.STATUS:
                         pass  # Nothing to write; `_compare` asks for the status.
             except ConflictError as error:

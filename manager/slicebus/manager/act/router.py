@@ -2,9 +2,11 @@
 
 An agent addresses what is about a job to the shard of that job's last order, and everything else to the first one. So a
 message about a job that has moved since comes to a shard that does not have it, and goes on to the one that has; one
-about a cluster goes on to every shard. It goes before anything is done with it here, and is acknowledged after: what
-comes twice has a version. What was passed on stays where it came, also when another shard has the job by now: two that
-differ would send it to and fro, and every write is fenced by the object's version.
+about a cluster goes on to every shard. It is passed on before it is handled here, and acknowledged after: a message
+that comes twice has a version.
+
+A message that was passed on is not passed on again, even when yet another shard has the job by now: two shards that
+disagree would send it to and fro. Every write is fenced by the object's version.
 """
 
 from slicebus.bus.contract import Bus
@@ -17,15 +19,15 @@ from slicebus.proto.topology import Topology, addressed, shard_exchange
 
 
 class Router:
-    """Of one of several shards."""
+    """Passes the messages of one of several shards on."""
 
     def __init__(self, bus: Bus, store: ManagerStore) -> None:
         self._bus = bus
         self._store = store
 
     async def pass_on(self, wire: WireMessage, message: Message) -> bool:
-        """Whether a message concerned other shards alone; every other one that it concerns has it then. Raises
-        UnavailableError, also where the queue of a shard is missing: that one makes it when it begins anew."""
+        """Pass a message on to every other shard that it concerns, and return whether it concerns them alone. Raises
+        UnavailableError, also where the queue of a shard is missing: that shard makes it when it begins anew."""
         job, own = job_of(message), self._store.shards.own
         concerned = [self._store.shard_of(job)] if job is not None else range(own.count)
         for shard in concerned:
@@ -39,7 +41,7 @@ class Router:
 
 
 async def take_addressed(bus: Bus, shard: int, *, by: int) -> None:
-    """Have what agents address to a shard come to it, or to the first shard once there is no such shard. While that
-    changes it comes to both, and never to none."""
+    """Route what agents address to a shard to it, or to the first shard once that shard no longer exists. During the
+    change it comes to both, and never to none."""
     await bus.declare(Topology((), (), addressed(shard, taken_by=by)))
     await bus.unbind(addressed(shard, taken_by=0 if by else shard))

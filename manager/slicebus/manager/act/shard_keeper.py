@@ -1,8 +1,8 @@
-"""Gives ClusterQueues to the shards that they belong to, and takes over those that this one was given.
+"""Gives ClusterQueues to the shards that they belong to, and takes over those that this shard was given.
 
-Between two shards a queue is nobody's to decide about, and its jobs run on. The one that gives it away writes no
-admission meanwhile, and none of it is unanswered. The one that gets it first reads every Workload: its watch of them
-may be behind that of the queues (docs/decisions/0057).
+While a queue goes from one shard to another nobody decides about it, and its jobs run on. The shard that gives it away
+writes no admission meanwhile, and has none of that queue unanswered. The shard that gets it first reads every Workload:
+its watch of them may be behind that of the queues (docs/decisions/0057).
 """
 
 import asyncio
@@ -34,16 +34,18 @@ from slicebus.runtime.executor import Executor
 
 _log = structlog.get_logger()
 _GATHER_S = 0.2
-"""A shard that begins gets many queues, one after the other."""
+"""A shard waits so long for further queues before it reads Workloads: one that begins gets many, one after the
+other."""
 _PAGE = 500
 _LOOK_S = 5.0
 _REFUSED_S = 60.0
-"""Each time it takes the queue again, and reads every Workload."""
+"""The pause after a refused write. It is long, because each time the shard takes the queue back and reads every
+Workload."""
 _BACKOFF = Backoff(first_s=0.2, most_s=5.0)
 
 
 class ShardKeeper:
-    """Of one shard. `prepare` comes before anything but ClusterQueues is read, where there are several."""
+    """Moves the queues of one shard. Of several, `prepare` comes before anything but ClusterQueues is read."""
 
     def __init__(
         self,
@@ -60,8 +62,8 @@ class ShardKeeper:
         waits: Callable[[str], None],
     ) -> None:
         """`namespace` is that of the Leases; `election` makes this process a candidate for one. `once` is how many
-        shards there were. `adopted` is called with each of them that there is no more, and whose place this one takes.
-        `waits` gets what it waits for, empty for nothing."""
+        shards there were. `adopted` is called with each of them that no longer exists, and whose place this one takes.
+        `waits` is called with what this shard waits for, empty for nothing."""
         self._client = client
         self._namespace = namespace
         self._election = election
@@ -73,19 +75,19 @@ class ShardKeeper:
         self._adopted = adopted
         self._waits = waits
         self.left = set(range(self._store.shards.own.count, once))
-        """The shards that there are no more, and that may have left messages."""
-        self._given: dict[str, str] = {}
-        """The version at which each queue was given away, until it shows another."""
+        """The shards that no longer exist, and that may have left messages."""
+        self._given_at: dict[str, str] = {}
+        """The version at which each queue was given away, until the queue shows another."""
         self._leases: dict[int, str] = {}
-        """The version that the Lease of each other shard had at the last look."""
+        """The version of each other shard's Lease when it was last read."""
         self._known: set[str] = set()
         """The queues that were this shard's before it read any Workload."""
         self._moved: set[str] = set()
         """The queues that have changed hands since Workloads were last read for some."""
         self._again_at = -math.inf
-        """When to try to give something away again, in the loop's time, after the API server has refused it."""
+        """When to give something away again that the API server has refused, in the loop's time."""
         self._refused: set[int] = set()
-        """The shards that there are no more, and whose messages the broker does not let this one have."""
+        """The shards that no longer exist, and whose messages the broker does not let this one have."""
         self._changed = asyncio.Event()
 
     def prepare(self) -> None:
@@ -94,8 +96,8 @@ class ShardKeeper:
         self._store.cluster_queues.subscribe(self._follow)
 
     async def begin(self, group: asyncio.TaskGroup) -> None:
-        """Return when this shard may decide: about the queues that have been its own since `prepare`, and, where it is
-        alone, about all. The other shards of before are over when it has their Leases."""
+        """Return when this shard may decide: about the queues that have been its own since `prepare`, and about all
+        where it is alone. The shards of before have ended when it has their Leases."""
         shards = self._store.shards
         if shards.is_alone and (orphaned := self._orphaned):
             self._waits(f"waits for the end of {', '.join(map(lease_of, orphaned))}: there is one manager now")
@@ -109,7 +111,7 @@ class ShardKeeper:
             self._changed.set()
 
     async def run(self, taken: Callable[[], None], group: asyncio.TaskGroup) -> None:
-        """Take over what this shard is given, until cancelled. `taken` is called each time."""
+        """Take over the queues that this shard is given, until cancelled. `taken` is called each time."""
         adopting = set[int]()
         while True:
             await self._changed.wait()
@@ -137,11 +139,11 @@ class ShardKeeper:
 
     @property
     def _orphaned(self) -> list[int]:
-        """The shards that there are no more, and whose place nobody has taken, as far as they have left anything."""
+        """The shards that no longer exist, whose place nobody has taken, and that have left anything."""
         return sorted({*self._store.shards.orphaned, *self.left} - self._store.shards.adopted)
 
     async def _adopt(self, shard: int, group: asyncio.TaskGroup) -> None:
-        """Take the place of a shard that there is no more, once nobody else has it."""
+        """Take the place of a shard that no longer exists, once nobody else has it."""
         election = self._election(lease_of(shard))
         await election.acquire()
         group.create_task(election.hold(), name=f"lease:{shard}")
@@ -151,7 +153,8 @@ class ShardKeeper:
         group.create_task(self._settle(shard), name=f"settle:{shard}")
 
     async def _take_addressed(self, shard: int) -> None:
-        """Have what agents address to a shard come here. Raises TransientError; ForbiddenError, which it says too."""
+        """Have what agents address to a shard come here. Raises TransientError, and ForbiddenError, which it also
+        logs."""
         try:
             await take_addressed(self._bus, shard, by=0)
         except ForbiddenError as error:
@@ -163,8 +166,8 @@ class ShardKeeper:
             self._waits("")
 
     async def _settle(self, shard: int) -> None:
-        """Return when nothing comes to the queues of a shard that there is no more, and nothing is left in them, or
-        they are not there."""
+        """Return when nothing comes to the queues of a shard that no longer exists, and nothing is left in them, or
+        they do not exist."""
         await repeated(partial(self._take_addressed, shard), on=(TransientError, ForbiddenError), wait=_BACKOFF)
         look = partial(self._has_messages, shard)
         while await repeated(look, on=TransientError, wait=_BACKOFF):  # noqa: ASYNC110 a broker tells nobody
@@ -207,22 +210,23 @@ class ShardKeeper:
         queue = self._store.cluster_queues.get(None, name)
         if not commands or queue is None:
             return
-        # Written or not: as long as this is its version, the write may still come about.
-        self._given[name] = queue["metadata"]["resourceVersion"]
+        # Whether the write is answered or not: while the queue has this version, it may still come about.
+        self._given_at[name] = queue["metadata"]["resourceVersion"]
         try:
             await self._executor.run(commands)
         except (ConflictError, TransientError) as error:
             _log.info("shard.kept", queue=name, error=str(error))
         except PermanentError:
-            # It will not come about, so the queue goes on being decided about here.
-            del self._given[name]
+            # The write will not come about, so this shard goes on deciding about the queue.
+            del self._given_at[name]
             self._changed.set()
             raise
         else:
             _log.info("shard.gave", queue=name, shard=shard)
 
     async def _at_work(self, shards: Collection[int]) -> set[int]:
-        """Those whose Lease is held, and was renewed since the last look. Clocks are not compared: they may differ."""
+        """The shards whose Lease is held, and was renewed since it was last read. Clocks are not compared: they may
+        differ."""
         at_work = set()
         for shard in shards:
             try:
@@ -236,7 +240,7 @@ class ShardKeeper:
         return at_work
 
     async def _read_workloads(self) -> None:
-        """Have every Workload in the cache at least as new as it is now."""
+        """Read every Workload, so that the cache is at least as new as now."""
         async for page in self._client.pages(WORKLOADS, limit=_PAGE):
             for workload in page.items:
                 self._store.workloads.put(workload)
@@ -245,9 +249,9 @@ class ShardKeeper:
         return [name for name in self._store.shards.unheld() if not self._may_go(name)]
 
     def _may_go(self, name: str) -> bool:
-        """Whether a queue was given away from the very version that it shows."""
+        """Whether a queue was given away at the version that it shows."""
         queue = self._store.cluster_queues.get(None, name)
-        return queue is not None and self._given.get(name) == queue["metadata"]["resourceVersion"]
+        return queue is not None and self._given_at.get(name) == queue["metadata"]["resourceVersion"]
 
     def _follow(self, change: Change) -> None:
         old, new = (claim_of(queue) if queue else None for queue in (change.old, change.new))

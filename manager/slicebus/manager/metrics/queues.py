@@ -1,7 +1,7 @@
 """Gauges of the queues at the moment of a scrape, under Kueue's names and labels.
 
-They are made from the caches at each scrape, so a deleted queue leaves no series.
-Source: Kueue v0.19.2, `pkg/metrics`.
+They are computed from the caches at each scrape, so a deleted queue leaves no series. Source: Kueue v0.19.2,
+`pkg/metrics`.
 """
 
 import math
@@ -29,7 +29,7 @@ class QueueMetrics(Collector):
         self._store = store
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: otherwise the registry would collect when this is registered."""
+        """Describe nothing: otherwise the registry would collect when this is registered."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

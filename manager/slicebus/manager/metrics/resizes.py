@@ -1,4 +1,4 @@
-"""How long resizes take, measured by the manager."""
+"""Measures how long resizes take."""
 
 import asyncio
 

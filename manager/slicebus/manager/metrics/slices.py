@@ -54,7 +54,7 @@ def steps(old: Manifest, new: Manifest) -> Iterator[WorkloadStep | Released]:
     before, after = _true(old), _true(new)
     queue = _cluster_queue(new) or _cluster_queue(old)
     priority_class = new.get("spec", {}).get("priorityClassRef", {}).get("name", "")
-    # Not `Requeued` of the new state: it may have come with the very step.
+    # Not `Requeued` of the new version: it may have come with this step.
     since = before.get(Condition.REQUEUED, {}).get("lastTransitionTime") or new["metadata"]["creationTimestamp"]
     for type in _COUNTED:
         condition = after.get(type)

@@ -58,7 +58,7 @@ class TakenBack(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
-        """Another one for each."""
+        """A hash that tells scale-ups apart that were taken back."""
         return content_hash(self)
 
 
@@ -66,7 +66,8 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The size that a worker asked for last, on the manager's job."""
 
     counts: Counts
-    """Where it asks for none: the size that the worker's present copy began with; empty where that is the slice's."""
+    """The size asked for. Where none is: the size that the worker's present copy began with; empty where that is the
+    slice's."""
     worker_uid: str
     worker_generation: int
     baseline: Counts
@@ -86,8 +87,8 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     own: Counts | msgspec.UnsetType = msgspec.UNSET
     """The counts that its user had there before."""
     taken_back: TakenBack | msgspec.UnsetType = msgspec.UNSET
-    """The last scale-up that was taken back, while `baseline` stays the same: on the worker its size took the place of
-    that."""
+    """The last scale-up that was taken back, while `baseline` stays the same: on the worker, its size took the place of
+    the baseline."""
 
     @classmethod
     def nothing(cls) -> Self:
@@ -98,7 +99,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     def none_before(
         cls, published_at: tuple[int, int], *, speaker: str, last: Self | None, begins_with: Counts | None = None
     ) -> Self:
-        """No request that the speaker published before this epoch and sequence counts any more.
+        """An empty request: nothing that the speaker published before this epoch and sequence counts any more.
 
         `begins_with`: the size of the copy that is made anew, as in `counts`; None where none is. What was written
         into the job's spec for the last request stays known.
@@ -118,7 +119,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def cleared(self) -> Self:
-        """No size, and no request older than this one counts any more."""
+        """This request without its size. No older request counts any more."""
         return msgspec.structs.replace(
             self,
             counts={},
@@ -141,7 +142,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
         return RequestKey(self.worker_uid, self.worker_generation)
 
     def to_annotation(self) -> str:
-        """JSON."""
+        """The annotation's value, as The annotation's value, as JSON."""
         return msgspec.json.encode(self).decode()
 
     def is_since(self, published_at: tuple[int, int], *, speaker: str) -> bool:
@@ -170,7 +171,7 @@ class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):
     name_seed: str
     """Makes the name of a slice for this size differ from earlier ones."""
     correlation: MessageId | None
-    """Of the worker's request; None where the size is that of the manager's own spec."""
+    """The message id of the worker's request; None where the size is that of the manager's own spec."""
     own: Counts
     """The counts of the manager's spec; its user's where the manager has written others there for the worker."""
     requested: SizeRequest | None
@@ -184,7 +185,7 @@ class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sent(self) -> Counts:
-        """The counts that the worker's job has as those of the manager's spec."""
+        """The counts that the worker's job gets for those of the manager's spec."""
         if self.kept is not None:
             return self.kept
         return self.taken_back.counts if self.taken_back is not None else self.own

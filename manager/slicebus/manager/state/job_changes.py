@@ -1,4 +1,4 @@
-"""Which jobs a change of a cached object concerns."""
+"""Calls back with the jobs that a change of a cached object concerns."""
 
 from collections.abc import Callable, Iterable
 
@@ -20,7 +20,7 @@ def on_job_change(store: ManagerStore, callback: Callback, *, when: Callable[[Ch
     """
 
     def concern(ref: JobRef, change: Change) -> None:
-        # Most changes are of other shards' jobs, and this costs less.
+        # Asked first, because it costs less and most changes are of other shards' jobs.
         if store.has(ref) and when(change):
             callback(ref)
 
@@ -37,7 +37,7 @@ def on_job_change(store: ManagerStore, callback: Callback, *, when: Callable[[Ch
             concern(ref, change)
 
     def class_changed(change: Change) -> None:
-        """Jobs that wait for the class to be made, or whose slices have its old value."""
+        """Call back with the jobs that wait for the class to be made, or whose slices have its old value."""
         for cache in store.jobs.values():
             for job in cache.all():
                 name, ref = job["metadata"].get("labels", {}).get(kueue.PRIORITY_CLASS_LABEL), job_ref(job)
@@ -69,7 +69,7 @@ def _on_queue_change(store: ManagerStore, callback: Callback) -> None:
     begun = False
 
     def once_begun(changed: Callable[[Change], None]) -> Callable[[Change], None]:
-        # What is there already has been called back with by the caches of jobs.
+        # The caches of jobs have called back with the jobs that are there already.
         return lambda change: changed(change) if begun else None
 
     store.local_queues.subscribe(once_begun(local_queue_changed))

@@ -1,4 +1,4 @@
-"""The outbox of a job: what its worker shall hold, and how far that is.
+"""The outbox of a job: what its worker shall hold, and how far that has come.
 
 What it shall hold is recorded on the manager's objects before it is published (rule 5 of the design). The annotations
 have sentinels in place of a hash. They are read here, and nowhere else: decisions ask for the `OutboxState`.
@@ -35,12 +35,12 @@ class Held(StrEnum):
 
 
 class Progress(StrEnum):
-    """How far a dispatch is."""
+    """How far a dispatch has come."""
 
     WRITTEN = "written"
-    """It is on the object. This process has not published it since the worker's agent last said hello."""
+    """It is written on the object. This process has not published it since the worker's agent last said hello."""
     PUBLISHED = "published"
-    """Its report is awaited. With the process that is forgotten, and it is published again."""
+    """It is published, and its report is awaited. A new process does not know that, and publishes it again."""
     APPLIED = "applied"
     """The worker has reported it."""
     LOST = "lost"
@@ -57,9 +57,9 @@ class OutboxState(NamedTuple):
 HOLDING: Final = OutboxState(Held.HOLD, Progress.APPLIED)
 """The worker has the copy that it shall have."""
 WITHDRAWN: Final = OutboxState(Held.ABSENT, Progress.APPLIED)
-"""The worker holds nothing for sure. So it does before the first dispatch."""
+"""The worker surely holds nothing, as before the first dispatch."""
 WITHOUT_PODS: Final = OutboxState(Held.SUSPENDED, Progress.APPLIED)
-"""The worker has no pod of the job for sure. It has reported that with the version."""
+"""The worker surely has no pod of the job: it has reported that with the version."""
 
 
 class Dispatch(msgspec.Struct, frozen=True):
@@ -91,8 +91,8 @@ class Dispatch(msgspec.Struct, frozen=True):
     """Whether the worker has reported that its copy is gone without an order. The next dispatch clears it."""
 
     moved: Literal[True] | msgspec.UnsetType = msgspec.UNSET
-    """Whether the worker has had a version that this cluster does not know, as after a restore of its etcd: its job may
-    be on another slice. Set until the worker has reported."""
+    """Whether the worker has had a version that the manager does not know, as after a restore of the manager's etcd:
+    its job may be on another slice. Set until the worker has reported."""
 
     @staticmethod
     def absent(cluster: ClusterName) -> "Dispatch":
@@ -129,21 +129,21 @@ class Dispatch(msgspec.Struct, frozen=True):
         return self.since is msgspec.UNSET or version >= self.since
 
     def to_annotation(self) -> str:
-        """JSON."""
+        """The annotation's value, as JSON."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod
     def from_manifest(manifest: Manifest) -> "Dispatch | None":
         """The dispatch on a Workload or a job; None where there is none or it is unreadable.
 
-        One that was written with an admission is a condition. What is noted of it later is an annotation.
+        One that was written with an admission is a condition. A later change of it is an annotation.
         """
         texts = _texts(manifest, api_names.DISPATCHED_ANNOTATION, api_names.ORDER_CONDITION)
         dispatches = filter(None, (read_json(text, _DISPATCH) for text in texts))
         return max(dispatches, key=attrgetter("version"), default=None)
 
     def to_finding(self) -> Finding:
-        """The condition."""
+        """The dispatch as a condition."""
         return Finding(api_names.ORDER_CONDITION, True, "Admitted", self.to_annotation())
 
 
@@ -195,8 +195,8 @@ def applied_version(manifest: Manifest) -> int:
 
 def _texts(manifest: Manifest, name: str, condition: str) -> list[str | None]:
     """An annotation, and the message of the condition that says the same."""
-    said = [entry.get("message") for entry in conditions_of(manifest) if entry["type"] == condition]
-    return [annotation(manifest, name), *said]
+    messages = [entry.get("message") for entry in conditions_of(manifest) if entry["type"] == condition]
+    return [annotation(manifest, name), *messages]
 
 
 _DISPATCH = msgspec.json.Decoder(Dispatch)

@@ -23,7 +23,7 @@ from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey
 NOWHERE = "nowhere"
 """In place of a tree, for workloads whose queue does not exist."""
 SliceFollower = Callable[[Slice | None, Slice | None], None]
-"""Is called with a slice as it was, and as it is."""
+"""A function that is called with a slice before and after a change."""
 
 
 class _Forest(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class _Forest(msgspec.Struct, frozen=True):
     queues: dict[str, ClusterQueue]
     cohorts: tuple[Cohort, ...]
     roots: dict[str, str]
-    """By the names of queues and cohorts as nodes."""
+    """The root of each queue and cohort, by their names as nodes."""
     queues_in: dict[str, dict[str, ClusterQueue]]
     cohorts_in: dict[str, list[Cohort]]
 
@@ -48,7 +48,7 @@ class _Forest(msgspec.Struct, frozen=True):
 
 
 class Quotas:
-    """Follows these caches."""
+    """Follows the caches of the objects that have quota or use it."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Quotas:
         self._grown: _Forest | None = None
         """None when a queue or a cohort has changed."""
         self._labels: dict[str, Mapping[str, str]] | None = None
-        """Of the namespaces; None when one has changed."""
+        """The labels of each namespace; None when one has changed."""
         self._followers: list[SliceFollower] = []
         self._workloads = Readings(
             workloads, Slice.from_manifest, read_again=_reread_slice, on_change=self._slice_changed
@@ -197,7 +197,8 @@ class Quotas:
             follower(None, slice)
 
     def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
-        """Most writes on a Workload are annotations of its dispatch, which leave the slice as it is."""
+        """Take over a slice. Take over a slice. Most writes on a Workload are annotations of its dispatch, which leave
+        the slice as it is."""
         if new == old:
             return
         if new is not None:
@@ -208,7 +209,7 @@ class Quotas:
             follower(old, new)
 
     def _forest_changed(self, old: object, new: object) -> None:
-        """Most writes on a queue are its status."""
+        """Forget the trees. Most writes on a queue are of its status, and change none."""
         if new != old:
             self._grown = None
 
@@ -223,7 +224,7 @@ class Quotas:
 
 
 class _WithMissing(Container[str]):
-    """Some ClusterQueues, and every name that is that of none: workloads may have quota of one that was deleted."""
+    """Some ClusterQueues, and every name that no ClusterQueue has: workloads may have quota of a deleted one."""
 
     def __init__(self, queues: Container[str], known: Container[str]) -> None:
         self._queues = queues

@@ -1,4 +1,4 @@
-"""Which objects slicebus acts on: jobs by their labels and spec, AdmissionChecks by their controller."""
+"""Decides which objects slicebus acts on: jobs by their labels and spec, AdmissionChecks by their controller."""
 
 from collections.abc import Iterator
 

@@ -66,7 +66,7 @@ class ManagerDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaderSettings(ManagerDecisionSettings, frozen=True, kw_only=True):
-    """The same, with what one process adds when it begins to lead."""
+    """The decision settings, with what one process adds when it begins to lead."""
 
     message_bytes: int = MESSAGE_BYTES
     """The limit of a message."""

@@ -1,6 +1,6 @@
-"""Which part of the fleet's jobs this process has, where several shards of the manager share them.
+"""Knows which part of the fleet's jobs this process has, where several shards of the manager share them.
 
-A tree of quota belongs to one shard. Which one that is each shard finds alone, by a hash of the tree's root. Every
+A tree of quota belongs to one shard. Each shard finds out which one by itself, by a hash of the tree's root. Every
 ClusterQueue names the shard that has it, in an annotation that only this shard writes; without one it is the first
 shard's. A shard decides about a tree while it has all of its ClusterQueues, and goes by the admissions of whoever had
 them before (docs/decisions/0057).
@@ -25,35 +25,35 @@ from slicebus.slices.workload.workload import LocalQueueKey
 
 
 class Shards:
-    """What is this shard's, by the cached objects. A manager that is alone has everything."""
+    """The queues, trees and cohorts of this shard, by the cached objects. A manager that is alone has everything."""
 
     def __init__(
         self, held: Table[str, bool], adopted: Table[int, bool], *, quotas: Quotas, cluster_queues: Cache
     ) -> None:
-        """`held` has the ClusterQueues of this shard whose admissions it knows, `adopted` the shards that there are no
-        more, and whose Leases the first one holds."""
+        """`held` has the ClusterQueues of this shard whose admissions it knows, `adopted` the shards that no longer
+        exist, and whose Leases the first one holds."""
         self.own = Shard()
-        """This one."""
+        """This shard."""
         self.is_alone = True
-        """Whether there is no other."""
+        """Whether there is no other shard."""
         self._held = held
         self._adopted = adopted
         self._quotas = quotas
         self._claims = Readings(cluster_queues, claim_of)
 
     def become(self, shard: Shard) -> None:
-        """Be this one from now on."""
+        """Be this shard from now on."""
         self.own = shard
         self.is_alone = shard.count == 1
 
     @property
     def adopted(self) -> Set[int]:
-        """The shards that there are no more, and whose place this one has taken."""
+        """The shards that no longer exist, and whose place this one has taken."""
         return self._adopted.keys()
 
     @property
     def orphaned(self) -> list[int]:
-        """The other shards that ClusterQueues name and that there are no more, in order."""
+        """The other shards that ClusterQueues name and that no longer exist, in order."""
         return sorted({claim for claim in self._claims.values.values() if claim >= self.own.count} - self.adopted)
 
     def of_queue(self, local_queue: LocalQueueKey) -> int:
@@ -76,7 +76,8 @@ class Shards:
         return belongs_to(self._quotas.trees.get(node, node), self.own.count) == self.own.index
 
     def trees(self, only: Sequence[str] | None) -> Sequence[str] | None:
-        """Those of some trees, all for None, that this shard decides about. What has no queue is the first one's."""
+        """The trees that this shard decides about, of some; of all for None. Slices without a queue are the first
+        shard's."""
         if self.is_alone:
             return only
         mine: set[str] = {NOWHERE} if self.own.index == 0 else set()
@@ -86,7 +87,7 @@ class Shards:
         return sorted((mine - others).intersection(mine if only is None else only))
 
     def misplaced(self) -> dict[str, int]:
-        """The ClusterQueues that this shard has, and whose tree belongs to another, with that one."""
+        """The ClusterQueues that this shard has and whose tree belongs to another shard, with that shard."""
         if self.is_alone:
             return {}
         trees, (index, count) = self._quotas.trees, msgspec.structs.astuple(self.own)
@@ -116,7 +117,8 @@ def claim_of(cluster_queue: Manifest) -> int:
 
 @lru_cache(maxsize=4096)
 def belongs_to(root: str, count: int) -> int:
-    """The shard of so many that a tree belongs to, by its root: with one more, only what that one gets moves."""
+    """The shard of so many that a tree belongs to, by its root. With one shard more, only the trees that it gets
+    move."""
 
     def weight(index: int) -> bytes:
         return hashlib.blake2b(f"{root}/{index}".encode(), digest_size=8).digest()

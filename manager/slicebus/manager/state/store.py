@@ -91,9 +91,9 @@ class ManagerStore:
         self.deleted: Table[str, bool] = Table(str, bool)
         """The UIDs of jobs whose delete a watch has seen, until their last Workload is gone."""
         self.recalled: Table[tuple[ClusterName, JobRef], int] = Table(tuple[str, JobRef], int)
-        """The version of the last delete of a copy left on such a cluster, since its agent last said hello."""
+        """The version of the last delete of a copy left on a given-up cluster, since its agent last said hello."""
         self.unserved: Table[str, str] = Table(str, str)
-        """The job kinds that the API server does not serve now, and why. Nobody knows their jobs."""
+        """The job kinds that the API server does not serve now, and why. Nobody knows which of their jobs exist."""
         self.definitions: Table[str, str] = Table(str, str)
         """The UID of the definition of each custom job kind; empty when it has gone."""
         self.held: Table[str, bool] = Table(str, bool)
@@ -101,7 +101,7 @@ class ManagerStore:
         self.heard_epochs: Table[str, int] = Table(str, int)
         """The newest epoch in what a shard beside the first has heard, by the envelope's speaker."""
         self.adopted: Table[int, bool] = Table(int, bool)
-        """The shards that there are no more, and whose place this one has taken."""
+        """The shards that no longer exist, and whose place this one has taken."""
         self.quotas = Quotas(
             workloads=self.workloads,
             cluster_queues=self.cluster_queues,
@@ -257,7 +257,7 @@ class ManagerStore:
         )
 
     def note_deleted(self, job: Manifest) -> None:
-        """Note that a watch has seen a job's delete. A job without a Workload is over."""
+        """Note that a watch has seen a job's delete. A job without a Workload needs no note."""
         ref = job_ref(job)
         if self.workloads.keyed_by(_BY_CHAIN, chain_id(ref.namespace, ref.uid)):
             self.deleted[ref.uid] = True
@@ -312,7 +312,7 @@ class ManagerStore:
         return self.quotas.cluster_queue_of(self._local_queue_of(ref))
 
     def _local_queue_of(self, ref: JobRef) -> LocalQueueKey:
-        """As `JobView.queue`, of which most jobs need no view."""
+        """The queue as in `JobView.queue`, without the view, which most jobs do not need."""
         chain = self.quotas.ledger.chain(chain_id(ref.namespace, ref.uid))
         unfinished = next((slice for slice in reversed(chain) if not slice.finished), None)
         return unfinished.local_queue if unfinished is not None else (ref.namespace, self.view(ref).queue)

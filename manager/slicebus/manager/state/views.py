@@ -19,7 +19,7 @@ from slicebus.slices.workload.workload import Slice, SliceKey
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """How long the pods of a job have to get ready, in seconds; None for ever."""
+    """How long the pods of a job have to get ready, in seconds; None for no limit."""
 
     start_s: float | None = None
     """After the admission."""
@@ -40,7 +40,7 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def outbox(self) -> Outbox | None:
-        """The newest dispatch, after the last Workload."""
+        """The newest dispatch, once it is on the job: after the last Workload."""
         return Outbox.from_manifest(self.manifest)
 
     @cached_property
@@ -87,7 +87,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     left_copies: dict[ClusterName, int] = {}
     """The `left_copies` of the newest dispatch on clusters that are still in the fleet."""
     recalled: dict[ClusterName, int] = {}
-    """The version of the last delete published to each of these, since its agent last said hello."""
+    """The version of the last delete published to each of these clusters, since its agent last said hello."""
     published: int = 0
     """The newest version that this process has published since the worker's agent last said hello."""
     checks: frozenset[str] = frozenset()
@@ -99,11 +99,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     would_admit: Mapping[SliceKey, str] = {}
     """What would admit the slices that wait, in words, as far as it is known."""
     waits: Waits | None = None
-    """What only its worker knows, by its last report: why the job does not have its size."""
+    """Why the job does not have its size, where only its worker knows, by its last report."""
     message_bytes: int = MESSAGE_BYTES
     """The limit of a message."""
     readiness: Readiness | None = None
-    """None where pods have for ever to get ready."""
+    """None where pods have no limit to get ready."""
     fixed_jobs: bool = False
     """Whether jobs without the elastic annotation are run too."""
 
@@ -158,7 +158,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def is_fixed(self) -> bool:
-        """Whether the job has one Workload, whose size stays: by that one, and before it by the job's metadata."""
+        """Whether the job has one Workload whose size stays: by that Workload, or before there is one by the job's
+        metadata."""
         if self.job is None or self.checks:
             return False
         return not (self.unfinished[-1].elastic if self.unfinished else is_elastic(self.job))
@@ -195,7 +196,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def state(self) -> OutboxState:
-        """What the worker shall hold, and how far that is."""
+        """What the worker shall hold, and how far that has come."""
         return self.outbox.state(published=self.published) if self.outbox is not None else WITHDRAWN
 
     @property
@@ -205,7 +206,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_withdrawing(self) -> bool:
-        """Whether it is recorded that the worker shall hold nothing. From then on nothing stops the delete."""
+        """Whether it is recorded that the worker shall hold nothing. Nothing stops the delete any more."""
         return self.state.held is Held.ABSENT
 
     @property
@@ -219,7 +220,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.is_withdrawing and self.cluster in self.left_copies
 
     def with_workload(self, changed: Manifest) -> Self:
-        """The view as it is once one of the Workloads is this. What it says of clusters stays."""
+        """The view after a change of one Workload. What it says of clusters stays."""
         name, slice = changed["metadata"]["name"], Slice.from_manifest(changed)
         is_elsewhere = self.outbox is not None and self.outbox.recorded_on is not self.workloads[name]
         return msgspec.structs.replace(

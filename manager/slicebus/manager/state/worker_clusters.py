@@ -106,13 +106,13 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Whether something fits that did not fit before."""
         if self.capacity is None or before.capacity is None:
             return self.capacity is None and before.capacity is not None
-        now, then = self.place, before.place
+        room, room_before = self.place, before.place
         keys = [(flavor, resource) for flavor, resources in self.capacity.items() for resource in resources]
-        return any((now.limit(key) or 0) > (then.limit(key) or 0) for key in keys)
+        return any((room.limit(key) or 0) > (room_before.limit(key) or 0) for key in keys)
 
     @cached_property
     def place(self) -> Cluster:
-        """The cluster as the placement takes it."""
+        """The cluster as the placement reads it."""
         return Cluster(
             name=self.name,
             accepted=self.accepted,
