@@ -1,8 +1,8 @@
 """Indexes all slices: it finds those that concern one part of the quota without reading the others."""
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 from slicebus.slices.api import api_names
 from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, Condition
@@ -180,29 +180,27 @@ class Ledger:
             del self._chains[slice.chain_id]
 
     def _file(self, slice: Slice) -> None:
-        if slice.finished:
-            return
-        if not slice.active:
+        if not (slice.finished or slice.active):
             self._inactive[slice.key] = None
-        if slice.admission is not None:
-            self._holding.add(slice.admission.cluster_queue, slice.key)
-            self._holding_in.add(slice.local_queue, slice.key)
-            return
-        self._waiting.add(slice.local_queue, slice.key)
-        if _waits_for_a_place(slice):
-            self._without_place.add(slice.local_queue, slice.key)
+        for index, value in self._indexes_of(slice):
+            index.add(value, slice.key)
 
     def _unfile(self, slice: Slice) -> None:
+        self._inactive.pop(slice.key, None)
+        for index, value in self._indexes_of(slice):
+            index.remove(value, slice.key)
+
+    def _indexes_of(self, slice: Slice) -> Iterator[tuple[_Index[Any], str | LocalQueueKey]]:
+        """The indexes that have a slice, with its value in each."""
         if slice.finished:
             return
-        self._inactive.pop(slice.key, None)
         if slice.admission is not None:
-            self._holding.remove(slice.admission.cluster_queue, slice.key)
-            self._holding_in.remove(slice.local_queue, slice.key)
+            yield self._holding, slice.admission.cluster_queue
+            yield self._holding_in, slice.local_queue
             return
-        self._waiting.remove(slice.local_queue, slice.key)
+        yield self._waiting, slice.local_queue
         if _waits_for_a_place(slice):
-            self._without_place.remove(slice.local_queue, slice.key)
+            yield self._without_place, slice.local_queue
 
     def _settle(self, *changed: Slice) -> None:
         """Count the chains of changed slices anew."""
