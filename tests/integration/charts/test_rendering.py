@@ -217,7 +217,7 @@ def test_what_the_manager_waits_for_and_what_it_runs_are_values(helm: Path) -> N
 
 def test_beside_a_kueue_the_chart_brings_only_its_own_definition(helm: Path) -> None:
     rendered = render(helm, "slicebus-manager", VALUES["slicebus-manager"] | {"admission": {"mode": "kueue"}})
-    assert ManagerSettings.from_env(environment(rendered)).admission is AdmissionModeName.KUEUE
+    assert ManagerSettings.from_env(environment(rendered)).decisions.admission is AdmissionModeName.KUEUE
     assert only(rendered, "CustomResourceDefinition")["metadata"]["name"] == "workerclusters.slicebus.dev"
 
 
