@@ -1,5 +1,6 @@
 """Fixtures of the real servers: started when the first test asks for one, ended with the session."""
 
+import fcntl
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -122,9 +123,17 @@ def helm() -> Path:
 
 
 @pytest.fixture(scope="session")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `slicebus` command of an environment that has what an image has."""
-    try:
-        return install_image(tmp_path_factory.mktemp("image"))
-    except NoIndexError:
-        skip_or_fail("no package index can be reached")
+def image(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The `slicebus` command of an environment that has what an image has. It takes a minute of processor time, so all
+    testers of a run share one."""
+    alone = worker_id == "master"
+    folder = tmp_path_factory.getbasetemp() if alone else tmp_path_factory.getbasetemp().parent
+    found = folder / "image.path"
+    with (folder / "image.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not found.exists():
+            try:
+                found.write_text(str(install_image(tmp_path_factory.mktemp("image"))))
+            except NoIndexError:
+                skip_or_fail("no package index can be reached")
+    return Path(found.read_text())
