@@ -85,7 +85,7 @@ async def test_pods_that_a_resource_quota_refuses_are_told_on_both_sides(limited
     scenario = Scenario(limited, kind, "crowded")
     await scenario.submit()
     await scenario.expect_pods(running=1)
-    await scenario.scale(4)
+    await scenario.scale(4, settles=False)
 
     async def told() -> bool:
         there, here = await shown(scenario)

@@ -70,8 +70,9 @@ class Scenario:
     async def worker_job(self) -> Manifest:
         return await (await self.worker()).get(self.resource, self.name, NAMESPACE)
 
-    async def scale(self, workers: int) -> None:
-        """As the user of a Job, or the Ray autoscaler, does it on the worker."""
+    async def scale(self, workers: int, *, settles: bool = True) -> None:
+        """As the user of a Job, or the Ray autoscaler, does it on the worker. Where KubeRay cannot make the pods,
+        nothing settles, and this would wait for a minute."""
         worker = await self.worker()
         if self.kind == "Job":
             await worker.patch(JOBS, self.name, NAMESPACE, MergePatch({"spec": {"parallelism": workers}}))
@@ -81,7 +82,8 @@ class Scenario:
             name = await eventually(self._child, f"the {self.kind} has a cluster")
         autoscaler = RayAutoscaler(worker, name, NAMESPACE)
         await autoscaler.scale(workers)
-        await autoscaler.settle()
+        if settles:
+            await autoscaler.settle()
 
     async def pods(self) -> list[Manifest]:
         page = await (await self.worker()).list(PODS, namespace=NAMESPACE)
