@@ -1,4 +1,4 @@
-"""What the agent does in its cluster."""
+"""The permissions that the agent needs in its cluster."""
 
 from collections.abc import Iterable
 
@@ -28,7 +28,7 @@ COMPONENT = "slicebus-agent"
 """The name of its Lease, and of the reporter of its Events."""
 
 REQUIRED_CRDS: tuple[Resource, ...] = (WORKLOADS,)
-"""A job kind whose definition is missing is left out."""
+"""The definitions without which the agent cannot work. A job kind whose definition is missing is left out."""
 
 _IN_NAMESPACES = (
     *(Permission(resource, (*READ, "create", "patch", "delete")) for resource in JOB_RESOURCES.values()),

@@ -11,7 +11,7 @@ from slicebus.runtime.settings import RoleSettings
 from slicebus.slices.schedulers import Profile, profiles_of
 
 NAMESPACES = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(,[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$"
-"""Names with commas between."""
+"""Names of namespaces with commas between."""
 
 
 class AgentSettings(RoleSettings, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class AgentSettings(RoleSettings, frozen=True, kw_only=True):
     """The name of its WorkerCluster; a DNS label, as it is the first word of a routing key."""
     manager_user: str
     """The broker user that orders must come from. The broker decides who may publish them, and its rights may be wider
-    than they should be: this is the agent's own word on it."""
+    than they should be, so the agent checks it too."""
     policy_file: str | None = None
     """The path of the cluster's policy, YAML; None is the default policy. It is read again when it changes."""
     namespaces: Annotated[str, msgspec.Meta(pattern=NAMESPACES)] = ""

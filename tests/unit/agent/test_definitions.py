@@ -71,7 +71,7 @@ ABSENT: dict[str, tuple[WorkerView, bool, bool]] = {
 def test_only_what_is_missing_under_its_own_definition_was_deleted(
     view: WorkerView, is_gone: bool, is_forgotten: bool
 ) -> None:
-    gone = reconcile.gone(view, departed={REF.uid: Departure("worker-uid", seen=True)})
+    gone = reconcile.gone_report(view, departed={REF.uid: Departure("worker-uid", seen=True)})
     assert (gone is not None) is is_gone
     item = inventory.item(view, EAST)
     assert item is not None

@@ -136,5 +136,5 @@ def test_it_is_looked_at_again_when_it_is_time() -> None:
 
 
 def test_a_request_again_names_them_again() -> None:
-    again = asked(2, 3).again({"main": 5})
+    again = asked(2, 3).renewed({"main": 5})
     assert (again.key, again.wanted, again.finished) == (RequestKey("worker-uid", 3), {"main": 2}, {"main": 3})

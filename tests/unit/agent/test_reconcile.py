@@ -124,7 +124,7 @@ def test_a_request_that_is_made_again_is_another_request() -> None:
 def test_a_request_knows_the_generation_that_it_was_made_for() -> None:
     first = PendingRequests.after(None, RequestKey("worker-uid", 4), wanted={"main": 2}, granted={"main": 4})
     second = PendingRequests.after(first, RequestKey("worker-uid", 4), wanted={"main": 1}, granted={"main": 2})
-    third = second.again({"main": 1})
+    third = second.renewed({"main": 1})
     assert [each.key.worker_generation for each in (first, second, third)] == [4, 5, 6]
     assert {each.made_for for each in (first, second, third)} == {RequestKey("worker-uid", 4)}
 
@@ -323,7 +323,7 @@ GONE: dict[str, tuple[WorkerView, bool]] = {
 
 @pytest.mark.parametrize(("view", "expected"), GONE.values(), ids=GONE.keys())
 def test_a_missing_job_is_gone_when_a_copy_was_linked_to_it(view: WorkerView, expected: bool) -> None:
-    gone = reconcile.gone(view, departed={})
+    gone = reconcile.gone_report(view, departed={})
     assert (gone is not None) is expected
     if gone is not None:
         assert (gone.job, gone.phase, gone.spec_version, gone.seen) == (REF, JobPhase.GONE, 3, False)

@@ -1,13 +1,13 @@
-"""Which shard of the manager is told what is about a job.
+"""Chooses the shard of the manager that a message about a job goes to.
 
-It is the one that the job's last order is from. Where no order has come yet, or too many jobs have had one since, it is
-the first shard, which passes on what concerns another one (docs/decisions/0058).
+It is the shard that the job's last order is from. Where no order has come yet, or too many jobs have had one since, it
+is the first shard, which passes on what concerns another one (docs/decisions/0058).
 """
 
 from slicebus.proto.messages import JobRef, Message, job_of
 
 _MOST = 10_000
-"""Jobs that are remembered: those with the newest orders."""
+"""The most jobs that are remembered: those with the newest orders."""
 
 
 class Addressees:
@@ -18,7 +18,7 @@ class Addressees:
         """By the UID of the manager's job."""
 
     def note(self, job: JobRef, shard: int) -> None:
-        """An order for a job has come from a shard."""
+        """Note that an order for a job has come from a shard."""
         self._shards.pop(job.uid, None)
         if shard:
             self._shards[job.uid] = shard

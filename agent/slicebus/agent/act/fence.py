@@ -28,7 +28,7 @@ class Fence:
         self._namespace = namespace
         self._epoch = epoch
         self.seconds = 0.0
-        """0 without a fence."""
+        """The length of the fence; 0 without one."""
         self._heard_s = NEVER_S
         self._was_closed = False
 

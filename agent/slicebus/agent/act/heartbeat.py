@@ -1,4 +1,4 @@
-"""Publishes a heartbeat every few seconds: the agent is alive, and this is the room of its cluster."""
+"""Publishes a heartbeat every few seconds: it shows that the agent is alive, and how much room its cluster has."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable

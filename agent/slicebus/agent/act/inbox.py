@@ -67,7 +67,7 @@ class AgentInbox:
         addressees: Addressees,
         backlog: Backlog,
     ) -> None:
-        """`reconcile` does what a job needs whose turn the caller has."""
+        """`reconcile` does what a job needs; the caller holds the job's lock."""
         self._settings = settings
         self._bus = bus
         self._cluster_uid = cluster_uid
@@ -91,7 +91,7 @@ class AgentInbox:
 
     @property
     def not_ready(self) -> str:
-        """What keeps orders from it, for people; empty while it has its queues."""
+        """Why orders do not reach it, for people; empty while it has its queues."""
         missing = next((name for name in self.queues() if name not in self._open), None)
         if missing is None:
             return ""
@@ -99,7 +99,7 @@ class AgentInbox:
 
     async def run(self, queue: str) -> None:
         """Handle one queue until cancelled. The manager makes it when it first answers, so it is waited for. Raises
-        NotFoundError when it has gone: what lay in it is asked for when the agent begins anew."""
+        NotFoundError when the queue has gone: what lay in it is asked for when the agent begins anew."""
         prefetch = self._settings.prefetch_of(len(self.queues()))
         for failures in itertools.count(1):
             try:
@@ -172,8 +172,8 @@ class AgentInbox:
             await self._executor.run(refusal, caused_by=incoming.envelope)
 
     async def _let_start(self, key: JobKey) -> None:
-        """Let the pods start that an order has just granted: nobody waits for the rest of the order. What fails here is
-        tried again with the job's next turn."""
+        """Let the pods start that an order has just granted, before the rest of the order. What fails here is tried
+        again with the job's next reconcile."""
         with suppress(ConflictError, TransientError, PermanentError):
             await self._reconcile(key)
 

@@ -17,7 +17,7 @@ from slicebus.proto.messages import Inventory, Message
 _log = structlog.get_logger()
 _RETRY_S = 5.0
 _LOADED_S = 30.0
-"""After so long a broker that is rebuilt has its definitions."""
+"""The time after which a broker that is rebuilt has its definitions."""
 
 
 class InventoryPublisher:
@@ -47,8 +47,8 @@ class InventoryPublisher:
     def ask_twice(self) -> None:
         """Have one published soon, and another a while later.
 
-        A broker that is being rebuilt may have the binding of the journal before that of the manager's queue. It
-        confirms what only the journal has got then.
+        A broker that is being rebuilt may have the binding of the journal before that of the manager's queue. Meanwhile
+        it confirms what only the journal has got.
         """
         self._asked_twice = True
         self._asked.set()

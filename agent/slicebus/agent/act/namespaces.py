@@ -1,4 +1,4 @@
-"""Looks which of the namespaces that jobs may come from take jobs on this cluster."""
+"""Finds out which of the namespaces that jobs may come from accept jobs on this cluster."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -15,9 +15,10 @@ from slicebus.proto.messages import Manifest, Terms
 
 _log = structlog.get_logger()
 _ROUND_S = 30.0
-"""How soon a namespace that is made here takes jobs."""
+"""How soon a namespace that is made here accepts jobs."""
 _ROUNDS_BETWEEN = 10
-"""Namespaces that take jobs are looked at once in so many rounds: one that goes is refused, and shown, until then."""
+"""Namespaces that accept jobs are read once in so many rounds: until then, orders for one that has gone are refused,
+which shows it."""
 
 
 class Namespaces:
@@ -36,18 +37,19 @@ class Namespaces:
         self._woken = asyncio.Event()
 
     def accept(self, terms: Terms) -> None:
-        """Look for the namespaces of these terms from now on."""
+        """Read the namespaces of these terms from now on."""
         asked = tuple(terms.namespaces) if isinstance(terms.namespaces, list) else None
         if asked != self._asked:
             self._asked = asked
             self._woken.set()
 
     def lacking(self) -> dict[str, str] | None:
-        """Those that take no jobs, with the reason; None where nobody asks, and before all were looked at."""
+        """The namespaces that accept no jobs, with the reason; None where nobody asks, and before all were read."""
         return self._lacking
 
     async def run(self) -> None:
-        """Look until cancelled. What cannot be read counts as it did before, and as one that takes jobs at first."""
+        """Read until cancelled. A namespace that cannot be read counts as it did before, and at first as one that
+        accepts jobs."""
         number = 0
         while True:
             self._woken.clear()
@@ -83,7 +85,7 @@ class Namespaces:
             self._changed()
 
     async def _why(self, name: str) -> str | None:
-        """The reason; None where it takes jobs."""
+        """Why a namespace accepts no jobs; None where it does."""
         if self._watched and name not in self._watched:
             return NAMESPACE
         manifest: Manifest | None = None

@@ -1,4 +1,4 @@
-"""Reads why pods that are granted are not made, from the Events of their job."""
+"""Reads why granted pods are not made, from the Events of their job."""
 
 import asyncio
 from collections.abc import Callable
@@ -18,9 +18,9 @@ _ROUND_S = 5.0
 _LACKING_S = 10.0
 """How long a job may lack pods before its Events are read."""
 _AGAIN_S = 30.0
-"""How often they are read then."""
+"""How often the Events are read after that."""
 _MOST = 50
-"""Jobs whose Events are read in one round, those first that were not read for longest."""
+"""The most jobs whose Events are read in one round; those come first that were not read for longest."""
 
 
 class PodRefusals:
@@ -34,7 +34,7 @@ class PodRefusals:
         """The jobs that lack pods, with the time of the loop at which their Events are read next."""
 
     def note(self, key: JobKey) -> None:
-        """A job was reconciled: it lacks pods, or no longer does."""
+        """Note after a reconcile whether the job lacks pods."""
         if pod_refusals.lacking(self._store.view(key)):
             self._due.setdefault(key, asyncio.get_running_loop().time() + _LACKING_S)
             return
@@ -43,7 +43,7 @@ class PodRefusals:
             self._changed(key)
 
     async def run(self) -> None:
-        """Read until cancelled. What cannot be read counts as it did before."""
+        """Read until cancelled. Events that cannot be read leave the reason as it was."""
         while True:
             await asyncio.sleep(_ROUND_S)
             time = asyncio.get_running_loop().time()

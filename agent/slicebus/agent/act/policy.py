@@ -1,4 +1,4 @@
-"""Reads the policy of this cluster: a file, and the labels of the namespaces that it is asked about.
+"""Reads the policy of this cluster from a file, and the labels of the namespaces that it depends on.
 
 `decide.policy` has the rules. No message changes either.
 """
@@ -56,7 +56,7 @@ class PolicySource:
         self._take(read_policy(self._path))
 
     async def refresh(self, job: JobRef) -> None:
-        """Read what an order for this job is judged by, where that has changed or may have."""
+        """Read what decides about an order for this job, where it has changed or may have."""
         self._reload()
         is_new = self._store.view(JobKey.of(job)).job is None
         if is_new and self._store.policy[POLICY].namespace_selector is not None:
@@ -91,7 +91,7 @@ class PolicySource:
 
 
 def _stamp(path: Path) -> _Stamp | None:
-    """What changes with the file's content; None where it is missing."""
+    """A value that changes with the file's content; None where the file is missing."""
     try:
         stat = os.stat(path)
     except OSError:

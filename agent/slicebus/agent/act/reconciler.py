@@ -8,7 +8,7 @@ import structlog
 
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.decide import catalog, reconcile
-from slicebus.agent.decide.catalog import Cause, Then, Work
+from slicebus.agent.decide.catalog import Cause, Continuation, Work
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.decider import Decider
@@ -56,14 +56,14 @@ class AgentReconciler:
         self._store.confirmed_suspended.observe(_log_suspended)
 
     def mark_reported(self, key: JobKey) -> None:
-        """Take the status of the job as reported: an inventory has it. Changes and resyncs lead to further reports."""
+        """Note the status of the job as reported: an inventory has it. Changes and resyncs lead to further reports."""
         status = reconcile.status(self._store.view(key))
         if status is not None:
             self._store.reported.setdefault(key, (status, 0.0))
 
     async def take_over_pods(self, epoch: int) -> None:
-        """Write to each pod that an earlier agent may still be about to ungate: its request then conflicts. Call this
-        before anything else."""
+        """Write to each pod that an earlier agent may still be about to ungate, so that its request conflicts. Call
+        this before anything else."""
         while commands := self._decide(catalog.take_over_pods, epoch=epoch):
             with suppress(ConflictError):  # The executor has read the pod again.
                 await self._executor.run(commands)
@@ -71,17 +71,17 @@ class AgentReconciler:
     async def reconcile_job(self, key: JobKey) -> None:
         """Do everything that one job needs now."""
         async with self._locks.of(key):
-            if await self.reconcile_in_turn(key) is Then.FIND:
+            if await self.reconcile_in_turn(key) is Continuation.FIND:
                 await self._reconcile_absent(key)
         self._reconciled(key)
 
-    async def reconcile_in_turn(self, key: JobKey) -> Then:
-        """Do what a job needs that is there. The caller has its turn."""
-        then = Then.AGAIN
-        while then is Then.AGAIN:
-            then, commands = self._work(key)
+    async def reconcile_in_turn(self, key: JobKey) -> Continuation:
+        """Do what a job needs that is in the cache. The caller holds its lock."""
+        continuation = Continuation.AGAIN
+        while continuation is Continuation.AGAIN:
+            continuation, commands = self._work(key)
             await self._executor.run(commands)
-        return then
+        return continuation
 
     def _work(self, key: JobKey) -> Work:
         self._queue.seen(key)
@@ -95,8 +95,8 @@ class AgentReconciler:
 
     async def _reconcile_absent(self, key: JobKey) -> None:
         """Reconcile a job that is missing: the manager ordered its deletion, or somebody else deleted it."""
-        found = self._store.view(key).job or await self._find(key)
-        cause, commands = self._decide(catalog.reconcile_absent, key=key, found=found)
+        stored = self._store.view(key).job or await self._find(key)
+        cause, commands = self._decide(catalog.reconcile_absent, key=key, found=stored)
         await self._executor.run(commands)
         if cause is not None:
             _log.info("job.gone", job=str(key), cause=cause)

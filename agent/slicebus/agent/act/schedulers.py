@@ -1,4 +1,4 @@
-"""Watches what the scheduler backends need, and looks whether the agent has its rights for each."""
+"""Watches what the scheduler backends need, and checks whether the agent has its rights for each."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -60,7 +60,7 @@ class SchedulerBackends:
         self._usable: list[str] | None = None
 
     def caches(self) -> Iterator[Cache]:
-        """Those that have to be synced before anything is decided."""
+        """The caches that have to be synced before anything is decided."""
         return iter(self._caches.values())
 
     def start(self, group: asyncio.TaskGroup) -> None:
@@ -70,7 +70,7 @@ class SchedulerBackends:
             group.create_task(kept, name=f"watch:{name_of(resource)}")
 
     async def look(self) -> None:
-        """Look what the agent may do. What cannot be asked counts as it did before."""
+        """Check what the agent may do. Where that is not answered, it counts as it did before."""
         for profile in self._store.settings.profiles:
             try:
                 lacks = await missing(
@@ -87,7 +87,7 @@ class SchedulerBackends:
                 self._store.forbidden_schedulers.pop(profile.name, None)
 
     async def run(self) -> None:
-        """Look again and again until cancelled, and tell what has changed."""
+        """Check again and again until cancelled, and call back when something has changed."""
         woken = asyncio.Event()
 
         def wake(*_: object) -> None:

@@ -1,7 +1,7 @@
 """Tombstones of the manager's jobs that have ended here, so that no late message creates one again.
 
-One ConfigMap a cluster has the UID of each manager's job and the version that ended it. A tombstone stays for a day,
-longer than any message waits in a queue.
+One ConfigMap in each cluster has the UID of each manager's job and the version that ended it. A tombstone stays for a
+day, longer than any message waits in a queue.
 """
 
 import msgspec
@@ -22,7 +22,7 @@ NAME = "slicebus-tombstones"
 _TOMBSTONE = msgspec.json.Decoder(Tombstone)
 _KEPT_S = 24 * 3600
 _MOST = 5000
-"""About 150 bytes each; a ConfigMap holds 1 MiB."""
+"""The most tombstones: each has about 150 bytes, and a ConfigMap holds 1 MiB."""
 
 
 def read_tombstone(text: str) -> Tombstone | None:
@@ -75,7 +75,7 @@ class Tombstones:
         data[job.uid] = msgspec.json.encode(tombstone).decode()
         await self._client.patch(CONFIGMAPS, NAME, self._namespace, MergePatch({"data": data}))
         for uid in expired:
-            # Another delete may have found it expired too, while this one was written.
+            # Another delete may have removed it too, while this one was written.
             self._by_uid.pop(uid, None)
             self._unreported.pop(uid, None)
         self._by_uid[job.uid] = tombstone

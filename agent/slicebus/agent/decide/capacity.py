@@ -1,7 +1,7 @@
 """The capacity of a cluster and its use by flavor, for the heartbeat.
 
-Nodes count that are ready and schedulable; pods count that are bound to such a node and have not ended. The use of our
-jobs within their grants is reported separately: the manager counts that by what it has granted.
+Nodes count when they are ready and schedulable; pods count when they are bound to such a node and have not ended. The
+use of our jobs within their grants is reported separately: the manager counts its grants instead.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -125,7 +125,8 @@ def _is_of(node: Manifest, flavor: Flavor) -> bool:
 
 
 def _is_named(taint: Manifest, flavor: Flavor) -> bool:
-    """Whether the flavor lists the taint among its node taints: then only tolerating pods are admitted to it."""
+    """Whether the flavor lists the taint among its node taints: then only pods that tolerate it are admitted to the
+    flavor."""
     parts = ("key", "value", "effect")
     return any(all((named.get(part) or "") == (taint.get(part) or "") for part in parts) for named in flavor.taints)
 

@@ -1,4 +1,4 @@
-"""Every recorded decision of the agent: functions of the store and of what the shell passes.
+"""The recorded decisions of the agent: each is a function of the store and of what the shell passes in.
 
 The shell calls each through a `Decider`, which records it, and `slicebus replay` makes it again.
 """
@@ -36,7 +36,7 @@ from slicebus.proto.messages import (
 def proceed(store: AgentStore, *, incoming: Incoming[Order], number: int) -> NextStep:
     """The next step of an order, from step `number` on. Raises ConflictError and RefusedOrder.
 
-    An order does not create a job again that somebody has deleted here: it was sent before the manager knew.
+    An order does not create a job again that somebody has deleted here: the manager sent it before it knew.
     """
     order = incoming.message
     assert isinstance(order, JobMessage)
@@ -49,20 +49,21 @@ def proceed(store: AgentStore, *, incoming: Incoming[Order], number: int) -> Nex
 # --- a job is reconciled --------------------------------------------------------------------------------------------
 
 
-class Then(StrEnum):
+class Continuation(StrEnum):
     """How reconciling a job goes on after its commands."""
 
     AGAIN = "again"
-    """With the same decision: what they have changed may lead to more."""
+    """Make the same decision again: what the commands have changed may lead to more."""
     DONE = "done"
     FIND = "find"
-    """With `reconcile_absent`, and what the API server has under the name: no job of ours is in the cache."""
+    """No job of ours is in the cache: make the decision `reconcile_absent`, with what the API server has under the
+    name."""
 
 
 class Work(NamedTuple):
-    """What one job needs first."""
+    """The first commands that one job needs, and how it goes on after them."""
 
-    then: Then
+    then: Continuation
     commands: Sequence[Command]
 
 
@@ -74,21 +75,21 @@ def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float,
     """
     view, cluster = store.view(key), store.settings.cluster
 
-    def steps() -> Iterator[tuple[Then, Sequence[Command]]]:
-        yield Then.DONE, _removes_tombstoned(store, key, view)
+    def steps() -> Iterator[tuple[Continuation, Sequence[Command]]]:
+        yield Continuation.DONE, _removes_tombstoned(store, key, view)
         if view.reading is not None:
-            # Reports on earlier jobs of the name: the pods of a job go after it.
-            yield Then.AGAIN, _deletion_reports(store, key, cluster, present=view.reading)
-        yield Then.AGAIN, reconcile.link_copies(view)
+            # Earlier jobs of the name are reported on now: the pods of a job go after it.
+            yield Continuation.AGAIN, _deletion_reports(store, key, cluster, present=view.reading)
+        yield Continuation.AGAIN, reconcile.link_copies(view)
         confirmed = store.confirmed_suspended.get(key)
-        yield Then.AGAIN, reconcile.confirm_suspended(view, cluster, reported=confirmed)
-        yield Then.AGAIN, [*withdrawals.reconcile(view, now_s=now_s), *finishing.reconcile(view, now_s=now_s)]
-        yield Then.AGAIN, reconcile.request(view, cluster)
-        yield Then.AGAIN, gangs.reconcile(view, now=now, now_s=now_s)
-        yield Then.DONE, gangs.removes(view)
+        yield Continuation.AGAIN, reconcile.confirm_suspended(view, cluster, reported=confirmed)
+        yield Continuation.AGAIN, [*withdrawals.reconcile(view, now_s=now_s), *finishing.reconcile(view, now_s=now_s)]
+        yield Continuation.AGAIN, reconcile.request(view, cluster)
+        yield Continuation.AGAIN, gangs.reconcile(view, now=now, now_s=now_s)
+        yield Continuation.DONE, gangs.removes(view)
         if not fenced:
-            yield Then.AGAIN, [*reconcile.ungate(view), *reconcile.ungate_cleanups(view)]
-        yield Then.AGAIN, waiting.reconcile(view, now=now)
+            yield Continuation.AGAIN, [*reconcile.ungate(view), *reconcile.ungate_cleanups(view)]
+        yield Continuation.AGAIN, waiting.reconcile(view, now=now)
         last = store.reported.get(key)
         report = reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=store.settings.status_interval_s)
         later = [
@@ -97,13 +98,13 @@ def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float,
             withdrawals.requeue_after(view, now_s=now_s),
             finishing.requeue_after(view, now_s=now_s),
         ]
-        yield Then.DONE, [*report, *itertools.chain(*later)]
+        yield Continuation.DONE, [*report, *itertools.chain(*later)]
 
-    for then, commands in steps():
+    for continuation, commands in steps():
         if commands:
-            return Work(then, commands)
+            return Work(continuation, commands)
     if view.job is not None and annotations.is_ours(view.job):
-        return Work(Then.DONE, [])
+        return Work(Continuation.DONE, [])
     known = {
         AgentTable.SURPLUS: key in store.surplus,
         AgentTable.NOTICED: key in store.noticed,
@@ -112,7 +113,7 @@ def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float,
         AgentTable.REFUSED_OBJECTS: key in store.refused_objects,
     }
     left = [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
-    return Work(Then.FIND, [*triage.forget_reports(store, key), *left])
+    return Work(Continuation.FIND, [*triage.forget_reports(store, key), *left])
 
 
 class Cause(StrEnum):
@@ -129,10 +130,10 @@ class Cause(StrEnum):
 
 
 class Absence(NamedTuple):
-    """What a missing job leads to."""
+    """Why a job is missing, and the commands for that."""
 
     cause: Cause | None
-    """None where it was deleted by order, its pods still run, or nothing is known of it."""
+    """None where the job was deleted by order, its pods still run, or nothing is known of it."""
     commands: Sequence[Command]
 
 
@@ -147,8 +148,10 @@ def reconcile_absent(store: AgentStore, *, key: JobKey, found: Manifest | None) 
     view, cluster = store.view(key), store.settings.cluster
     if view.is_hidden:
         return Absence(None, [])
-    there = found or view.job
-    if there is not None and (annotations.is_ours(there) or there["metadata"]["uid"] in reconcile.linked_uids(view)):
+    present = found or view.job
+    if present is not None and (
+        annotations.is_ours(present) or present["metadata"]["uid"] in reconcile.linked_uids(view)
+    ):
         raise ConflictError(f"{key} is there, the watch has not brought it yet")
     commands = _deletion_reports(store, key, cluster, present=None)
     gone = _gone(store, view)
@@ -161,7 +164,7 @@ def reconcile_absent(store: AgentStore, *, key: JobKey, found: Manifest | None) 
 
 
 def take_over_pods(store: AgentStore, *, epoch: int) -> list[Command]:
-    """One write to each pod that an earlier agent may be about to ungate; none when all are written."""
+    """Write once to each pod that an earlier agent may be about to ungate; nothing when all are written."""
     jobs = map(store.view, store.our_jobs())
     patches = tuple(patch for view in jobs for patch in reconcile.take_over_pods(view, epoch=epoch))
     return [PatchEach(patches=patches)] if patches else []
@@ -176,7 +179,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     take_over_pods,
 )
 MODEL = Model(state=AgentStore, decode=decode_order, decisions={decision.__name__: decision for decision in DECISIONS})
-"""The agent, for replay."""
+"""The agent, for a replay."""
 
 
 def _cause_of(gone: Status) -> Cause:
@@ -195,13 +198,14 @@ def _has_deleted(store: AgentStore, view: WorkerView, order: JobOrder) -> bool:
 
 def _gone(store: AgentStore, view: WorkerView) -> Status | None:
     """The report on a job that has gone without an order of the manager."""
-    gone = reconcile.gone(view, departed=store.departed)
+    gone = reconcile.gone_report(view, departed=store.departed)
     tombstone = store.tombstones.get(gone.job.uid) if gone else None
     return gone if gone is not None and (tombstone is None or tombstone.version < gone.spec_version) else None
 
 
 def _removes_tombstoned(store: AgentStore, key: JobKey, view: WorkerView) -> list[Command]:
-    """Removes the objects of jobs with a tombstone: an agent that stood still may have created them late."""
+    """Removes the objects of jobs with a tombstone: an agent that was stopped for a while may have created them
+    late."""
     return [
         command
         for tombstone in store.ended(key)

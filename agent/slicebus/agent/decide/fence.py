@@ -1,7 +1,7 @@
-"""Whether pods may start: the manager may give the jobs of a cluster that it does not hear from to another cluster.
+"""Decides whether pods may start: the manager may give the jobs of a cluster that it does not hear to another cluster.
 
-With a fence of some seconds, pods start only until that long after the newest heartbeat that the manager has heard was
-published. Times are those of the agent's own loop, so no clocks are compared.
+With a fence of some seconds, pods start only for so long after the publication of the newest heartbeat that the manager
+has heard. Times are those of the agent's own loop, so no clocks are compared.
 """
 
 import math

@@ -1,6 +1,8 @@
-"""Gives back what pods have ended for good: they are told of together, as they often end one after the other.
+"""Gives back the quota of pods that have ended for good. They are reported together, as they often end one after the
+other.
 
-Each request costs a write of the Workload and a new order, and most jobs end soon after their first pod.
+Each report is a request for another size: it costs a write of the Workload and a new order, and most jobs end soon
+after their first pod.
 """
 
 from slicebus.agent.state.tables import AgentTable
@@ -8,12 +10,12 @@ from slicebus.agent.state.views import Finishing, WorkerView
 from slicebus.decisions.commands import Command, Forget, Remember, Requeue
 
 SETTLES_S = 5.0
-"""How long after the first pod the others may end that are told of with it."""
+"""How long after the first pod others may end that are reported with it."""
 _MARGIN_S = 0.1
 
 
 def reconcile(view: WorkerView, *, now_s: float) -> list[Command]:
-    """Note that pods have ended for good, that it is time to tell of them, or that they are told of."""
+    """Note that pods have ended for good, that it is time to report them, or that they are reported."""
     known, job = view.finishing, view.reading
     if job is None or not job.runs or view.told == view.left:
         return [Forget(table=AgentTable.FINISHING, key=view.key)] if known else []
@@ -25,7 +27,7 @@ def reconcile(view: WorkerView, *, now_s: float) -> list[Command]:
 
 
 def requeue_after(view: WorkerView, *, now_s: float) -> list[Command]:
-    """Look again when it is time. After each reconcile: of several delays only the earliest counts."""
+    """Requeue the job for when it is time. Call it after each reconcile: of several delays only the earliest counts."""
     known, job = view.finishing, view.reading
     if known is None or job is None or known.settled:
         return []

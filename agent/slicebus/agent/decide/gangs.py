@@ -1,8 +1,8 @@
-"""Has the objects that a job's scheduler backend needs there before its first pod starts.
+"""Makes the objects that a job's scheduler backend needs before the job's first pod starts.
 
-The objects are owned by the worker's job and go with it. One is written to only where what the backend asks for has
-changed: its annotation says what that was the last time. An object that cannot be changed is replaced when no pods are
-left that use it: those of the job, or of one pod set, which its label names.
+The objects are owned by the worker's job and go with it. An object is written again only where what the backend asks
+for has changed: its annotation has what that was last time. An object that cannot be changed is replaced when no pods
+are left that use it: those of the job, or of one pod set, which its label names.
 """
 
 from collections.abc import Iterable, Iterator
@@ -40,8 +40,8 @@ class _Scheduled(NamedTuple):
 
 
 def reconcile(view: WorkerView, *, now: str | None, now_s: float) -> list[Command]:
-    """The next commands by which the objects are there; empty where they are, or have to be removed first. `now` is
-    RFC 3339, `now_s` the process' own time."""
+    """The next commands that make or change the objects; empty where they are as asked for, or have to be removed
+    first. `now` is RFC 3339, `now_s` the process' own time."""
     job = view.reading
     if job is None or job.is_going or not (name := annotations.scheduler(job.manifest)):
         return []
@@ -62,9 +62,10 @@ def reconcile(view: WorkerView, *, now: str | None, now_s: float) -> list[Comman
 
 
 def removes(view: WorkerView) -> list[Command]:
-    """Removes what no pods use and a job needs no more: all of it, where it does not run, and what has to be replaced.
+    """Removes the objects that no pods use and that the job no longer needs: all of a job that does not run, and those
+    that have to be replaced.
 
-    What was made last goes first. A removed object is there until the watch says that it has gone.
+    The newest is removed first. A removed object counts as present until the watch says that it has gone.
     """
     job = view.reading
     if job is None or job.is_going or not (name := annotations.scheduler(job.manifest)):
@@ -90,8 +91,8 @@ def removes(view: WorkerView) -> list[Command]:
 
 
 def ensure_none_left(view: WorkerView) -> None:
-    """Raises ConflictError where objects of a job are left that is suspended: a PodGroup that is being deleted would
-    stay for the first pod that names it, with the minimum of the gang before."""
+    """Raises ConflictError while objects of a suspended job are left: a PodGroup that is being deleted would stay for
+    the first pod that names it, with the minimum of the earlier gang."""
     job = view.reading
     left = next(view.schedulers.made_for(job.manifest), None) if job is not None else None
     if left is not None:
@@ -100,7 +101,7 @@ def ensure_none_left(view: WorkerView) -> None:
 
 
 def allowed(view: WorkerView) -> list[Manifest]:
-    """Those of the next pods that may start as far as their scheduler backend is concerned."""
+    """The next pods that their scheduler backend lets start."""
     pods = next_pods(view)
     if view.reading is None or not annotations.scheduler(view.reading.manifest):
         return pods
@@ -121,7 +122,7 @@ def problem(view: WorkerView) -> Problem | None:
 
 
 def _blocks(view: WorkerView) -> Problem | None:
-    """Why no pod is let go; None where none waits."""
+    """Why no pod is let start; None where none waits."""
     job = view.reading
     if job is None or not (name := annotations.scheduler(job.manifest)) or not (pods := next_pods(view)):
         return None
@@ -140,7 +141,7 @@ def _blocks(view: WorkerView) -> Problem | None:
 
 
 def requeue_after(view: WorkerView, *, now_s: float) -> list[Command]:
-    """Try again what was refused, when it is time."""
+    """Requeue the job for when a refused object is to be tried again."""
     refused, job = view.refused_object, view.reading
     left_s = _TRIED_AGAIN_S - (now_s - refused.since_s) if refused is not None else 0.0
     return [Requeue(job=job.ref, delay_s=left_s)] if job is not None and left_s > 0 else []
@@ -246,7 +247,7 @@ def _are_there(view: WorkerView, scheduled: _Scheduled) -> bool:
         present = view.schedulers.find(wanted.resource, wanted.name, view.key.namespace)
         if present is None or not _is_made_for(present, scheduled.job):
             return False
-        # Kubernetes keeps what pods use, whoever has deleted it: to wait for another one would be for ever.
+        # Kubernetes keeps what pods use, whoever has deleted it: a wait for another one would last for ever.
         stays = wanted.is_fixed and _is_used(view, wanted.pod_set)
         is_same = annotations.annotation(present, api_names.SPEC_HASH_ANNOTATION) == _hash(wanted)
         if not stays and (_is_going(present) or not is_same):
@@ -263,8 +264,8 @@ def _taken(view: WorkerView, scheduled: _Scheduled) -> Problem | None:
     for wanted in scheduled.synced.objects:
         present = view.schedulers.find(wanted.resource, wanted.name, view.key.namespace)
         if present is not None and not _is_going(present) and not _is_made_for(present, scheduled.job):
-            what = f"{wanted.resource.kind} {wanted.name} ({wanted.resource.group})"
-            return Problem("SchedulingObjectExists", f"{what} is there already and was not made for this job")
+            label = f"{wanted.resource.kind} {wanted.name} ({wanted.resource.group})"
+            return Problem("SchedulingObjectExists", f"{label} is there already and was not made for this job")
     return None
 
 

@@ -21,7 +21,7 @@ PAGE_BYTES = 128 * 1024
 _FRAME_BYTES = 160
 """An upper limit of what a page has beside its items."""
 _UID_LENGTH = 128
-"""A UID is 36 characters; the annotation on a worker's object may be anything."""
+"""A longer UID is none: UIDs have 36 characters, but the annotation on a worker's object may be anything."""
 
 
 Entry = tuple[InventoryItem, RequestKey | None]
@@ -29,10 +29,10 @@ Entry = tuple[InventoryItem, RequestKey | None]
 
 
 def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
-    """One job as the manager compares it; None where it is not ours.
+    """The item of one job; None where the job is not ours.
 
     Where only Workload copies are left, a linked copy shows that the job is gone; its report is on its way. A job that
-    shall run without any copy is not what the manager has ordered: nobody would notice its deletion.
+    shall run and has no copy does not count as what the manager has ordered: nobody would notice its deletion.
     """
     if view.job is not None:
         if not _is_known(view.job):
@@ -49,7 +49,7 @@ def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
 def unanswered(view: WorkerView) -> RequestKey | None:
     """The newest request on a job that no order has answered.
 
-    The broker may have it although it has not confirmed it: the agent before may have ended in between.
+    The broker may have a request that is not noted as confirmed: an earlier agent may have ended in between.
     """
     requested = annotations.PendingRequests.from_job(view.job) if view.job is not None else None
     return requested.key if requested is not None and requested.unanswered else None

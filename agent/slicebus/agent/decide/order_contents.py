@@ -1,4 +1,4 @@
-"""What an order brings: objects that can be read, and that are those which its job reference names.
+"""Checks what an order brings: objects that can be read, and that its job reference names.
 
 Whoever may publish orders must not use the name of one job to make another object. An order that cannot be read is
 malformed, and a dead letter. One that brings another object is refused, and the manager shows why.
@@ -51,7 +51,7 @@ class _Object(msgspec.Struct, rename="camel"):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """By what an object is found."""
+        """What identifies the object."""
         return self.api_version, self.kind, self.metadata.namespace, self.metadata.name
 
 
@@ -140,13 +140,13 @@ def _ensure_kind_reads(kind: JobKind, order: WorkloadSpec) -> None:
     msgspec.convert(kind.counts(order.manifest, order.manifest), dict[str, int])
 
 
-def _read(value: object, shape: Any, what: str) -> None:
+def _read(value: object, shape: Any, part: str) -> None:
     try:
         msgspec.convert(value, shape)
     except msgspec.ValidationError as error:
-        raise ProtocolError(DeadReason.MALFORMED, f"{what}: {error}") from error
+        raise ProtocolError(DeadReason.MALFORMED, f"{part}: {error}") from error
 
 
-def _ensure_same(what: str, brought: tuple[str, ...], named: tuple[str, ...]) -> None:
+def _ensure_same(part: str, brought: tuple[str, ...], named: tuple[str, ...]) -> None:
     if brought != named:
-        raise RefusedOrder(OTHER_OBJECT, f"its {what} is {' '.join(brought)}, and the order names {' '.join(named)}")
+        raise RefusedOrder(OTHER_OBJECT, f"its {part} is {' '.join(brought)}, and the order names {' '.join(named)}")

@@ -1,6 +1,7 @@
-"""What an order changes of a job that is there: its size, its autoscaler's bounds, and what a RayService takes over.
+"""Applies what an order changes of an existing job: its size, its autoscaler's bounds, and what a RayService takes
+over.
 
-Each is changed only where the manager has set another than the last time: whoever changed it here keeps it until then.
+Each is changed only where the manager's value differs from its last one: until then a change that was made here stays.
 """
 
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.workload.pod_requests import pod_requests
 
 _FIELDS = "fields"
-"""Of bounds: the hashes of what a job takes over, by the field of its spec."""
+"""The key in bounds of the hashes of what a job takes over, by the field of its spec."""
 
 
 def counts_of(order: WorkloadSpec) -> Counts:
@@ -31,8 +32,8 @@ def counts_of(order: WorkloadSpec) -> Counts:
 
 
 def sets_another(order: WorkloadSpec, job: WorkerJobReading) -> bool:
-    """Whether the manager has set another size than the last time. A scale-up that is taken back is one in any case:
-    the worker may have grown from that very size."""
+    """Whether the manager has set another size than the last time. The size of a scale-up that is taken back always
+    counts as another: the worker may have grown from the same size."""
     taken_back = order.taken_back or None
     is_news = (
         taken_back is not None and annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION) != taken_back
@@ -55,7 +56,7 @@ def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str]:
 
 
 def take(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
-    """Applies a resize that started at the manager, and gives the autoscaler the bounds that were set there.
+    """Applies a resize that was made at the manager, and gives the autoscaler the bounds that were set there.
 
     A suspended job comes back with the counts of the manager's spec, whatever it had grown to.
     """
@@ -63,8 +64,8 @@ def take(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[C
 
 
 def ensure_taken(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> None:
-    """Call this before the job notes what an order sets. Raises ConflictError while a cluster that the job names lacks
-    that: KubeRay has made it since, and what is set on the job alone does not reach it."""
+    """Raises ConflictError while a cluster that the job names lacks what the order sets: KubeRay has made it since, and
+    what is set on the job alone does not reach it. Call this before the job notes what the order sets."""
     kind = KINDS[view.key.kind]
     named = kind.children(job.manifest) if job.runs else None
     if not named or not (sets_another(order, job) or sets_other_bounds(order, job)):
@@ -82,7 +83,7 @@ def ensure_taken(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -
 def take_over(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
     """Gives a job that runs the fields that were edited at the manager, where its kind takes them.
 
-    None of them as long as one cannot be had. Raises RefusedOrder for what the policy does not allow.
+    It gets none of them while one is impossible. Raises RefusedOrder for what the policy does not allow.
     """
     fields = _edited_fields(order, job)
     if not fields or not _can_be_had(order, job):
@@ -97,21 +98,22 @@ def take_over(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> l
 
 
 def _take_counts(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
-    """In the job, as far as its kind has the size of the next cluster there, and in the clusters that it has now."""
+    """Set the counts in the job, as far as its kind has the size of the next cluster there, and in its present
+    clusters."""
     if not sets_another(order, job):
         return []
     kind, counts, why = KINDS[view.key.kind], counts_of(order), order.resized_because or ""
     # A suspended job has no cluster, or one that is going.
     targets = [job.manifest] if is_suspended(job.manifest) else _targets(view, job)
     patches = _patches(targets, lambda target: kind.resize(target, counts))
-    told = [
+    events = [
         Emit(regarding=patch.target, reason="ScaleUpTakenBack", note=why, warning=True) for patch in patches[:1] if why
     ]
-    return [*patches, *told]
+    return [*patches, *events]
 
 
 def _take_bounds(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
-    """In the job, and in the clusters that it has now."""
+    """Set the bounds in the job, and in its present clusters."""
     noted, wanted = annotations.bounds(job.manifest), without(_bounds(order), (_FIELDS,))
     if noted is None or not wanted or without(noted, (_FIELDS,)) == wanted:
         return []
@@ -133,7 +135,7 @@ def _patches(targets: list[Manifest], change: Callable[[Manifest], list[Manifest
 
 
 def _noted_bounds(order: WorkloadSpec, job: WorkerJobReading | None) -> Manifest:
-    """The order's; of fields that cannot be had those before, so that each later order tries again."""
+    """The order's bounds; for fields that are impossible the noted ones, so that each later order tries again."""
     bounds = _bounds(order)
     if job is None or not _edited_fields(order, job) or _can_be_had(order, job):
         return bounds
@@ -148,8 +150,8 @@ def _edited_fields(order: WorkloadSpec, job: WorkerJobReading) -> set[str]:
 
 
 def _can_be_had(order: WorkloadSpec, job: WorkerJobReading) -> bool:
-    """Whether the job may become what the manager's is: with the pod sets of its slice, pods that request what it is
-    charged for, replicas of as many pods, and nothing that KubeRay refuses. The manager shows what is in the way."""
+    """Whether the job may take over the manager's fields: it keeps the pod sets of its slice, pods that request what it
+    is charged for, and replicas of as many pods, and KubeRay refuses nothing. The manager shows what prevents it."""
     kind = KINDS[order.job.kind]
     if kind.problems(order.manifest):
         return False
@@ -161,7 +163,8 @@ def _can_be_had(order: WorkloadSpec, job: WorkerJobReading) -> bool:
 
 
 def _requests(pod_sets: list[Manifest]) -> dict[str, dict[str, int]]:
-    """By pod set. A Kueue may have written a RuntimeClass' overhead into those of the slice."""
+    """What one pod requests, by pod set. A Kueue may have written a RuntimeClass' overhead into the pod sets of the
+    slice."""
     return {pod_set["name"]: pod_requests(without(pod_set["template"]["spec"], ("overhead",))) for pod_set in pod_sets}
 
 

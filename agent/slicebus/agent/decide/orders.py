@@ -42,7 +42,8 @@ from slicebus.slices.jobs.suspension import can_suspend, suspension, to_resume
 from slicebus.slices.workload.pod_scheduling import PodScheduling
 
 _REFUSAL_LENGTH = 4000
-"""It may quote the order, and becomes a condition's message, which has at most 32768 characters."""
+"""The most characters of a refusal. It may quote the order, and becomes a condition's message, which has at most
+32768."""
 _MANAGERS_OWN = (api_names.DISPATCHED_ANNOTATION, api_names.APPLIED_ANNOTATION, api_names.AVOIDED_CLUSTERS_ANNOTATION)
 
 
@@ -80,11 +81,11 @@ def steps(order: JobOrder, cluster: ClusterName) -> list[OrderStep]:
 
 def next_step(steps: Sequence[OrderStep], number: int, view: WorkerView) -> NextStep:
     """The first step with commands, from this number on. Raises what a step up to that one raises."""
-    for then, step in enumerate(steps[number:], start=number + 1):
+    for next_number, step in enumerate(steps[number:], start=number + 1):
         if commands := step.decide(view):
             if step.is_seen:
-                return NextStep(then if then < len(steps) else None, commands)
-            beside = next_step(steps, then, view)
+                return NextStep(next_number if next_number < len(steps) else None, commands)
+            beside = next_step(steps, next_number, view)
             return NextStep(beside.then, [*commands, *beside.commands])
     return NextStep(None, [])
 
@@ -123,7 +124,7 @@ def relabel(order: Relabel, cluster: ClusterName) -> list[OrderStep]:
 
 
 def suspend(order: Suspend) -> list[OrderStep]:
-    """Takes the job's pods and grant away. `reconcile.confirm_suspended` answers when no pod is left."""
+    """Takes the job's grant and with it its pods away. `reconcile.confirm_suspended` answers when no pod is left."""
     return [OrderStep(lambda view: _suspend(view, order)), OrderStep(lambda view: _drop_old_copies(view, order.job))]
 
 
@@ -139,11 +140,11 @@ def pending(notice: Pending) -> list[OrderStep]:
 
 def removes(view: WorkerView, job: JobRef, *, up_to: int) -> list[Remove]:
     """Removes the objects that were made for this job of the manager, up to that version."""
-    found = [(JOB_RESOURCES[view.key.kind], view.job)] if view.job is not None else []
-    found += [(WORKLOADS, copy) for copy in view.copies]
+    objects = [(JOB_RESOURCES[view.key.kind], view.job)] if view.job is not None else []
+    objects += [(WORKLOADS, copy) for copy in view.copies]
     return [
         Remove(resource=resource, target=target)
-        for resource, target in found
+        for resource, target in objects
         if annotations.is_of(target, job) and annotations.spec_version(target) <= up_to
     ]
 
@@ -198,8 +199,8 @@ def _is_stale(view: WorkerView, order: WorkloadSpec) -> bool:
 
 
 def _ensure_possible(view: WorkerView, order: WorkloadSpec) -> list[Command]:
-    """No commands. Raises RefusedOrder for an order that cannot be carried out here, and ConflictError for one that has
-    to wait."""
+    """Raises RefusedOrder for an order that cannot be carried out here, and ConflictError for one that has to wait.
+    Returns no commands."""
     ensure_named(order)
     ensure_namespace(view.policy, view.key.namespace)
     if view.unserved:
@@ -215,8 +216,8 @@ def _ensure_possible(view: WorkerView, order: WorkloadSpec) -> list[Command]:
 
 
 def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
-    """The copy of the slice, linked to the job. Without a link where the job has gone since it was made: the report of
-    that goes by the copy."""
+    """Write the copy of the slice, linked to the job. It gets no link where the job has gone since it was made: the
+    report of that goes by the copy."""
     job = _own_job(view, order.job)
     if _is_stale(view, order):
         return []
@@ -297,9 +298,11 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
 def _new_job(
     order: WorkloadSpec, *, scheduling: Callable[[str], PodScheduling] = lambda _: PodScheduling()
 ) -> Manifest:
-    """The job as it is created here, but for what only an agent gives it. `scheduling` is that of a pod set."""
-    given = {name: msgspec.structs.replace(place, scheduling=scheduling(name)) for name, place in places(order).items()}
-    return KINDS[order.job.kind].worker_copy(order.manifest, given)
+    """The job as it is created here, without what only an agent gives it. `scheduling` returns that of a pod set."""
+    placements = {
+        name: msgspec.structs.replace(place, scheduling=scheduling(name)) for name, place in places(order).items()
+    }
+    return KINDS[order.job.kind].worker_copy(order.manifest, placements)
 
 
 def _stamp(
@@ -320,7 +323,7 @@ def _stamp(
     if left is not None and own is not None:
         left = left.beside(own)
     elif requested is not None and requested.is_forgotten(before or {}, granted):
-        left = requested.again(granted)
+        left = requested.renewed(granted)
     at["annotations"] |= _request_note(requested, left)
     return at
 
@@ -333,7 +336,7 @@ def _request_note(
 
 
 def _resumed(view: WorkerView, job: WorkerJobReading, body: Manifest) -> Manifest:
-    """The patch, which also resumes a suspended job. Raises ConflictError where that has to wait."""
+    """The patch, extended so that it also resumes a suspended job. Raises ConflictError where that has to wait."""
     resumes = to_resume(job.manifest)
     if resumes:
         gangs.ensure_none_left(view)
@@ -374,7 +377,7 @@ def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
     if job is None or job.version >= order.spec_version:
         return []
     if not can_suspend(order.job.kind):
-        # The manager knows the kind otherwise. It holds the quota until the job is deleted.
+        # The manager has another declaration of the kind. It holds the quota until the job is deleted.
         raise ProtocolError(DeadReason.REFUSED, f"a {order.job.kind} cannot be suspended: compare its declarations")
     nothing: Counts = {}
     at = annotations.job_metadata(order.job, workload=order.workload, version=order.spec_version, grant=nothing)

@@ -1,7 +1,7 @@
-"""Where the pods of a job run: what a flavor says of nodes, in the pod templates or on each pod.
+"""Places the pods of a job: writes what a flavor says of nodes into the pod templates or onto each pod.
 
 A pod set that has no pods when its job is made has no flavor yet. Templates cannot be changed later: a Job's are fixed,
-and KubeRay makes the pods before they are granted. So such pods are labelled, and get their nodes when they are let go.
+and KubeRay makes the pods before they are granted. So such pods are labelled, and get their nodes when they may start.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _UNPLACED = {api_names.UNPLACED_LABEL: "true"}
 
 
 def places(order: WorkloadSpec) -> dict[str, Placement]:
-    """What the pod templates of a new job say, by pod set."""
+    """What the pod templates of a new job say of nodes, by pod set."""
     by_pod_set = {}
     for pod_set in order.workload["spec"]["podSets"]:
         flavor = order.flavors.get(pod_set["name"])
@@ -54,7 +54,7 @@ def placements(view: WorkerView) -> Mapping[str, PodSetFlavor]:
 
 
 def is_unplaced(pod: Manifest) -> bool:
-    """Whether a pod, or a template, says nothing of its flavor."""
+    """Whether a pod or a template is labelled as without a flavor."""
     return api_names.UNPLACED_LABEL in ((pod.get("metadata") or {}).get("labels") or {})
 
 

@@ -1,4 +1,4 @@
-"""Pods that are granted and that nobody can make: why, by the Events of the job's controller."""
+"""Finds out why granted pods are not made, from the Events of the job's controller."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -11,9 +11,9 @@ from slicebus.slices.jobs import KINDS
 _FORBIDDEN = " is forbidden: "
 _LENGTH = 500
 _MOST_BETWEEN = 8
-"""Of the objects between a job and its pods: the Events of each are a request."""
+"""The most objects between a job and its pods that are read: the Events of each cost a request."""
 _RECENT = timedelta(minutes=15)
-"""A controller tries again, and says so again, after pauses of some minutes."""
+"""Older Events do not count. A controller tries again, and repeats its Event, after pauses of some minutes."""
 
 
 def lacking(view: WorkerView) -> int:
@@ -21,8 +21,8 @@ def lacking(view: WorkerView) -> int:
     job = view.reading
     if job is None or not job.runs or view.scale_target is None:
         return 0
-    there = {name: len(members.gated) + len(members.running) for name, members in view.pod_sets.items()}
-    return sum(max(0, count - there.get(name, 0)) for name, count in view.desired.items())
+    present = {name: len(members.gated) + len(members.running) for name, members in view.pod_sets.items()}
+    return sum(max(0, count - present.get(name, 0)) for name, count in view.desired.items())
 
 
 def selectors(view: WorkerView) -> list[str]:
@@ -42,9 +42,9 @@ def selectors(view: WorkerView) -> list[str]:
 
 
 def why(events: Iterable[Manifest], now: datetime, *, job: Manifest | None = None) -> str:
-    """What the newest of these Events says about a pod that could not be made; empty where none does.
+    """What the newest of these Events says about a pod that could not be made; empty where none says anything.
 
-    Names of pods are left out: each of them has another. Those from before this job are about an earlier one.
+    Names of pods are left out, because every pod has another. Events from before this job are about an earlier one.
     """
     earliest = now - _RECENT
     if job is not None:

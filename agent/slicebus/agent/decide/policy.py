@@ -1,8 +1,8 @@
-"""Whether the policy of the agent's own cluster allows what an order would make.
+"""Checks whether the policy of the agent's own cluster allows what an order would make.
 
-It is asked when a job would be created, and when a RayService would take over what was edited at the manager. Otherwise
-a job that is there goes on when the policy becomes stricter: an order changes nothing else of it but its size and
-whether it is suspended.
+It is checked when a job would be created, and when a RayService would take over what was edited at the manager.
+Otherwise an existing job runs on when the policy becomes stricter: an order changes only its size and whether it is
+suspended.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from slicebus.slices.workload.pod_security import violations
 NAMESPACE = "NamespaceNotAllowed"
 NOT_FOUND = "NotFound"
 TERMINATING = "Terminating"
-"""The phase of a namespace that is going."""
+"""The phase of a namespace that is being deleted."""
 _SYSTEM = "kube-"
 _SLICEBUS = ("slicebus.dev/", "kueue.x-k8s.io/")
 """Keys that an agent sets itself, or drops where only an agent may set them."""
@@ -34,7 +34,7 @@ class _Objection(NamedTuple):
     reason: str
     rule: str
     """The field of the policy, with its value."""
-    what: str
+    subject: str
 
 
 def ensure_namespace(policy: Policy, namespace: str) -> None:
@@ -45,8 +45,8 @@ def ensure_namespace(policy: Policy, namespace: str) -> None:
 
 
 def why_lacking(policy: Policy, namespace: str, manifest: Manifest | None) -> str | None:
-    """Why no job may come from a namespace, as a heartbeat says it; None where jobs may. `manifest` is the namespace on
-    this cluster."""
+    """Why no job may come from a namespace, in the words of a heartbeat; None where jobs may. `manifest` is the
+    namespace on this cluster."""
     try:
         ensure_namespace(policy, namespace)
     except RefusedOrder:
@@ -71,7 +71,7 @@ def ensure_allowed(policy: Policy, copy: Manifest, *, namespace_labels: Mapping[
 
 def ensure_edit_allowed(policy: Policy, copy: Manifest) -> None:
     """Raises RefusedOrder, which names the rules, for a job that the policy does not allow to become what `copy` is.
-    Its namespace was judged when it was created."""
+    Its namespace was checked when it was created."""
     _ensure_none([*_contents(policy, copy)])
 
 
@@ -83,13 +83,13 @@ def _contents(policy: Policy, copy: Manifest) -> Iterator[_Objection]:
 
 def _ensure_none(objections: list[_Objection]) -> None:
     if objections:
-        named = [f"{objection.what} (policy {objection.rule})" for objection in objections[:_MOST_NAMED]]
+        named = [f"{objection.subject} (policy {objection.rule})" for objection in objections[:_MOST_NAMED]]
         left = [f"and {len(objections) - len(named)} more"] if len(objections) > len(named) else []
         raise RefusedOrder(objections[0].reason, f"this cluster does not allow {'; '.join([*named, *left])}")
 
 
 def creator(policy: Policy, namespace: str) -> Impersonation | None:
-    """As whom a job is created in a namespace: a service account there, where the policy names one; None for the agent
+    """The service account as which a job is created in a namespace, where the policy names one; None for the agent
     itself. The extra tells the cluster's admission which agent stands behind it."""
     if policy.create_as is None:
         return None
@@ -112,8 +112,8 @@ def _pods(policy: Policy, copy: Manifest) -> Iterator[_Objection]:
         account = template["spec"].get("serviceAccountName") or template["spec"].get("serviceAccount")
         used = account or _DEFAULT_ACCOUNT
         if policy.service_accounts is not None and used not in policy.service_accounts:
-            what = f"the service account {used} in pod set {name}"
-            yield _Objection("ServiceAccountNotAllowed", "serviceAccounts", what)
+            subject = f"the service account {used} in pod set {name}"
+            yield _Objection("ServiceAccountNotAllowed", "serviceAccounts", subject)
 
 
 def _keys(policy: Policy, copy: Manifest) -> Iterator[_Objection]:

@@ -1,4 +1,4 @@
-"""Reconciles one job of the worker: request another size, ungate pods, report.
+"""Reconciles one job of the worker: requests another size, ungates pods, reports.
 
 Level-triggered: each function compares what is with what should be. The last request is an annotation of the job, so a
 restart neither loses nor repeats it.
@@ -40,7 +40,7 @@ from slicebus.slices.workload.ungate import Members, could_start, pod_set_of
 
 
 def link_copies(view: WorkerView) -> list[Command]:
-    """Writes the UID of the job on its Workload copies. From then on a missing job is known to be gone."""
+    """Writes the UID of the job onto its Workload copies. From then on a missing job is known to be gone."""
     job = view.reading
     if job is None:
         return []
@@ -77,10 +77,10 @@ def went_with_definition(view: WorkerView, copy: Manifest) -> bool:
 
 
 class _Sizes(msgspec.Struct, frozen=True):
-    """The sizes by which a request is due."""
+    """The sizes that decide whether a request is due."""
 
     wanted: Counts
-    """What is to be asked for: of a pod set with pods that are going, as many as run."""
+    """The size to ask for. A pod set with pods that are going counts as many as run."""
     granted: Counts
     going: frozenset[str]
     """The pod sets with more running pods than are wanted in the end."""
@@ -100,11 +100,11 @@ class _Sizes(msgspec.Struct, frozen=True):
 
     @property
     def are_less(self) -> bool:
-        """Whether less is wanted than is granted, apart from what is going."""
+        """Whether less is wanted than is granted, apart from pod sets with pods that are going."""
         return _without(self.lowered, self.going) != _without(self.granted, self.going)
 
     def are_news_to(self, known: Counts) -> bool:
-        """Whether another size is wanted than is known, apart from what is going."""
+        """Whether another size is wanted than is known, apart from pod sets with pods that are going."""
         return _without(self.wanted, self.going) != _without(known, self.going)
 
 
@@ -118,8 +118,8 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     A request that no order has answered is published once by each agent: the broker may not have had it from the one
     before, and the manager may have refused it, because the epoch had ended before it arrived.
 
-    The manager frees the quota of a smaller size at once, so it is asked for when its pods are gone. A pod set with
-    pods that are going holds up no other: until then it asks for those that run (rule 1).
+    The manager frees the quota of a smaller size at once, so it is requested when its surplus pods are gone. A pod set
+    with such pods holds up no other: until then the request has those that run (rule 1).
     """
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
@@ -161,7 +161,8 @@ def _is_first_due(sizes: _Sizes, job: WorkerJobReading) -> bool:
 
     The size of the manager's spec needs no request while nothing is granted and there was no other size: beside a Kueue
     the manager grants nothing at first. Where it grants a part, the request is what it tells the worker to wait for. A
-    size that an order has given and that was changed back before this was called needs one: no request has told of it.
+    size that an order has set, and that was changed back before this call, needs a request: no earlier one has reported
+    it.
     """
     own = annotations.baseline(job.manifest)
     if own is not None and sizes.are_news_to(own):
@@ -210,7 +211,7 @@ def ungate(view: WorkerView) -> list[Command]:
     """One patch for each pod that may start now.
 
     A patch without an answer counts as done, and is sent again. A pod of an earlier job of the name, or of a RayCluster
-    that is the job's no more, is about to go with that and is not started. Neither is one that the Ray autoscaler has
+    that is no longer the job's, is about to go with it and is not started. Neither is one that the Ray autoscaler has
     named for deletion. One that its template does not place waits until its slice says where it runs. Each waits for
     what its scheduler backend needs.
     """
@@ -218,7 +219,7 @@ def ungate(view: WorkerView) -> list[Command]:
     if job is None or scale_target is None or not job.runs:
         return []
     going, owners = about_to_go(view), (job.manifest, *view.scale_targets)
-    again = [
+    unanswered = [
         pod.manifest
         for pod in view.unanswered
         if _runs_within(job.granted, view, pod.pod_set) and pod.name not in going and not pod.is_left_by_another(owners)
@@ -226,7 +227,7 @@ def ungate(view: WorkerView) -> list[Command]:
     flavors = placements(view)
     patches = tuple(
         _ungate(pod, flavors.get(pod_set_of(pod)))
-        for pod in (*again, *gangs.allowed(view))
+        for pod in (*unanswered, *gangs.allowed(view))
         if pod_set_of(pod) in flavors or not is_unplaced(pod)
     )
     return [PatchEach(patches=patches, lets_start=True)] if patches else []
@@ -254,7 +255,7 @@ def _runs_within(granted: Counts, view: WorkerView, pod_set: str) -> bool:
 
 
 def take_over_pods(view: WorkerView, *, epoch: int) -> list[Patch]:
-    """One write to each pod that an earlier agent may be about to ungate: its patch then conflicts."""
+    """One write to each pod that an earlier agent may be about to ungate, so that its patch conflicts."""
     if view.reading is None:
         return []
     body = {"metadata": {"annotations": {api_names.EPOCH_ANNOTATION: str(epoch)}}}
@@ -304,21 +305,21 @@ def report(
     view: WorkerView, cluster: ClusterName, *, last: tuple[Status, float] | None, now_s: float, interval_s: float
 ) -> list[Command]:
     """Publishes the status when it differs from the last one: an end at once, everything else at most every
-    `interval_s` seconds. It is noted before the confirm: until that comes, the manager may ask for it again."""
-    found = status(view)
-    if found is None or (last is not None and found == last[0]):
+    `interval_s` seconds. The note comes before the confirm: until that comes, the manager may ask for it again."""
+    present = status(view)
+    if present is None or (last is not None and present == last[0]):
         return []
     due_s = last[1] + interval_s - now_s if last is not None else 0.0
-    if due_s > 0 and found.phase is JobPhase.RUNNING:
-        return [Requeue(job=found.job, delay_s=due_s)]
+    if due_s > 0 and present.phase is JobPhase.RUNNING:
+        return [Requeue(job=present.job, delay_s=due_s)]
     forget = Forget(table=AgentTable.REPORTED, key=view.key)
     return [
-        Remember(table=AgentTable.REPORTED, key=view.key, value=(found, now_s)),
-        Publish(cluster=cluster, message=found, unless_confirmed=forget),
+        Remember(table=AgentTable.REPORTED, key=view.key, value=(present, now_s)),
+        Publish(cluster=cluster, message=present, unless_confirmed=forget),
     ]
 
 
-def gone(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | None:
+def gone_report(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | None:
     """The report on a job that is missing although a Workload copy is linked to it, or a watch has brought it before.
 
     It is the job's end where that was seen, otherwise GONE. `departed` is by the UID of the manager's job.

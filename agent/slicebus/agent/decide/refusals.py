@@ -1,4 +1,4 @@
-"""Orders that this cluster does not carry out, although they are well-formed."""
+"""The refusals of well-formed orders that this cluster does not carry out."""
 
 from slicebus.proto.errors import ForbiddenError, PermanentError
 

@@ -1,4 +1,4 @@
-"""Which scheduler backend a new job gets on this cluster."""
+"""Chooses the scheduler backend of a new job on this cluster."""
 
 from slicebus.agent.decide.refusals import RefusedOrder
 from slicebus.agent.state.views import WorkerView
@@ -8,8 +8,8 @@ from slicebus.slices.schedulers import SchedulerBackend, chosen_by
 
 
 def ensure_usable(view: WorkerView, order: WorkloadSpec) -> SchedulerBackend:
-    """The backend that the job chooses, or that of the cluster's jobs that choose none. Raises RefusedOrder where no
-    profile enables it, the cluster lacks what it needs, or the job cannot be scheduled that way."""
+    """The backend that the job chooses, or the cluster's default one. Raises RefusedOrder where no profile enables it,
+    the cluster lacks what it needs, or the job cannot be scheduled that way."""
     known = view.schedulers
     name = chosen_by(order.manifest) or known.default
     backend = known.backend(name)
@@ -24,5 +24,5 @@ def ensure_usable(view: WorkerView, order: WorkloadSpec) -> SchedulerBackend:
 
 
 def note(backend: SchedulerBackend) -> dict[str, str]:
-    """The annotation of a job whose backend needs objects."""
+    """The annotation that names the backend of a job, where it needs objects."""
     return {api_names.SCHEDULER_ANNOTATION: backend.name} if backend.makes else {}

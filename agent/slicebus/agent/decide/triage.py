@@ -1,4 +1,4 @@
-"""Triage: what becomes of an order before any of it is carried out."""
+"""Triage: decides what becomes of an order before any of it is carried out."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -43,7 +43,7 @@ class Triage(StrEnum):
     """No package brings its job kind: answer it without carrying it out."""
     DOUBTFUL = "doubtful"
     """An earlier agent may have carried it out, and what it would create is not there: leave it, and show the manager
-    what is."""
+    what is there."""
     OVERTAKEN = "overtaken"
     """It says why a request waits, and a newer one has come before it: leave it."""
 
@@ -100,7 +100,7 @@ def _triage_of_job(store: AgentStore, order: JobOrder, envelope: Envelope, *, re
 
 
 def _triage_notice(store: AgentStore, key: JobKey, envelope: Envelope) -> Triaged:
-    """Whether a notice was overtaken by a later one of the same shard of the manager: each counts for itself."""
+    """Whether a notice was overtaken by a later one of the same shard of the manager: each shard counts for itself."""
     sent, commands = (envelope.epoch, envelope.sequence), list[Command]()
     if envelope.shard != store.noticed_by.get(key, 0):
         commands.append(Remember(table=AgentTable.NOTICED_BY, key=key, value=envelope.shard))
@@ -147,12 +147,12 @@ def _is_unknown(store: AgentStore, suspend: Suspend) -> bool:
     """Whether the job to suspend never was here."""
     view = store.view(JobKey.of(suspend.job))
     present = view.reading is not None and view.reading.is_of(suspend.job)
-    gone = reconcile.gone(view, departed=store.departed)
+    gone = reconcile.gone_report(view, departed=store.departed)
     return not (present or view.is_hidden) and (gone is None or gone.job.uid != suspend.job.uid)
 
 
 def _would_create(store: AgentStore, order: WorkloadSpec) -> bool:
-    """Whether the order would create its job. Where it has done so before, the job may have asked for less since, and
-    gone with its namespace, its requests and its version: the manager has given away what the order grants."""
+    """Whether the order would create its job. If it did so before, the job may have asked for less since, and may be
+    gone with its namespace, its requests and its version: by now the manager has given away what the order grants."""
     view = store.view(JobKey.of(order.job))
     return view.job is None and not view.is_hidden

@@ -1,7 +1,7 @@
 """Shows why a job does not have the size that it wants: on the worker's job, and on the RayCluster of a RayJob.
 
-The manager says why a request waits. That pods run which are no longer wanted only the worker knows. Both are kept in
-the annotation alone, so an agent that starts again goes on with it, and tells it in no second Event.
+The manager says why a request waits. Only the worker knows that pods run which are no longer wanted. Both are kept in
+the annotation alone, so an agent that starts again knows them and emits no second Event.
 """
 
 from datetime import datetime, timedelta
@@ -21,7 +21,8 @@ from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.waiting import ONLY_WORKERS_KNOW, PODS_REFUSED, SURPLUS, Waiting, lacks, shown_on
 
 _SETTLES = timedelta(seconds=60)
-"""How long more pods may run than are wanted before that is told: Ray's autoscaler names them in the same patch."""
+"""How long more pods may run than are wanted before that is shown: normally Ray's autoscaler names them for deletion in
+the patch that lowers the size."""
 
 
 def take(view: WorkerView, notice: Pending) -> list[Command]:
@@ -41,8 +42,8 @@ def take(view: WorkerView, notice: Pending) -> list[Command]:
 
 
 def reconcile(view: WorkerView, *, now: str) -> list[Command]:
-    """Keep what is shown true: of the present counts, on the present RayCluster, and gone when it is over. `now` is
-    RFC 3339."""
+    """Keep up to date what is shown: for the present counts, on the present RayCluster, and removed when the wait is
+    over. `now` is RFC 3339."""
     job, target = view.reading, view.scale_target
     if job is None or job.is_going:
         return []
@@ -63,8 +64,8 @@ def reconcile(view: WorkerView, *, now: str) -> list[Command]:
 
 
 def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
-    """Look again when it is time to tell that pods run which are no longer wanted. After each reconcile: of several
-    delays only the earliest counts."""
+    """Requeue the job for when it is time to show that pods run which are no longer wanted. Call it after each
+    reconcile: of several delays only the earliest counts."""
     job, since = view.reading, view.surplus_since
     left = _SETTLES - _age(since, now) if since is not None else timedelta(0)
     # Times are whole seconds.
@@ -72,7 +73,7 @@ def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
 
 
 def reported(job: WorkerJobReading) -> Waits | UnsetType:
-    """What the manager is told: what only its worker knows."""
+    """The reason to wait that only the worker knows, for a status report."""
     shown = Waiting.from_manifest(job.manifest)
     if shown is None or shown.reason not in ONLY_WORKERS_KNOW:
         return UNSET
@@ -88,10 +89,10 @@ def _of_request(view: WorkerView, job: WorkerJobReading) -> Waiting | None:
 
 
 def _lacking(view: WorkerView, job: WorkerJobReading, why: Pending | Waiting) -> Waiting | None:
-    """What is shown of the present counts with this reason; None where no pod lacks its grant.
+    """What to show with this reason at the present counts; None where no pod lacks its grant.
 
-    A smaller size is asked for when its pods have gone. Until then the request before it waits on, and may be what is
-    wanted again: the manager says nothing twice.
+    A smaller size is asked for when its pods have gone. Until then the request before it still waits, and may become
+    the wanted one again: the manager does not repeat its notice.
     """
     last, wanted = job.requested, view.desired
     if not lacks(wanted, job.granted):
@@ -109,7 +110,8 @@ def _lacking(view: WorkerView, job: WorkerJobReading, why: Pending | Waiting) ->
 
 
 def _surplus(view: WorkerView, *, now: str) -> tuple[Waiting | None, list[Command]]:
-    """That pods run which are no longer wanted and that nobody deletes, once it has lasted, and what times that."""
+    """What to show where pods run that are no longer wanted and that nobody deletes, after a while; and the commands
+    that time it."""
     job, target = view.reading, view.scale_target
     pods = _pods_past(view, target) if job is not None and target is not None and job.runs else 0
     if job is None or target is None or not pods:
@@ -128,7 +130,7 @@ def _held_up(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | 
 
 
 def _unscheduled(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | None:
-    """That granted pods do not start because of what their scheduler backend needs."""
+    """What to show where granted pods do not start because of what their scheduler backend needs."""
     problem = gangs.problem(view)
     if problem is None:
         return None
@@ -138,14 +140,15 @@ def _unscheduled(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waitin
 
 
 def _refused(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | None:
-    """That pods cannot be made. Their quota is kept: whoever mends that need not wait for it."""
+    """What to show where pods cannot be made. They keep their quota, so whoever mends it need not wait for quota
+    again."""
     number = lacking(view)
     if not (number and view.refused_pods):
         return None
-    what = "1 pod cannot be made and holds its" if number == 1 else f"{number} pods cannot be made and hold their"
+    pods_text = "1 pod cannot be made and holds its" if number == 1 else f"{number} pods cannot be made and hold their"
     before = Waiting.from_manifest(job.manifest)
     since = before.since if before is not None and before.reason == PODS_REFUSED else now
-    message = f"{what} quota: {view.refused_pods}"
+    message = f"{pods_text} quota: {view.refused_pods}"
     return Waiting.of(view.desired, job.granted, reason=PODS_REFUSED, message=message, since=since)
 
 
@@ -162,15 +165,15 @@ def _pods_past(view: WorkerView, target: Manifest) -> int:
 
 
 def _past_text(pods: int) -> str:
-    what = "1 pod runs that is" if pods == 1 else f"{pods} pods run that are"
-    return f"{what} no longer wanted; with the autoscaler on only it deletes {'it' if pods == 1 else 'them'}"
+    pods_text = "1 pod runs that is" if pods == 1 else f"{pods} pods run that are"
+    return f"{pods_text} no longer wanted; with the autoscaler on only it deletes {'it' if pods == 1 else 'them'}"
 
 
 def _age(since: str, now: str) -> timedelta:
     try:
         return datetime.fromisoformat(now) - datetime.fromisoformat(since)
     except (ValueError, TypeError):
-        # Somebody else has written it.
+        # Somebody else may have written the annotation.
         return timedelta(0)
 
 
@@ -195,6 +198,6 @@ def _events(view: WorkerView, notice: Pending) -> list[Command]:
 
 
 def _objects(view: WorkerView) -> list[Manifest]:
-    """Where a user looks: the job, and the RayCluster of a RayJob."""
+    """The objects that a user looks at: the job, and the RayCluster of a RayJob."""
     manifests = (manifest for manifest in (view.job, *view.scale_targets) if manifest is not None)
     return list({manifest["metadata"]["uid"]: manifest for manifest in manifests}.values())

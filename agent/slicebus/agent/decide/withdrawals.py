@@ -1,4 +1,5 @@
-"""A size that Ray's autoscaler takes back while it waits for quota, and asks for again at once.
+"""Keeps a request that Ray's autoscaler takes back while it waits for quota, because it asks for the same size again at
+once.
 
 Autoscaler v2 gives up a pod that does not run for some minutes: it lowers the replicas, has the pods deleted, and asks
 anew. If each of these were a request, the job would lose its place in the queue every time, and the quota that others
@@ -17,7 +18,7 @@ from slicebus.proto.messages import Counts
 from slicebus.slices.jobs import KINDS
 
 STANDS_S = 30.0
-"""How long a request stands that was taken back. The autoscaler asks again within a few of its rounds of 5 s."""
+"""How long a request stands after it was taken back. The autoscaler asks again within a few of its rounds of 5 s."""
 _MARGIN_S = 0.1
 
 
@@ -36,8 +37,8 @@ def reconcile(view: WorkerView, *, now_s: float) -> list[Command]:
 
 
 def requeue_after(view: WorkerView, *, now_s: float) -> list[Command]:
-    """Look again when the time of a request that was taken back is over. After each reconcile: of several delays only
-    the earliest counts."""
+    """Requeue the job for when the time of a request that was taken back is over. Call it after each reconcile: of
+    several delays only the earliest counts."""
     known, job = view.withdrawn, view.reading
     if known is None or job is None or not known.stands:
         return []
@@ -58,7 +59,7 @@ class _Less(NamedTuple):
 
 
 def _less(view: WorkerView) -> _Less | None:
-    """What Ray's autoscaler wants if that is less than the last request, and nothing else has changed."""
+    """The size that Ray's autoscaler wants, if it is less than the last request and nothing else has changed."""
     job, target = view.reading, view.scale_target
     if job is None or target is None or job.requested is None or not job.runs:
         return None

@@ -45,7 +45,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
     """The generation of the object when the last request was made, where the request has a later one."""
 
     def to_annotation(self) -> str:
-        """JSON."""
+        """The annotation's value, as JSON."""
         return msgspec.json.encode(self).decode()
 
     @property
@@ -84,7 +84,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
         )
 
     def answered(self, by: RequestKey) -> Self:
-        """What stays unanswered after an order that answers the request `by` and all before it."""
+        """The requests that stay unanswered after an order that answers the request `by` and all before it."""
         known = (
             number
             for number, request in enumerate(self.unanswered, start=1)
@@ -93,17 +93,18 @@ class PendingRequests(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, unanswered=self.unanswered[max(known, default=0) :])
 
     def beside(self, own: Counts) -> Self:
-        """The same after the worker took over a size of the manager's spec: another size needs a new request then."""
+        """These requests after the worker took over a size of the manager's spec: another size then needs a new
+        request."""
         return self if self.wanted == own else msgspec.structs.replace(self, overruled=True)
 
     def is_forgotten(self, before: Counts, granted: Counts) -> bool:
         """Whether an order takes back what the last request was granted, although nobody has asked for less: the
-        manager no longer knows the request. So it is after a restore of its etcd."""
+        manager no longer knows the request. That happens after a restore of its etcd."""
         stands = not self.unanswered and self.overruled is not True
         return stands and lowered(before, granted) != before and lowered(self.wanted, granted) != self.wanted
 
-    def again(self, granted: Counts) -> Self:
-        """The same size as a new request."""
+    def renewed(self, granted: Counts) -> Self:
+        """A new request for the same size."""
         return self.after(self, self.made_for, wanted=self.wanted, granted=granted, finished=self.finished)
 
     def allows(self, granted: Counts) -> Counts:
@@ -119,11 +120,11 @@ class PendingRequests(msgspec.Struct, frozen=True):
 
 
 def left_behind(requested: PendingRequests | None, by: RequestKey) -> PendingRequests | None:
-    """What a copy that is made anew takes over from the one before; None where no request of that is known.
+    """The requests that a copy which is made anew takes over from the one before; None where that had no known request.
 
-    It begins with the size of the spec, so the last request no longer stands, and the manager that has answered it has
-    to hear so. And the manager gives away what the unanswered requests gave back when it learns of them: they still cap
-    what is granted.
+    The new copy begins with the size of the spec, so the last request no longer stands, and a manager that has answered
+    it has to learn that. When the manager learns of the unanswered requests, it gives away what they gave back: they
+    still cap what is granted.
     """
     left = requested.answered(by) if requested is not None else None
     if left is not None and left.unanswered:
@@ -148,7 +149,7 @@ def annotation(manifest: Manifest, name: str) -> str | None:
 def is_ours(manifest: Manifest) -> bool:
     """Whether an agent created the object. Agents touch no other.
 
-    KubeRay gives the RayCluster that it makes for a job all of the job's labels and annotations: that one is not ours.
+    A RayCluster that KubeRay makes for a job is not ours, although it gets all of the job's labels and annotations.
     """
     metadata = manifest["metadata"]
     is_made_for_another = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
@@ -191,12 +192,12 @@ def baseline(job: Manifest) -> Counts | None:
 
 
 def bounds(job: Manifest) -> Manifest | None:
-    """What the manager has last set for the autoscaler of a job; None where nobody knows."""
+    """The bounds that the manager has last set for the autoscaler of a job; None where they are unknown."""
     return read_json(annotation(job, api_names.BOUNDS_ANNOTATION), _BOUNDS)
 
 
 def flavors(copy: Manifest) -> dict[str, dict[str, FlavorName]] | None:
-    """The flavors that a Workload copy was given, by pod set and resource; None where nobody knows."""
+    """The flavors that a Workload copy was given, by pod set and resource; None where they are unknown."""
     return read_json(annotation(copy, api_names.FLAVORS_ANNOTATION), _FLAVORS)
 
 

@@ -1,7 +1,7 @@
-"""How a job went from the worker without an order of the manager.
+"""Departures: how a job has gone from the worker without an order of the manager.
 
-A user, a TTL or an operator may remove an ended job before its end was reported. Only its last state distinguishes that
-from a user who deleted a running job.
+A user, a TTL or an operator may remove an ended job before its end was reported. Only the job's last state
+distinguishes that from a user's delete of a running job.
 """
 
 from typing import Self

@@ -1,4 +1,4 @@
-"""Which jobs an object in the agent's cluster belongs to, by what the job kinds declare."""
+"""Finds the jobs that an object in the agent's cluster belongs to, by what the job kinds declare."""
 
 from collections.abc import Callable, Iterator
 
@@ -37,7 +37,8 @@ def keys_of_job(job: Manifest) -> Iterator[JobKey]:
 def keys_of_pod(pod: Manifest, find: Callable[[JobKey], Manifest | None]) -> Iterator[JobKey]:
     """The jobs that a pod's labels name. `find` gives a job that is here.
 
-    A label of several kinds names the first that is here, or any of them: a Job's may be that of a RayJob's submitter.
+    A label that several kinds use names the first that is here, or else all: a Job's label may be that of a RayJob's
+    submitter.
     """
     labels = _naming_labels(pod)
     for label in filter(labels.__contains__, _KINDS_OF_LABEL):

@@ -25,13 +25,13 @@ class LabelRequirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LabelSelector(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """As in Kubernetes; an empty one matches everything."""
+    """A label selector as in Kubernetes; an empty one matches everything."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelRequirement, ...] = ()
 
     def to_manifest(self) -> Manifest:
-        """As `slices.selectors` takes it."""
+        """The selector as `slices.selectors` reads it."""
         selector: Manifest = msgspec.to_builtins(self)
         return selector
 
@@ -49,7 +49,7 @@ class _Rules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How the keys of labels begin, on jobs, their pods and Services. Those that slicebus itself sets are always
     allowed."""
     annotation_prefixes: tuple[str, ...] | None = None
-    """The same of annotations."""
+    """How the keys of annotations begin, in the same way."""
     service_types: tuple[ServiceType, ...] = ("ClusterIP",)
     """The types of Services that a job's controller makes."""
     ingress: bool = False
@@ -59,11 +59,11 @@ class _Rules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PolicyFile(_Rules, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """The policy as a file has it."""
+    """The policy as it is written in a file."""
 
 
 class Policy(_Rules, frozen=True, kw_only=True, rename="camel"):
     """The policy in force."""
 
     own_namespace: str = ""
-    """The agent's, where no job may be."""
+    """The agent's namespace, where no job may be."""

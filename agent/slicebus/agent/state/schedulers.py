@@ -17,18 +17,18 @@ class RefusedObject(msgspec.Struct, frozen=True):
     """An object that the API server did not let the agent make."""
 
     since_s: float
-    """In the process' own time."""
+    """When it was refused, in the process' own time."""
     message: str = ""
-    """The server's words."""
+    """The server's error message."""
 
 
 def name_of(resource: Resource) -> str:
-    """By which the tables know a resource: kinds of several groups and versions have the same name."""
+    """The name of a resource in the tables: its kind alone would be ambiguous between groups and versions."""
     return f"{resource.definition}/{resource.version}"
 
 
 class Schedulers:
-    """What the agent's profiles enable, and whether it can be used here."""
+    """The backends that the agent's profiles enable, and whether each can be used here."""
 
     def __init__(
         self,
@@ -38,11 +38,11 @@ class Schedulers:
         forbidden: Mapping[str, str],
         caches: Mapping[Resource, Cache],
     ) -> None:
-        """The mappings are live. `unserved` has the reason for each resource that is not served, by its name;
+        """All arguments are live mappings. `unserved` has the reason for each resource that is not served, by its name;
         `forbidden` what the agent may not do for a backend, by the backend's name. `caches` has the newest version of a
         resource first."""
         self.profiles = profiles
-        """That of jobs which choose none comes first."""
+        """The profiles of the backends; that of jobs which choose none comes first."""
         self._unserved = unserved
         self._forbidden = forbidden
         self._caches = caches
@@ -59,7 +59,7 @@ class Schedulers:
 
     @property
     def usable(self) -> list[str]:
-        """Those whose definitions are served, and for which the agent has its rights."""
+        """The enabled backends whose definitions are served, and for which the agent has its rights."""
         return [name for name in self.names if not self.why_unusable(name)]
 
     def backend(self, name: str) -> SchedulerBackend | None:
@@ -100,5 +100,5 @@ BY_JOB = "job"
 
 
 def by_job(kind: str, namespace: str, name: str) -> str:
-    """The key of a job in that index."""
+    """The key of a job in the index `BY_JOB`."""
     return f"{namespace}/{kind}/{name}"

@@ -28,24 +28,24 @@ POLICY = "policy"
 """The only key of the table of that name."""
 _NO_FILE = Policy()
 _LEFT_REQUESTS = 1000
-"""Of so many jobs. They are on their way to the manager, for minutes at most."""
+"""The most jobs whose requests are kept after they have gone. Those requests reach the manager within minutes."""
 _BY_OWNER = "owner"
 _OURS = f"{api_names.ORIGIN_LABEL}={api_names.ORIGIN}"
 
 SELECTORS: dict[Resource, str | None] = {
-    # What a job's own controller makes has not our label.
+    # What a job's own controller makes does not have our label.
     **{resource: None if owners.has_parents(kind) else _OURS for kind, resource in JOB_RESOURCES.items()},
     WORKLOADS: _OURS,
     PODS: kueue.POD_SET_LABEL,
     NODES: None,
 }
-"""What is watched, and the label selector."""
+"""The watched resources, each with its label selector."""
 SCHEDULING_SELECTORS: dict[Resource, str | None] = {
-    # Queues are made by others.
+    # Others make the queues, without our label.
     resource: _OURS if resource.namespaced else None
     for resource in every_resource()
 }
-"""What is watched beside these where a profile enables a scheduler backend that needs it."""
+"""The resources that are watched too where a profile enables a scheduler backend that needs them."""
 _MADE_FOR_JOBS = tuple(resource for resource in SCHEDULING_SELECTORS if resource.namespaced)
 _QUEUES = tuple(resource for resource in SCHEDULING_SELECTORS if not resource.namespaced)
 
@@ -56,7 +56,7 @@ class AgentStore:
     def __init__(self) -> None:
         self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in (*SELECTORS, *SCHEDULING_SELECTORS)}
         self.foreign_pods = Cache()
-        """The pods that are not of our kind, slim. Nothing is decided by them: they only take room."""
+        """The pods that belong to no job of ours, slim. No decision reads them: they only take room."""
         self.settings = AgentDecisionSettings()
         """What decisions depend on beside objects and orders. `configure` changes it."""
         self._configured: Table[str, AgentDecisionSettings] = Table(str, AgentDecisionSettings)
@@ -69,10 +69,10 @@ class AgentStore:
         self.tombstones: Table[str, Tombstone] = Table(str, Tombstone)
         """The jobs of the manager that have ended here, by UID."""
         self._ended: dict[JobKey, dict[str, Tombstone]] = {}
-        """The same by the job that had the name, and by UID."""
+        """The tombstones by the job that had the name, and by UID."""
         self._ended_as: dict[str, JobKey] = {}
         self.unreported: Table[str, bool] = Table(str, bool)
-        """UIDs of those whose end has to be reported to the manager, again where it has asked again."""
+        """The UIDs of the jobs whose end has to be reported to the manager, again where it has asked again."""
         self.departed: Table[str, Departure] = Table(str, Departure)
         """The manager's jobs that were here, and of which only a Workload is left, by UID."""
         self.left_requests: Table[str, PendingRequests] = Table(str, PendingRequests)
@@ -95,7 +95,7 @@ class AgentStore:
         self.noticed: Table[JobKey, tuple[int, int]] = Table(JobKey, tuple[int, int])
         """Epoch and sequence of the newest notice of each job that says why it waits."""
         self.noticed_by: Table[JobKey, int] = Table(JobKey, int)
-        """The shard of the manager that sent it, where that has not always been the first."""
+        """The shard of the manager that sent this notice, where that has not always been the first."""
         self.finishing: Table[JobKey, Finishing] = Table(JobKey, Finishing)
         """The jobs of which pods have ended for good since their last request."""
         self.refused_pods: Table[JobKey, str] = Table(JobKey, str)
@@ -144,11 +144,11 @@ class AgentStore:
         return ((resource, self._caches[resource]) for resource in SELECTORS)
 
     def decides_by(self) -> Iterator[tuple[Resource, Cache]]:
-        """Those that decisions are made from. Nodes are only counted for the heartbeat."""
+        """The caches that decisions are made from. Nodes are only counted for the heartbeat."""
         return ((resource, cache) for resource, cache in self._caches.items() if resource != NODES)
 
     def tables(self) -> Mapping[str, Table[Any, Any]]:
-        """What is remembered beside the caches, by name."""
+        """The tables beside the caches, by name."""
         return {
             AgentTable.PUBLISHED: self.published,
             AgentTable.REPORTED: self.reported,
@@ -175,7 +175,7 @@ class AgentStore:
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
-        """Whether an object is a job that no job of ours has made, and is none itself."""
+        """Whether an object is a job that is not ours, and that no job of ours has made."""
         return resource.kind in JOB_RESOURCES and not any(owners.keys_of_job(manifest))
 
     def cache_of(self, resource: Resource) -> Cache | None:
@@ -183,8 +183,8 @@ class AgentStore:
         return self._caches.get(resource)
 
     def view(self, key: JobKey) -> WorkerView:
-        """Everything that belongs to one job. One reconcile makes several decisions, and sees the same while nothing
-        has changed."""
+        """Everything that belongs to one job. One reconcile makes several decisions, which get the same view while
+        nothing has changed."""
         if self._seen is None or self._seen.key != key:
             self._seen = self._view(key)
         return self._seen
@@ -299,7 +299,7 @@ class AgentStore:
             self._ended.setdefault(key, {})[uid] = tombstone
 
     def _note_departure(self, change: Change) -> None:
-        """A job that is deleted right after it was made has no Workload yet that is linked to it."""
+        """Note how a job has gone. One that is deleted right after it was made has no linked Workload yet."""
         job = WorkerJobReading.from_manifest(change.old) if change.old is not None and change.new is None else None
         if job is None or not any(annotations.is_of(copy, job.ref) for copy in self._copies(JobKey.of(job.ref))):
             return
@@ -357,7 +357,7 @@ class AgentStore:
         return tuple(pods.values())
 
     def _keys_held_up(self, _: Manifest) -> Iterator[JobKey]:
-        """The jobs that may wait for a queue. Not all of them: the status of a queue changes with every pod."""
+        """The jobs that may wait for a queue. Not all jobs: the status of a queue changes with every pod."""
         jobs = (job for resource in JOB_RESOURCES.values() for job in self._caches[resource].all())
         for job in filter(annotations.scheduler, jobs):
             if _shows_held_up(job) or not any(self.schedulers.made_for(job)):

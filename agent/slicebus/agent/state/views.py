@@ -20,8 +20,8 @@ from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.workload.ungate import Pod, PodSets, by_pod_set
 
 MOST_STATUS_BYTES = 128 * 1024
-"""Below the least limit of a message, with everything that a report has beside the job's status. Only the lists of an
-Indexed Job with very many completions come near."""
+"""The most bytes of a reported status. It is below the least limit of a message, with everything else that a report
+has. Only the lists of an Indexed Job with very many completions come near."""
 
 
 class JobKey(msgspec.Struct, frozen=True, order=True):
@@ -56,7 +56,7 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
     ref: JobRef
     """The manager's job that it is the copy of."""
     slice: str
-    """The slice of its annotation; empty for none."""
+    """The slice that its annotation names; empty for none."""
     version: int
     """The applied spec version."""
     granted: Counts
@@ -68,7 +68,7 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self | None:
-        """None for a job that no agent has created."""
+        """The content of a job; None for one that no agent has created."""
         if not annotations.is_ours(manifest):
             return None
         return cls(
@@ -94,7 +94,7 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
         return not is_halted and self.outcome.phase is JobPhase.RUNNING
 
     def report(self, pods: Mapping[str, PodSetStatus] = {}, *, waits: Waits | UnsetType = UNSET) -> Status:
-        """The report on its state, with its pods by pod set."""
+        """The report on the job's state, with its pods by pod set."""
         return Status(
             job=self.ref,
             workload=self.slice,
@@ -126,7 +126,7 @@ class Finishing(msgspec.Struct, frozen=True):
     since_s: float
     """In the process' own time."""
     settled: bool = False
-    """Whether it is time to tell it."""
+    """Whether it is time to tell the manager."""
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -134,13 +134,13 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     key: JobKey
     job: Manifest | None
-    """Whatever has the name, ours or not."""
+    """The job that has the name, ours or not."""
     reading: WorkerJobReading | None = None
     """The content of `job`, read once for each version; None where the job is not ours."""
     scale_target: Manifest | None = None
     """The object whose spec has the counts; None while a RayJob has no cluster yet."""
     beside: tuple[Manifest, ...] = ()
-    """Others whose counts are added: the cluster that a RayService is being upgraded to."""
+    """Further objects whose counts are added: the cluster that a RayService is being upgraded to."""
     copies: tuple[Manifest, ...] = ()
     """Workloads that the agent has created for the job."""
     pods: tuple[Pod, ...] = ()
@@ -162,22 +162,22 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     surplus_since: str | None = None
     """Since when this process knows that more pods run than are wanted; RFC 3339."""
     withdrawn: Withdrawn | None = None
-    """A request that was taken back, in the knowledge of this process."""
+    """A request that was taken back, as far as this process knows."""
     finishing: Finishing | None = None
-    """That pods have ended for good since the last request, in the knowledge of this process."""
+    """Set where pods have ended for good since the last request, as far as this process knows."""
     refused_pods: str = ""
     """Why pods cannot be made, by the Events of the job's controller."""
     schedulers: Schedulers = Schedulers(unserved={}, forbidden={}, caches={})
     """The scheduler backends of the cluster, and the objects that they need."""
     refused_object: RefusedObject | None = None
-    """An object for the job's scheduler backend that the API server refused, in the knowledge of this process."""
+    """An object for the job's scheduler backend that the API server refused, as far as this process knows."""
 
     @property
     def desired(self) -> Counts:
         """The size to ask for: that of the scale target, without the pods that have ended for good, unless a larger one
         was just taken back. Empty without a scale target.
 
-        What ended pods give back is asked for after a while, together.
+        What ended pods give back is requested after a while, together.
         """
         if self.withdrawn is not None and self.withdrawn.stands:
             return self.withdrawn.size
@@ -191,7 +191,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def told(self) -> Counts:
-        """The same without those that have ended since the last request, or none was made."""
+        """`left` with the ended pods that the manager was not told of: those since the last request, or all where none
+        was made."""
         counts, left, job = self.counts, self.left, self.reading
         if job is None or left == counts:
             return left
@@ -200,9 +201,9 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def counts(self) -> Counts:
-        """The size of the scale target, and of those beside it; empty without one.
+        """The counts of the scale target and of the objects beside it; empty without one.
 
-        During an upgrade without the groups that only the old cluster has, and that were granted nothing: somebody had
+        During an upgrade, groups that only the old cluster has and that were granted nothing are left out: somebody had
         added them there, and has taken them back. They go with that cluster.
         """
         if self.reading is None:
@@ -217,7 +218,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def scale_targets(self) -> tuple[Manifest, ...]:
-        """The scale target and those beside it; none without one."""
+        """The scale target and the objects beside it; none without one."""
         return (self.scale_target, *self.beside) if self.scale_target is not None else ()
 
     @cached_property
@@ -238,7 +239,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def is_hidden(self) -> bool:
-        """Whether nobody can know if the job is there: the kind may not be read, or has other versions only."""
+        """Whether nobody can know if the job exists: the kind may not be read, or has other versions only."""
         return self.key.kind in self.unserved and self.definition != GONE
 
     @cached_property
