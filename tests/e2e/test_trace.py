@@ -15,12 +15,17 @@ from support.scenario import set_quota
 from support.waiting import eventually
 
 
-async def trace_of(url: str, job: str, title: str, *, outcome: TraceOutcome) -> Trace:
-    """Wait until the journal has a trace of the job with this title and this outcome."""
+async def trace_of(url: str, job: str, title: str, *, outcome: TraceOutcome, step: str = "") -> Trace:
+    """Wait until the journal has a trace of the job with this title and this outcome, and with a hop that begins so: a
+    role's steps are published after its messages."""
 
     async def look() -> Trace | None:
-        found = await find(job, STREAM, Span(), amqp_url=url)
-        return next((each for each in found.traces() if (each.title, each.outcome) == (title, outcome)), None)
+        recorded = await find(job, STREAM, Span(), amqp_url=url)
+        for trace in recorded.traces():
+            has_step = any(hop.text.startswith(step) for hop in trace.hops)
+            if (trace.title, trace.outcome) == (title, outcome) and has_step:
+                return trace
+        return None
 
     trace = await eventually(look, f"the trace {title} is {outcome.name}")
     assert trace is not None
@@ -35,7 +40,7 @@ async def test_the_journal_of_a_broker_has_the_trace_of_a_job(world: World, urls
     await job.scale(3)
     await job.expect_pods(running=3)
 
-    trace = await trace_of(urls["manager"], "traced", "resize main 1 -> 3", outcome=TraceOutcome.DONE)
+    trace = await trace_of(urls["manager"], "traced", "resize main 1 -> 3", outcome=TraceOutcome.DONE, step="ungates 2")
     words = [hop.type if hop.type != STEP else " ".join(hop.text.split()[:2]) for hop in trace.hops]
     expected = ["scale-request", "creates slice", "admits slice", "workload-spec", "moves the", "ungates 2", "status"]
     assert [word for word in words if word in expected] == expected
