@@ -10,7 +10,7 @@ _SPAN = re.compile(r"([0-9]{1,6})([smhd])")
 
 
 def duration(text: str, *, option: str) -> timedelta:
-    """`90s`, `10m`, `2h`, `3d`. Raises ConfigurationError with the option's name."""
+    """The duration of `90s`, `10m`, `2h` or `3d`. Raises ConfigurationError with the option's name."""
     match = _SPAN.fullmatch(text)
     if match is None:
         raise ConfigurationError(f"{option} {text}: use 90s, 10m, 2h or 3d")

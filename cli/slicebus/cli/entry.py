@@ -1,5 +1,6 @@
-"""The `slicebus` process. A role is started without what only people's commands need, and would keep for as long as it
-runs: typer, every command, and rich, which structlog imports where it is installed. Together they take 13 MB."""
+"""Starts the `slicebus` process. A role is started without what only people's commands need: typer, every command, and
+rich, which structlog imports where it is installed. A role would keep them for as long as it runs, and they take 13
+MB."""
 
 import sys
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Files that commands write. What is in them is for the user who asked, and for nobody else of the machine."""
+"""Writes files for commands. Only the user who runs the command may read them, and nobody else on the machine."""
 
 import gzip
 import os
@@ -19,7 +19,7 @@ STANDARD_OUTPUT = "-"
 def private_file(name: str) -> Iterator[BinaryIO]:
     """A file to write to, which only its owner may read; `-` for standard output. With the suffix .gz it is compressed.
 
-    A file that is there is written anew, and becomes private before the first byte. Raises ConfigurationError.
+    An existing file is overwritten, and becomes private before the first byte. Raises ConfigurationError.
     """
     if name == STANDARD_OUTPUT:
         yield screen.binary_output()

@@ -1,4 +1,4 @@
-"""The state of each job as the manager and its agent have it, for `slicebus replay --state`, and how the two differ."""
+"""Compares the state of each job as the manager and its agent have it, for `slicebus replay --state`."""
 
 from collections.abc import Mapping
 
@@ -27,7 +27,7 @@ class JobState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 JobStates = Mapping[str, JobState]
-"""By `Kind/namespace/name`."""
+"""The states by `Kind/namespace/name`."""
 
 
 class Disagreement(msgspec.Struct, frozen=True):
@@ -95,11 +95,11 @@ def of_agent(store: AgentStore, *, cluster: str) -> JobStates:
 
 def disagreements(manager: JobStates, agents: Mapping[str, JobStates]) -> list[Disagreement]:
     """The jobs whose states differ, in the clusters of `agents`. A job whose message is on its way differs too."""
-    found = []
+    differing = []
     for cluster, agent in sorted(agents.items()):
         mine = {job: state for job, state in manager.items() if state.cluster == cluster}
         for job in sorted(mine.keys() | agent.keys()):
             compared = Disagreement(cluster, job, mine.get(job), agent.get(job))
             if compared.about:
-                found.append(compared)
-    return found
+                differing.append(compared)
+    return differing

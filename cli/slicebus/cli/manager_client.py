@@ -16,7 +16,7 @@ Kubeconfig = Annotated[
 
 
 async def with_client(kubeconfig: str | None, act: "Callable[[KubeClient], Awaitable[Result]]") -> Result:
-    """Act on the cluster."""
+    """Call `act` with a client of the manager's cluster, and return its result."""
     from slicebus.kube.client import KubeClient
 
     async with await KubeClient.connect(kubeconfig=kubeconfig) as client:

@@ -1,6 +1,6 @@
 """The one place that prints: nothing that a command shows can control the terminal.
 
-What commands show was written by senders, tenants and clusters, or lies in a file that somebody sent. Every text passes
+What commands show comes from senders, tenants and clusters, or from a file that somebody sent. Every text passes
 through here: characters that a terminal acts on are replaced, and no text is read as markup. Layout may be lost where a
 text is hostile, and nothing else.
 """
@@ -20,7 +20,7 @@ from rich.text import Text
 from slicebus.journal.printable import printable, printable_json, printable_lines
 
 _UNBOUNDED = 4096
-"""Columns of an output that is no terminal: a line stays a line for grep."""
+"""The columns of an output that is no terminal, so that a line stays one line for grep."""
 
 
 class SafeConsole(Console):
@@ -34,7 +34,7 @@ class SafeConsole(Console):
         )
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """The segments to write. Only those that rich makes to move the cursor may control the terminal."""
+        """The segments to write. Only rich's own ones that move the cursor may control the terminal."""
         for segment in super().render(renderable, options):
             if segment.control or segment.text.isprintable():
                 yield segment

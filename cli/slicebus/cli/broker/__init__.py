@@ -1,1 +1,2 @@
-"""The definitions of the broker: made, printed in its formats, compared with what it has, and written by its API."""
+"""The broker's definitions: these modules make them, print them in its formats, compare them with what it has, and
+write them by its API."""

@@ -1,4 +1,4 @@
-"""The addresses of a broker that commands take, and what they say."""
+"""Reads and makes the broker addresses that commands take."""
 
 from typing import Annotated
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
@@ -9,7 +9,7 @@ from slicebus.proto.errors import ConfigurationError
 from slicebus.proto.topology import MOST_SHARDS
 
 MANAGER, VHOST = "manager", "slicebus"
-"""The manager's user and the vhost, where no address says them."""
+"""The manager's user and the vhost, where no address names them."""
 
 BrokerApiUrl = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""A client of RabbitMQ's management API, for what a command does there as an administrator."""
+"""A client of RabbitMQ's management API, for commands that act as an administrator."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -85,9 +85,9 @@ class BrokerApi:
 
     async def put_rights(self, rights: Rights) -> None:
         """Give users exactly these rights and limits. Users and exchanges have to be there."""
-        for one in rights.permissions:
-            allowed = {"configure": one.configure, "write": one.write, "read": one.read}
-            await self._call("PUT", f"permissions/{self._vhost}/{_part(one.user)}", allowed)
+        for permission in rights.permissions:
+            allowed = {"configure": permission.configure, "write": permission.write, "read": permission.read}
+            await self._call("PUT", f"permissions/{self._vhost}/{_part(permission.user)}", allowed)
         for topic in rights.topic_permissions:
             keys = {"exchange": topic.exchange, "write": topic.write, "read": topic.read}
             await self._call("PUT", f"topic-permissions/{self._vhost}/{_part(topic.user)}", keys)
@@ -141,7 +141,7 @@ class BrokerApi:
             kind = _STATUS.get(answer.status, UnavailableError)
             why = f"{method} {path}: {answer.status} {text[:300].decode(errors='replace')}"
             if answer.status == 401 and any(words in text for words in _WITHOUT_RIGHTS):
-                # Whoever adds a vhost by rabbitmqctl gives nobody rights there, not even an administrator.
+                # A vhost that rabbitmqctl has added gives nobody rights, not even an administrator.
                 grant = f"rabbitmqctl set_permissions -p {shell_quote(self._name)} {shell_quote(self._user)}"
                 why += f"; an administrator needs rights in the vhost too: {grant} '.*' '.*' '.*'"
             raise kind(why)

@@ -78,7 +78,7 @@ def definitions(
     user, where = manager or user, vhost or where
     if passwords is not None and format is not Format.DEFINITIONS:
         raise ConfigurationError("--passwords is for --format definitions: the others never contain a password's hash")
-    definitions = _given(cluster, agent_user, user, shards, kubeconfig)
+    definitions = _definitions_of(cluster, agent_user, user, shards, kubeconfig)
     match format:
         case Format.RABBITMQCTL:
             screen.say_lines(as_shell(definitions, where))
@@ -93,7 +93,7 @@ def definitions(
             screen.say_lines(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
 
 
-def _given(
+def _definitions_of(
     clusters: list[str] | None, agent_users: list[str] | None, manager: str, shards: int, kubeconfig: str | None
 ) -> Definitions:
     from slicebus.cli.broker.members import accepted_members, definitions_of, named_members

@@ -17,7 +17,7 @@ _RIGHTS = ("configure", "write", "read")
 
 
 def differences(definitions: Definitions, vhost: str, broker: Manifest) -> list[str]:
-    """What is too broad, too narrow or missing, for people. `broker` has the definitions of the whole broker.
+    """What is too broad, too narrow or missing, as texts for people. `broker` has the definitions of the whole broker.
 
     Other users of the vhost, and their rights, are named too: nobody else has to be there but administrators.
     """
@@ -42,19 +42,19 @@ def _differing(
     kind: str, keys: tuple[str, ...], fields: tuple[str, ...], wanted: Manifest, broker: Manifest, vhost: str
 ) -> list[str]:
     def by_key(entries: Iterable[Manifest]) -> dict[tuple[str, ...], Manifest]:
-        return {tuple(one[key] for key in keys): one for one in entries if one.get("vhost") == vhost}
+        return {tuple(entry[key] for key in keys): entry for entry in entries if entry.get("vhost") == vhost}
 
-    there, problems = by_key(broker.get(kind, ())), []
-    for key, one in by_key(wanted[kind]).items():
+    present, problems = by_key(broker.get(kind, ())), []
+    for key, entry in by_key(wanted[kind]).items():
         name = f"{_NAMES[kind]} of {', '.join(key)}"
-        if key not in there:
+        if key not in present:
             every_key = ": it may use every key" if kind == "topic_permissions" else ""
             problems.append(f"no {name}{every_key}")
             continue
         problems += [
-            f"{name}: {field} is {there[key].get(field)!r}, not {one[field]!r}"
+            f"{name}: {field} is {present[key].get(field)!r}, not {entry[field]!r}"
             for field in fields
-            if there[key].get(field) != one[field]
+            if present[key].get(field) != entry[field]
         ]
     return problems
 
@@ -63,17 +63,17 @@ def _strangers(definitions: Definitions, broker: Manifest, vhost: str) -> list[s
     """Users with rights in the vhost that slicebus does not know, such as those of clusters that left."""
     administrators = {user["name"] for user in broker.get("users", ()) if "administrator" in user.get("tags", ())}
     return [
-        f"user {one['user']} has rights and belongs to no accepted cluster"
-        for one in broker.get("permissions", ())
-        if one["vhost"] == vhost and one["user"] not in (*definitions.users, *administrators)
+        f"user {entry['user']} has rights and belongs to no accepted cluster"
+        for entry in broker.get("permissions", ())
+        if entry["vhost"] == vhost and entry["user"] not in (*definitions.users, *administrators)
     ]
 
 
 def _limits(definitions: Definitions, broker: Manifest) -> list[str]:
-    there = {user["name"]: user.get("limits") or {} for user in broker.get("users", ())}
+    present = {user["name"]: user.get("limits") or {} for user in broker.get("users", ())}
     problems = []
     for limit in definitions.rights.limits:
         wanted = limits_of(limit)
-        if limit.user in there and dict(there[limit.user]) != wanted:
-            problems.append(f"limits of {limit.user} are {dict(there[limit.user])}, not {wanted}")
+        if limit.user in present and dict(present[limit.user]) != wanted:
+            problems.append(f"limits of {limit.user} are {dict(present[limit.user])}, not {wanted}")
     return problems

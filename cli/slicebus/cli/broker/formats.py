@@ -1,4 +1,4 @@
-"""The definitions of a broker in the three ways that a broker takes them. No password is in any of them."""
+"""Writes the definitions of a broker in the three formats that brokers take. None of them has a password."""
 
 import base64
 import hashlib
@@ -15,13 +15,13 @@ from slicebus.proto.rights import Definitions, UserLimits
 
 Manifest = dict[str, Any]
 SALT_BYTES = 4
-"""As RabbitMQ's own hashes have it."""
+"""The length of the salt in RabbitMQ's own hashes."""
 _HASHING = "rabbit_password_hashing_sha256"
 _API_VERSION = "rabbitmq.com/v1beta1"
 _FILES = "a file for each new user"
 _SECRET_PREFIX = "slicebus-broker-user"
 _OF_THE_SCRIPT = ("permissions", "topic_permissions", "parameters", "policies")
-"""What its last call imports, of the definitions: the manager declares queues and bindings."""
+"""The definitions that the script's last call imports: the manager declares queues and bindings itself."""
 
 
 def password_hash(password: str, salt: bytes) -> str:
@@ -37,7 +37,7 @@ def as_definitions(definitions: Definitions, vhost: str, hashes: Mapping[str, st
     """
     rights, topology = definitions.rights, definitions.topology
     vhost_limits = {"max-queues": definitions.max_queues}
-    limits = {one.user: one for one in rights.limits}
+    limits = {limit.user: limit for limit in rights.limits}
     users = [
         {
             "name": user,
@@ -53,12 +53,24 @@ def as_definitions(definitions: Definitions, vhost: str, hashes: Mapping[str, st
         "users": users,
         "vhosts": [{"name": vhost}],
         "permissions": [
-            {"user": one.user, "vhost": vhost, "configure": one.configure, "write": one.write, "read": one.read}
-            for one in rights.permissions
+            {
+                "user": permission.user,
+                "vhost": vhost,
+                "configure": permission.configure,
+                "write": permission.write,
+                "read": permission.read,
+            }
+            for permission in rights.permissions
         ],
         "topic_permissions": [
-            {"user": one.user, "vhost": vhost, "exchange": one.exchange, "write": one.write, "read": one.read}
-            for one in rights.topic_permissions
+            {
+                "user": permission.user,
+                "vhost": vhost,
+                "exchange": permission.exchange,
+                "write": permission.write,
+                "read": permission.read,
+            }
+            for permission in rights.topic_permissions
         ],
         "parameters": [{"component": "vhost-limits", "name": "limits", "vhost": vhost, "value": vhost_limits}],
         "policies": [
@@ -98,7 +110,7 @@ def as_definitions(definitions: Definitions, vhost: str, hashes: Mapping[str, st
 
 
 def exchanges(definitions: Definitions, vhost: str) -> list[Manifest]:
-    """The exchanges alone: RabbitMQ 4.3 refuses a topic permission on one that is not there."""
+    """The exchanges alone, to be made first: RabbitMQ 4.3 refuses a topic permission on one that does not exist."""
     return [
         {
             "name": exchange.name,
@@ -114,10 +126,11 @@ def exchanges(definitions: Definitions, vhost: str) -> list[Manifest]:
 
 
 def as_shell(definitions: Definitions, vhost: str) -> str:
-    """A script that runs on a host of the broker, as often as one likes.
+    """A script that runs on a host of the broker, and may be repeated.
 
-    The password of a user that is not there yet comes from a file of the user's name: an argument shows in the list of
-    processes. rabbitmqctl of RabbitMQ 4.0 reads a password from its input only without `-q`, and definitions never.
+    The password of a user that does not exist yet comes from a file with the user's name: an argument would show in the
+    list of processes. rabbitmqctl of RabbitMQ 4.0 reads a password from its input only without `-q`, and definitions
+    never.
     """
     where = quote(vhost)
     rest = {key: value for key, value in as_definitions(definitions, vhost, {}).items() if key in _OF_THE_SCRIPT}
@@ -135,7 +148,7 @@ def as_shell(definitions: Definitions, vhost: str) -> str:
             f'    rabbitmqctl add_user "$1" < "${{PASSWORDS:?a folder with {_FILES}}}/$1" > /dev/null',
             '  rabbitmqctl -q set_user_limits "$1" "$2"',
             "}",
-            *(f"user {quote(one.user)} {quote(_json(limits_of(one)))}" for one in definitions.rights.limits),
+            *(f"user {quote(limit.user)} {quote(_json(limits_of(limit)))}" for limit in definitions.rights.limits),
             "file=$(mktemp)",
             "trap 'rm \"$file\"' EXIT",
             "# Debian's rabbitmqctl reads it as another user.",
@@ -147,7 +160,7 @@ def as_shell(definitions: Definitions, vhost: str) -> str:
 
 
 def _import(definitions: Manifest) -> list[str]:
-    """One call, however much it makes: each takes seconds of processor time."""
+    """The lines that import definitions in one call, because each call takes seconds of processor time."""
     text = orjson.dumps(definitions).decode()
     return ["cat > \"$file\" <<'END'", text, "END", 'rabbitmqctl -q import_definitions "$file"']
 
@@ -157,7 +170,10 @@ def as_manifests(definitions: Definitions, vhost: str, *, rabbitmq: str) -> str:
 
     Each user refers to a Secret with its name and password, which somebody has to make.
     """
-    of, limits = {"rabbitmqClusterReference": {"name": rabbitmq}}, {one.user: one for one in definitions.rights.limits}
+    of, limits = (
+        {"rabbitmqClusterReference": {"name": rabbitmq}},
+        {limit.user: limit for limit in definitions.rights.limits},
+    )
     manifests = [_manifest("Vhost", "slicebus", {"name": vhost, "limits": {"queues": definitions.max_queues}})]
     for exchange in definitions.topology.exchanges:
         spec = {"name": exchange.name, "vhost": vhost, "type": "topic", "durable": True}
@@ -169,10 +185,10 @@ def as_manifests(definitions: Definitions, vhost: str, *, rabbitmq: str) -> str:
             "limits": {"connections": limit.connections, "channels": limit.channels},
         }
         manifests.append(_manifest("User", object_name("slicebus", user), spec))
-    for one in definitions.rights.permissions:
-        allowed = {"configure": one.configure, "write": one.write, "read": one.read}
-        spec = {"user": one.user, "vhost": vhost, "permissions": allowed}
-        manifests.append(_manifest("Permission", object_name("slicebus", one.user), spec))
+    for permission in definitions.rights.permissions:
+        allowed = {"configure": permission.configure, "write": permission.write, "read": permission.read}
+        spec = {"user": permission.user, "vhost": vhost, "permissions": allowed}
+        manifests.append(_manifest("Permission", object_name("slicebus", permission.user), spec))
     for topic in definitions.rights.topic_permissions:
         allowed = {"exchange": topic.exchange, "write": topic.write, "read": topic.read}
         spec = {"user": topic.user, "vhost": vhost, "permissions": allowed}
@@ -194,7 +210,7 @@ def as_manifests(definitions: Definitions, vhost: str, *, rabbitmq: str) -> str:
 
 
 def _secrets(users: Sequence[str]) -> list[str]:
-    """How to make the Secrets, for people."""
+    """Lines that tell people how to make the Secrets."""
     return [
         "Before, in the namespace of the RabbitmqCluster, with the password of each user in a file:",
         *(
@@ -206,7 +222,7 @@ def _secrets(users: Sequence[str]) -> list[str]:
 
 
 def object_name(prefix: str, text: str) -> str:
-    """A name of a Kubernetes object; two texts that differ have two names."""
+    """A name for a Kubernetes object; different texts have different names."""
     plain = re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.") or "user"
     if plain != text:
         plain = f"{plain}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

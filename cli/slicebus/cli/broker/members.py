@@ -1,4 +1,5 @@
-"""The worker clusters that a command is about: those of the manager's cluster, or those that somebody names."""
+"""Reads the worker clusters that a command is about: the accepted ones of the manager's cluster, or those that options
+name."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 async def accepted_members(client: "KubeClient") -> list[Member]:
     """The accepted WorkerClusters. One that is not accepted has no rights.
 
-    None before the manager's chart is installed: the broker is set up first.
+    There are none before the manager's chart is installed: the broker is set up first.
     """
     from slicebus.kube.resources import WORKERCLUSTERS
 
@@ -33,7 +34,7 @@ def named_members(texts: Iterable[str], users: Mapping[str, str]) -> list[Member
     for text in texts:
         name, _, uid = text.partition("=")
         members.append(member(name, users.get(name, name), ClusterUid(uid) if uid else None))
-    if unknown := sorted(users.keys() - {one.name for one in members}):
+    if unknown := sorted(users.keys() - {known.name for known in members}):
         raise ConfigurationError(f"--agent-user {unknown[0]}: no such cluster is named")
     return members
 

@@ -1,1 +1,1 @@
-"""Dead letters: listed, shown, requeued and discarded."""
+"""The commands that list, show, requeue and discard dead letters."""

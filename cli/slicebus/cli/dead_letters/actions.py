@@ -20,7 +20,7 @@ from slicebus.proto.errors import InvalidError, NotFoundError
 from slicebus.proto.topology import DEAD
 
 PAGE_BYTES = 32 * 1024**2
-"""Most bytes of dead letters that are held at once. A look at all of them keeps no bodies."""
+"""The most bytes of dead letters that are held at once. A survey of all letters keeps no bodies."""
 
 Act = Callable[[WireMessage], Awaitable[str]]
 """Acts on a message and returns what it did, in words. Raises InvalidError or NotFoundError where it cannot."""
@@ -42,7 +42,7 @@ async def survey(bus: Bus, wanted: LetterSelection, now: Callable[[], datetime])
 
 
 class _Page:
-    """Keeps the bodies of chosen letters up to a number of bytes, and of all other letters the heads."""
+    """Keeps the bodies of chosen letters up to a number of bytes, and only the heads of all others."""
 
     def __init__(self, left: Counter[DeadLetter], most_bytes: int) -> None:
         self._left = left.copy()
@@ -51,7 +51,7 @@ class _Page:
         self.is_full = False
 
     def keep(self, message: WireMessage) -> WireMessage:
-        """What is kept of the next message of the queue. At least one letter is whole, whatever its size."""
+        """The next message of the queue, whole or without its body. At least one letter is whole, whatever its size."""
         letter = DeadLetter.from_message(message)
         size = size_of(message)
         if not self._left[letter] or self.is_full:
@@ -65,7 +65,7 @@ class _Page:
         return message
 
     def has(self, delivery: Delivery) -> bool:
-        """Whether a delivery is a chosen letter with its body; says so once."""
+        """Whether a delivery is a chosen letter with its body; True once for each letter."""
         return self._whole.pop(id(delivery.message), None) is not None
 
 
@@ -101,7 +101,7 @@ async def settle(
 ) -> AsyncGenerator[LetterResult, None]:
     """Act on each chosen letter, and acknowledge it.
 
-    A letter stays in its queue where the action fails, and in a dry run. One that is gone meanwhile is an outcome too.
+    A letter stays in its queue where the action fails, and in a dry run. One that has gone meanwhile gets a result too.
     """
     left = Counter(chosen)
     async with aclosing(chosen_letters(bus, chosen, page_bytes=page_bytes)) as deliveries:

@@ -16,7 +16,7 @@ from slicebus.proto.envelope import WireMessage
 _HEAD = ("ID", "WHEN", "AGE", "CLUSTER", "TYPE", "SUBJECT", "REASON", "DETAIL")
 _STYLES = ("bold", "dim", "", "bold", "cyan", "", "red", "")
 _DETAIL = 200
-"""Most characters of a detail in a table."""
+"""The most characters of a detail in a table."""
 
 
 def table(letters: Sequence[DeadLetter], now: datetime) -> list[Text]:

@@ -45,7 +45,7 @@ def _say(manager: str, workers: Mapping[ClusterName, str], *first: str) -> None:
 
 
 def _kubeconfig(servers: Mapping[str, str]) -> dict[str, object]:
-    """A kubeconfig of servers that ask nobody who he is. The first one's context is the current one."""
+    """A kubeconfig of servers that need no login. The first one's context is the current one."""
     return {
         "apiVersion": "v1",
         "kind": "Config",

@@ -15,7 +15,7 @@ CLUSTER_QUEUE = "batch"
 FLAVOR = "default"
 IMAGE = "busybox"
 RAY_IMAGE = "rayproject/ray:2.52.0"
-"""Only a real kubelet pulls images."""
+"""The image of Ray's pods. Only a real kubelet pulls it."""
 
 
 def namespace(name: str) -> Manifest:
@@ -109,7 +109,7 @@ def ray_service(name: str, *, replicas: int = 1) -> Manifest:
 
 
 def pod_spec(cpu: str, *, image: str, name: str = "main", command: Sequence[str] = ()) -> Manifest:
-    """One container."""
+    """The spec of a pod with one container."""
     container: Manifest = {"name": name, "image": image, "resources": {"requests": {"cpu": cpu}}}
     return {"containers": [container | ({"command": list(command)} if command else {})]}
 

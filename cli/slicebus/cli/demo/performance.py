@@ -25,7 +25,7 @@ from slicebus.proto.topology import JOURNAL
 
 _MEMORY_BROKER = "demo"
 _ALL_REPORTED_S = 1.0
-"""The last status is published within an agent's reporting interval."""
+"""How long the timeline waits for the last status: an agent publishes it within its reporting interval."""
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def world(self) -> AsyncIterator[World]:
-        """The clusters."""
+        """The clusters of the demo, until the context is left."""
         if self.manager_kubeconfig is None:
             async with embedded_world() as world:
                 yield world

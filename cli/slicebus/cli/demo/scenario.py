@@ -16,14 +16,14 @@ from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
 
 QUOTA_CPU = 12
-"""The sweep's 5 and the train's 5 and its head fit; three more cores do not, until both have shrunk to 3."""
+"""It holds the sweep's 5 cores, and the train's 5 and its head. Three more do not fit until both have shrunk to 3."""
 _JOBS = {"sweep": JOBS, "train": RAYCLUSTERS, "backfill": JOBS}
 _ACT_S = 60.0
 """On real clusters images have to be pulled; here an act takes a fraction of a second."""
 
 
 class Images(msgspec.Struct, frozen=True):
-    """What real kubelets run: a Job's image has to have `sleep`, Ray's has to be Ray."""
+    """The images that real kubelets run. A Job's has to have `sleep`; Ray's has to be Ray."""
 
     job: str = objects.IMAGE
     ray: str = objects.RAY_IMAGE

@@ -1,4 +1,4 @@
-"""Where the demo shows itself: a live view in a terminal, lines elsewhere."""
+"""Shows the demo as a live view in a terminal, and as lines elsewhere."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -21,7 +21,7 @@ _QUIET_TYPES = ("heartbeat", "status", "decisions")
 
 
 class Screen:
-    """Shows what `look` sees and what `entries` holds, which grows."""
+    """Shows what `look` sees, and the growing `entries`."""
 
     def __init__(
         self, console: SafeConsole, *, headline: str, look: Callable[[], Observation], entries: Sequence[Entry]

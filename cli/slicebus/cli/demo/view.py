@@ -23,7 +23,7 @@ _PODS_SHOWN = 24
 
 
 def view(*, headline: str, step: str, seen: Observation, entries: Sequence[Entry], hops: int) -> RenderableType:
-    """Everything, one panel above the other; of the messages the last `hops`."""
+    """The whole view: one panel above the other, with the last `hops` messages."""
     return Group(
         Text.assemble(("slicebus demo", "bold"), ("  " + headline, "dim")),
         Panel(Text(step, style="bold cyan"), border_style="cyan"),
@@ -98,7 +98,7 @@ def _hops(entries: Sequence[Entry], most: int) -> Panel:
 
 
 def _pods(running: int, gated: int) -> Text:
-    """Each pod a square."""
+    """A square for each pod."""
     text = Text("■" * min(running, _PODS_SHOWN), style="green")
     text.append("□" * min(gated, _PODS_SHOWN), style="yellow")
     text.append(f" {running} running", style="dim")

@@ -1,1 +1,1 @@
-"""The checks of an installation, each with what to do where it fails."""
+"""The checks of an installation. Each says what to do where it fails."""

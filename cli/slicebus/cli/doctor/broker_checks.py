@@ -1,7 +1,7 @@
 """The checks of `slicebus doctor` at the broker: queues and exchanges, the journal, and the rights of the user.
 
-The rights of the role's own user are tried, which changes nothing. With the management API of the broker, every user
-is compared with its definitions.
+The rights of the role's own user are tried out, which changes nothing. With the management API of the broker, every
+user is compared with its definitions.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ _DEFINITIONS = "load what `slicebus broker definitions` prints"
 async def broker_checks(
     url: str, *, cluster: ClusterName | None, uid: ClusterUid | None, journal: Queue, shards: int = 1
 ) -> list[Check]:
-    """What the agent of a cluster finds at the broker; without a cluster, the manager with so many shards. Without the
-    cluster's UID nobody knows its queues. `journal` has the limits from the settings."""
+    """The checks of what the agent of a cluster finds at the broker; without a cluster, the manager with so many
+    shards. Without the cluster's UID nobody knows its queues. `journal` has the limits from the settings."""
     if not url:
         return [Check("broker", "AMQP_URL is not set", "set it: amqps://USER:PASSWORD@HOST:5671/VHOST")]
     try:
@@ -121,7 +121,7 @@ def _names(uses: Sequence[Use]) -> str:
 
 
 def _journal(wanted: Queue, problems: Sequence[str]) -> Check:
-    """Other limits than the settings are shown and are no fault.
+    """The check of the journal's limits. Limits other than those of the settings are shown, but are no fault.
 
     A stream keeps the limits that it was created with, and a policy of the broker, which nothing here can read,
     overrides them.

@@ -32,7 +32,7 @@ from slicebus.slices.jobs import LEFT_OUT
 from slicebus.slices.schedulers import Profile, every_version, profiles_of
 
 _MOST_NAMED = 3
-"""Of the namespaces that a cluster lacks."""
+"""The most namespaces that are named, of those that a cluster lacks."""
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     schedulers: tuple[str, ...] = ()
     """The scheduler backends that an agent's profiles enable."""
     shards: int = 1
-    """Of the manager."""
+    """The number of shards of the manager."""
 
 
 def needs_of(
@@ -116,7 +116,7 @@ async def checks(
 
 
 async def _uid(kubeconfig: str | None) -> ClusterUid | None:
-    """The UID of the agent's cluster; None where it cannot be read, which another check says."""
+    """The UID of the agent's cluster; None where it cannot be read, which another check reports."""
     with suppress(SlicebusError):
         async with await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=CONNECT_S)) as client:
             return await cluster_uid(client)
@@ -174,7 +174,7 @@ async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:
 
 
 async def _job_kinds(client: KubeClient) -> Check:
-    """A missing job kind is no fault: a cluster may do without it."""
+    """The check of the job kinds. A missing one is no fault: a cluster may do without it."""
     served = {kind: await client.serves(resource) for kind, resource in JOB_RESOURCES.items()}
     shown = f"the API server serves {', '.join(kind for kind in served if served[kind])}"
     left_out = [_served_by(JOB_RESOURCES[kind]) for kind in served if not served[kind]]
@@ -200,7 +200,7 @@ async def _backend(client: KubeClient, name: str) -> Check:
 
 
 def _served_by(resource: Resource) -> str:
-    """The definition of a custom kind; of another one its group and version."""
+    """What serves a resource: the definition of a custom kind, otherwise its group and version."""
     return resource.definition if resource.is_custom else f"{resource.plural} of {resource.api_version}"
 
 

@@ -1,1 +1,1 @@
-"""Why a job has the size that it has."""
+"""Explains why a job has the size that it has."""

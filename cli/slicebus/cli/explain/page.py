@@ -80,7 +80,7 @@ def _history(history: tuple[SliceHistoryEntry, ...]) -> RenderableType:
         after = f" replaces {entry.replaces}" if entry.replaces else ""
         parts.append(styled((entry.slice, "bold"), f" {counts_text(entry.size)}", (after, "dim")))
         table = Table(box=None, show_header=False, pad_edge=False)
-        for at, what in entry.steps:
-            table.add_row(styled(at, style="dim"), styled(what))
+        for at, text in entry.steps:
+            table.add_row(styled(at, style="dim"), styled(text))
         parts.append(Padding(table, (0, 0, 0, 2)))
     return Group(*parts)

@@ -1,1 +1,1 @@
-"""The worker clusters: listed, joined, revoked, and their held deletes released."""
+"""The commands that list, join and revoke worker clusters, and release their held deletes."""

@@ -32,7 +32,7 @@ _COMMANDS = """{cluster} may join. On its cluster, with this file and the charts
   helm install slicebus-agent charts/slicebus-agent -n {namespace} \\
     --set-string cluster={cluster} --set-string managerUser={manager} \\
     --set-string image.repository={image} --set amqp.existingSecret.name=slicebus-amqp"""
-"""What somebody does next, as README.md has it."""
+"""The next steps of the user, as in README.md."""
 
 
 def join(
@@ -76,7 +76,7 @@ def join(
             if new_password or not is_there:
                 password = secrets.token_urlsafe(_PASSWORD_BYTES)
                 address = address_for(member.user, password, broker=agent_address or amqp_url, like=amqp_url)
-                # The file first: a password that was set and never written would lock the agent out.
+                # The file is written first: a password that was set and never written would lock the agent out.
                 _write(file, f"url={address}\n")
                 await api.put_user(member.user, password)
             await _let_in(client, api, member, manager, shards)
@@ -142,7 +142,7 @@ async def _patch(client: "KubeClient", cluster: str, body: dict[str, object], *,
 
 
 async def _wanted(client: "KubeClient", cluster: str, user: str | None) -> "Member":
-    """The cluster as its WorkerCluster has it, or will have it."""
+    """The member by its WorkerCluster, which may have yet to be made."""
     from slicebus.cli.broker.members import member
     from slicebus.kube.resources import WORKERCLUSTERS
     from slicebus.manager.state.worker_clusters import WorkerCluster

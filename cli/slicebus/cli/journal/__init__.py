@@ -1,1 +1,1 @@
-"""The recorded messages: read from a stream or a file, exported, and published again."""
+"""The commands that read recorded messages from a stream or a file, export them, and publish them again."""

@@ -70,7 +70,7 @@ def command(
 
 
 async def select(source: str, span: Span, wanted: Filter, *, amqp_url: str) -> tuple[list[Entry], NewestMessages]:
-    """The wanted messages, each once, and what the live journal has since the first of them."""
+    """The wanted messages, each once, and the newest messages of the live journal since the first of them."""
     since, messages = NewestMessages(), []
     if source != STREAM:
         async with aclosing(entries(source, span, wanted, amqp_url=None)) as read:
@@ -88,7 +88,7 @@ async def select(source: str, span: Span, wanted: Filter, *, amqp_url: str) -> t
 
 
 def offset_range(text: str) -> range:
-    """`17`, `17-40`, `17-` or `-40`, with both ends. Raises ConfigurationError."""
+    """The range of `17`, `17-40`, `17-` or `-40`, with both ends. Raises ConfigurationError."""
     match = _OFFSETS.fullmatch(text)
     if match is None or not (match[1] or match[3]):
         raise ConfigurationError(f"--offsets {text}: use 17, 17-40, 17- or -40")
@@ -98,7 +98,7 @@ def offset_range(text: str) -> range:
 
 
 def _each_once(messages: Sequence[Entry]) -> list[Entry]:
-    """The entries by message id: a redriven message is in the journal twice."""
+    """The entries, each message id once: a redriven message is in the journal twice."""
     first: dict[str, Entry] = {}
     for entry in messages:
         first.setdefault(entry.record.message.message_id or f"offset {entry.offset}", entry)

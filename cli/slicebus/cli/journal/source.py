@@ -23,7 +23,7 @@ from slicebus.proto.topology import JOURNAL
 from slicebus.runtime.logs import configure_logging
 
 STREAM = "stream"
-"""The source for the journal of the broker."""
+"""The source that stands for the journal of the broker."""
 
 AmqpUrl = Annotated[str, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker: amqp:// or amqps://.")]
 Source = Annotated[
@@ -53,7 +53,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a command to its end or to Ctrl-C. Errors report an unreachable broker; the libraries log nothing."""
+    """Run a command to its end or to Ctrl-C. An error reports an unreachable broker, so the libraries log nothing."""
     configure_logging(format="console", level="CRITICAL")
     try:
         asyncio.run(main)
@@ -119,7 +119,7 @@ def _opened(name: str) -> BinaryIO:
 
 
 def _is_before(entry: Entry, since: datetime | None) -> bool:
-    """Whether an entry is too old: a stream is read by chunks, and a file from its beginning."""
+    """Whether an entry is older than wanted: a stream is read by whole chunks, and a file from its beginning."""
     return since is not None and entry.published is not None and entry.published < since
 
 

@@ -1,1 +1,1 @@
-"""Recorded decisions are made again, and compared."""
+"""Makes recorded decisions again, and compares them."""

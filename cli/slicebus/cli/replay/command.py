@@ -1,4 +1,4 @@
-"""`slicebus replay`: this version's decisions from recorded inputs, beside the recorded ones."""
+"""`slicebus replay`: makes recorded decisions again with this version, and compares them."""
 
 import asyncio
 import gc
@@ -51,7 +51,7 @@ def replay(
 
     if accept:
         _accept(source)
-    # Who looks at a step, or at the job states where the replay stops, has it all in the order of the recording.
+    # Single steps, and the job states where the replay stops, need everything in the order of the recording.
     run = _Run(Replayer(MODELS), until=_position(until), step=step, window=1 if step or state else WINDOW)
     with few_collections():
         asyncio.run(run.read(source, Span.of(since), amqp_url))

@@ -1,4 +1,4 @@
-"""The roles that can be replayed, and the results of a replay for the terminal."""
+"""Shows the results of a replay in the terminal."""
 
 import difflib
 from collections.abc import Iterator, Mapping
@@ -22,22 +22,22 @@ from slicebus.proto.errors import InvalidError
 from slicebus.proto.messages import counts_text
 
 MODELS: Mapping[RoleName, Model] = {"manager": MANAGER, "agent": AGENT}
-_WHAT = 110
-"""Most characters of a decision in one line."""
+_MOST_CHARACTERS = 110
+"""The most characters of a decision in one line."""
 
 
 def line(decision: Replayed) -> Text:
     """One decision."""
     at = datetime.fromtimestamp(decision.at, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
     style = "green" if decision.same else "bold red"
-    what = f"{decision.given.decode()} -> {decision.recorded.decode()}"
+    text = f"{decision.given.decode()} -> {decision.recorded.decode()}"
     return styled(
         (f"{decision.position!s:>9} ", "dim"),
         (f"{at} ", "dim"),
         ("= " if decision.same else "! ", style),
         (f"{decision.source.cluster or decision.source.role:<12} ", "bold"),
         (f"{decision.what:<14} ", "cyan"),
-        what if len(what) <= _WHAT else f"{what[:_WHAT]}…",
+        text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…",
     )
 
 
@@ -49,9 +49,9 @@ def in_full(decision: Replayed) -> RenderableType:
     if decision.problem:
         recorded = Text.assemble(("recorded ", "dim"), _pretty(decision.recorded))
         return Group(line(decision), head, recorded, styled(decision.problem))
-    then, now = (_indented(side).splitlines() for side in (decision.recorded, decision.made))
+    recorded_lines, made_lines = (_indented(side).splitlines() for side in (decision.recorded, decision.made))
     styles = {"-": "red", "+": "green", "@": "dim"}
-    difference = difflib.unified_diff(then, now, "recorded", "this version", lineterm="", n=4)
+    difference = difflib.unified_diff(recorded_lines, made_lines, "recorded", "this version", lineterm="", n=4)
     return Group(line(decision), head, *(styled(text, style=styles.get(text[:1], "")) for text in difference))
 
 
@@ -94,9 +94,9 @@ def state(replayer: Replayer) -> RenderableType:
             "manager": mine if mine and mine.cluster == cluster else None,
             "agent": agents.get(cluster, {}).get(job),
         }
-        for who, state in sides.items():
+        for role, state in sides.items():
             if state is not None or cluster in agents:
-                table.add_row(styled(cluster or "-"), styled(job), who, *_cells(state, about))
+                table.add_row(styled(cluster or "-"), styled(job), role, *_cells(state, about))
     unknown = [str(source) for source, replay in sorted(replayer.sources.items()) if replay.phase is not Phase.KNOWN]
     ends = [Text(f"not known here: {', '.join(unknown)}", style="yellow")] if unknown else []
     count = len(different)
@@ -112,7 +112,7 @@ def passed_over(replayer: Replayer) -> Iterator[str]:
 
 
 def by_source(counts: Mapping[Source, int]) -> str:
-    """`manager, epoch 1: 20; agent east, epoch 3: 7`."""
+    """Counts as one text: `manager, epoch 1: 20; agent east, epoch 3: 7`."""
     return "; ".join(f"{source}: {count}" for source, count in sorted(counts.items()))
 
 
@@ -130,11 +130,11 @@ def _cells(state: JobState | None, about: tuple[str, ...]) -> list[Text]:
 
 
 def _pretty(json: bytes) -> str:
-    return json.decode() if len(json) <= _WHAT else _indented(json)
+    return json.decode() if len(json) <= _MOST_CHARACTERS else _indented(json)
 
 
 def _indented(json: bytes) -> str:
-    """The JSON with a line for each value; as it is where it is nested too deep to be written so."""
+    """The JSON with a line for each value; unchanged where it is nested too deep for that."""
     try:
         value: Any = orjson.loads(json)
         return orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()

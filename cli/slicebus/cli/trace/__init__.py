@@ -1,1 +1,1 @@
-"""What happened to one job, from the journal."""
+"""Shows what happened to one job, from the journal."""

@@ -21,7 +21,7 @@ from slicebus.journal.traces import Trace, sizes, traces
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
 
 
-class Found(msgspec.Struct):
+class RecordedJobs(msgspec.Struct):
     """What a recording has about the wanted jobs."""
 
     messages: list[Entry] = []
@@ -38,7 +38,7 @@ class Found(msgspec.Struct):
         return sorted(subjects | {step.job for step in self.events if isinstance(step, RecordedStep)})
 
     def traces(self) -> list[Trace]:
-        """Their traces."""
+        """The traces of the wanted jobs."""
         return traces(self.messages, self.events, dead=self.dead)
 
 
@@ -76,9 +76,9 @@ async def _trace(
         screen.warn(f"nothing about {job} is recorded on {cluster}")
 
 
-async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> Found:
+async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> RecordedJobs:
     """Everything recorded about a job, in one pass; of other jobs only the names. Reads a broker's dead letters too."""
-    recorded, wanted = Found(), matching(job=job)
+    recorded, wanted = RecordedJobs(), matching(job=job)
     steps = Steps()
     within = matching(until=span.until, decisions=True)
     async with aclosing(entries(source, span, within, amqp_url=amqp_url, decisions=True)) as read:
