@@ -1,6 +1,6 @@
 """The environment of a fleet in one process: an API server, the controllers of a cluster, and a bus.
 
-For the demo and for tests. No role imports it; contract tests compare each part with the real one. Importing it
+The demo and tests use it, and no role imports it. Contract tests compare each part with the real one. Importing it
 registers the scheme `memory://USER@BROKER` with `slicebus.bus.factory`.
 """
 

@@ -1,8 +1,8 @@
 """An in-process broker with the guarantees of RabbitMQ's quorum queues and streams.
 
-For the demo and for tests. It has topic exchanges, confirms, mandatory routing, verified users, delivery limits,
-dead-lettering, single active consumers and streams by offset and time; contract tests compare it with the real one.
-It is deterministic: no threads, no randomness, and a clock only for the time of stream records.
+The demo and tests use it. It has topic exchanges, confirms, mandatory routing, verified users, delivery limits,
+dead-lettering, single active consumers and streams by offset and time; contract tests compare it with the real one. It
+is deterministic: no threads, no randomness, and a clock only for the time of stream records.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class _Queue:
         self.ready.append(_Entry(message, self.published))
 
     def put_back(self, entry: _Entry) -> None:
-        """Put it back where it was: before everything published after it."""
+        """Put a message back where it was: before everything published after it."""
         position = next((i for i, other in enumerate(self.ready) if other.number > entry.number), len(self.ready))
         self.ready.insert(position, entry)
 

@@ -50,7 +50,7 @@ class Api:
             return _json(refusal.to_status(), status=refusal.code)
 
     def watch(self, request: Request) -> AsyncIterator[bytes]:
-        """The lines of a watch, until its time is over. Raises Refusal before the first line."""
+        """The lines of a watch, until its time is over. Raises ApiError before the first line."""
         target = self._target(_parts(request), request)
         if target is None:
             raise unserved()

@@ -1,4 +1,4 @@
-"""The built-in kinds: defaults and refusals."""
+"""The defaults and refusals of the built-in kinds."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -65,7 +65,7 @@ def _job_rule(old: Manifest | None, new: Manifest) -> Iterator[str]:
 
 
 def _job_status_problems(old: Manifest, new: Manifest, *, suspended: bool) -> Iterator[str]:
-    """Problems of a status by KEP-4368, whoever writes it."""
+    """The problems of a Job's status by KEP-4368, whoever writes it."""
     for field in ("failed", "succeeded"):
         if new.get(field, 0) < old.get(field, 0):
             yield f"status.{field}: Invalid value: {new.get(field, 0)}: cannot decrease the {field} counter"
@@ -89,7 +89,7 @@ def _job_change_problems(old: Manifest, new: Manifest) -> Iterator[str]:
 
 
 def _settled(template: Manifest) -> Manifest:
-    """Forbidden changes of a suspended Job's pod template."""
+    """The part of a pod template that a suspended Job may not change."""
     return {name: value for name, value in template["spec"].items() if name not in _SCHEDULING}
 
 
@@ -110,7 +110,7 @@ def _pod_rule(old: Manifest | None, new: Manifest) -> Iterator[str]:
 
 
 def _fixed(spec: Manifest, *, gated: bool) -> Manifest:
-    """Forbidden changes of a pod."""
+    """The part of a pod's spec that may not change."""
     changeable = (*_POD_CHANGEABLE, *(("nodeSelector", "affinity") if gated else ()))
     fixed = {name: value for name, value in spec.items() if name not in changeable}
     for field in ("containers", "initContainers"):

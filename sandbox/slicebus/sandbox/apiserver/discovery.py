@@ -1,4 +1,4 @@
-"""Discovery: versions, groups, resources."""
+"""Answers discovery: versions, groups, resources."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ VERSION: Manifest = {"major": "1", "minor": "36", "gitVersion": "v1.36.0-slicebu
 
 
 def api_versions() -> Manifest:
-    """`/api`."""
+    """The answer to `/api`."""
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
 
 
 def api_groups(store: ObjectStore) -> Manifest:
-    """`/apis`."""
+    """The answer to `/apis`."""
     versions: dict[str, list[str]] = {}
     for served in store.all_served():
         if served.resource.group:
@@ -32,7 +32,7 @@ def api_groups(store: ObjectStore) -> Manifest:
 
 
 def api_resources(store: ObjectStore, group: str, version: str) -> Manifest:
-    """`/api/v1` or `/apis/GROUP/VERSION`."""
+    """The answer to `/api/v1` or `/apis/GROUP/VERSION`."""
     entries: list[Manifest] = []
     for served in store.all_served():
         if (served.resource.group, served.resource.version) == (group, version):

@@ -1,4 +1,4 @@
-"""Deletion: finalizers, owners, a pod's grace period, and the content of namespaces and definitions.
+"""Deletes objects: minds finalizers, owners, a pod's grace period, and the content of namespaces and definitions.
 
 The real server leaves this to controllers; here it is done before the request is answered.
 """
@@ -29,7 +29,8 @@ class Garbage:
         self._store = store
 
     def delete(self, key: Key, propagation: str = "Background", *, grace_s: int | None = None) -> Manifest:
-        """Mark an object for deletion. It goes when nothing holds it; the answer is its last state, or its present.
+        """Mark an object for deletion. It goes when nothing holds it. Returns its last state, or the present one where
+        it stays.
 
         A pod that has a node stays for its grace, or the shorter `grace_s`: whoever runs it there deletes it with none.
         """
@@ -72,7 +73,8 @@ class Garbage:
             self.delete(key)
 
     def collect_all_ownerless(self) -> None:
-        """Delete every such object: after a definition has come, owners of its kind are known to be missing."""
+        """Delete every object whose owners are all missing: after a definition has come, owners of its kind are known
+        to be missing."""
         for key in list(self._store.objects):
             if key in self._store.objects:
                 self.collect_if_ownerless(key)
@@ -119,7 +121,7 @@ class Garbage:
         return [(*_CRDS, f"{key[1]}.{key[0]}"), (*_NAMESPACES, key[2]), *(owner for owner in owners if owner)]
 
     def _release(self, key: Key) -> None:
-        """Remove a waiting object once it waits for nothing more. What it has come to own since it waits goes now."""
+        """Remove a waiting object once it waits for nothing more. What it has come to own meanwhile goes now."""
         manifest = self._store.objects.get(key)
         if manifest is None or "deletionTimestamp" not in manifest["metadata"] or self._contents(key):
             return
@@ -127,7 +129,7 @@ class Garbage:
         finalizers = list(metadata.get("finalizers") or ())
         if _FOREGROUND in finalizers:
             if blocking := self._blocking(metadata["uid"]):
-                # The last of them to go releases this object.
+                # The last of these to go releases this object.
                 for child in blocking:
                     self._let_go(child, metadata["uid"], "Foreground")
                 return

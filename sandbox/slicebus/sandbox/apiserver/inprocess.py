@@ -1,4 +1,4 @@
-"""The API without HTTP: for a simulation, where a fleet shares one event loop on a virtual clock."""
+"""Serves the API without HTTP, for a simulation where a fleet shares one event loop on a virtual clock."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -22,11 +22,11 @@ class Served(msgspec.Struct, frozen=True):
     has_status: bool = False
     has_generation: bool = False
     keeps_status: bool = False
-    """A status in a create is stored, though it is a subresource."""
+    """Whether a status in a create is stored, although it is a subresource."""
     unconditional: bool = True
-    """A replace needs no resourceVersion."""
+    """Whether a replace needs no resourceVersion."""
     label_name: bool = False
-    """Names are DNS labels, not subdomains."""
+    """Whether names are DNS labels, not subdomains."""
     fields: tuple[str, ...] = ()
     """The fields that field selectors may name besides the metadata."""
     schema: Manifest | None = None

@@ -1,4 +1,4 @@
-"""List requests: selectors, and pages that all show the state at the first one."""
+"""Answers list requests: selectors, and pages that all show the state of the first page."""
 
 import base64
 import json
@@ -14,7 +14,7 @@ Manifest = dict[str, Any]
 
 
 def listed(store: ObjectStore, served: Served, namespace: str | None, query: Mapping[str, str]) -> Manifest:
-    """The list of a query, or a page of it. Raises Refusal 410 for a page of a forgotten version."""
+    """The list of a query, or a page of it. Raises ApiError 410 for a page of a forgotten version."""
     matches, version, start = matcher(served, namespace, query), store.version, ""
     version_of(query.get("resourceVersion") or "0")
     if query.get("continue"):
@@ -38,7 +38,7 @@ def listed(store: ObjectStore, served: Served, namespace: str | None, query: Map
 
 
 def matcher(served: Served, namespace: str | None, query: Mapping[str, str]) -> Matcher:
-    """Whether an object matches a query."""
+    """A function that tells whether an object matches a query."""
     labels = label_matcher(query.get("labelSelector"))
     fields = field_matcher(query.get("fieldSelector"), served.fields)
 
@@ -50,7 +50,7 @@ def matcher(served: Served, namespace: str | None, query: Mapping[str, str]) -> 
 
 
 def version_of(text: str) -> int:
-    """A resourceVersion as this server counts them. Raises Refusal 400."""
+    """A resourceVersion as this server counts them. Raises ApiError 400."""
     if not text.isdigit():
         raise ApiError(400, f'invalid resource version: resourceVersion: Invalid value: "{text}": invalid syntax')
     return int(text)

@@ -1,4 +1,4 @@
-"""The validation of metadata, and generated names."""
+"""Validates metadata, and generates names."""
 
 import re
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ _SUBDOMAIN = re.compile(rf"{_PART}(\.{_PART})*")
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _LABEL_MOST, _SUBDOMAIN_MOST = 63, 253
 _SUFFIX_LETTERS, _SUFFIX_LENGTH = "bcdfghjklmnpqrstvwxz2456789", 5
-"""The real server's: no vowels, so no words."""
+"""The real server's letters and length: no vowels, so no words."""
 _OMITTED_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
 
 

@@ -141,7 +141,7 @@ class Objects:
             raise conflict(resource, name)
 
     def _completed(self, served: Served, old: Manifest | None, manifest: Manifest, write: Write) -> Manifest:
-        """The valid object to store. Raises Refusal."""
+        """The valid object to store. Raises ApiError."""
         resource = served.resource
         named = manifest | {"apiVersion": resource.api_version, "kind": resource.kind}
         if write.strict and served.schema is not None:

@@ -1,4 +1,4 @@
-"""The part of OpenAPI that kubectl reads before it writes: the kinds whose patches validate fields."""
+"""Serves the part of OpenAPI that kubectl reads before it writes: the kinds whose patches validate fields."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ _INFO = {"title": "Kubernetes", "version": "embedded"}
 
 
 def index(store: ObjectStore) -> Manifest:
-    """`/openapi/v3`."""
+    """The answer to `/openapi/v3`."""
     roots = sorted({served.resource.root.removeprefix("/") for served in store.all_served()})
     return {"paths": {root: {"serverRelativeURL": f"/openapi/v3/{root}"} for root in roots}}
 
 
 def document(store: ObjectStore, root: str) -> Manifest:
-    """`/openapi/v3/apis/GROUP/VERSION`. It describes no schemas."""
+    """The answer to `/openapi/v3/apis/GROUP/VERSION`. It describes no schemas."""
     paths = {
         served.resource.path("{namespace}", "{name}"): {"patch": _patch(served)}
         for served in store.all_served()

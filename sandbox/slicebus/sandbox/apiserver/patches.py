@@ -29,7 +29,8 @@ _DELETE_PRIMITIVES = "$deleteFromPrimitiveList/"
 
 
 def change_of(content_type: str, body: Any, *, custom: bool) -> Callable[[Manifest], Manifest]:
-    """The object after a patch. Raises Refusal 415 for a format that does not exist, or not for the kind."""
+    """A function that returns the object after a patch. Raises ApiError 415 for a format that does not exist, or not
+    for the kind."""
     match content_type:
         case "application/json-patch+json":
             return lambda old: json_patch(old, body)
@@ -41,7 +42,7 @@ def change_of(content_type: str, body: Any, *, custom: bool) -> Callable[[Manife
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7396."""
+    """The object after a JSON merge patch, RFC 7396."""
     if not isinstance(patch, dict):
         return patch
     merged = dict(target) if isinstance(target, dict) else {}
@@ -54,7 +55,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: Manifest, operations: Any) -> Manifest:
-    """RFC 6902. A test that fails, or a path that is not there, refuses the whole patch.
+    """The object after a JSON patch, RFC 6902. A test that fails, or a missing path, refuses the whole patch.
 
     As in Kubernetes, `replace` also adds a field that an object lacks: Ray's autoscaler relies on it.
     """
@@ -74,7 +75,8 @@ def _as_kubernetes(operation: Manifest) -> Manifest:
 
 
 def strategic_patch(target: Any, patch: Any, *, field: str = "") -> Any:
-    """Kubernetes' strategic merge patch, for the lists that `_MERGE_KEYS` names; other lists are replaced."""
+    """The object after Kubernetes' strategic merge patch. It merges the lists that `_MERGE_KEYS` names; other lists are
+    replaced."""
     if isinstance(patch, dict):
         return _strategic_object(target if isinstance(target, dict) else {}, patch)
     if isinstance(patch, list) and isinstance(target, list):

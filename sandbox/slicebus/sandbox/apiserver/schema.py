@@ -1,4 +1,4 @@
-"""Structural schemas of custom resources: defaults, pruning, validation."""
+"""Applies the structural schemas of custom resources: defaults, pruning, validation."""
 
 import copy
 import json
@@ -24,7 +24,7 @@ _NEW = object()
 def completed(value: Any, schema: Schema, old: Any = _NEW, *, root: bool = True) -> Any:
     """The value with defaults filled in and without fields that the schema does not know.
 
-    What a write has left as it was, the very parts of the old value, was completed when it was stored.
+    Parts that are identical to the old value are skipped: they were completed when they were stored.
     """
     if value is old:
         return value

@@ -1,4 +1,4 @@
-"""Label and field selectors."""
+"""Parses label and field selectors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ _METADATA = ("metadata.name", "metadata.namespace")
 
 
 def label_matcher(selector: str | None) -> Matcher:
-    """Matches `a=b`, `a!=b`, `a>1`, `a`, `!a`, `a in (b,c)`, `a notin (b,c)`, joined by commas. Raises Refusal 400."""
+    """Matches `a=b`, `a!=b`, `a>1`, `a`, `!a`, `a in (b,c)`, `a notin (b,c)`, joined by commas. Raises ApiError 400."""
     try:
         wanted = parse_selector(selector or "")
     except ValueError as error:
@@ -22,7 +22,7 @@ def label_matcher(selector: str | None) -> Matcher:
 
 
 def field_matcher(selector: str | None, fields: tuple[str, ...]) -> Matcher:
-    """Matches `path=value` and `path!=value`, joined by commas, for these fields. Raises Refusal 400 for others."""
+    """Matches `path=value` and `path!=value`, joined by commas, for these fields. Raises ApiError 400 for others."""
     known = (*_METADATA, *fields)
     requirements = [_field(part.strip(), known) for part in (selector or "").split(",") if part.strip()]
     return lambda manifest: all(requirement(manifest) for requirement in requirements)

@@ -1,4 +1,4 @@
-"""The API over HTTP, on loopback."""
+"""Serves the API over HTTP, on loopback."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,7 +12,7 @@ from slicebus.sandbox.apiserver.api import Api, is_watch
 from slicebus.sandbox.apiserver.status import ApiError
 
 _MAX_BODY = 3 * 1024**2
-"""As the real server's."""
+"""The real server's limit of a body, in bytes."""
 
 
 class EmbeddedApiServer:
@@ -57,7 +57,7 @@ class EmbeddedApiServer:
         return web.Response(body=answer.body, status=answer.status, content_type=answer.content_type)
 
     async def _stream(self, received: web.Request, lines: AsyncIterator[bytes]) -> web.StreamResponse:
-        """Lines until there are no more, the client goes, or the server stops."""
+        """Send lines until there are no more, the client goes, or the server stops."""
         response = web.StreamResponse(headers={"Content-Type": JSON})
         await response.prepare(received)
 

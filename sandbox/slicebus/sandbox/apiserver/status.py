@@ -42,12 +42,12 @@ class ApiError(Exception):
 
 
 def not_found(resource: Resource, name: str) -> ApiError:
-    """No such object."""
+    """The error for an object that does not exist."""
     return ApiError(404, f'{_qualified(resource.plural, resource)} "{name}" not found')
 
 
 def already_exists(resource: Resource, name: str) -> ApiError:
-    """The name is taken."""
+    """The error for a name that is taken."""
     return ApiError(409, f'{_qualified(resource.plural, resource)} "{name}" already exists', reason="AlreadyExists")
 
 
@@ -56,18 +56,18 @@ def conflict(
     name: str,
     detail: str = "the object has been modified; please apply your changes to the latest version and try again",
 ) -> ApiError:
-    """The object has another version than the request."""
+    """The error for an object that has another version than the request."""
     return ApiError(409, f'Operation cannot be fulfilled on {_qualified(resource.plural, resource)} "{name}": {detail}')
 
 
 def invalid(resource: Resource, name: str, *details: str) -> ApiError:
-    """Content that the schema or a rule does not allow."""
+    """The error for content that the schema or a rule does not allow."""
     detail = details[0] if len(details) == 1 else f"[{', '.join(details)}]"
     return ApiError(422, f'{_qualified(resource.kind, resource)} "{name}" is invalid: {detail}')
 
 
 def unserved() -> ApiError:
-    """No such path."""
+    """The error for a path that is not served."""
     return ApiError(404, "the server could not find the requested resource")
 
 

@@ -54,7 +54,7 @@ class ObjectStore:
             self._serve(served)
 
     def served(self, group: str, version: str, plural: str) -> Served:
-        """A resource. Raises Refusal 404 for one that is not served."""
+        """A resource. Raises ApiError 404 for one that is not served."""
         try:
             return self._served[group, version, plural]
         except KeyError:
@@ -65,14 +65,15 @@ class ObjectStore:
         return list(self._served.values())
 
     def get(self, served: Served, namespace: str, name: str) -> Manifest:
-        """One object. Raises Refusal 404."""
+        """One object. Raises ApiError 404."""
         try:
             return self.objects[key_of(served, namespace, name)]
         except KeyError:
             raise not_found(served.resource, name) from None
 
     def of(self, served: Served, namespace: str | None, *, version: int | None = None) -> Iterator[Manifest]:
-        """Objects of a resource in a namespace, or in all of them, by namespace and name; now or as of a version."""
+        """The objects of a resource in a namespace, or in all of them, sorted by namespace and name; now or as of a
+        version."""
         objects = self.objects if version in (None, self.version) else self._as_of(served, version)
         kind = kind_of(served)
         for key in sorted(key for key in objects if key[:2] == kind):
@@ -105,7 +106,7 @@ class ObjectStore:
         return last
 
     def since(self, served: Served, version: int) -> list[HistoryEntry]:
-        """Changes of a resource after a version. Raises Refusal 410 when its history no longer reaches back to it."""
+        """Changes of a resource after a version. Raises ApiError 410 when its history no longer reaches back to it."""
         kind = kind_of(served)
         forgotten = self._forgotten[kind]
         if version < forgotten:
@@ -162,7 +163,7 @@ class ObjectStore:
     def _serve(self, served: Served) -> None:
         resource = served.resource
         self._served[resource.group, resource.version, resource.plural] = served
-        # It has no watches yet.
+        # The resource has no watches yet.
         self._forgotten.setdefault(kind_of(served), self.version)
 
     def _stamped(self, manifest: Manifest) -> Manifest:

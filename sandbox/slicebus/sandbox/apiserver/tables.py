@@ -1,4 +1,4 @@
-"""Tables, as kubectl shows them."""
+"""Makes tables, as kubectl shows them."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Watches: the history as one client sees it."""
+"""Serves watches: the history as one client sees it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -11,7 +11,7 @@ Manifest = dict[str, Any]
 Matcher = Callable[[Manifest], bool]
 
 _BOOKMARK_S = 30.0
-"""A real server sends one about once a minute."""
+"""The pause between two bookmarks. A real server sends one about once a minute."""
 
 
 async def events(
@@ -23,7 +23,7 @@ async def events(
     bookmarks: bool,
     timeout_s: float,
 ) -> AsyncIterator[Manifest]:
-    """Watch events after a version until the time is over. Raises Refusal 410 for a version that is too old.
+    """Watch events after a version until the time is over. Raises ApiError 410 for a version that is too old.
 
     An object that begins or ceases to match the selector is reported as added or deleted.
     """

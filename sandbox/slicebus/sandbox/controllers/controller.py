@@ -29,7 +29,7 @@ class Controller:
     def __init__(
         self, client: KubeClient, resource: Resource, *owned: Resource, indexes: Mapping[str, Indexer] | None = None
     ) -> None:
-        """`indexes` are further ones of the owned objects, beside that by their owners."""
+        """`indexes` are further indexes of the owned objects, beside the one by their owners."""
         self.client = client
         self.resource = resource
         self.cache = Cache()

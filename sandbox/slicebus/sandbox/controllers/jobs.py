@@ -22,7 +22,7 @@ class JobController:
         self._controller = Controller(client, JOBS, PODS)
         self._events = EventRecorder(client, component="job-controller")
         self._succeeded: dict[str, set[str]] = {}
-        """The pods of each Job that have succeeded, by UIDs: they count when somebody has deleted them, too."""
+        """The pods of each Job that have succeeded, by UIDs: they still count when somebody has deleted them."""
 
     async def run(self) -> None:
         """Run Jobs until cancelled."""
@@ -57,7 +57,7 @@ class JobController:
             await self._controller.create(PODS, pod_of(job["spec"]["template"], name=name, owner=job, labels={}))
         except ForbiddenError as error:
             self._events.record(job, reason="FailedCreate", note=f"Error creating: {error}", warning=True)
-            # It tries again: a quota may be raised.
+            # The Job controller tries again: a quota may be raised.
             raise UnavailableError(str(error)) from error
 
 

@@ -29,14 +29,14 @@ class PodRunner:
     def __init__(self, client: KubeClient, *, start_s: float = 0.1, end_s: float = 0.1) -> None:
         self._client = client
         self.starts = True
-        """Whether pods that have a node get ready. Those that wait for it are looked at again and again."""
+        """Whether pods that have a node get ready. While they do not, they are checked again and again."""
         self._start_s = start_s
         self._end_s = end_s
         self._pods, self._nodes = Cache(), Cache()
         self._ends: dict[str, float] = {}
         """When each pod with a run time ends, by UID, in the loop's time."""
         self._killed: dict[str, float] = {}
-        """When each pod that is being deleted ends, likewise."""
+        """When each pod that is being deleted ends, by UID, in the loop's time."""
         self._queue: WorkQueue[Key] = WorkQueue("standin:pods")
 
     async def run(self) -> None:

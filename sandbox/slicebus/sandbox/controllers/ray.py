@@ -35,7 +35,7 @@ from slicebus.slices.jobs.ray import desired_replicas, groups, hosts
 Manifest = dict[str, Any]
 
 HEAD_READY = "HeadPodReady"
-"""The condition by which KubeRay knows that a RayService may deploy applications."""
+"""The condition that tells KubeRay that a RayService may deploy applications."""
 _HEAD_GROUP = "headgroup"
 _AGAIN_S = 1.0
 
@@ -44,7 +44,7 @@ class RayClusterController:
     """Runs RayClusters without a `managedBy` of another controller.
 
     `replica_labels`: whether pods are labelled with their replica, and replicas of several hosts stay whole, as since
-    KubeRay 1.6 (`RayMultiHostIndexing`). Off, it does as 1.4 and 1.5.
+    KubeRay 1.6 (`RayMultiHostIndexing`). Without it, the stand-in does as KubeRay 1.4 and 1.5.
     """
 
     def __init__(self, client: KubeClient, *, replica_labels: bool = True) -> None:
@@ -68,12 +68,13 @@ class RayClusterController:
             self._requeue(cluster, _AGAIN_S)
         pods = [pod for pod in self._controller.children(PODS, cluster) if not is_over(pod)]
         status, present = _cluster_status(cluster, pods), cluster.get("status", {})
-        # KubeRay writes no newer generation where nothing else is new.
+        # KubeRay does not write a newer generation where nothing else has changed.
         if any(present.get(name) != value for name, value in status.items() if name != "observedGeneration"):
             await self._controller.set_status(cluster, status)
 
     async def _bring_head(self, cluster: Manifest) -> bool:
-        """Whether the pass goes on to the groups: not where the head was deleted, or there are several."""
+        """Create the head, or delete an unhealthy one. Returns whether the pass goes on to the groups: not where the
+        head was deleted, or there are several."""
         heads = [pod for pod in self._pods_of(cluster) if label(pod, NODE_TYPE_LABEL) == "head"]
         if not self._are_met(cluster, HEAD):
             return True
@@ -88,7 +89,8 @@ class RayClusterController:
         return len(heads) <= 1
 
     async def _bring_groups(self, cluster: Manifest) -> bool:
-        """Whether every group had its turn: KubeRay ends a pass at the first one that had something broken."""
+        """Step through the groups. Returns whether every group had its turn: KubeRay ends a pass at the first group
+        with something broken."""
         for group in groups(cluster["spec"]):
             name = group["groupName"]
             if not self._are_met(cluster, name):
@@ -109,7 +111,8 @@ class RayClusterController:
         return True
 
     def _pods_of(self, cluster: Manifest) -> list[Manifest]:
-        """The cluster's pods as the watch has shown them, sorted by name: also those of an earlier one of its name."""
+        """The cluster's pods as the watch has shown them, sorted by name, with those of an earlier cluster of the same
+        name."""
         metadata = cluster["metadata"]
         pods = self._pods.by("cluster", f"{metadata['namespace']}/{metadata['name']}")
         return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))
@@ -129,7 +132,7 @@ class RayClusterController:
             type = "Head" if group == HEAD else "Worker"
             note = f"Failed to create {type.lower()} Pod {metadata['namespace']}/{metadata['name']}, {error}"
             self._events.record(cluster, reason=f"FailedToCreate{type}Pod", note=note, warning=True)
-            # It tries again: a quota may be raised.
+            # KubeRay tries again: a quota may be raised.
             raise UnavailableError(str(error)) from error
         self._expectations.expect_create(cluster["metadata"]["uid"], group, (metadata["namespace"], metadata["name"]))
 

@@ -19,11 +19,11 @@ Manifest = dict[str, Any]
 
 _POLL_S = 0.1
 _SETTLED_S = 60.0
-"""The slowest pods of the simulation take 30 s to end."""
+"""Twice as long as the slowest pods of the simulation take to end."""
 
 
 class RayAutoscaler:
-    """The autoscaler of one group of a RayCluster; `uid` makes a later cluster of the name none of its business."""
+    """The autoscaler of one group of a RayCluster. With `uid` it leaves a later cluster of the same name alone."""
 
     def __init__(self, client: KubeClient, name: str, namespace: str, *, group: int = 0, uid: str = "") -> None:
         self._client = client
@@ -32,7 +32,7 @@ class RayAutoscaler:
         self._group = group
         self._uid = uid
         self._replicas: int | None = None
-        """What it wants; None for what the group says."""
+        """The number of replicas that it wants; None for the group's own."""
 
     async def scale(self, replicas: int) -> None:
         """Want another number of replicas, and write as much of that as is possible now."""
@@ -42,7 +42,7 @@ class RayAutoscaler:
         await self.look()
 
     async def settle(self, *, within_s: float = _SETTLED_S) -> None:
-        """Write the rest, as soon as pods that were named have gone, and others that are too many are there.
+        """Write the rest, as soon as named pods have gone, and further surplus pods are there.
 
         Returns when KubeRay has seen the size and no named pod is left, when the cluster has gone, or after `within_s`.
         """
@@ -54,7 +54,7 @@ class RayAutoscaler:
                     await asyncio.sleep(_POLL_S)
 
     async def look(self) -> bool:
-        """One step of that: whether it was the last. Raises NotFoundError."""
+        """Do one step of `settle`. Returns whether it was the last. Raises NotFoundError."""
         cluster = await self._client.get(RAYCLUSTERS, self._name, self._namespace)
         if not self._is_its(cluster):
             return True
@@ -70,7 +70,7 @@ class RayAutoscaler:
                 await self._patch(patch_of(spec, pods, terminate=surplus))
                 return False
         desired = sum(desired_replicas(worker_group) * hosts(worker_group) for worker_group in groups(spec))
-        # KubeRay writes no newer `observedGeneration` where nothing else in the status is new.
+        # KubeRay does not write a newer `observedGeneration` where nothing else in the status has changed.
         seen = cluster.get("status", {}).get("desiredWorkerReplicas", 0) == desired
         return seen and more >= 0 and not any(pod["metadata"]["name"] in named_of(group) for pod in pods)
 

@@ -1,4 +1,4 @@
-"""KubeRay's stand-in for clusters with GCS fault tolerance: no such RayCluster goes before its data in Redis has.
+"""KubeRay's stand-in for clusters with GCS fault tolerance: the data in Redis goes before its RayCluster does.
 
 There is no Redis: the pod that cleans it up just ends. Source of the rules: KubeRay 1.7, the block about the finalizer
 in `rayClusterReconcile`, and `buildRedisCleanupJob`.
@@ -23,7 +23,8 @@ _RUNS_S = "0.1"
 
 
 async def keep_until_clean(controller: Controller, cluster: Manifest) -> bool:
-    """Whether this was all there is to do for a cluster now: it gets the finalizer, or is being deleted.
+    """Give a cluster its finalizer, or clean up after one that is being deleted. Returns whether that is all there is
+    to do now.
 
     The controller also watches the pods and Jobs that the cluster owns: each change leads to the next step.
     """
@@ -46,7 +47,8 @@ def _is_fault_tolerant(cluster: Manifest) -> bool:
 
 
 async def _clean_up(controller: Controller, cluster: Manifest) -> None:
-    """The next step: delete the pods, run the Job once the head has gone, let the cluster go once that has ended."""
+    """Do the next step: delete the pods, run the Job once the head has gone, let the cluster go once the Job has
+    ended."""
     pods, jobs = controller.children(PODS, cluster), controller.children(JOBS, cluster)
     for pod in pods:
         await controller.delete(PODS, pod)
@@ -61,7 +63,7 @@ async def _clean_up(controller: Controller, cluster: Manifest) -> None:
 
 
 async def _set_finalizers(controller: Controller, cluster: Manifest, finalizers: list[str]) -> None:
-    """A change since means that the cluster is reconciled again anyway."""
+    """Set the finalizers. A conflict is ignored: the cluster has changed, so it is reconciled again anyway."""
     metadata = cluster["metadata"]
     body = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": finalizers}}
     with suppress(ConflictError, NotFoundError):

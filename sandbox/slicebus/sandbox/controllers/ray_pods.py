@@ -1,4 +1,4 @@
-"""What KubeRay's stand-in decides about the pods of one worker group: which go, and which are made. Pure.
+"""Decides for KubeRay's stand-in which pods of one worker group go, and which are made. Pure.
 
 Source of the rules: KubeRay 1.7, `reconcilePods`, `reconcileMultiHostWorkerGroup` and `shouldDeletePod` in
 `ray-operator/controllers/ray/raycluster_controller.go`.
@@ -28,7 +28,7 @@ class GroupStep(msgspec.Struct, frozen=True):
     """What one pass does to a group."""
 
     delete: Sequence[str] = ()
-    """Names of pods. Those that `workersToDelete` names go even where they are of another group."""
+    """The names of pods to delete. Those that `workersToDelete` names go even where they are of another group."""
     create: Sequence[Labels] = ()
     """What distinguishes each new pod from the others of its group."""
     ends_pass: bool = False
@@ -36,9 +36,9 @@ class GroupStep(msgspec.Struct, frozen=True):
 
 
 def next_step(cluster_spec: Manifest, group: Manifest, pods: Sequence[Manifest], *, replica_labels: bool) -> GroupStep:
-    """The step for a group that is not suspended, with all its pods, those that are going among them.
+    """The step for a group that is not suspended. `pods` are all its pods, with those that are going.
 
-    With the autoscaler on, nothing but `workersToDelete` makes a healthy pod go. Otherwise the first of `pods` do.
+    With the autoscaler on, only `workersToDelete` makes a healthy pod go. Otherwise the first of `pods` go.
     """
     surplus_goes = not autoscales(cluster_spec)
     if replica_labels and hosts(group) > 1:
@@ -75,12 +75,12 @@ def is_own(spec: Manifest) -> bool:
 
 
 def suffix() -> str:
-    """What the API server would add to a generated name."""
+    """A suffix as the API server adds to a generated name."""
     return random_hex(3)[:5]
 
 
 def _single_pods(group: Manifest, pods: Sequence[Manifest], *, surplus_goes: bool, replica_labels: bool) -> GroupStep:
-    """Every pod for itself; a pod that is going counts until it has gone, unless this pass deletes it."""
+    """Count every pod by itself. A pod that is going counts until it has gone, unless this pass deletes it."""
     unhealthy = [_name(pod) for pod in pods if is_unhealthy(pod)]
     if unhealthy:
         return GroupStep(delete=unhealthy, ends_pass=True)
@@ -95,7 +95,7 @@ def _single_pods(group: Manifest, pods: Sequence[Manifest], *, surplus_goes: boo
 
 
 def _whole_replicas(group: Manifest, pods: Sequence[Manifest], *, surplus_goes: bool) -> GroupStep:
-    """Every replica as one. Pods without the label are of an older operator: nobody counts or deletes them."""
+    """Count every replica as one. Pods without the label are of an older operator: nobody counts or deletes them."""
     replicas: dict[str, list[Manifest]] = {}
     for pod in pods:
         if label(pod, REPLICA_LABEL):

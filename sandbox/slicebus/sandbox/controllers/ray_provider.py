@@ -1,4 +1,4 @@
-"""What Ray's Kubernetes provider writes when its autoscaler asks for more pods, or for some to be deleted.
+"""Writes what Ray's Kubernetes provider writes when its autoscaler asks for more pods, or for some to be deleted.
 
 A pure function of the cluster and its pods; tests compare it with Ray's own. Source: Ray 2.47 and later,
 `python/ray/autoscaler/v2/instance_manager/cloud_providers/kuberay/cloud_provider.py`.
@@ -48,8 +48,8 @@ def patch_of(
 
 
 def pods_wanted(spec: Manifest, pods: list[Manifest]) -> Counter[str]:
-    """The pods of each group that Ray takes for wanted: its replicas, or those that are there where a user has lowered
-    that without names."""
+    """The number of pods of each group that Ray takes for wanted: its replicas, or the present pods where a user has
+    lowered the replicas without names."""
     named = {name for group in groups(spec) for name in named_of(group)}
     there = Counter(label(pod, GROUP_LABEL) for pod in pods if _counts(pod) and pod["metadata"]["name"] not in named)
     return Counter(
@@ -63,7 +63,7 @@ def pods_wanted(spec: Manifest, pods: list[Manifest]) -> Counter[str]:
 
 
 def named_of(group: Manifest) -> list[str]:
-    """The names in a group's list."""
+    """The names of pods in a group's `workersToDelete`."""
     names: list[str] = (group.get("scaleStrategy") or {}).get("workersToDelete") or []
     return names
 

@@ -1,7 +1,7 @@
 """KubeRay's stand-in for RayServices: a RayCluster that serves, and another one beside it during an upgrade.
 
-A cluster serves as soon as its head is ready: nobody deploys applications here. Upgrades in steps are none of its.
-Source of the rules: KubeRay 1.7, `ray-operator/controllers/ray/rayservice_controller.go`.
+A cluster serves as soon as its head is ready: nobody deploys applications here. It does no upgrades in steps. Source of
+the rules: KubeRay 1.7, `ray-operator/controllers/ray/rayservice_controller.go`.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class RayServiceController:
     def __init__(self, client: KubeClient) -> None:
         self._controller = Controller(client, RAYSERVICES, RAYCLUSTERS)
         self._goes_at: dict[str, float] = {}
-        """When a cluster that serves no more is deleted, by its UID and the loop's time."""
+        """When each cluster that no longer serves is deleted, by its UID, in the loop's time."""
 
     async def run(self) -> None:
         """Run RayServices until cancelled."""
@@ -68,7 +68,7 @@ class RayServiceController:
             await self._set_finalizers(service, [name for name in finalizers if name != FINALIZER])
 
     async def _suspend(self, service: Manifest, clusters: Collection[Manifest]) -> None:
-        """First say so, then delete what it has, to the end: it may be resumed only after that."""
+        """First show that it is being suspended, then delete all that it has. Only after that it may be resumed."""
         if _is(service, _SUSPENDED):
             if not service["spec"].get("suspend"):
                 await self._show(service, Finding(_SUSPENDED, False, "RayServiceResumed", ""))
@@ -88,7 +88,7 @@ class RayServiceController:
         status = service.get("status", {})
         active, pending = (_name_of(status, which) for which in ("activeServiceStatus", "pendingServiceStatus"))
         if pending is not None and pending not in clusters:
-            # KubeRay looks again after a while, also where RayClusters are not served now.
+            # KubeRay reconciles again after a while, also where RayClusters are not served now.
             self._requeue(service, _AGAIN_S)
             clusters[pending] = await self._make_cluster(service, pending)
         # During an upgrade the cluster that serves stays as it is.
@@ -104,7 +104,7 @@ class RayServiceController:
         await self._clean_up(service, [cluster for name, cluster in clusters.items() if name not in (active, pending)])
 
     async def _clean_up(self, service: Manifest, clusters: list[Manifest]) -> None:
-        """Delete what serves no more, some time after it did."""
+        """Delete clusters that no longer serve, some time after they did."""
         now, delay_s = asyncio.get_running_loop().time(), service["spec"].get("rayClusterDeletionDelaySeconds")
         for cluster in clusters:
             due = now + (_DELETION_DELAY_S if delay_s is None else delay_s)
@@ -115,7 +115,7 @@ class RayServiceController:
                 self._requeue(service, left_s)
 
     async def _delete(self, service: Manifest, clusters: Collection[Manifest]) -> None:
-        """Delete clusters that are seen to go later. KubeRay looks again after a while, whatever it sees."""
+        """Delete clusters, whose end is seen later. KubeRay reconciles again after a while in any case."""
         for cluster in clusters:
             await self._controller.delete(RAYCLUSTERS, cluster)
         self._requeue(service, _AGAIN_S)
@@ -140,7 +140,7 @@ class RayServiceController:
         await self._controller.set_status(service, status | {"conditions": conditions})
 
     async def _set_finalizers(self, service: Manifest, finalizers: list[str]) -> None:
-        """Replace the object, as KubeRay does: a change since is a conflict, and leads to another reconcile."""
+        """Replace the object, as KubeRay does: a change in between is a conflict, and leads to another reconcile."""
         with suppress(ConflictError, NotFoundError):
             metadata = service["metadata"] | {"finalizers": finalizers}
             replaced = await self._controller.client.replace(RAYSERVICES, service | {"metadata": metadata})
@@ -215,7 +215,7 @@ def _hash_of(cluster: Manifest) -> str | None:
 
 
 def _hash(spec: Manifest) -> str:
-    """Of a cluster's spec, without what changes while it runs."""
+    """A hash of a cluster's spec, without what changes while it runs."""
     head, workers = spec["headGroupSpec"], [without(group, _MUTED_OF_GROUP) for group in groups(spec)]
     return content_hash(
         without(spec, _MUTED)
