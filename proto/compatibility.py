@@ -1,7 +1,7 @@
-"""Whether another version of a schema is a minor one: README.md has the rules, and this holds schemas to them.
+"""Checks whether another version of a schema is a minor one, by the rules of README.md.
 
-A minor version only adds: optional fields, and types. Everything else is understood differently by a peer of the
-version before, or not at all.
+A minor version only adds: optional fields, and types. A peer of the version before understands every other change
+differently, or not at all.
 """
 
 from collections.abc import Iterator

@@ -129,7 +129,7 @@ def _described(component: Json, index: int, name: str) -> Json:
 
 
 def _field_docstrings(part: type[Any]) -> dict[str, str]:
-    """The string below each field: Python keeps it in the source only."""
+    """The docstrings of the fields, by name: Python keeps them in the source only."""
     docstrings: dict[str, str] = {}
     for base in reversed(part.__mro__):
         if base.__module__.startswith("slicebus."):
@@ -143,7 +143,7 @@ def _field_docstrings(part: type[Any]) -> dict[str, str]:
                     ):
                         docstrings[name] = _flowing(words)
                     case _:
-                        continue  # No field, or nothing is said of it.
+                        continue  # No field, or one without a docstring.
     return docstrings
 
 

@@ -20,8 +20,8 @@ from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction
 from slicebus.proto.topology import routing_key
 
 MAX_DEPTH = 100
-"""Most levels of a body. Kubernetes objects have about twenty; orjson writes 254, and whoever passes a part on may wrap
-it in some more."""
+"""The most levels of a body. Kubernetes objects have about twenty; orjson writes 254, and a part that is passed on may
+get some more levels around it."""
 
 _TYPE = re.compile(TYPE_PATTERN)
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -202,8 +202,8 @@ def _check_consistent(envelope: Envelope, message: Message, key: str) -> None:
         raise ProtocolError(DeadReason.MALFORMED, detail)
 
 
-def _converted(value: Mapping[str, Any], into: type[_Struct], what: str) -> _Struct:
+def _converted(value: Mapping[str, Any], into: type[_Struct], part: str) -> _Struct:
     try:
         return msgspec.convert(value, into)
     except msgspec.ValidationError as error:
-        raise ProtocolError(DeadReason.MALFORMED, f"{what}: {error}") from error
+        raise ProtocolError(DeadReason.MALFORMED, f"{part}: {error}") from error

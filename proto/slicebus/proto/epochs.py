@@ -8,5 +8,6 @@ until 2094."""
 
 
 def epoch_at(moment: datetime) -> int:
-    """The least epoch of a Lease that is acquired at this moment. Above it by more than the clocks differ is none."""
+    """The least epoch of a Lease that is acquired at this moment. An epoch above it by more than clocks differ is
+    invalid."""
     return int((moment - EPOCHS_SINCE).total_seconds())

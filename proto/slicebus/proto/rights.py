@@ -1,4 +1,4 @@
-"""The least rights on the broker, as data: users, permissions, bounds and limits, made from the topology.
+"""Makes the least rights on the broker from the topology, as data: users, permissions, bounds and limits.
 
 RabbitMQ matches three regular expressions of a user (configure, write, read) with the name of a queue or an exchange,
 whichever it is. A binding needs write on its destination and read on its source. Topic permissions are checked where a
@@ -47,18 +47,19 @@ AGENT_QUEUE_EXPIRES_MS = 14 * 24 * 3600 * 1000
 _PRIORITY = 10
 
 _AGENT_LIMITS = (8, 64)
-"""Two replicas, two more while they are replaced, and commands. A role has one connection, and a channel for each
-subscription, for publishing, and for whatever it does at a time."""
+"""The connections and channels of an agent's user: for two replicas, two more while they are replaced, and commands. A
+role has one connection, and a channel for each subscription, for publishing, and for each thing that it does at a
+time."""
 _MANAGER_LIMITS = (32, 512)
-"""The same, and the commands of several people, who use the manager's user."""
+"""The same for the manager's user, with the commands of several people, who use it too."""
 _QUEUES_BESIDE = 100
-"""What the vhost may have beside the topology: the old queues of a repinned cluster are there until they expire."""
+"""The queues that the vhost may have beside the topology: those of a repinned cluster stay until they expire."""
 
 _CLUSTER, _UID = (text.removeprefix("^").removesuffix("$") for text in (CLUSTER_NAME, CLUSTER_UID))
 _LANES = "|".join(Lane)
 _TYPE = "[a-z-]+"
 _PROBE = "slicebus-probe"
-"""A name that nothing has."""
+"""A name that no queue or exchange has."""
 _NO_CLUSTER = ClusterUid(_PROBE)
 
 
@@ -106,7 +107,7 @@ class UserLimits(msgspec.Struct, frozen=True):
 
 
 class Rights(msgspec.Struct, frozen=True):
-    """What users may do."""
+    """The permissions and limits of users."""
 
     permissions: tuple[BrokerPermission, ...]
     topic_permissions: tuple[TopicPermission, ...]
@@ -133,7 +134,7 @@ class Definitions(msgspec.Struct, frozen=True):
     """Everything that one vhost of a broker has for slicebus."""
 
     users: tuple[str, ...]
-    """The manager's first."""
+    """The users; the manager's comes first."""
     rights: Rights
     policies: tuple[BrokerPolicy, ...]
     max_queues: int
@@ -182,7 +183,8 @@ def definitions(members: Iterable[Member], *, manager: str = "manager", shards: 
 
 
 def agent_rights(member: Member, *, shards: int = 1) -> Rights:
-    """Publish to the agents' exchanges under keys of its own cluster, and consume its own queues.
+    """The rights of an agent: to publish to the agents' exchanges under keys of its own cluster, and to consume its own
+    queues.
 
     The queues are those of any UID: a cluster that was made anew under its name has another, and the same rights.
     """
@@ -202,7 +204,8 @@ def agent_rights(member: Member, *, shards: int = 1) -> Rights:
 
 
 def manager_rights(user: str, *, shards: int = 1) -> Rights:
-    """Make the whole topology, publish orders, and publish again what is requeued, redriven or passed on.
+    """The rights of the manager: to make the whole topology, to publish orders, and to publish again what is requeued,
+    redriven or passed on.
 
     A dead letter keeps its key, whatever that was. A queue with a dead-letter exchange needs read on the queue itself.
     """
@@ -230,7 +233,7 @@ def manager_rights(user: str, *, shards: int = 1) -> Rights:
 
 
 def policies() -> tuple[BrokerPolicy, ...]:
-    """The bounds of the queues that somebody else fills. A full queue refuses: nothing is dropped."""
+    """The bounds of the queues that somebody else fills. A full queue refuses messages, and drops none."""
     refuse: dict[str, str | int] = {"overflow": "reject-publish"}
     dead = refuse | {"max-length-bytes": DEAD_LETTER_BYTES}
     agents = refuse | {"max-length-bytes": AGENT_QUEUE_BYTES, "expires": AGENT_QUEUE_EXPIRES_MS}

@@ -19,22 +19,23 @@ MANAGER_KEY = "manager"
 """The first word of the manager's routing key there; an agent's is its cluster."""
 
 MOST_SHARDS = 16
-"""Of the manager."""
+"""The most shards of the manager."""
 DELIVERY_LIMIT = 20
 """RabbitMQ 4.0 drops a message silently after 20 redeliveries where no limit and no dead-letter exchange are set."""
 UNREACHABLE_LIMIT = 2**31 - 1
-"""For the dead-letter queue, which delivers its messages every time somebody browses it. RabbitMQ 4 drops a message
-after 20 deliveries by default. -1 means no limit from 4.0 on, but 3.10 would drop a message returned once."""
+"""The delivery limit of the dead-letter queue, which delivers its messages every time somebody browses it. RabbitMQ 4
+drops a message after 20 deliveries by default. -1 means no limit from 4.0 on, but 3.10 would drop a message returned
+once."""
 JOURNAL_MAX_AGE = "7D"
 JOURNAL_MAX_BYTES = 2 * 1024**3
 _SEGMENTS = 16
 _SEGMENT_MOST_BYTES = 500_000_000
-"""RabbitMQ's default. It cuts a stream off by whole segments, when one is full: the smaller they are, the closer it
-keeps to age and size."""
+"""RabbitMQ's default for the size of a segment. It drops whole segments of a stream, and only when one is full: the
+smaller they are, the closer it keeps to age and size."""
 
 _EVERY = ClusterName("*")
 _ANY = "#"
-"""No word, or whichever."""
+"""The pattern for any number of words, also none."""
 
 QueueArgument = str | int | bool
 
@@ -106,12 +107,14 @@ def manager_queue(lane: Lane, shard: int = 0) -> str:
 
 
 def of_first_shard(queue: str) -> str:
-    """The first shard's queue for that of another one, whose messages it has passed on; any other queue as it is."""
+    """The first shard's queue in place of another shard's, whose messages it has passed on; any other queue
+    unchanged."""
     return re.sub(r"^(slicebus\.manager)\.[0-9]+\.", r"\1.", queue)
 
 
 def shard_exchange(shard: int) -> str:
-    """Where the other shards publish what they pass on to this one, as it came. There is none where one is alone."""
+    """The exchange where other shards publish what they pass on to this one, unchanged. A shard that is alone has
+    none."""
     return f"slicebus.shard.{shard}"
 
 
@@ -126,7 +129,7 @@ def agent_queue(cluster: ClusterName, lane: Lane, uid: ClusterUid) -> str:
 
 
 def queues_of_agent(cluster: ClusterName, names: Iterable[str]) -> list[str]:
-    """Those of the names that are queues of agents with this cluster's name, whatever their UID."""
+    """The names that are queues of agents with this cluster's name, whatever their UID."""
     endings = tuple(f".{lane}" for lane in Lane)
     return [name for name in names if name.startswith(f"slicebus.agent.{cluster}.") and name.endswith(endings)]
 

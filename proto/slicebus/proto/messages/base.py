@@ -8,7 +8,7 @@ from msgspec import Meta
 
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 CLUSTER_NAME = DNS_LABEL
-"""So that the dot of a routing key separates."""
+"""The pattern of a cluster's name: a DNS label has no dot, so the dot of a routing key separates."""
 CLUSTER_UID = r"^[-0-9A-Za-z]{1,64}$"
 
 ClusterName = NewType("ClusterName", str)

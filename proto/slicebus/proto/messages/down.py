@@ -41,14 +41,14 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     so a resize that starts at the manager reaches the worker."""
     granted: Counts
     flavors: dict[str, PodSetFlavor] = msgspec.field(default_factory=dict)
-    """By pod set."""
+    """Where the pods may run, by pod set."""
     answers: RequestKey = RequestKey()
     """The newest size request that the manager knew. A later request for less still limits the worker."""
     resized_because: str | UnsetType = UNSET
     """Why the manager has set the counts of the manifest itself, where no user has: an Event where they are applied."""
     taken_back: str | UnsetType = UNSET
-    """Another one for each scale-up that the manager has taken back so. The worker applies the counts once for each,
-    also where they are those of the last spec: it may have grown from these."""
+    """Identifies the scale-up that the manager has taken back with these counts. The worker applies the counts once for
+    each, also where they are those of the last spec: it may have grown from these."""
 
     def summary(self) -> str:
         """One line for people."""

@@ -32,7 +32,7 @@ class Hello(Message, frozen=True, kw_only=True):
     kubernetes_version: str
     schema_version: str
     scheduler_backends: list[str] = msgspec.field(default_factory=list)
-    """Those that jobs can choose here, that of jobs which choose none first."""
+    """The scheduler backends that jobs can choose here; that of jobs which choose none comes first."""
 
     def summary(self) -> str:
         """One line for people."""
@@ -60,7 +60,7 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     """The fence in force on the agent, also after a restart; 0 for none."""
     lacking: dict[str, str] | UnsetType = UNSET
     """The namespaces of the `terms` that take no jobs here, with the reason: `NotFound`, `Terminating` or
-    `NamespaceNotAllowed`. Not set before all of them were looked at."""
+    `NamespaceNotAllowed`. Not set before all of them were read."""
     scheduler_backends: list[str] = msgspec.field(default_factory=list)
     """As in `Hello`: definitions and rights come and go."""
     jobs: Count = 0
@@ -91,8 +91,8 @@ class ScaleRequest(JobMessage, frozen=True, kw_only=True):
     """The counts that were granted when the request was made."""
     wanted: Counts
     finished: Counts | UnsetType = UNSET
-    """Pods that have ended and in whose place none comes, where there are any. What is wanted is that much less than
-    the job's size."""
+    """Pods that have ended and that nothing replaces; not set where there are none. The wanted size is the job's
+    without these."""
     why: str = ""
     """Who asked, in a few words: `parallelism changed`, `ray autoscaler`."""
 
