@@ -55,7 +55,7 @@ _log = structlog.get_logger()
 
 
 class _Base(NamedTuple):
-    """What every part of an agent that leads works with."""
+    """What all parts of an agent that leads share."""
 
     uid: ClusterUid
     store: AgentStore
@@ -96,7 +96,7 @@ class Agent(Role[AgentSettings]):
         await require(self._bus, agent_uses(self._settings.cluster, await cluster_uid(self._client)), exchanges)
 
     def not_ready(self) -> str:
-        """The same as every role, and the missing queues."""
+        """What keeps every role from being ready, and the missing queues."""
         return super().not_ready() or (self._inbox.not_ready if self._inbox else "")
 
     async def lead(self, epoch: int) -> None:
@@ -232,7 +232,7 @@ class Agent(Role[AgentSettings]):
         )
 
     async def _watch(self, base: _Base, parts: _Parts, group: asyncio.TaskGroup) -> None:
-        """Return when everything is read that decisions depend on."""
+        """Watch the caches. Returns when everything is read that decisions depend on."""
         store = base.store
         parts.backends.start(group)
         for resource, cache in store.caches():
@@ -244,17 +244,18 @@ class Agent(Role[AgentSettings]):
             await cache.synced.wait()
 
     async def _introduce(self, base: _Base, parts: _Parts) -> None:
-        """Tell the manager what leads here, and what is here."""
+        """Say hello to the manager, and send it the inventory."""
         hello = await retry_until_available("version", partial(self._hello, base.store))
         # The manager may have made the exchanges and not yet the bindings.
         await self.until_allowed("hello", lambda: base.publish(hello))
         await self.until_allowed("inventory", parts.inventories.publish)
 
     def _react(self, base: _Base, parts: _Parts) -> None:
-        """Have whatever changes from now on reconciled or told."""
+        """Have every change from now on reconciled or reported."""
 
         def served(resource: Resource) -> None:
-            """Reconcile the jobs of the kind. By the inventory the manager sends anew what was refused meanwhile."""
+            """Reconcile the jobs of the kind. After the inventory the manager sends again what was refused
+            meanwhile."""
             for key in filter(lambda key: key.kind == resource.kind, base.store.keys()):
                 base.queue.add(key)
             parts.inventories.ask()

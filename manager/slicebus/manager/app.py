@@ -55,11 +55,12 @@ from slicebus.slices.api import api_names
 _log = structlog.get_logger()
 _COLLECT_S = 60.0
 _ADMITTED_WORKERS = 8
-"""The order of a job that was admitted goes out while all other workers wait for the API server: in a burst they do."""
+"""How many workers only handle jobs that were admitted, to send their orders: in a burst all others wait for the API
+server."""
 
 
 class _Base(NamedTuple):
-    """What every part of a manager that leads works with."""
+    """What all parts of a manager that leads share."""
 
     store: ManagerStore
     decide: Decider[ManagerStore]
@@ -86,19 +87,19 @@ class Manager(Role[ManagerSettings]):
 
     component = COMPONENT
     _keeper: ShardKeeper | None = None
-    """Once it leads."""
+    """The keeper of its shard, once it leads."""
 
     def leases(self) -> Sequence[str]:
-        """One for each shard."""
+        """The Leases that it may hold, one for each shard."""
         return [lease_of(shard) for shard in range(self._settings.shards)]
 
     @property
     def _shard(self) -> Shard:
-        """Which one this process is, once it has the Lease."""
+        """The shard that this process is, once it has the Lease."""
         return Shard(self._candidates.index(self._lease), self._settings.shards)
 
     def notes(self) -> dict[str, str | None]:
-        """How many shards there are too, or were, on the Lease of the first."""
+        """The notes on its Lease; on that of the first shard also how many shards there are, or were."""
         if self._keeper is None or self._shard.index > 0:
             return super().notes()
         most = max({self._shard.count - 1, *self._keeper.left}) + 1
@@ -221,7 +222,7 @@ class Manager(Role[ManagerSettings]):
         )
 
     async def _watch(self, base: _Base, parts: _Parts, group: asyncio.TaskGroup) -> None:
-        """Return when everything is read that decisions depend on, and decisions are recorded."""
+        """Watch the caches. Returns when everything is read that decisions depend on, and decisions are recorded."""
         store = base.store
         if not store.shards.is_alone:
             await self._read(base.informers, [(CLUSTERQUEUES, store.cluster_queues)], group)
@@ -234,7 +235,7 @@ class Manager(Role[ManagerSettings]):
         on_job_change(store, base.queue.add, when=mode_of(store).needs_reconcile)
 
     def _admit(self, base: _Base, parts: _Parts, group: asyncio.TaskGroup) -> None:
-        """Give quota, or tell the Kueue that does what it has to know."""
+        """Admit workloads, or report to the Kueue that does what it has to know."""
         if base.store.beside_kueue:
             on_fleet_change(base.store, base.queue.add)
             group.create_task(self._checks_reporter(base.decide, base.executor).run(), name="admission-checks")
@@ -279,7 +280,7 @@ class Manager(Role[ManagerSettings]):
     async def _read(
         self, informers: Informers, caches: Iterable[tuple[Resource, Cache]], group: asyncio.TaskGroup
     ) -> None:
-        """Return when these caches are in sync. Those that are already stay as they are."""
+        """Keep these caches in sync. Returns when they are; caches that are in sync already stay as they are."""
         unread = [(resource, cache) for resource, cache in caches if not cache.synced.is_set()]
         for resource, cache in unread:
             owners = JOB_RESOURCES.values() if resource == WORKLOADS else ()

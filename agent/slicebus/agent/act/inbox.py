@@ -1,4 +1,4 @@
-"""Receives orders: decode, check the sender, carry out the steps, then acknowledge the delivery."""
+"""Receives orders: decodes each, checks its sender, carries out its steps, then acknowledges the delivery."""
 
 import asyncio
 import itertools

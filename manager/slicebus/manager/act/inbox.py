@@ -1,4 +1,4 @@
-"""Receives what the agents publish: decode, decide, carry out; then the delivery is acknowledged.
+"""Receives what the agents publish: decodes it, decides, carries out the commands, then acknowledges the delivery.
 
 A dead letter that comes back was published by the manager's own user, and names its first sender. A message of an ended
 epoch is refused, and is no dead letter: the agent's successor has reported everything anew (docs/decisions/0012). Nor
@@ -56,7 +56,7 @@ class ManagerInbox:
         on_dead: OnDead | None = None,
         router: Router | None = None,
     ) -> None:
-        """`router` passes on what is other shards'; None where there are none."""
+        """`router` passes on the messages for other shards; None where there are none."""
         self._bus = bus
         self._on_dead = on_dead
         self._router = router
@@ -96,7 +96,8 @@ class ManagerInbox:
 
     async def run(self, lane: Lane, *, prefetch: int, shard: int = 0) -> None:
         """Handle one lane of a shard until cancelled. Raises NotFoundError when its queue has gone: the manager makes
-        it, and asks for what lay in it, when it begins anew. That of a shard that there is no more may be missing."""
+        it, and asks for what lay in it, when it begins anew. The queue of a shard that no longer exists may be
+        missing."""
         try:
             async with self._bus.subscribe(manager_queue(lane, shard), prefetch=prefetch) as subscription:
                 await consume(
@@ -187,7 +188,7 @@ class ManagerInbox:
                 table.pop(job_ref(change.old), None)
 
     def _publish_again(self, cluster: ClusterName) -> None:
-        """A new agent may have missed messages to the one before it, so its jobs are published again."""
+        """Have the orders of a new agent's jobs published again: it may have missed messages to the agent before it."""
         for ref in dict.fromkeys(self._store.refs()):
             if self._store.view(ref).cluster == cluster:
                 self._store.published.pop(ref, None)
@@ -199,7 +200,7 @@ class ManagerInbox:
 
 
 def _order_key(delivery: Delivery) -> str:
-    """The messages with one key stay in order: those of one object of one cluster."""
+    """The key of a message. Messages with one key stay in order: those of one object of one cluster."""
     cluster = delivery.message.routing_key.partition(".")[0]
     return f"{cluster}/{delivery.message.headers.get(SUBJECT, '')}"
 
