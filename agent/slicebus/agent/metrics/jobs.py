@@ -1,4 +1,4 @@
-"""What the agent does for its jobs, counted by what its store shows afterwards."""
+"""Counts what the agent does for its jobs, by what its store shows afterwards."""
 
 from prometheus_client import CollectorRegistry, Counter
 

@@ -10,7 +10,7 @@ from slicebus.slices.schedulers import NO_PROFILES, Profile
 
 
 class AgentDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one agent that leads. `AgentSettings` says what each is, and has the defaults."""
+    """The settings of one agent that leads. `AgentSettings` describes each, and has the defaults."""
 
     cluster: ClusterName = ClusterName("")
     cluster_uid: ClusterUid = ClusterUid("")

@@ -92,7 +92,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def nothing(cls) -> Self:
-        """No request, where no worker has made one."""
+        """An empty request, for a job whose worker has made none."""
         return cls(counts={}, worker_uid="", worker_generation=0, baseline={}, correlation=_NO_MESSAGE)
 
     @classmethod

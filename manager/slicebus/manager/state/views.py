@@ -236,13 +236,13 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def place_of(slices: Sequence[Slice]) -> ClusterName | None:
-    """As `JobView.place`."""
+    """The cluster that a chain was admitted to, as in `JobView.place`."""
     name = workload.place_of(slices)
     return ClusterName(name) if name is not None else None
 
 
 def cluster_of(slices: Sequence[Slice], outbox: Outbox | None) -> ClusterName | None:
-    """As `JobView.cluster`."""
+    """The cluster that has the job's copy, or shall have it, as in `JobView.cluster`."""
     if outbox is None or not outbox.record.cluster or outbox.state() == WITHDRAWN:
         return place_of(slices)
     return ClusterName(outbox.record.cluster)
