@@ -14,8 +14,8 @@ class AgentDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: ClusterName = ClusterName("")
     cluster_uid: ClusterUid = ClusterUid("")
-    """What the cluster itself says."""
+    """The UID that the cluster itself has, whatever its name."""
     manager_user: str = ""
     status_interval_s: float = 0.0
     profiles: tuple[Profile, ...] = NO_PROFILES
-    """Of the scheduler backends, that of jobs which choose none first."""
+    """The profiles of the scheduler backends; that of jobs which choose none comes first."""
