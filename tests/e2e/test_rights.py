@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from integration.bus.contract import browse_all
+from slicebus.agent.act.identity import cluster_uid
 from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
 from slicebus.ambient.clock import now, random_bytes
@@ -224,9 +225,11 @@ async def test_what_broad_rights_let_through_is_refused_by_the_manager(
 async def test_the_doctor_says_whether_rights_are_too_narrow_or_too_broad(
     world: World, urls: dict[str, str], rabbitmq: RabbitBroker, vhost: str
 ) -> None:
+    uid = await cluster_uid(world.workers[EAST])
+
     async def rights(role: str) -> str:
         cluster = None if role == "manager" else EAST
-        found = await broker_checks(urls[role], cluster=cluster, journal=journal_queue())
+        found = await broker_checks(urls[role], cluster=cluster, uid=uid, journal=journal_queue())
         [check] = [check for check in found if check.subject == "rights"]
         assert check.ok == check.found.endswith("may do what it needs, and nothing else that was tried")
         return check.found
