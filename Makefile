@@ -40,8 +40,10 @@ newest-python: $(READY)
 
 test-peers: export KUBERAY_BINARY ?= $(TOOLS_CACHE)/bin/ray-operator
 test-peers: export KUBERAY_CRDS ?= $(TOOLS_CACHE)/crds/kuberay
-test-peers: $(READY) servers peers ## run the tests beside a real KubeRay
-	$(BIN)/python -m pytest tests/integration/ray -k kuberay
+test-peers: export KUEUE_BINARY ?= $(TOOLS_CACHE)/bin/kueue
+test-peers: export KUEUE_CRDS ?= $(TOOLS_CACHE)/crds/kueue
+test-peers: $(READY) servers peers ## run the tests beside a real KubeRay and a real Kueue
+	$(BIN)/python -m pytest tests/integration/ray tests/e2e/test_kueue_mode.py -k 'kuberay or kueue_mode'
 
 lint: $(READY) ## check style, types and the direction of imports
 	$(BIN)/ruff check .
@@ -61,7 +63,7 @@ proto: $(READY) ## write the JSON Schemas and asyncapi.yaml from the message typ
 servers: ## install or build the servers that integration tests run; what cannot be had is skipped there
 	@tests/tools/setup.sh
 
-peers: ## build the operators that test-peers runs: ten minutes the first time
+peers: ## build the operators that test-peers runs, a KubeRay and a Kueue: ten minutes the first time
 	@tests/tools/build.sh peers >/dev/null
 
 lock: $(READY) ## resolve the dependencies anew

@@ -39,7 +39,7 @@ from support.installation import run_cli
 from support.kueue import Kueue, binary_and_definitions
 from support.recordings import exported
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
-from support.servers import SHARED_CRDS
+from support.servers import definitions as definitions_here
 from support.tools import tools
 from support.waiting import eventually
 from support.wiping import wipe, wipe_resource
@@ -62,8 +62,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     try:
         made.start()
         manager = made.clusters["manager"]
-        for path in SHARED_CRDS.glob("ray/*.yaml"):
-            manager.kubectl("create", "--validate=false", "-f", str(path))
+        for path in definitions_here():
+            if "ray" in Path(path).name:  # Kueue brings its own
+                manager.kubectl("create", "--validate=false", "-f", path)
         controller = Kueue(manager, folder / "kueue", binary=binary, definitions=definitions)
         controller.install()
         controller.start()

@@ -56,6 +56,8 @@ definitions() { # definitions MODULE SOURCE FOLDER: the manifests that the Go mo
 if [ "${1:-}" = peers ]; then
   build kuberay '' github.com/ray-project/kuberay/ray-operator
   definitions kuberay github.com/ray-project/kuberay/ray-operator config/crd/bases
+  build kueue '-X sigs.k8s.io/kueue/pkg/version.GitVersion=v0.19.2' sigs.k8s.io/kueue/cmd/kueue
+  definitions kueue sigs.k8s.io/kueue config/components/crd/bases
   echo "$bin"
   exit
 fi
