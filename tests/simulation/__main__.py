@@ -5,12 +5,9 @@ make sim SEED=7     repeats one, with everything that happened in it; a failure 
 """
 
 import argparse
-import gc
 import itertools
-import multiprocessing
 import os
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from random import Random
@@ -19,40 +16,29 @@ from typing import TypeVar
 
 from simulation.beside_kueue import DAY
 from simulation.mutations import MUTATIONS
+from simulation.noticed import detections, searches
 from simulation.outcome import Outcome, play, play_seed
-from simulation.random_choices import schedule_of
+from simulation.processes import outcomes
 from simulation.schedule import SHORT, TROUBLES, Crash, Schedule
+from simulation.seeds import schedule_of
 from simulation.shard_moves import day_of
 from simulation.shrink import shrunk
-from simulation.soak import AGAIN
+from simulation.soak import REPEATED_BY
 from slicebus.manager.state.settings import AdmissionModeName
 
 Run = TypeVar("Run", int, Schedule)
 """A seed, or what is made of one."""
 EVERY = "every"
-_SEEDS_A_PROCESS = 8
-"""Of which it never collects the garbage: to end it and begin another is faster."""
 _SHOWN = 40
 _SHRINK_TRIES = 300
 _TOLD = 20
 
 
-def outcomes(play_one: Callable[[Run], Outcome], runs: Iterable[Run], jobs: int) -> Iterator[Outcome]:
-    """Outcomes in the order of the runs, from so many processes. `play_one` is of another module: these cannot import
-    this one."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["simulation.outcome"])
-    with context.Pool(jobs, initializer=gc.disable, maxtasksperchild=_SEEDS_A_PROCESS) as pool:
-        remaining = iter(runs)
-        waiting = deque(pool.apply_async(play_one, (one,)) for one in itertools.islice(remaining, 4 * jobs))
-        while waiting:
-            yield waiting.popleft().get()
-            waiting.extend(pool.apply_async(play_one, (one,)) for one in itertools.islice(remaining, 1))
-
-
 def main() -> int:
-    """Run seeds; 1 when one has failed."""
+    """Run seeds; 1 when one has failed, or a missing safeguard is not noticed."""
     options = _options()
+    if options.mutations is not None:
+        return _search(options)
     if options.crashes:
         return _everywhere(_short(options) if options.seed is None else calm(schedule_of(options.seed)), options)
     if options.seed is not None:
@@ -60,6 +46,14 @@ def main() -> int:
         report(outcome, outcome.trace, options)
         return bool(outcome.problem)
     return _all(partial(play_seed, mutation=options.mutation, **_fields(options)), _chosen(options), options)
+
+
+def _search(options: argparse.Namespace) -> int:
+    missed = 0
+    for detection in detections(searches(options.mutations, options.first), options.jobs):
+        print(detection, flush=True)
+        missed += detection.seed is None
+    return bool(missed)
 
 
 def _short(options: argparse.Namespace) -> Schedule:
@@ -101,6 +95,14 @@ def _options() -> argparse.Namespace:
         "--seeds", type=_numbers, default=[], metavar="N,N", help="play these: after the --count, or alone"
     )
     parser.add_argument("--mutation", choices=MUTATIONS, help="without this safeguard")
+    parser.add_argument(
+        "--mutations",
+        nargs="?",
+        const="",
+        metavar="NAME:SEED,...",
+        help="which seed from --first on notices that a safeguard is missing, for each; for these from there on",
+    )
+    parser.add_argument("--digests", action="store_true", help="show of each seed how it went")
     parser.add_argument("--writers", type=int, help="how many decisions of the admission are written at once")
     parser.add_argument("--shards", type=int, help="how many shards the manager has")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -119,6 +121,8 @@ def _all(play_one: Callable[[Run], Outcome], runs: Iterable[Run], options: argpa
     began, checked, failed, number = perf_counter(), 0, 0, 0
     for number, outcome in enumerate(outcomes(play_one, runs, options.jobs), start=1):
         checked += outcome.checked
+        if options.digests:
+            print(f"seed {outcome.seed}: {outcome.digest}")
         if outcome.problem:
             failed += 1
             report(outcome, outcome.trace[-_SHOWN:], options)
@@ -186,7 +190,7 @@ def report(outcome: Outcome, shown: list[str], options: argparse.Namespace) -> N
         last = play_one(left)
         print("\n".join(last.trace[-_SHOWN:]))
         print(last.problem)
-    print(f"{AGAIN}{repeats(outcome, options)}")
+    print(f"{REPEATED_BY}{repeats(outcome, options)}")
 
 
 def repeats(outcome: Outcome, options: argparse.Namespace) -> str:

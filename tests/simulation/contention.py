@@ -4,19 +4,19 @@ from collections.abc import Iterator
 from random import Random
 
 from simulation.queues import FLAVORS, QUEUES, policy_of
-from simulation.schedule import MANY_CORES, Moment, Policy, Quota, Submit
+from simulation.schedule import MANY_CORES, Moment, Policy, Quota, Seed, Submit
 
 _KINDS = ("Job", "Job", "RayCluster", "RayJob")
 _NAMES = "cdefgh"
 """Not those of the other jobs of a run."""
 
 
-def cores_of(seed: int) -> int:
+def cores_of(seed: Seed) -> int:
     """How many cores each node has: on every second run so few that not every job has room on each cluster."""
     return Random(f"{seed}/cores").choice((MANY_CORES, MANY_CORES, 4, 8))
 
 
-def contention_of(seed: int, run_s: float) -> Iterator[Moment]:
+def contention_of(seed: Seed, run_s: float) -> Iterator[Moment]:
     """On every second run."""
     random = Random(f"{seed}/rush")
     if random.random() < 0.5:

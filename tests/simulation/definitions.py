@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import TYPE_CHECKING
 
-from simulation.schedule import WORKERS, DefinitionComes, DefinitionGoes, Moment
+from simulation.schedule import WORKERS, DefinitionComes, DefinitionGoes, Moment, Seed
 from simulation.violations import Violation
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.crds import custom_resource_definitions
@@ -23,7 +23,7 @@ _REMOVED_S, _LOOKED_AT_S = 300, 60
 _KINDS = ("RayCluster", "RayJob")
 
 
-def definitions_of(seed: int, run_s: float, *, compares: bool) -> Iterator[Moment]:
+def definitions_of(seed: Seed, run_s: float, *, compares: bool) -> Iterator[Moment]:
     """On one run of eight. What went with a definition only a comparison shows: without `compares` one is missing at
     first at most."""
     random = Random(f"{seed}/definitions")

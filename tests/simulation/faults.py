@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequen
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from random import Random
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from simulation.schedule import Trouble
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
@@ -17,11 +17,15 @@ from slicebus.bus.sizes import Keep
 from slicebus.kube.transport import Answer, Request, Transport
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, ExpiredError, UnavailableError
+from slicebus.proto.messages import Heartbeat, WorkloadSpec
 from slicebus.proto.rights import Use
 from slicebus.proto.topology import Binding, Topology
 from slicebus.sandbox.bus import MemoryBus, MemoryDelivery, MemorySubscription
 
 Result = TypeVar("Result")
+Target = Literal["", "pod", "order", "heartbeat"]
+"""What an effect is: a write to a pod, a job's order, a heartbeat, or anything else."""
+_TARGETS: dict[str | None, Target] = {WorkloadSpec.type: "order", Heartbeat.type: "heartbeat"}
 _PACE_S = 0.002
 _CONFIRM_S = 30.0
 _LATE_S = 1.0
@@ -90,7 +94,7 @@ class Network:
 class Link:
     """One incarnation of a process on its way to everything else. When the process is dead it sends nothing more."""
 
-    def __init__(self, weather: Weather, network: Network, *, before_effect: Callable[[bool], bool]) -> None:
+    def __init__(self, weather: Weather, network: Network, *, before_effect: Callable[[Target], bool]) -> None:
         self.network = network
         self.weather = weather
         self.died = asyncio.Event()
@@ -102,10 +106,10 @@ class Link:
         if self.died.is_set():
             raise UnavailableError("the process is dead")
 
-    async def effect(self, *, on_a_pod: bool = False) -> bool:
+    async def effect(self, on: Target = "") -> bool:
         """Between two effects: perhaps the process is killed or stopped here. Whether it was stopped."""
         self.check()
-        if not self._before_effect(on_a_pod):
+        if not self._before_effect(on):
             return False
         await asyncio.sleep(0)
         self.check()
@@ -142,7 +146,7 @@ class FaultyTransport:
     async def request(self, request: Request) -> Answer:
         # Renewals are no steps of the work: a crash there is one like at any other moment.
         is_effect = request.method != "GET" and "/leases" not in request.path
-        was_held = is_effect and await self._link.effect(on_a_pod="/pods/" in request.path)
+        was_held = is_effect and await self._link.effect("pod" if "/pods/" in request.path else "")
         self._link.check()
         answer = await self._link.network.carry(self._exchange(request, was_held=was_held))
         if is_effect:
@@ -257,7 +261,7 @@ class FaultyBus:
 
     async def publish(self, exchange: str, message: WireMessage) -> None:
         await self._reach()
-        await self._link.effect()
+        await self._link.effect(_TARGETS.get(message.type, ""))
         try:
             await self._link.network.carry(self._exchange(exchange, message))
         except UnavailableError:

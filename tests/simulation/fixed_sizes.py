@@ -5,15 +5,15 @@ from random import Random
 
 import msgspec
 
-from simulation.schedule import Moment, Submit
+from simulation.schedule import Moment, Seed, Submit
 
 
-def runs_fixed(seed: int) -> bool:
+def runs_fixed(seed: Seed) -> bool:
     """On one run of four."""
     return Random(f"{seed}/fixed sizes").random() < 0.25
 
 
-def with_fixed(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
+def with_fixed(seed: Seed, moments: Iterable[Moment]) -> Iterator[Moment]:
     """The same, but that every second job is of a fixed size where those are run, if no autoscaler owns its size."""
     random, some = Random(f"{seed}/fixed jobs"), runs_fixed(seed)
     for item in moments:

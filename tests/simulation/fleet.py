@@ -13,13 +13,26 @@ from prometheus_client import CollectorRegistry
 
 from simulation import loop
 from simulation.definitions import remove_at_first
-from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Weather
+from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Target, Weather
 from simulation.gangs import PROFILES, install
 from simulation.queues import FLAVORS, node_labels
 from simulation.relocations import REQUEUE_S, crowd, fail_pods
-from simulation.removals import release_held
+from simulation.removals import delete_many, release_held
 from simulation.rules import Rules
-from simulation.schedule import ROLES, WORKERS, Crash, Impostor, Noise, Schedule, Stall, Stop, other_of
+from simulation.schedule import (
+    CONTROLLERS,
+    ROLES,
+    WORKERS,
+    Crash,
+    DeleteMany,
+    Hold,
+    Impostor,
+    Noise,
+    Schedule,
+    Stall,
+    Stop,
+    other_of,
+)
 from simulation.violations import Violation
 from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
@@ -99,17 +112,19 @@ class Server:
 class ObservedTransport(InProcessTransport):
     """Shows every change to the rules, before anybody else can act on it."""
 
-    def __init__(self, fleet: "Fleet", name: str, *, waits: bool, by: str = "") -> None:
-        """`waits`: whoever asks is not simulated, and waits for a server that is away. `by` is who does."""
+    def __init__(self, fleet: "Fleet", name: str, *, waits: bool, by: str = "", weather: Weather | None = None) -> None:
+        """`waits`: whoever asks is not simulated, and waits for a server that is away. Its `weather` may make it slow.
+        `by` is who asks."""
         self._server = fleet.servers[name]
         super().__init__(self._server.api, host=name)
         self._rules = fleet.rules
         self._waits = waits
+        self._weather = weather
         self._by = by
 
     async def request(self, request: Request, *, was_held: bool = False) -> Answer:
         # Controllers that go round in circles must not stop the clock.
-        await asyncio.sleep(_WAY_S if self._waits else 0)
+        await asyncio.sleep(self._way_s() if self._waits else 0)
         await self._reach()
         answer = self._server.answer(request)
         self._rules.look(was_held=was_held, by=self._by)
@@ -120,6 +135,10 @@ class ObservedTransport(InProcessTransport):
         await self._reach()
         async with super().stream(request) as lines:
             yield lines
+
+    def _way_s(self) -> float:
+        is_slow = self._weather is not None and "slow" in self._weather.levels
+        return self._weather.delay_s() if self._weather is not None and is_slow else _WAY_S
 
     async def _reach(self) -> None:
         if self._waits:
@@ -229,14 +248,16 @@ class Fleet:
         self._shards = schedule.shards
         """Of the manager now."""
         self.random = Random(f"{schedule.seed}/controllers")
-        self.weather = {role: Weather(schedule.seed, role) for role in ROLES}
+        self.weather = {role: Weather(schedule.seed, role) for role in (*ROLES, CONTROLLERS)}
         self.effects = dict.fromkeys(ROLES, 0)
         """The effects that each role has had."""
         self._crashes: set[tuple[str, int]] = set()
         self._stops: dict[tuple[str, int], float] = {}
-        self._stalls: dict[tuple[str, int], float] = {}
-        self._starts: Counter[str] = Counter()
-        self._crowding: list[asyncio.Task[None]] = []
+        self._stalls: dict[tuple[Target, str, int], float] = {}
+        self._met: Counter[tuple[Target, str]] = Counter()
+        """How often each role has done what it may be stopped before."""
+        self._meanwhile: list[asyncio.Task[None]] = []
+        """What users do while a process is stopped."""
         self._all_run_at_s = 0.0
         self.runners: list[PodRunner] = []
         self.trace: list[str] = []
@@ -287,9 +308,11 @@ class Fleet:
             elif isinstance(item, Stop):
                 self._stops[item.role, item.effect] = item.for_s
             elif isinstance(item, Stall):
-                self._stalls[item.role, item.pod] = item.for_s
+                self._stalls["pod", item.role, item.pod] = item.for_s
+            elif isinstance(item, Hold):
+                self._stalls["order" if item.role == MANAGER else "heartbeat", item.role, item.message] = item.for_s
         self.effects = dict.fromkeys(ROLES, 0)
-        self._starts.clear()
+        self._met.clear()
 
     async def calm_down(self) -> None:
         """From now on nothing goes wrong."""
@@ -306,7 +329,7 @@ class Fleet:
         self._all_run_at_s = max(self._all_run_at_s, running.time() + delay_s)
         running.call_later(delay_s, action, context=self.network.context.copy())
 
-    def before_effect(self, process: Process, on_a_pod: bool) -> bool:
+    def before_effect(self, process: Process, on: Target) -> bool:
         """Whether something happens to a process before its next effect: it is killed, or stopped for a while."""
         role = process.role
         self.effects[role] += 1
@@ -314,20 +337,25 @@ class Fleet:
         if at in self._crashes:
             process.kill()
             return True
-        stop_s = self._stops.get(at) or (self._stall_s(role) if on_a_pod else None)
+        stop_s = self._stops.get(at) or (self._stall_s(role, on) if on else None)
         if stop_s is not None:
             process.stop(stop_s)
         return stop_s is not None
 
-    def _stall_s(self, role: str) -> float | None:
-        """How long a process stands still that is about to write to a pod."""
-        self._starts[role] += 1
-        stall_s = self._stalls.get((role, self._starts[role]))
-        if stall_s is not None:
-            client = self.client(role.removeprefix("agent-"))
-            crowding = self.network.context.copy().run(asyncio.create_task, crowd(client))
-            self._crowding.append(crowding)
+    def _stall_s(self, role: str, on: Target) -> float | None:
+        """How long a process stands still that is about to do this."""
+        self._met[on, role] += 1
+        stall_s = self._stalls.get((on, role, self._met[on, role]))
+        if stall_s is None:
+            return None
+        if on == "pod":
+            self._do_meanwhile(crowd(self.client(role.removeprefix("agent-"))))
+        elif on == "order":
+            self._do_meanwhile(delete_many(self, DeleteMany(at_s=0.0)))
         return stall_s
+
+    def _do_meanwhile(self, work: Coroutine[Any, Any, None]) -> None:
+        self._meanwhile.append(self.network.context.copy().run(asyncio.create_task, work))
 
     async def cut(self, cluster: str, for_s: float) -> None:
         """Let a cluster's agents not reach the broker for a while."""
@@ -339,8 +367,11 @@ class Fleet:
             weather.mend()
 
     def client(self, name: str) -> KubeClient:
-        """A client without faults, for users and controllers."""
+        """A client without faults, for users."""
         return KubeClient(ObservedTransport(self, name, waits=True))
+
+    def _controllers_client(self, name: str) -> KubeClient:
+        return KubeClient(ObservedTransport(self, name, waits=True, weather=self.weather[CONTROLLERS]))
 
     def world(self) -> World:
         """As the demo and the end-to-end tests see a fleet."""
@@ -365,7 +396,7 @@ class Fleet:
                 if self.schedule.gangs:
                     await install(client)
             await remove_at_first(self)
-            running = [asyncio.create_task(work) for work in (*self._controllers(world), *self._roles())]
+            running = [asyncio.create_task(work) for work in (*self._controllers(), *self._roles())]
             playing = asyncio.ensure_future(scenario(self))
             broken = asyncio.ensure_future(self.rules.was_broken.wait())
             try:
@@ -375,19 +406,21 @@ class Fleet:
                         task.result()
             finally:
                 self.ended_s = asyncio.get_running_loop().time()
-                tasks = (playing, broken, *running, *self._crowding)
+                tasks = (playing, broken, *running, *self._meanwhile)
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _controllers(self, world: World) -> list[Coroutine[Any, Any, None]]:
+    def _controllers(self) -> list[Coroutine[Any, Any, None]]:
         ray = partial(RayClusterController, replica_labels=self.schedule.replica_labels)
         kinds, ends = (JobController, ray, RayJobController, RayServiceController), Random(f"{self.schedule.seed}/ends")
-        clients = (*world.workers.values(), *map(self.client, self.others))
+        workers = [self._controllers_client(name) for name in WORKERS]
+        clients = (*workers, *map(self.client, self.others))
         self.runners = [PodRunner(client, end_s=ends.uniform(*_END_S)) for client in clients]
         running = [runner.run() for runner in self.runners]
-        lifetimes = [TtlController(client).run() for client in (world.manager, *world.workers.values())]
-        admin = release_held(world.manager)
+        manager = self.client(MANAGER)
+        lifetimes = [TtlController(client).run() for client in (manager, *workers)]
+        admin = release_held(manager)
         return [*(kind(client).run() for client in clients for kind in kinds), *running, *lifetimes, admin]
 
     def _roles(self) -> list[Coroutine[Any, Any, None]]:

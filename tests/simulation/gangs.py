@@ -5,7 +5,7 @@ from random import Random
 
 import msgspec
 
-from simulation.schedule import Moment, Submit
+from simulation.schedule import Moment, Seed, Submit
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS
@@ -19,12 +19,12 @@ _QUEUE = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind, "metadata": {"n
 _GROUP = "scheduling.run.ai"
 
 
-def has_gangs(seed: int) -> bool:
+def has_gangs(seed: Seed) -> bool:
     """On one run of three."""
     return Random(f"{seed}/has gangs").random() < 1 / 3
 
 
-def with_gangs(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
+def with_gangs(seed: Seed, moments: Iterable[Moment]) -> Iterator[Moment]:
     """The same, but that every second job is a gang, on runs with gangs."""
     random, some = Random(f"{seed}/gangs"), has_gangs(seed)
     for item in moments:

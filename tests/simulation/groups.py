@@ -6,7 +6,7 @@ from random import Random
 
 import msgspec
 
-from simulation.schedule import Moment, Rebound, Scale, Submit
+from simulation.schedule import Moment, Rebound, Scale, Seed, Submit
 
 _REPLICAS = (0, 1, 1, 2)
 _HOSTS = (1, 1, 2, 3)
@@ -15,7 +15,7 @@ _LEAST = (0, 0, 1, 2)
 _MOST = (10, 15, 20)
 
 
-def with_groups(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
+def with_groups(seed: Seed, moments: Iterable[Moment]) -> Iterator[Moment]:
     """The same, but that Ray clusters have a second group. One resize of three is another of that group, and beside one
     of three the second group is resized too: it may grow while the pods of the first are going."""
     random = Random(f"{seed}/groups")
@@ -33,7 +33,7 @@ def with_groups(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
                 yield item
 
 
-def rebounds_of(seed: int, run_s: float) -> Iterator[Rebound]:
+def rebounds_of(seed: Seed, run_s: float) -> Iterator[Rebound]:
     """On every second run. The most is never below what runs: with the autoscaler on KubeRay would delete nothing."""
     random = Random(f"{seed}/bounds")
     if random.random() < 0.5:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterator
 from random import Random
 
-from simulation.schedule import WORKERS, Lose, Moment, Scale
+from simulation.schedule import WORKERS, Lose, Moment, Scale, Seed
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import manager_queue
 from slicebus.sandbox.bus import MemoryBroker
@@ -16,7 +16,7 @@ _QUEUES = [manager_queue(lane) for lane in Lane]
 _MOST_PODS = 6
 
 
-def losses_of(seed: int, run_s: float) -> Iterator[Moment]:
+def losses_of(seed: Seed, run_s: float) -> Iterator[Moment]:
     """Those of a seed's run. Their random choices are their own."""
     random = Random(f"{seed}/losses")
     for _ in range(random.choice((0, 1, 2))):

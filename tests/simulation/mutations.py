@@ -56,7 +56,7 @@ def _as_deleted_by_a_user(job: WorkerJobReading, _final: Any) -> Departure:
     return Departure(job.manifest["metadata"]["uid"], seen=True)
 
 
-async def _accept_absence(_informers: Any, _resource: Any, _owners: Any) -> None:
+async def _accept_absence(_informers: Any, _resource: Any, _owners: Any, _leaving: Any) -> None:
     """As the informers' method of this name, without looking whether the definition still stands."""
 
 
@@ -106,6 +106,8 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "gangs": lambda: patch.object(gangs, "_are_there", lambda *_: True),
 }
 """Each switches one safeguard off for as long as the context lasts."""
+SHARDED = {"shards"}
+"""Those that only several shards need."""
 
 
 @contextmanager

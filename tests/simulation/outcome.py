@@ -10,9 +10,9 @@ from simulation import beside_kueue
 from simulation import run as one_run
 from simulation.fleet import Fleet
 from simulation.loop import run
-from simulation.mutations import mutated
-from simulation.random_choices import schedule_of
+from simulation.mutations import SHARDED, mutated
 from simulation.schedule import Schedule
+from simulation.seeds import schedule_of
 from simulation.shard_moves import sharded
 from simulation.violations import Violation
 from slicebus.manager.state.settings import AdmissionModeName
@@ -23,6 +23,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     schedule: Schedule
     problem: str
+    is_error: bool
+    """Whether something raised, and no rule was broken."""
     trace: list[str]
     checked: int
     effects: dict[str, int]
@@ -51,7 +53,7 @@ def play(
 ) -> Outcome:
     """Play a schedule to its end, on the product as it is or without one of its safeguards."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    fleet, problem = Fleet(schedule, admission=admission), ""
+    fleet, problem, is_error = Fleet(schedule, admission=admission), "", False
     story = beside_kueue.play if admission is AdmissionModeName.KUEUE else one_run.play
     # A mutation that does not fit the product is no outcome.
     with mutated(mutation):
@@ -60,10 +62,11 @@ def play(
         except Violation as violation:
             problem = str(violation)
         except Exception as error:  # noqa: BLE001 whatever ends a fleet is its outcome
-            problem = "".join(traceback.format_exception(error))
+            problem, is_error = "".join(traceback.format_exception(error)), True
     return Outcome(
         schedule=schedule,
         problem=str(fleet.rules.violation or problem),
+        is_error=is_error and fleet.rules.violation is None,
         trace=fleet.trace,
         checked=fleet.rules.checked,
         effects=fleet.effects,
@@ -73,7 +76,7 @@ def play(
 
 def play_seed(seed: int, mutation: str | None = None, **given: int | None) -> Outcome:
     """Play the run of a seed. `given` are fields of its schedule, which are as the seed says for None."""
-    schedule, shards = schedule_of(seed), given.pop("shards", None)
+    schedule, shards = schedule_of(seed), given.pop("shards", None) or (2 if mutation in SHARDED else None)
     fields = {name: value for name, value in given.items() if value is not None}
     schedule = msgspec.structs.replace(schedule, **fields)
     return play(sharded(schedule, shards) if shards is not None else schedule, mutation)

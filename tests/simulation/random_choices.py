@@ -1,6 +1,9 @@
-"""The schedule of a seed. The random choices of one kind of item change nothing in the others."""
+"""The schedule of a seed that has every kind of fault and user.
 
-from collections.abc import Iterator
+The random choices of one kind of item change nothing in the others.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Literal
 
@@ -37,6 +40,7 @@ from simulation.schedule import (
     Revalue,
     Scale,
     Schedule,
+    Seed,
     Squat,
     Stall,
     Stop,
@@ -49,42 +53,53 @@ from simulation.stuck import patience_of, sticks_of
 from simulation.successes import successes_of, with_completions
 from slicebus.slices.admission.sharing import FairSharing
 
+Action = Callable[[Random, float], Moment]
 KINDS = ("Job", "RayCluster", "RayJob")
 NAMES = ("a", "b")
 CPUS = (0, 2, 4, 8)
 LIMITS = (None, None, 0, 2, 6)
 
-_NEVER_S = 1e6
+NEVER_S = 1e6
 _ACTIONS = 32
 _GAPS_S = (0.01, 0.1, 1.0, 3.0, 10.0)
 _MOST_PODS = 6
-_STOPS_S = (2.0, 14.0, 20.0, 40.0)
+LEVELS: dict[Trouble, tuple[float, ...]] = {
+    "lost": (0.02, 0.1),
+    "unanswered": (0.02, 0.1),
+    "twice": (0.05, 0.3),
+    "late": (0.03, 0.2),
+    "slow": (0.2, 0.2, 2.0),
+    "cut": (0.005, 0.05),
+    "expired": (0.05, 0.5),
+}
+"""How often each trouble is there, or how long it takes."""
+STOPS_S = (2.0, 14.0, 20.0, 40.0)
 """Less and more than a Lease lasts."""
 _STOPPED_S = (0.1, 2.0, 10.0, 40.0)
-_STALL_S, _STARTS = 40.0, 12
+STALL_S, STARTS = 40.0, 12
 """Longer than a Lease; about as many pods as an agent lets start in a run."""
-_EFFECTS = {role: 500 if role == "manager" else 250 for role in ROLES}
+EFFECTS = {role: 500 if role == "manager" else 250 for role in ROLES}
 """About as many as a role has in a run."""
 
 
-def schedule_of(seed: int) -> Schedule:
-    """The run of a seed: the same for the same seed."""
+def everything_of(seed: int) -> Schedule:
+    """A run with all that may happen: the same for the same seed."""
     random = Random(f"{seed}/schedule")
-    actions = list(_actions(random))
-    run_s = actions[-1].at_s
+    happened = list(actions(random, ACTIONS, _ACTIONS))
+    run_s = happened[-1].at_s
     moments = [
-        *actions,
-        *_outages(random, run_s),
+        *happened,
+        *outages(random, run_s),
         *_own(seed, run_s),
         *moves_of(seed, run_s),
         *contention_of(seed, run_s),
     ]
     moments = [*with_lifetimes(seed, moments), *removals_of(seed, run_s)]
     standbys = tuple(role for role in ROLES if random.random() < 0.5)
-    inventory_s = random.choice((60.0, _NEVER_S))
-    if inventory_s < _NEVER_S:
+    inventory_s = random.choice((60.0, NEVER_S))
+    if inventory_s < NEVER_S:
         moments += [*losses_of(seed, run_s), *workers_removals_of(seed, run_s)]
-    moments += [*definitions_of(seed, run_s, compares=inventory_s < _NEVER_S), *_opt_outs(seed, run_s)]
+    moments += [*definitions_of(seed, run_s, compares=inventory_s < NEVER_S), *opt_outs(seed, run_s)]
     moments = [*with_groups(seed, with_services(seed, moments)), *rebounds_of(seed, run_s), *upgrades_of(seed, run_s)]
     moments = [
         *with_completions(seed, with_fixed(seed, with_gangs(seed, moments))),
@@ -103,23 +118,14 @@ def schedule_of(seed: int) -> Schedule:
         fixed_jobs=runs_fixed(seed),
         gangs=has_gangs(seed),
         replica_labels=Random(f"{seed}/replica labels").random() < 0.5,
-        items=(*_noise(random), *_crashes(random), *_stalls(seed), *sorted(moments, key=lambda item: item.at_s)),
+        items=(*_noise(random), *_crashes(random), *stalls(seed), *sorted(moments, key=lambda item: item.at_s)),
     )
 
 
 def _noise(random: Random) -> Iterator[Noise]:
-    """One kind of trouble in three, for each role."""
-    levels: dict[Trouble, tuple[float, ...]] = {
-        "lost": (0.02, 0.1),
-        "unanswered": (0.02, 0.1),
-        "twice": (0.05, 0.3),
-        "late": (0.03, 0.2),
-        "slow": (0.2, 0.2, 2.0),
-        "cut": (0.005, 0.05),
-        "expired": (0.05, 0.5),
-    }
+    """Two kinds of trouble in five, for each role."""
     for role in ROLES:
-        for trouble, choices in levels.items():
+        for trouble, choices in LEVELS.items():
             if random.random() < 0.4:
                 yield Noise(role=role, trouble=trouble, level=random.choice(choices))
 
@@ -127,19 +133,19 @@ def _noise(random: Random) -> Iterator[Noise]:
 def _crashes(random: Random) -> Iterator[Item]:
     for role in ROLES:
         for _ in range(random.choice((0, 0, 1, 2, 3))):
-            yield Crash(role=role, effect=random.randint(1, _EFFECTS[role]))
+            yield Crash(role=role, effect=random.randint(1, EFFECTS[role]))
         for _ in range(random.choice((0, 0, 1, 2))):
-            yield Stop(role=role, effect=random.randint(1, _EFFECTS[role]), for_s=random.choice(_STOPS_S))
+            yield Stop(role=role, effect=random.randint(1, EFFECTS[role]), for_s=random.choice(STOPS_S))
 
 
-def _stalls(seed: int) -> Iterator[Stall]:
+def stalls(seed: Seed) -> Iterator[Stall]:
     random = Random(f"{seed}/stalls")
     for name in WORKERS:
         if random.random() < 0.5:
-            yield Stall(role=f"agent-{name}", pod=random.randint(1, _STARTS), for_s=_STALL_S)
+            yield Stall(role=f"agent-{name}", pod=random.randint(1, STARTS), for_s=STALL_S)
 
 
-def _outages(random: Random, run_s: float) -> Iterator[Moment]:
+def outages(random: Random, run_s: float) -> Iterator[Moment]:
     for _ in range(random.choice((0, 1, 2))):
         yield BrokerRestart(at_s=random.uniform(1, run_s), down_s=random.choice((0.0, 1.0, 20.0)))
     for _ in range(random.choice((0, 1, 2))):
@@ -147,14 +153,14 @@ def _outages(random: Random, run_s: float) -> Iterator[Moment]:
         yield ApiRestart(at_s=random.uniform(1, run_s), api=api, down_s=random.choice((0.0, 3.0, 25.0)))
 
 
-def _own(seed: int, run_s: float) -> Iterator[Moment]:
+def _own(seed: Seed, run_s: float) -> Iterator[Moment]:
     """What has random choices of its own: the rest of the run is as it would be."""
-    yield from _stops(Random(f"{seed}/stops"), run_s)
-    yield from _impostors(Random(f"{seed}/impostors"), run_s)
-    yield from _policies(Random(f"{seed}/preemption"), run_s)
+    yield from stops(Random(f"{seed}/stops"), run_s)
+    yield from impostors(Random(f"{seed}/impostors"), run_s)
+    yield from policies(Random(f"{seed}/preemption"), run_s)
 
 
-def _policies(random: Random, run_s: float) -> Iterator[Moment]:
+def policies(random: Random, run_s: float) -> Iterator[Moment]:
     """Who may be preempted, on two runs of three."""
     if random.random() < 1 / 3:
         return
@@ -165,7 +171,7 @@ def _policies(random: Random, run_s: float) -> Iterator[Moment]:
         yield Policy(at_s=at_s, queue=random.choice(list(QUEUES)), spec=policy_of(random))
 
 
-def _stops(random: Random, run_s: float) -> Iterator[Moment]:
+def stops(random: Random, run_s: float) -> Iterator[Moment]:
     """What takes quota away, on two runs of three."""
     if random.random() < 1 / 3:
         return
@@ -183,7 +189,7 @@ def _stops(random: Random, run_s: float) -> Iterator[Moment]:
             yield Cordon(at_s=at_s, cluster=random.choice(WORKERS), for_s=for_s)
 
 
-def _impostors(random: Random, run_s: float) -> Iterator[Moment]:
+def impostors(random: Random, run_s: float) -> Iterator[Moment]:
     for _ in range(random.choice((0, 0, 1, 2))):
         yield Impostor(
             at_s=round(random.uniform(0, run_s), 2),
@@ -193,27 +199,16 @@ def _impostors(random: Random, run_s: float) -> Iterator[Moment]:
         )
 
 
-def _actions(random: Random) -> Iterator[Moment]:
-    weights = {
-        _submit: 4,
-        _scale: 7,
-        _flap: 2,
-        _delete: 3,
-        _squat: 1,
-        _quota: 2,
-        _join: 1,
-        _priority: 1,
-        _edit: 1,
-        _forge: 1,
-    }
-    makers = random.choices(list(weights), list(weights.values()), k=_ACTIONS)
+def actions(random: Random, weights: Mapping[Action, int], count: int) -> Iterator[Moment]:
+    """What users do, after two have submitted a job."""
+    makers = random.choices(list(weights), list(weights.values()), k=count)
     at_s = 0.0
-    for maker in (_submit, _submit, *makers):
+    for maker in (submit, submit, *makers):
         at_s = round(at_s + random.choice(_GAPS_S), 2)
         yield maker(random, at_s)
 
 
-def _submit(random: Random, at_s: float) -> Moment:
+def submit(random: Random, at_s: float) -> Moment:
     kind = random.choice(KINDS)
     return Submit(
         at_s=at_s,
@@ -278,7 +273,7 @@ def _priority(random: Random, at_s: float) -> Moment:
     return Prioritize(at_s=at_s, kind=kind, pick=pick, priority=random.choice(("", priority)))
 
 
-def _opt_outs(seed: int, run_s: float) -> Iterator[Moment]:
+def opt_outs(seed: Seed, run_s: float) -> Iterator[Moment]:
     """On one run of four."""
     random = Random(f"{seed}/opt-outs")
     for _ in range(random.choice((0, 0, 0, 3))):
@@ -290,3 +285,18 @@ def _opt_outs(seed: int, run_s: float) -> Iterator[Moment]:
 def _forge(random: Random, at_s: float) -> Moment:
     of, by = random.sample(WORKERS, 2)
     return Forge(at_s=at_s, of=of, by=by, pick=random.randrange(1000))
+
+
+ACTIONS: dict[Action, int] = {
+    submit: 4,
+    _scale: 7,
+    _flap: 2,
+    _delete: 3,
+    _squat: 1,
+    _quota: 2,
+    _join: 1,
+    _priority: 1,
+    _edit: 1,
+    _forge: 1,
+}
+"""What users do, and how often."""

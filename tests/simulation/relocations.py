@@ -6,7 +6,7 @@ from contextlib import suppress
 from random import Random
 
 from simulation.jobs import is_sized_where_it_runs, scale
-from simulation.schedule import WORKERS, Cut, Drain, Moment, Nodes
+from simulation.schedule import WORKERS, Cut, Drain, Moment, Nodes, Seed
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOB_RESOURCES, NODES, PODS
@@ -20,7 +20,7 @@ _FAILS_S = 30.0
 _CROWD = 8
 
 
-def moves_of(seed: int, run_s: float) -> Iterator[Moment]:
+def moves_of(seed: Seed, run_s: float) -> Iterator[Moment]:
     """Those of a seed's run. Their random choices are their own."""
     random = Random(f"{seed}/moves")
     if random.random() < 0.3:

@@ -20,6 +20,7 @@ from simulation.schedule import (
     DeleteMany,
     Moment,
     NamespaceGoes,
+    Seed,
     Submit,
 )
 from slicebus.agent.state import annotations
@@ -49,7 +50,7 @@ _LOOK_S = 20.0
 _AGAIN_S, _TRIES = 0.3, 10
 
 
-def with_lifetimes(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
+def with_lifetimes(seed: Seed, moments: Iterable[Moment]) -> Iterator[Moment]:
     """The same, but that some Jobs which end are deleted some time later by the TTL controller."""
     random = Random(f"{seed}/times to live")
     for item in moments:
@@ -57,7 +58,7 @@ def with_lifetimes(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
         yield msgspec.structs.replace(item, ttl_s=random.choice(_TTLS_S)) if is_mortal else item
 
 
-def removals_of(seed: int, run_s: float) -> Iterator[Moment]:
+def removals_of(seed: Seed, run_s: float) -> Iterator[Moment]:
     """Those of a seed's run. The random choices of each kind are its own."""
     yield from _deletes(Random(f"{seed}/many deletes"), run_s)
     yield from _namespaces(Random(f"{seed}/namespaces"), run_s)
@@ -66,7 +67,7 @@ def removals_of(seed: int, run_s: float) -> Iterator[Moment]:
         yield CleanUp(at_s=random.uniform(0, run_s / 2), cluster=random.choice(WORKERS), for_s=_CLEANED_S)
 
 
-def workers_removals_of(seed: int, run_s: float) -> Iterator[Moment]:
+def workers_removals_of(seed: Seed, run_s: float) -> Iterator[Moment]:
     """What only a comparison corrects: on one run of four the namespace goes on a worker, with copies and all.
 
     It comes back: without it the worker has no place for jobs.
@@ -77,7 +78,7 @@ def workers_removals_of(seed: int, run_s: float) -> Iterator[Moment]:
         yield NamespaceGoes(at_s=at_s, api=random.choice(WORKERS), back_s=back_s)
 
 
-def breaker_of(seed: int) -> int:
+def breaker_of(seed: Seed) -> int:
     """How many inferred deletes of a cluster pass in a minute: on every second run fewer than there are jobs."""
     return Random(f"{seed}/breaker").choice((2, MANY_DELETES))
 

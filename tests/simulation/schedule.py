@@ -10,6 +10,8 @@ from slicebus.slices.admission.sharing import FairSharing
 
 WORKERS = ("east", "west")
 ROLES = ("manager", *(f"agent-{name}" for name in WORKERS))
+CONTROLLERS = "controllers"
+"""Those of Kubernetes and Ray, which have a way of their own to the API servers."""
 MANY_CORES = 64
 """More than all jobs together need."""
 MANY_DELETES = 20
@@ -17,6 +19,8 @@ MANY_DELETES = 20
 MANY_WRITERS = 16
 """As many as there are by default: more than most cycles have decisions."""
 
+Seed = int | str
+"""What random choices come from: a run's number, or a text that begins with it."""
 Trouble = Literal["lost", "unanswered", "twice", "late", "slow", "cut", "expired"]
 
 
@@ -48,7 +52,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Noise(Item):
-    """Something goes wrong again and again on the way of one role, with a probability; `slow` is in seconds."""
+    """Something goes wrong again and again on the way of one role, with a probability; `slow` is in seconds. The
+    controllers are slow and nothing else."""
 
     role: str
     trouble: Trouble
@@ -76,6 +81,15 @@ class Stall(Item):
 
     role: str
     pod: int
+    for_s: float
+
+
+class Hold(Item):
+    """A process is stopped before it publishes its nth message of a kind, and publishes it when it goes on. An agent:
+    a heartbeat; the manager: a job's order, and meanwhile a user deletes every job."""
+
+    role: str
+    message: int
     for_s: float
 
 
@@ -352,7 +366,7 @@ class Impostor(Moment):
     restored: bool
 
 
-TROUBLES = (Noise, Crash, Stop, Stall, BrokerRestart, ApiRestart, Lose, Cut, Impostor)
+TROUBLES = (Noise, Crash, Stop, Stall, Hold, BrokerRestart, ApiRestart, Lose, Cut, Impostor)
 """What goes wrong, as opposed to what somebody does."""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from simulation.schedule import Moment, Submit, Upgrade
+from simulation.schedule import Moment, Seed, Submit, Upgrade
 from slicebus.cli.demo import objects
 from slicebus.kube.client import JsonPatch, KubeClient
 from slicebus.kube.resources import RAYSERVICES
@@ -18,12 +18,12 @@ _VERSION = "rayVersion"
 _APPLICATIONS = "serveConfigV2"
 
 
-def has_services(seed: int) -> bool:
+def has_services(seed: Seed) -> bool:
     """On one run of three."""
     return Random(f"{seed}/has services").random() < 1 / 3
 
 
-def with_services(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
+def with_services(seed: Seed, moments: Iterable[Moment]) -> Iterator[Moment]:
     """The same, but that of the jobs with a Ray cluster every second one is a service."""
     random, some = Random(f"{seed}/services"), has_services(seed)
     for item in moments:
@@ -33,7 +33,7 @@ def with_services(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
             yield item
 
 
-def upgrades_of(seed: int, run_s: float) -> Iterator[Upgrade]:
+def upgrades_of(seed: Seed, run_s: float) -> Iterator[Upgrade]:
     """Several, on runs with services."""
     random, choice = Random(f"{seed}/upgrades"), Random(f"{seed}/upgrades at")
     for _ in range(random.randint(1, 5) if has_services(seed) else 0):

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 TESTS = Path(__file__).parents[1]
-AGAIN = "again: "
+REPEATED_BY = "again: "
 """A play names the command that repeats a failure on a line that begins so."""
 
 
@@ -72,10 +72,10 @@ def soak(todo: Iterator[Play], run: Run, *, seconds_left: Callable[[], float]) -
         if number >= 3 and seconds_left() <= 0:
             break
         print(f"== {play.name}", flush=True)
-        status, again = run(play)
+        status, commands = run(play)
         played.append(f"{play.name}: {'failed' if status else 'fine'}")
         if status:
-            failed += again or [" ".join(play.command)]
+            failed += commands or [" ".join(play.command)]
     print("== played", *played, sep="\n")
     if failed:
         print("== failed; to repeat it:", *failed, sep="\n")
@@ -86,14 +86,14 @@ def _run(play: Play) -> tuple[int, list[str]]:
     """As a process whose output is shown while it comes."""
     # The order of sets has to be the same in every process that plays a seed.
     environment = os.environ | ({"PYTHONHASHSEED": "0"} if play.arguments[0] == "simulation" else {})
-    again = []
+    commands = []
     with subprocess.Popen(play.command, cwd=TESTS, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
-            if line.startswith(AGAIN):
-                again.append(line.removeprefix(AGAIN).strip())
-    return process.returncode, again
+            if line.startswith(REPEATED_BY):
+                commands.append(line.removeprefix(REPEATED_BY).strip())
+    return process.returncode, commands
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

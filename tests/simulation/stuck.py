@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Iterator
 from random import Random
 
-from simulation.schedule import NO_LIMIT, WORKERS, Patience, Stick
+from simulation.schedule import NO_LIMIT, WORKERS, Patience, Seed, Stick
 from slicebus.sandbox.controllers.pods import PodRunner
 
 _STICKS_S = (30.0, 70.0)
 
 
-def patience_of(seed: int) -> Patience:
+def patience_of(seed: Seed) -> Patience:
     """On one run of three there is a limit."""
     random = Random(f"{seed}/patience")
     if random.random() < 2 / 3:
@@ -18,7 +18,7 @@ def patience_of(seed: int) -> Patience:
     return Patience(random.choice((None, 25.0, 40.0)), random.choice((None, 40.0)), random.choice((None, 15.0)))
 
 
-def sticks_of(seed: int, run_s: float) -> Iterator[Stick]:
+def sticks_of(seed: Seed, run_s: float) -> Iterator[Stick]:
     """Where there is a limit; a few also where there is none."""
     random, patience = Random(f"{seed}/sticks"), patience_of(seed)
     for _ in range(random.choice((1, 2, 3)) if patience != NO_LIMIT else random.choice((0, 0, 0, 1))):

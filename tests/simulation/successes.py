@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from simulation.schedule import Moment, Submit, Succeed
+from simulation.schedule import Moment, Seed, Submit, Succeed
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import PODS
@@ -19,7 +19,7 @@ _SIZES = (2, 3, 4)
 _MORE = (0, 0, 1, 2)
 
 
-def with_completions(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
+def with_completions(seed: Seed, moments: Iterable[Moment]) -> Iterator[Moment]:
     """The same, but that most Jobs have completions, as many as pods or a few more, and several pods."""
     random = Random(f"{seed}/completions")
     for item in moments:
@@ -30,7 +30,7 @@ def with_completions(seed: int, moments: Iterable[Moment]) -> Iterator[Moment]:
             yield item
 
 
-def successes_of(seed: int, run_s: float) -> Iterator[Succeed]:
+def successes_of(seed: Seed, run_s: float) -> Iterator[Succeed]:
     """On every second run."""
     random = Random(f"{seed}/successes")
     if random.random() < 0.5:

@@ -1,10 +1,15 @@
 """Schedules: the same for a seed, and thinned to what a failure needs."""
 
+from hashlib import sha256
+from statistics import median
+
+import msgspec
 import pytest
 
-from simulation.random_choices import schedule_of
-from simulation.schedule import Crash, Moment, Quota, Schedule
+from simulation.schedule import Crash, Item, Moment, Quota, Reshard, Schedule
+from simulation.seeds import has_everything, schedule_of
 from simulation.shrink import shrunk
+from simulation.test_seeds import FIXED, ONCE_FAILED
 
 
 def quotas(*sizes: int) -> Schedule:
@@ -33,6 +38,29 @@ def test_a_day_is_told_in_its_order() -> None:
 def test_some_runs_differ_in_what_they_are_played_with(said: str) -> None:
     heads = [str(schedule_of(seed)).partition("\n")[0] for seed in range(20)]
     assert 0 < sum(said in head.split("; ") for head in heads) < len(heads)
+
+
+def test_a_seed_has_a_few_kinds_or_all() -> None:
+    few, all_kinds = (
+        [schedule_of(seed) for seed in range(100) if has_everything(seed) is wanted] for wanted in (False, True)
+    )
+    few_kinds, many_kinds = (
+        [len({type(item) for item in schedule.items}) for schedule in schedules] for schedules in (few, all_kinds)
+    )
+    assert len(few) == 90
+    assert median(few_kinds) < median(many_kinds) / 2
+    assert median(len(schedule.items) for schedule in few) < median(len(schedule.items) for schedule in all_kinds) / 2
+
+
+def test_every_kind_of_item_is_in_the_fixed_seeds() -> None:
+    found = {type(item) for seed in FIXED for item in schedule_of(seed).items}
+    # Shards are what a run is played with, whatever its seed has.
+    assert found == {*Item.__subclasses__(), *Moment.__subclasses__()} - {Moment, Reshard}
+
+
+def test_seeds_that_once_failed_have_the_schedules_with_which_they_did() -> None:
+    schedules = msgspec.json.encode([schedule_of(seed) for seed in ONCE_FAILED if seed < 2_000_000])
+    assert sha256(schedules).hexdigest()[:16] == "77341d6dace7a532"
 
 
 def test_only_what_a_failure_needs_is_left() -> None:
