@@ -12,7 +12,7 @@ from simulation.jobs import SECOND_GROUP
 from slicebus.agent import app
 from slicebus.agent.act import inventory
 from slicebus.agent.act.fence import Fence
-from slicebus.agent.decide import catalog, gangs, next_pods, reconcile
+from slicebus.agent.decide import catalog, gangs, next_pods, reconcile, triage
 from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
@@ -44,6 +44,15 @@ def _has_ended(_store: Any, _message: Any) -> bool:
 def _removes_tombstoned(_store: Any, _key: Any, _view: Any) -> list[Any]:
     """As the agent's function of this name, without looking at the tombstones."""
     return []
+
+
+@contextmanager
+def _without_tombstones() -> Iterator[None]:
+    with (
+        patch.object(triage, "_has_ended", _has_ended),
+        patch.object(catalog, "_removes_tombstoned", _removes_tombstoned),
+    ):
+        yield
 
 
 async def _one_uid_for_all(_client: Any) -> str:
@@ -85,7 +94,7 @@ def _trees_by_hash(shards: Shards, only: Any) -> Any:
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "versions": lambda: patch.object(annotations, "spec_version", lambda _: 0),
     "epoch fence": lambda: patch.object(store.Sender, "from_manifest", _sender_without_epoch),
-    "tombstones": lambda: patch.multiple(catalog, _has_ended=_has_ended, _removes_tombstoned=_removes_tombstoned),
+    "tombstones": _without_tombstones,
     "confirms": lambda: patch.object(FaultyBus, "confirms", False),
     "delta charging": lambda: patch.object(QuotaUse, "own", lambda *_: {}),
     "identity": lambda: patch.object(app, "cluster_uid", _one_uid_for_all),

@@ -6,7 +6,7 @@ from functools import partial
 
 import msgspec
 
-from simulation.mutations import MUTATIONS
+from simulation.mutations import MUTATIONS, mutated
 from simulation.outcome import play_seed
 from simulation.processes import outcomes
 
@@ -27,12 +27,12 @@ class Detection(msgspec.Struct, frozen=True):
     seed: int | None
     """None where no seed has failed."""
     rule: str
-    """That was broken."""
+    """That was broken; or an error, where the mutation does not fit the product."""
 
     def __str__(self) -> str:
         """As a row of docs/simulation.md."""
         if self.seed is None:
-            return f"| {self.search.mutation} | none of {_MOST} from {self.search.first} on | |"
+            return f"| {self.search.mutation} | none of {_MOST} from {self.search.first} on | {self.rule} |"
         return f"| {self.search.mutation} | {self.seed} | {self.rule} |"
 
 
@@ -55,10 +55,13 @@ def detections(wanted: Iterable[Search], at_once: int) -> Iterator[Detection]:
 
 
 def _detect(search: Search) -> Detection:
+    try:
+        with mutated(search.mutation):
+            pass
+    except AttributeError as error:
+        return Detection(search, None, str(error))
     seeds = itertools.islice(itertools.count(search.first), _MOST)
     for outcome in outcomes(partial(play_seed, mutation=search.mutation), seeds, 1):
-        if outcome.is_error:
-            raise RuntimeError(f"without {search.mutation} seed {outcome.seed} ends with an error: {outcome.problem}")
         if outcome.problem:
-            return Detection(search, outcome.seed, outcome.kind)
+            return Detection(search, None if outcome.is_error else outcome.seed, outcome.kind)
     return Detection(search, None, "")

@@ -95,11 +95,32 @@ SHARDED = range(20)
 SOAKED = range(20, 120)
 """With one writer, and with two shards, where there is time."""
 SHOWN_BY = {
+    "versions": 3,
+    "epoch fence": 8,
+    "tombstones": 20,
+    "confirms": 0,
+    "delta charging": 1,
+    "identity": 9,
+    "fence": 14,
+    "unanswered requests": 61,
+    "claims": 30,
+    "last pod": 2,
+    "room": 0,
+    "first report": 0,
+    "stale decisions": 61,
+    "lifetimes": 6,
+    "ends": 46,
+    "orphans": 139,
+    "definitions": 1,
+    "release": 0,
+    "ungate cap": 1,
+    "shards": 0,
     "gangs": 42,
 }
-"""A seed that breaks a rule without the safeguard, the first of those from 0 on when it was looked for. The search
-begins there: a change of the product may make another one the first, also one past the fixed set. `make sim
-SIM=--mutations` looks from 0 on."""
+"""A seed that has broken a rule without the safeguard. The search begins there: a change of the product may make
+another one the first, also one past the fixed set. `make sim SIM=--mutations` looks from 0 on."""
+SELDOM_SHOWN = {"confirms", "first report", "ends", "release", "unanswered requests"}
+"""One seed of fifty shows these, so the search is left to where there is time."""
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -167,17 +188,19 @@ def test_no_seed_breaks_a_rule_with_two_shards(seeds: range) -> None:
     expect_fine(*some(seeds), "--shards", "2")
 
 
-@pytest.fixture(scope="module")
-def rows() -> str:
-    """What is found without each safeguard."""
-    return simulate("--mutations", as_text(SHOWN_BY)).stdout
-
-
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("mutation", MUTATIONS)
-def test_a_missing_safeguard_is_noticed(mutation: str, rows: str) -> None:
+@pytest.mark.parametrize(
+    "mutations",
+    [
+        pytest.param(MUTATIONS.keys() - SELDOM_SHOWN, id="often"),
+        pytest.param(SELDOM_SHOWN, id="seldom", marks=pytest.mark.soak),
+    ],
+)
+def test_a_missing_safeguard_is_noticed(mutations: set[str]) -> None:
     """With it the same seeds break no rule: they are of the set above."""
-    assert re.search(rf"^\| {mutation} \| \d+ \| \S", rows, re.MULTILINE), rows
+    rows = simulate("--mutations", as_text({name: SHOWN_BY[name] for name in sorted(mutations)})).stdout
+    missed = [name for name in mutations if not re.search(rf"^\| {name} \| \d+ \|", rows, re.MULTILINE)]
+    assert not missed, rows
 
 
 @pytest.mark.timeout(1800)
