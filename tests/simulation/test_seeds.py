@@ -106,21 +106,21 @@ SHOWN_BY = {
     "claims": 30,
     "last pod": 2,
     "room": 0,
-    "first report": 0,
+    "first report": 28,
     "stale decisions": 61,
     "lifetimes": 6,
-    "ends": 46,
+    "ends": 121,
     "orphans": 139,
     "definitions": 1,
-    "release": 0,
+    "release": 24,
     "ungate cap": 1,
     "shards": 0,
     "gangs": 42,
 }
 """A seed that has broken a rule without the safeguard. The search begins there: a change of the product may make
 another one the first, also one past the fixed set. `make sim SIM=--mutations` looks from 0 on."""
-SELDOM_SHOWN = {"confirms", "first report", "ends", "release", "unanswered requests"}
-"""One seed of fifty shows these, so the search is left to where there is time."""
+SELDOM_SHOWN = {"confirms", "unanswered requests"}
+"""Hardly one seed of 150 shows these, so the search is left to where there is time."""
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
