@@ -98,7 +98,7 @@ TEST = Edit(
     """import pytest
 
 from slicebus.cli.demo.world import World, fleet
-from slicebus.manager.state.settings import DecisionSettings
+from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.slices.api.kueue import Condition
 from support.scenario import Scenario, set_quota
 from support.waiting import eventually
@@ -111,7 +111,7 @@ async def scenario(bare_east: World) -> Scenario:
 
 
 async def test_a_job_that_is_not_old_enough_waits(scenario: Scenario, urls: dict[str, str]) -> None:
-    async with fleet(scenario.world, urls, decisions=DecisionSettings(settling_s=3600.0)):
+    async with fleet(scenario.world, urls, decisions=ManagerDecisionSettings(settling_s=3600.0)):
         await scenario.submit()
 
         async def waits() -> bool:
@@ -122,7 +122,7 @@ async def test_a_job_that_is_not_old_enough_waits(scenario: Scenario, urls: dict
 
 
 async def test_a_job_that_has_settled_runs(scenario: Scenario, urls: dict[str, str]) -> None:
-    async with fleet(scenario.world, urls, decisions=DecisionSettings(settling_s=1.0)):
+    async with fleet(scenario.world, urls, decisions=ManagerDecisionSettings(settling_s=1.0)):
         await scenario.submit()
         await scenario.expect_pods(running=1)
 """,

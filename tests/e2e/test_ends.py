@@ -89,7 +89,7 @@ async def test_a_copy_that_vanished_with_its_end_leaves_the_managers_job_with_an
     async with roles.manager(world, urls):
         async with roles.agent(world, urls, "east"):
             scenario = await submitted(world, "older")
-        # As a version made it that left a copy its time to live.
+        # A user of the worker gives the copy a time to live.
         await worker.patch(JOBS, "older", NAMESPACE, MergePatch({"spec": {"ttlSecondsAfterFinished": 0}}))
         await end_pods(worker, "older")
         await eventually(lambda: is_gone(worker, "older"), "the worker's job is gone")
@@ -122,19 +122,3 @@ async def test_a_copy_that_vanished_with_its_end_leaves_the_managers_job_with_an
                 return said(job) is None and said(workload) == ("True", "StartedAnew")
 
             await eventually(known, "it says that it runs anew")
-
-
-async def test_a_copy_of_an_older_version_loses_its_time_to_live(world: World, urls: dict[str, str]) -> None:
-    worker = world.workers[EAST]
-    async with roles.manager(world, urls):
-        async with roles.agent(world, urls, "east"):
-            scenario = await submitted(world, "lasts")
-        await worker.patch(JOBS, "lasts", NAMESPACE, MergePatch({"spec": {"ttlSecondsAfterFinished": 0}}))
-        async with roles.agent(world, urls, "east"):
-
-            async def lasts() -> bool:
-                return "ttlSecondsAfterFinished" not in (await scenario.worker_job())["spec"]
-
-            await eventually(lasts, "the copy has no time to live")
-            await end_pods(worker, "lasts")
-            await eventually(lambda: ended(world.manager, "lasts"), "the manager's job is complete")
