@@ -1,38 +1,21 @@
 """Job kinds that the configuration declares: each runs, is resized both ways, drained and deleted, without code."""
 
-import asyncio
-import os
-import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from slicebus.slices.jobs.registry import DECLARATIONS
 from support.controlplane import ControlPlane
+from support.declared.process import run_apart
 from support.declared.round_trip import PODS_OF, Parts
 from support.rabbitmq import RabbitBroker
 
-TESTS = Path(__file__).parents[1]
-KINDS_FILE = TESTS / "support" / "declared" / "kinds.yaml"
+KINDS_FILE = Path(__file__).parents[1] / "support" / "declared" / "kinds.yaml"
 REAL = [pytest.mark.rabbitmq, pytest.mark.controlplane]
 
 
 async def round_trip(parts: Parts, *, declared: Path = KINDS_FILE) -> None:
-    """In a process of its own: kinds are read once."""
-    kinds = {DECLARATIONS: str(declared), "PYTHONPATH": str(TESTS)}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "support.declared.round_trip", msgspec.json.encode(parts).decode()),
-        env=os.environ | kinds,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        said, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    assert process.returncode == 0, said.decode()[-4000:]
+    """In a process of its own."""
+    await run_apart("round_trip", parts, declared=declared)
 
 
 @pytest.mark.parametrize("kind", ["JobSet", "LeaderWorkerSet"])

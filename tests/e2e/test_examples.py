@@ -1,23 +1,18 @@
 """examples/: an API server takes each, a fleet runs it, and the commands of its comment resize and delete it."""
 
-import asyncio
-import os
 import shutil
-import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
 
 from slicebus.cli.demo.world import World, real_world
-from slicebus.slices.jobs.registry import DECLARATIONS
 from support.controlplane import ControlPlane
-from support.examples import EXAMPLES, TOP, Example, try_out
+from support.declared.process import run_apart
+from support.examples import EXAMPLES, Example, try_out
 from support.kubeconfig import join_kubeconfigs, write_kubeconfig
 from support.missing import skip_or_fail
 
-TESTS = TOP / "tests"
 TRIED = [
     Example("job.yaml", "Job", "example-job", 1, 5),
     Example("cohort.yaml", "Job", "example-research", 1, 15),
@@ -63,20 +58,9 @@ async def test_a_real_api_server_takes_each(control_plane: ControlPlane, kubectl
 
 
 async def test_the_example_of_a_declared_kind_runs_by_its_declaration(kubectl: None, tmp_path: Path) -> None:
-    """In a process of its own: kinds are read once."""
+    """In a process of its own."""
     example = Example("jobset.yaml", "JobSet", "example-jobset", 2, 6)
     declared = tmp_path / "kinds.yaml"
     values = yaml.safe_load((EXAMPLES / "jobset-kind.yaml").read_text())
     declared.write_text(yaml.safe_dump(values["declaredJobKinds"]))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "support.declared.example", msgspec.json.encode(example).decode()),
-        env=os.environ | {DECLARATIONS: str(declared), "PYTHONPATH": str(TESTS)},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    try:
-        said, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-    assert process.returncode == 0, said.decode()[-4000:]
+    await run_apart("example", example, declared=declared)
