@@ -59,8 +59,8 @@ class PodRefusals:
         events, view = [], self._store.view(key)
         for fields in pod_refusals.selectors(view):
             events += (await self._client.list(EVENTS, namespace=key.namespace, fields=fields)).items
-        text, known = pod_refusals.why(events, now(), job=view.job), self._store.refused_pods.get(key, "")
-        if key not in self._due or text == known:
+        text, known = pod_refusals.why(events, now(), view=view), self._store.refused_pods.get(key, "")
+        if key not in self._due or pod_refusals.says_same(text, known):
             return
         if text:
             _log.warning("pods.refused", job=str(key), why=text)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from operator import itemgetter
 
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.workload.waiting import without_details, without_pod_names
 
 _FORBIDDEN = " is forbidden: "
 _LENGTH = 500
@@ -41,21 +41,33 @@ def selectors(view: WorkerView) -> list[str]:
     return [f"involvedObject.{fields},type=Warning" for fields in about]
 
 
-def why(events: Iterable[Manifest], now: datetime, *, job: Manifest | None = None) -> str:
-    """What the newest of these Events says about a pod that could not be made; empty where none says anything.
+def why(events: Iterable[Manifest], now: datetime, *, view: WorkerView) -> str:
+    """What the newest of these Events about each object says about a pod that could not be made; empty where none says
+    anything.
 
-    Names of pods are left out, because every pod has another. Events from before this job are about an earlier one.
+    The text is the same each time that the same is said: it has no names of pods, because every pod has another, and
+    what is said about several objects comes in the order of the texts. Events from before this job are about an earlier
+    one.
     """
     earliest = now - _RECENT
-    if job is not None:
-        earliest = max(earliest, datetime.fromisoformat(job["metadata"]["creationTimestamp"]))
-    refusals = [
-        (at, event.get("message", ""))
-        for event in events
-        if _is_refusal(event.get("reason", "")) and (at := _time_of(event)) >= earliest
-    ]
-    message = max(refusals, key=itemgetter(0), default=(now, ""))[1]
-    return (message.partition(_FORBIDDEN)[2] or message)[:_LENGTH]
+    if view.job is not None:
+        earliest = max(earliest, _read_time(view.job["metadata"]["creationTimestamp"]))
+    newest: dict[str, tuple[datetime, str]] = {}
+    for event in events:
+        at, about = _time_of(event), _object_of(event)
+        is_newer = about not in newest or at > newest[about][0]
+        if _is_refusal(event.get("reason", "")) and at >= earliest and is_newer:
+            newest[about] = at, event.get("message") or ""
+    names = [manifest["metadata"]["name"] for manifest in (view.job, *view.scale_targets) if manifest is not None]
+    texts = [without_pod_names(message.partition(_FORBIDDEN)[2] or message, of=names) for _, message in newest.values()]
+    different = {without_details(text): text for text in sorted(texts)}
+    return "; ".join(different[told] for told in sorted(different))[:_LENGTH]
+
+
+def says_same(text: str, other: str) -> bool:
+    """Whether two of these texts say the same to a reader: what differs from pod to pod and from try to try is not
+    compared."""
+    return without_details(text) == without_details(other)
 
 
 def _is_refusal(reason: str) -> bool:
@@ -63,10 +75,21 @@ def _is_refusal(reason: str) -> bool:
     return reason == "FailedCreate" or (reason.startswith("FailedToCreate") and reason.endswith("Pod"))
 
 
+def _object_of(event: Manifest) -> str:
+    about = event.get("involvedObject") or {}
+    return f"{about.get('kind', '')}/{about.get('name', '')}/{about.get('uid', '')}"
+
+
 def _time_of(event: Manifest) -> datetime:
     series = event.get("series") or {}
     text = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return _read_time(text or event["metadata"]["creationTimestamp"])
+
+
+def _read_time(text: str) -> datetime:
+    """The time, in UTC where it names no zone; the earliest one where nobody can read it."""
     try:
-        return datetime.fromisoformat(text or event["metadata"]["creationTimestamp"])
+        time = datetime.fromisoformat(text)
     except ValueError:
         return datetime.min.replace(tzinfo=UTC)
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
