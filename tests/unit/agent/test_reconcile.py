@@ -317,6 +317,10 @@ GONE: dict[str, tuple[WorkerView, bool]] = {
     "a copy that knew the job": (a_view(None, a_copy(linked="worker-uid", version=3)), True),
     "one that never knew it": (a_view(None, a_copy()), False),
     "one of two knew it": (a_view(None, a_copy(), a_copy("w2", linked="worker-uid", version=3)), True),
+    "two knew it": (
+        a_view(None, a_copy(linked="worker-uid", version=2), a_copy("w2", linked="worker-uid", version=3)),
+        True,
+    ),
     "no copy": (a_view(None), False),
 }
 

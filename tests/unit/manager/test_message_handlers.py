@@ -327,6 +327,22 @@ def evicted_once(*, hash: str = "hash", applied: int = 0, suspended: bool = Fals
     return workload
 
 
+def made_anew(*, applied: int = 0) -> Manifest:
+    """A slice whose copy was deleted by order at version 3, and is ordered anew at version 4."""
+    workload = a_workload(admitted=1, applied=applied)
+    record = Dispatch(4, "hash", cluster="east", since=4, cleared=3)
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
+    return workload
+
+
+def vanished_anew() -> Any:
+    """The same, when the worker has reported that the next copy is gone."""
+    workload = a_workload(admitted=1, applied=4)
+    record = Dispatch(4, "hash", cluster="east", since=4, cleared=3, vanished=True)
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
+    return a_view(a_job(), workload)
+
+
 def pods(ready: int, gated: int = 0) -> dict[str, PodSetStatus]:
     return {"main": PodSetStatus(ready=ready, gated=gated, total=ready + gated)}
 
@@ -413,6 +429,32 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
     "it is gone, and may have ended": (RUNNING, status(JobPhase.GONE, seen=False), [("w1", "version 2 is absent")]),
     "it is gone, and nothing more is reported": (RUNNING, status(JobPhase.GONE), [("w1", "version 2 is absent")]),
     "it is gone, as it shall be": (a_view(a_job(), withdrawn(applied=1)), status(JobPhase.GONE), []),
+    "an earlier copy is gone, which was deleted by order": (
+        a_view(a_job(), made_anew(applied=3)),
+        status(JobPhase.GONE, seen=True),
+        [],
+    ),
+    "an earlier copy is gone, and may have ended": (a_view(a_job(), made_anew(applied=3)), status(JobPhase.GONE), []),
+    "an earlier copy is gone, and the next one runs": (
+        a_view(a_job(), evicted_once(applied=4)),
+        status(JobPhase.GONE, version=1, seen=True),
+        [],
+    ),
+    "the suspended copy is gone that is to run again": (
+        a_view(a_job(), evicted_once(applied=2)),
+        status(JobPhase.GONE, version=1, seen=True),
+        [("w1", "version 4 is gone")],
+    ),
+    "the copy that was made anew is gone": (
+        a_view(a_job(), made_anew(applied=4)),
+        status(JobPhase.GONE, version=4, seen=True),
+        [("w1", "version 4 is gone")],
+    ),
+    "an earlier copy was there": (
+        vanished_anew(),
+        status(version=2),
+        [],
+    ),
 }
 
 

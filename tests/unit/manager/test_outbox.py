@@ -12,7 +12,17 @@ from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.decide.order.outbox import STEPS
-from slicebus.manager.state.outbox import HOLDING, LOST, WITHDRAWN, WITHOUT_PODS, Dispatch, Held, OutboxState, Progress
+from slicebus.manager.state.outbox import (
+    HOLDING,
+    LOST,
+    WITHDRAWN,
+    WITHOUT_PODS,
+    Dispatch,
+    Held,
+    Outbox,
+    OutboxState,
+    Progress,
+)
 from slicebus.manager.state.views import JobView
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
@@ -322,3 +332,17 @@ def test_a_run_after_a_delete_that_is_lost_is_a_new_one() -> None:
     record = Dispatch.from_manifest(workload)
     assert record is not None
     assert (record.version, record.held, record.is_of_this_run(5)) == (10, Held.HOLD, False)
+
+
+def test_a_copy_before_a_delete_that_was_reported_is_no_present_one() -> None:
+    workload = a_workload(admitted=1)
+    deleted = Dispatch(6, api_names.ABSENT, cluster=EAST, since=2)
+    workload["metadata"]["annotations"] |= {
+        api_names.DISPATCHED_ANNOTATION: deleted.to_annotation(),
+        api_names.APPLIED_ANNOTATION: "6",
+    }
+    [write, *_] = hold(a_view(a_job(), workload))
+    assert isinstance(write, Patch)
+    outbox = Outbox.from_manifest(merge_patch(workload, write.body))
+    assert outbox is not None
+    assert [outbox.has_outlived(version) for version in (5, 6, 7)] == [True, True, False]

@@ -322,14 +322,15 @@ def report(
 def gone_report(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | None:
     """The report on a job that is missing although a Workload copy is linked to it, or a watch has brought it before.
 
-    It is the job's end where that was seen, otherwise GONE. `departed` is by the UID of the manager's job.
+    It is the job's end where that was seen, otherwise GONE, with the newest version of its copies. `departed` is by the
+    UID of the manager's job.
 
     The caller has asked the API server: an empty cache is no evidence (rule 6 of the design). Neither is a missing job
     whose kind is not served, or was not in the meantime.
     """
     if view.is_hidden:
         return None
-    for copy in view.copies:
+    for copy in sorted(view.copies, key=annotations.spec_version, reverse=True):
         uid = annotations.annotation(copy, api_names.MANAGER_UID_ANNOTATION) or ""
         departure = departed.get(uid)
         if departure is not None and departure.end is not None:

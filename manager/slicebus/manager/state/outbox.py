@@ -83,6 +83,8 @@ class Dispatch(msgspec.Struct, frozen=True):
     """The cluster of the dispatches before, where that was another. Messages from there are late."""
     since: int | msgspec.UnsetType = msgspec.UNSET
     """The first version of the present run. Reports of older versions are of an earlier run."""
+    cleared: int | msgspec.UnsetType = msgspec.UNSET
+    """The version of the last delete that the worker has reported: it had no copy of an older version from then on."""
     left_copies: dict[str, int] = msgspec.field(default_factory=dict, name="behind")
     """The given-up clusters that may have a copy left, with the version that removes it."""
     unknown_end: bool | msgspec.UnsetType = msgspec.UNSET
@@ -170,6 +172,15 @@ class Outbox(msgspec.Struct, frozen=True):
     def is_reported(self) -> bool:
         """Whether the worker has reported the newest version. That proves nothing about one that is lost."""
         return self.applied >= self.record.version
+
+    def has_outlived(self, version: int) -> bool:
+        """Whether the worker has had another copy, or none, after the one of this version: that it is gone is no news.
+
+        A suspended copy that is to run again is still that copy until the worker reports a version of the new run.
+        """
+        record = self.record
+        is_cleared = record.cleared is not msgspec.UNSET and version <= record.cleared
+        return is_cleared or (record.is_of_this_run(self.applied) and not record.is_of_this_run(version))
 
     def applied_finding(self) -> Finding:
         """The version that the worker has reported, as the condition."""

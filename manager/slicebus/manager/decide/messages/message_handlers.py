@@ -165,14 +165,15 @@ def status(
 
     A job whose copy a user deleted is deleted here too, unless the breaker holds that: see `endings`. A job that may
     have ended before its copy went stays: see `unknown_ends`. Where a copy ended before the newest order reached it,
-    the copy that this order makes is withdrawn.
+    the copy that this order makes is withdrawn. A report on the copy of an earlier run says nothing of the present one.
     """
+    outbox = view.outbox
     if view.job is None or not _is_from_here(view, envelope):
         return []
     if KINDS[view.ref.kind].outcome(view.job).phase.is_terminal:
         return []
     if report.phase is JobPhase.GONE:
-        if view.is_withdrawing or view.vanished:
+        if view.is_withdrawing or view.vanished or (outbox is not None and outbox.has_outlived(report.spec_version)):
             return []
         return (
             dispatch.note_unknown_end(view)
@@ -180,7 +181,9 @@ def status(
             else dispatch.note_vanished(view)
         )
     # Several may write on one Workload: the first write makes the next conflict, and the message is handled again.
-    return [*dispatch.note_vanished(view, vanished=False), *_withdraw_next(view, report), *take(view, report, now)]
+    is_news = outbox is not None and outbox.record.is_of_this_run(report.spec_version)
+    is_there = dispatch.note_vanished(view, vanished=False) if is_news else []
+    return [*is_there, *_withdraw_next(view, report), *take(view, report, now)]
 
 
 def _withdraw_next(view: JobView, report: Status) -> list[Command]:

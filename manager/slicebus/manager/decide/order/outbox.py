@@ -127,6 +127,7 @@ def next_version(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:
         version=last.version + 1,
         previous_cluster=last.cluster if last.cluster != wanted.cluster else last.previous_cluster,
         since=last.since if last.held is Held.HOLD else last.version + 1,
+        cleared=last.version if last.held is Held.ABSENT else last.cleared,
         left_copies=left_copies,
         unknown_end=wanted.unknown_end or (last.unknown_end if withdraws else msgspec.UNSET),
         moved=msgspec.UNSET if outbox is None or outbox.state() == HOLDING else last.moved,
