@@ -43,6 +43,15 @@ def found(*nodes: Manifest, flavors: tuple[Flavor, ...] = (), **given: Any) -> C
     return room(flavors, nodes=nodes, use=given.get("use", {}), granted=given.get("granted", ()))
 
 
+def test_whatever_resource_a_node_has_is_room() -> None:
+    node = a_node()
+    node["status"]["allocatable"] |= {"hugepages-2Mi": "1Gi", "hugepages-1Gi": "0", "example.com/fpga": "2"}
+    use = {"n": {"hugepages-2Mi": 2**28, "example.com/fpga": 0}}
+    reported = found(node, use=use)
+    assert reported.capacity[WHOLE] == {"cpu": "8", "pods": "10", "hugepages-2Mi": "1Gi", "example.com/fpga": "2"}
+    assert reported.used[WHOLE] == {"hugepages-2Mi": "256Mi"}
+
+
 TOLERANT = {"key": "gpu", "operator": "Exists"}
 NODES: dict[str, tuple[Manifest, Flavor, bool]] = {
     "no labels asked for": (a_node(), Flavor(name="f"), True),

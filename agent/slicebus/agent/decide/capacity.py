@@ -15,13 +15,12 @@ from slicebus.proto.messages import Flavor, Manifest
 from slicebus.slices.api.conditions import is_ready
 from slicebus.slices.api.quantities import Amounts, amounts, format_amount
 from slicebus.slices.placement.suitability import forbids
-from slicebus.slices.workload.pod_requests import pod_requests
+from slicebus.slices.workload.pod_requests import requests_of
 from slicebus.slices.workload.ungate import is_over, pod_set_of
 from slicebus.slices.workload.workload import FlavorName
 
 Quantities = dict[str, dict[str, str]]
 """Kubernetes quantities by flavor and resource."""
-_UNCOUNTED = "hugepages-"
 _PODS = "pods"
 _WHOLE = ""
 """In place of a flavor name: the whole cluster."""
@@ -108,7 +107,7 @@ def within_grant(view: WorkerView) -> Iterator[Granted]:
 def slim(pod: Manifest) -> Manifest:
     """A foreign pod with only the fields that count: a cluster may have a hundred thousand."""
     kept = ("name", "namespace", "uid", "resourceVersion")
-    requests = {name: format_amount(name, value) for name, value in pod_requests(pod["spec"]).items()}
+    requests = {name: format_amount(name, value) for name, value in requests_of(pod).items()}
     return {
         "metadata": {name: pod["metadata"][name] for name in kept},
         "spec": {"nodeName": pod["spec"].get("nodeName"), "resources": {"requests": requests}},
@@ -152,7 +151,7 @@ def _allocatable(node: Manifest) -> Amounts:
 
 
 def _requests(pod: Manifest) -> dict[str, int]:
-    return pod_requests(pod["spec"]) | {_PODS: 1}
+    return requests_of(pod) | {_PODS: 1}
 
 
 def _in_flavor(requests: Amounts, flavors: Mapping[str, FlavorName], flavor: str) -> Amounts:
@@ -170,11 +169,8 @@ def _name(node: Manifest) -> str:
 
 
 def _quantities(totals: Mapping[str, Amounts]) -> Quantities:
+    """What is not 0: every node has huge pages of several sizes, and most have none of them."""
     return {
-        flavor: {
-            resource: format_amount(resource, value)
-            for resource, value in sorted(total.items())
-            if not resource.startswith(_UNCOUNTED)
-        }
+        flavor: {resource: format_amount(resource, value) for resource, value in sorted(total.items()) if value}
         for flavor, total in totals.items()
     }

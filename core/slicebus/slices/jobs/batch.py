@@ -21,7 +21,7 @@ _SERVER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-
 
 
 class BatchJob(PlainKind):
-    """A Job has one pod set, `main`, whose count is the parallelism."""
+    """A Job has one pod set, `main`, whose count is the parallelism, or the completions where these are fewer."""
 
     resource = Resource("batch", "v1", "jobs", "Job")
     owner_labels: tuple[str, ...] = (JOB_NAME_LABEL,)
@@ -33,19 +33,20 @@ class BatchJob(PlainKind):
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The one pod set, `main`."""
-        return [{"name": _POD_SET, "count": _parallelism(job), "template": _own_template(job)}]
+        return [{"name": _POD_SET, "count": _most_pods(job), "template": _own_template(job)}]
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
-        """The parallelism, which may exceed what is left to complete: KEP-77 counts the desired size."""
-        return {_POD_SET: _parallelism(scale_target)}
+        """The parallelism, or the completions where these are fewer, as Kueue counts. It may exceed what is left to
+        complete: KEP-77 counts the desired size."""
+        return {_POD_SET: _most_pods(scale_target)}
 
     def finished(self, job: Manifest) -> Counts:
-        """The parallelism minus the completions that are left: the Job controller makes no more pods than those.
+        """The count minus the completions that are left: the Job controller makes no more pods than those.
         Without completions a Job starts no pod after the first success: Kueue then counts as many completions as its
         parallelism."""
-        parallelism, succeeded = _parallelism(job), job.get("status", {}).get("succeeded", 0)
-        left = max(0, job["spec"].get("completions", parallelism) - succeeded)
-        return {_POD_SET: parallelism - left} if left < parallelism else {}
+        most, succeeded = _most_pods(job), job.get("status", {}).get("succeeded", 0)
+        left = max(0, job["spec"].get("completions", most) - succeeded)
+        return {_POD_SET: most - left} if left < most else {}
 
     def succeeded(self, status: Manifest) -> Counts:
         """All that have succeeded so far: a Job whose pods end soon never has all of them ready at once."""
@@ -65,13 +66,16 @@ class BatchJob(PlainKind):
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Patch the parallelism."""
-        if counts.get(_POD_SET, _parallelism(scale_target)) == _parallelism(scale_target):
+        if counts.get(_POD_SET, _most_pods(scale_target)) == _most_pods(scale_target):
             return []
         return [{"op": "add", "path": "/spec/parallelism", "value": counts[_POD_SET]}]
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
-        """Set the parallelism. An indexed Job with as many completions must change them too."""
-        changed = {"parallelism": counts.get(_POD_SET, _parallelism(job))}
+        """Set the parallelism, unless the Job has these counts. An indexed Job with as many completions must change
+        them too."""
+        if counts.get(_POD_SET, _most_pods(job)) == _most_pods(job):
+            return job
+        changed = {"parallelism": counts[_POD_SET]}
         if job["spec"].get("completionMode") == "Indexed" and job["spec"].get("completions") == _parallelism(job):
             changed["completions"] = changed["parallelism"]
         return job | {"spec": job["spec"] | changed}
@@ -129,6 +133,13 @@ class BatchJob(PlainKind):
 def _parallelism(job: Manifest) -> int:
     value: int = job["spec"].get("parallelism", 1)
     return value
+
+
+def _most_pods(job: Manifest) -> int:
+    """The most pods that run at a time: the Job controller makes no more than are left to complete."""
+    parallelism = _parallelism(job)
+    completions: int = job["spec"].get("completions", parallelism)
+    return min(parallelism, completions)
 
 
 def _own_template(job: Manifest) -> Manifest:

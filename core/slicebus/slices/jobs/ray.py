@@ -6,6 +6,7 @@ from typing import Any
 from slicebus.proto.messages import Counts
 from slicebus.slices.jobs.base import Exposure, Placement
 from slicebus.slices.jobs.copies import gated_template, pod_labels, without
+from slicebus.slices.workload.pod_requests import ADDITIONS, COLLECTOR, GCS_WAIT
 
 Manifest = dict[str, Any]
 
@@ -78,15 +79,46 @@ def cluster_counts(cluster_spec: Manifest) -> Counts:
 
 
 def cluster_pod_sets(cluster_spec: Manifest, *, beside_head: tuple[Manifest, ...] = ()) -> list[Manifest]:
-    """The pod sets of a cluster. The head's template has what KubeRay adds to it, so that it is charged."""
+    """The pod sets of a cluster. The templates have what KubeRay adds to their pods, so that it is charged."""
     counts, head = cluster_counts(cluster_spec), cluster_spec["headGroupSpec"]["template"]
+    collector = _collector(cluster_spec)
     added = [_autoscaler(cluster_spec), *beside_head] if autoscales(cluster_spec) else list(beside_head)
-    spec = head["spec"] | {"containers": [*head["spec"]["containers"], *added]}
-    pod_sets = [{"name": HEAD, "count": 1, "template": head | {"spec": spec}}]
+    pod_sets = [{"name": HEAD, "count": 1, "template": _with_containers(head, [*added, *collector])}]
     for group in groups(cluster_spec):
-        name = pod_set_name(group)
-        pod_sets.append({"name": name, "count": counts[name], "template": group["template"]})
+        name, template = pod_set_name(group), _with_containers(group["template"], collector)
+        pod_sets.append({"name": name, "count": counts[name], "template": waiting_for_gcs(template)})
     return pod_sets
+
+
+def waiting_for_gcs(template: Manifest) -> Manifest:
+    """A worker's template with the init container that KubeRay adds last, unless its operator is told not to.
+
+    Source: KubeRay `common.DefaultWorkerPodTemplate`.
+    """
+    spec, resources = template["spec"], {"requests": ADDITIONS[GCS_WAIT], "limits": ADDITIONS[GCS_WAIT]}
+    wait = {"name": GCS_WAIT, "image": _first_image(spec), "resources": resources}
+    return template | {"spec": spec | {"initContainers": [*(spec.get("initContainers") or ()), wait]}}
+
+
+def _with_containers(template: Manifest, added: list[Manifest]) -> Manifest:
+    """A template with further containers."""
+    if not added:
+        return template
+    spec = template["spec"]
+    return template | {"spec": spec | {"containers": [*spec["containers"], *added]}}
+
+
+def _collector(cluster_spec: Manifest) -> list[Manifest]:
+    """The container that KubeRay adds to every pod of a cluster with a history server; none without one."""
+    if not cluster_spec.get("historyServerOptions"):
+        return []
+    image = _first_image(cluster_spec["headGroupSpec"]["template"]["spec"])
+    return [{"name": COLLECTOR, "image": image, "resources": {"requests": ADDITIONS[COLLECTOR]}}]
+
+
+def _first_image(spec: Manifest) -> str:
+    image: str = spec["containers"][0].get("image", "")
+    return image
 
 
 def is_resizable(cluster_spec: Manifest) -> bool:
@@ -249,6 +281,6 @@ def _patient(options: Manifest) -> Manifest:
 def _autoscaler(cluster_spec: Manifest) -> Manifest:
     options = cluster_spec.get("autoscalerOptions") or {}
     resources = options.get("resources") or {"requests": _AUTOSCALER_REQUESTS}
-    image = options.get("image") or cluster_spec["headGroupSpec"]["template"]["spec"]["containers"][0].get("image", "")
+    image = options.get("image") or _first_image(cluster_spec["headGroupSpec"]["template"]["spec"])
     context = {name: options[name] for name in ("securityContext",) if options.get(name)}
     return {"name": "autoscaler", "image": image, "resources": resources, **context}

@@ -209,10 +209,14 @@ def _assess_pod_set(
 
 
 def _needs(pod_set: PodSet, queue: ClusterQueue) -> dict[str, int]:
-    """What all pods of a pod set request; the pods themselves too where the queue has a quota for them."""
-    needs = times(pod_set.requests, pod_set.count)
-    counted = any(_PODS in group.resources for group in queue.resource_groups)
-    return needs | {_PODS: pod_set.count} if counted else needs
+    """What all pods of a pod set request; the pods themselves too where the queue has a quota for them. Without what
+    nobody asked for and the queue has no quota for."""
+    covered = {resource for group in queue.resource_groups for resource in group.resources}
+    charged = {
+        name: value for name, value in pod_set.requests.items() if name in covered or name not in pod_set.unasked
+    }
+    needs = times(charged, pod_set.count)
+    return needs | {_PODS: pod_set.count} if _PODS in covered else needs
 
 
 def _pick(

@@ -16,7 +16,7 @@ from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.api.quantities import amounts, format_amount
 from slicebus.slices.workload.avoided_clusters import avoided_now
-from slicebus.slices.workload.pod_requests import pod_requests
+from slicebus.slices.workload.pod_requests import pod_requests, without_additions
 
 Manifest = dict[str, Any]
 Counts = dict[str, int]
@@ -37,15 +37,21 @@ class PodSet(msgspec.Struct, frozen=True):
     requests: dict[str, int]
     template: Manifest
     """A PodTemplateSpec."""
+    unasked: frozenset[str] = frozenset()
+    """The resources that only others' additions request, such as an init container of the job's controller: they are
+    charged where the quota covers them."""
 
     @classmethod
     def from_manifest(cls, pod_set: Manifest) -> Self:
         """The pod set of a Workload's `spec.podSets[]`. Raises ValueError for a request that is not a quantity."""
+        spec = pod_set["template"].get("spec", {})
+        requests = pod_requests(spec)
         return cls(
             name=pod_set.get("name", "main"),
             count=pod_set.get("count", 1),
-            requests=pod_requests(pod_set["template"].get("spec", {})),
+            requests=requests,
             template=pod_set["template"],
+            unasked=frozenset(requests.keys() - pod_requests(without_additions(spec)).keys()),
         )
 
 

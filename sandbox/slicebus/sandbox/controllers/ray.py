@@ -30,7 +30,7 @@ from slicebus.sandbox.controllers.ray_pods import (
     suffix,
 )
 from slicebus.slices.api.conditions import Finding, conditions_of, has_finding, with_findings
-from slicebus.slices.jobs.ray import desired_replicas, groups, hosts
+from slicebus.slices.jobs.ray import desired_replicas, groups, hosts, waiting_for_gcs
 
 Manifest = dict[str, Any]
 
@@ -161,7 +161,7 @@ class RayClusterController:
 def _worker(cluster: Manifest, group: Manifest, labels: Labels) -> Manifest:
     name = f"{cluster['metadata']['name']}-{group['groupName']}-worker-{suffix()}"
     labels = _labels(cluster, node_type="worker", group=group["groupName"]) | labels
-    return pod_of(group["template"], name=name, owner=cluster, labels=labels)
+    return pod_of(waiting_for_gcs(group["template"]), name=name, owner=cluster, labels=labels)
 
 
 def _labels(cluster: Manifest, *, node_type: str, group: str) -> Labels:

@@ -12,8 +12,19 @@ from unit.slices.jobs.manifests import GATE, POD_SET, a_job, a_template
 JOB = KINDS["Job"]
 
 
-@pytest.mark.parametrize(("spec", "count"), [({"parallelism": 5}, 5), ({"parallelism": 0}, 0)], ids=["five", "none"])
-def test_one_pod_set_as_large_as_the_parallelism(spec: dict[str, Any], count: int) -> None:
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        ({"parallelism": 5}, 5),
+        ({"parallelism": 0}, 0),
+        ({"parallelism": 5, "completions": 9}, 5),
+        ({"parallelism": 5, "completions": 2}, 2),
+        ({"parallelism": 5, "completions": 0}, 0),
+        ({"parallelism": 5, "completions": 2, "completionMode": "Indexed"}, 2),
+    ],
+    ids=["five", "none", "more completions", "fewer completions", "no completions", "fewer indexes"],
+)
+def test_one_pod_set_of_as_many_pods_as_run_at_a_time(spec: dict[str, Any], count: int) -> None:
     job = a_job(**spec)
     assert JOB.counts(job, job) == {"main": count}
     [pod_set] = JOB.pod_sets(job)
@@ -39,8 +50,9 @@ def test_the_parallelism_counts_whatever_is_left_to_complete() -> None:
         ({"completions": 5}, 0, {}),
         ({"completions": 9}, 4, {}),
         ({"completions": 9}, 5, {"main": 1}),
-        ({"completions": 3}, 3, {"main": 5}),
-        ({"completions": 3}, 0, {"main": 2}),
+        ({"completions": 3}, 3, {"main": 3}),
+        ({"completions": 3}, 1, {"main": 1}),
+        ({"completions": 3}, 0, {}),
         ({}, 0, {}),
         ({}, 2, {"main": 2}),
         ({}, 9, {"main": 5}),
@@ -50,8 +62,9 @@ def test_the_parallelism_counts_whatever_is_left_to_complete() -> None:
         "none",
         "enough left",
         "one too many",
-        "all",
-        "never made",
+        "all of fewer",
+        "one of fewer",
+        "none of fewer",
         "neither",
         "without completions",
         "more than pods",

@@ -167,6 +167,16 @@ def test_an_uncovered_resource_of_which_nothing_is_requested_is_no_obstacle() ->
     assert given_to(slice, a_room()).flavors_of("main") == {"cpu": "spot"}
 
 
+def test_what_nobody_asked_for_is_charged_where_the_quota_covers_it() -> None:
+    added = msgspec.structs.replace(
+        a_pod_set(requests={"cpu": 1000, "memory": 2**28}, count=2), unasked=frozenset({"memory"})
+    )
+    slice = a_slice("s1", pod_sets=(added,))
+    assert given_to(slice, a_room()).pod_sets[0].usage == {"cpu": 2000}
+    covered = a_room(a_queue(quotas={"default": {"cpu": "4", "memory": "1Gi"}}))
+    assert given_to(slice, covered).pod_sets[0].usage == {"cpu": 2000, "memory": 2**29}
+
+
 class TestSticky:
     """A chain keeps its flavor: pods that run cannot move."""
 
