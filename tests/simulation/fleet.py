@@ -60,6 +60,8 @@ from slicebus.sandbox.controllers.ttl import TtlController
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 MANAGER = "manager"
+_NEVER_S = 1e6
+"""Between two reconciles that nothing asks for: nothing shall heal by these alone."""
 _WAY_S = 0.0005
 _RESTART_S = (1.0, 20.0)
 _SKEW_S = 120.0
@@ -438,6 +440,7 @@ class Fleet:
                 admission_writers=self.schedule.admission_writers,
                 breaker_count=self.schedule.breaker_count,
                 shards=self._shards,
+                reconcile_s=_NEVER_S,
                 decisions=ManagerDecisionSettings(
                     admission=self._admission,
                     fair_sharing=self.schedule.fair_sharing,
@@ -464,6 +467,7 @@ class Fleet:
                 namespace=objects.SYSTEM_NAMESPACE,
                 identity=identity,
                 inventory_s=self.schedule.inventory_s,
+                reconcile_s=_NEVER_S,
                 schedulers=PROFILES if self.schedule.gangs else "",
             )
             client, bus = self._connections(cluster, link, identity, api=on)

@@ -47,7 +47,8 @@ from slicebus.runtime.broker import require
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.runtime.logs import configure_logging
-from slicebus.runtime.role import Role, retry_until_available, run_role
+from slicebus.runtime.role import Role, run_role
+from slicebus.runtime.rounds import go_round
 from slicebus.runtime.run import run_process
 from slicebus.slices.api import kueue
 
@@ -101,19 +102,19 @@ class Agent(Role[AgentSettings]):
 
     async def lead(self, epoch: int) -> None:
         """Report on the cluster and carry out orders until cancelled."""
-        uid = await retry_until_available("cluster uid", lambda: cluster_uid(self._client))
+        uid = await self.until_allowed("cluster uid", lambda: cluster_uid(self._client))
         base = self._base(uid, epoch)
         JobMetrics(self._registry).follow(base.store)
         parts = self._parts(base)
         self._inbox = self._order_inbox(base, parts)
         parts.policy.load()
-        await retry_until_available("tombstones", parts.tombstones.load)
-        await retry_until_available("fence", base.fence.load)
+        await self.until_allowed("tombstones", parts.tombstones.load)
+        await self.until_allowed("fence", base.fence.load)
         await parts.backends.look()
         async with base.decide.recording(), asyncio.TaskGroup() as group:
             await self._watch(base, parts, group)
             base.decide.begin()
-            await retry_until_available("pods", lambda: parts.reconciler.take_over_pods(epoch))
+            await self.until_allowed("pods", lambda: parts.reconciler.take_over_pods(epoch))
             await self._introduce(base, parts)
             self._react(base, parts)
             _log.info("agent.leading", cluster=self._settings.cluster, cluster_uid=uid, epoch=epoch)
@@ -245,7 +246,7 @@ class Agent(Role[AgentSettings]):
 
     async def _introduce(self, base: _Base, parts: _Parts) -> None:
         """Say hello to the manager, and send it the inventory."""
-        hello = await retry_until_available("version", partial(self._hello, base.store))
+        hello = await self.until_allowed("version", partial(self._hello, base.store))
         # The manager may have made the exchanges and not yet the bindings.
         await self.until_allowed("hello", lambda: base.publish(hello))
         await self.until_allowed("inventory", parts.inventories.publish)
@@ -268,6 +269,8 @@ class Agent(Role[AgentSettings]):
         """Reconcile jobs, report, and carry out orders."""
         jobs = base.queue.run(parts.reconciler.reconcile_job, workers=self._settings.workers)
         group.create_task(jobs, name="jobs")
+        rounds = go_round(base.store.keys, base.queue.add, round_s=self._settings.reconcile_s)
+        group.create_task(rounds, name="rounds")
         group.create_task(base.events.run(), name="events")
         group.create_task(parts.heartbeats.run(), name="heartbeat")
         group.create_task(parts.namespaces.run(), name="namespaces")

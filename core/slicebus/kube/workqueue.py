@@ -6,13 +6,14 @@ So no two handlers of one object run together, a burst of events costs one recon
 worker and delays no other object.
 
 Failures. After a transient error or a conflict the key is queued again after a growing, jittered pause, which the first
-success resets. A permanent error is logged, and the key waits for its next change. Any other exception is a programming
-error and ends the process.
+success resets. After a permanent error it is queued again too, after pauses of up to two minutes: rights, policies and
+definitions come back, and nothing tells that they did. `refused` says which keys are so. Any other exception is a
+programming error and ends the process.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
 import structlog
@@ -23,6 +24,8 @@ from slicebus.proto.errors import ConflictError, PermanentError, ProtocolError, 
 
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.02, most_s=90.0)
+_REFUSED = Backoff(first_s=2.0, most_s=120.0)
+"""After a permanent error: a refusal that ends is noticed within two minutes, and thousands of them cost little."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -44,6 +47,8 @@ class WorkQueue(Generic[Key]):
         """Since when each unfinished key has been due. A key that failed keeps its time."""
         self._failures: dict[Key, int] = {}
         """The number of failures in a row."""
+        self._refused: dict[Key, str] = {}
+        """The text of the permanent error of each key whose last failure was one."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._ready = asyncio.Semaphore(0)
         """Counts the keys that were added, so that each wakes one worker."""
@@ -96,6 +101,11 @@ class WorkQueue(Generic[Key]):
         return min(self._due_since.values(), default=None)
 
     @property
+    def refused(self) -> Mapping[Key, str]:
+        """The keys whose last handling ended with a permanent error, with its text."""
+        return self._refused
+
+    @property
     def idle(self) -> bool:
         """Whether nothing waits, is being handled, or is due later."""
         return not (self._before or self._waiting or self._active or self._timers)
@@ -126,8 +136,7 @@ class WorkQueue(Generic[Key]):
             except (TransientError, ConflictError) as error:
                 self._retry(key, error)
             except (PermanentError, ProtocolError) as error:
-                _log.error("workqueue.dropped", queue=self._name, key=str(key), error=str(error))
-                self._settle(key)
+                self._set_aside(key, error)
             else:
                 self._settle(key)
             finally:
@@ -140,6 +149,7 @@ class WorkQueue(Generic[Key]):
 
     def _settle(self, key: Key) -> None:
         self._failures.pop(key, None)
+        self._refused.pop(key, None)
         del self._due_since[key]
 
     async def _take(self, *, only_first: bool) -> Key:
@@ -152,7 +162,19 @@ class WorkQueue(Generic[Key]):
                 return key
 
     def _retry(self, key: Key, error: Exception) -> None:
+        self._refused.pop(key, None)
         self._failures[key] = self._failures.get(key, 0) + 1
         pause_s = _BACKOFF.pause_s(self._failures[key])
         _log.info("workqueue.retry", queue=self._name, key=str(key), error=str(error), pause_s=round(pause_s, 3))
+        self.add_after(key, pause_s)
+
+    def _set_aside(self, key: Key, error: Exception) -> None:
+        """Queue a key again slowly. It is not due meanwhile: the role does all that it can."""
+        is_news = key not in self._refused
+        self._failures[key] = self._failures.get(key, 0) + 1 if not is_news else 1
+        self._refused[key] = str(error)
+        del self._due_since[key]
+        pause_s = _REFUSED.pause_s(self._failures[key])
+        log = _log.error if is_news else _log.info
+        log("workqueue.refused", queue=self._name, key=str(key), error=str(error), pause_s=round(pause_s, 3))
         self.add_after(key, pause_s)

@@ -31,6 +31,7 @@ from slicebus.proto.errors import (
     ConflictError,
     InvalidError,
     NotFoundError,
+    NotServedError,
     PermanentError,
     SlicebusError,
     TransientError,
@@ -116,10 +117,15 @@ class Executor:
                     self._requeue(job, delay_s)
 
     async def refresh(self, resource: Resource, target: Manifest) -> Manifest | None:
-        """Read a cached object again. If it is gone it leaves the cache, unless the watch will report that."""
+        """Read a cached object again. If it is gone it leaves the cache, unless the watch will report that.
+
+        Raises UnavailableError where its resource is not served: then nobody knows whether it is gone.
+        """
         metadata = target["metadata"]
         try:
             present = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
+        except NotServedError as error:
+            raise UnavailableError(f"{resource.plural} are not served now: {error}") from error
         except NotFoundError:
             await self._drop(resource, target)
             return None
@@ -188,7 +194,9 @@ class Executor:
             await self.refresh(resource, command.target)
             raise
         except NotFoundError as error:
-            await self._drop(resource, command.target)
+            # While a definition is upgraded, a subresource may be missing although its object is there.
+            if await self.refresh(resource, command.target) is not None:
+                raise UnavailableError(f"{resource.kind} {namespace}/{name} is there, but not its path") from error
             raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
         except (PermanentError, WebhookError) as error:
             # A test of a JSON patch may fail because the object has changed: the server checks it before the version.

@@ -20,7 +20,7 @@ from slicebus.kube.informers import Informers
 from slicebus.kube.lease import LeaderElection, acquire_first
 from slicebus.kube.resources import Resource
 from slicebus.kube.schemas import misfit
-from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError, TransientError
+from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, SlicebusError, TransientError
 from slicebus.runtime.garbage import spared
 from slicebus.runtime.health import health_server
 from slicebus.runtime.leadership import annotations
@@ -29,7 +29,8 @@ from slicebus.slices.jobs import LEFT_OUT
 
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.2, most_s=5.0)
-_ABSENT = (TransientError, ForbiddenError, NotFoundError)
+_ABSENT = (TransientError, ForbiddenError, InvalidError, NotFoundError)
+"""The answers of a moment: somebody makes or allows it later, or the server is back. A ConfigurationError is none."""
 _RENEWALS = 3
 """A role is not ready after so many renewals of its Lease without an answer."""
 
@@ -119,6 +120,8 @@ class Role(ABC, Generic[Settings]):
             return "there is no connection to the broker"
         if self._refusal:
             return f"waits: {self._refusal}"
+        if self._lease.problem:
+            return f"waits for the Lease: {self._lease.problem}"
         if self._lease.silent_s > _RENEWALS * self._settings.lease_renew_s:
             return "the API server has not answered for the Lease"
         awaited = self._informers.awaited if self._informers else []
@@ -153,8 +156,8 @@ class Role(ABC, Generic[Settings]):
         await self.lead(epoch)
 
     async def until_allowed(self, awaited: str, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Call the broker until it has and allows what the call needs, and return the result. Until then the role says
-        what is missing."""
+        """Call the broker or the API server until it has and allows what the call needs, and return the result. Until
+        then the role says what is missing."""
 
         def waiting(error: SlicebusError) -> None:
             self.waits_for(str(error))

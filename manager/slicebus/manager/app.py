@@ -49,6 +49,7 @@ from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.runtime.logs import configure_logging
 from slicebus.runtime.role import Role, run_role
+from slicebus.runtime.rounds import go_round
 from slicebus.runtime.run import run_process
 from slicebus.slices.api import api_names
 
@@ -261,6 +262,8 @@ class Manager(Role[ManagerSettings]):
             parts.reconciler.reconcile_job, workers=self._settings.workers, first_workers=_ADMITTED_WORKERS
         )
         group.create_task(jobs, name="jobs")
+        rounds = go_round(base.store.refs, base.queue.add, round_s=self._settings.reconcile_s)
+        group.create_task(rounds, name="rounds")
         group.create_task(base.events.run(), name="events")
         group.create_task(parts.guard.run(), name="deletes")
         group.create_task(parts.fleet.run(), name="fleet")

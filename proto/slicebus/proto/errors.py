@@ -4,10 +4,12 @@
     ├── TransientError            the same call may succeed later; retried where the call is made
     │   ├── UnavailableError      a server cannot be reached, or answered 5xx, or did not answer in time
     │   │   └── WebhookError      a webhook that has to agree does not answer the API server
-    │   └── ThrottledError        a server asked to come back later (429, a blocked connection)
-    ├── PermanentError            the same call will fail again
+    │   ├── ThrottledError        a server asked to come back later (429, a blocked connection)
+    │   └── UnauthorizedError     the API server does not take the caller's credentials now (401)
+    ├── PermanentError            the same call fails until somebody changes something; retried slowly, and said
     │   ├── NotFoundError         the object, queue or stream does not exist
-    │   ├── ForbiddenError        the caller may not do this (401, 403, ACCESS_REFUSED)
+    │   │   └── NotServedError    the API server does not serve the path now: that says nothing about an object
+    │   ├── ForbiddenError        the caller may not do this (403, ACCESS_REFUSED)
     │   ├── InvalidError          the server refused the content (400, 422)
     │   └── ConfigurationError    the process was started with settings that cannot work
     ├── ConflictError             the object changed since it was read; read it again and decide again
@@ -41,12 +43,20 @@ class ThrottledError(TransientError):
     """A server asked to come back later."""
 
 
+class UnauthorizedError(TransientError):
+    """The API server does not take the caller's credentials now: a token rotates, or the server has just begun."""
+
+
 class PermanentError(SlicebusError):
-    """The same call will fail again."""
+    """The same call fails until somebody changes something: a right, a policy, a definition, or the content."""
 
 
 class NotFoundError(PermanentError):
     """The object, queue or stream does not exist."""
+
+
+class NotServedError(NotFoundError):
+    """The API server does not serve the path now. An object that the path names may exist all the same."""
 
 
 class ForbiddenError(PermanentError):

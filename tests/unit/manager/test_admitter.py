@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from slicebus.decisions.commands import Command, Patch
+from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.decisions.decider import Decider
 from slicebus.kube.resources import JOBS
 from slicebus.manager.act.admitter import Admitter
 from slicebus.manager.state.store import ManagerStore, owner_ref
-from slicebus.proto.errors import ConflictError, InvalidError, SlicebusError, UnavailableError
+from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, SlicebusError, UnavailableError
 from slicebus.proto.messages import JobRef
 from slicebus.runtime.locks import Locks
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -59,6 +59,8 @@ class World:
         self.store.clusters.put(named("east", {"accepted": True, "capacity": "Unlimited"}, status=connected))
         self.errors: dict[str, list[SlicebusError]] = {}
         self.tried: list[tuple[str, bool]] = []
+        self.said: list[Emit] = []
+        """The Events about refused writes."""
         self.write_s = 0.0
         """How long a write is under way."""
         self.ordered: list[JobRef] = []
@@ -69,6 +71,8 @@ class World:
     async def run(self, commands: Sequence[Command], *, caused_by: Any = None) -> None:
         """As the executor."""
         for command in commands:
+            if isinstance(command, Emit) and command.reason == "AdmissionRefused":
+                self.said.append(command)
             if isinstance(command, Patch):
                 name = command.target["metadata"]["name"]
                 self.tried.append((name, "admission" in command.body["status"]))
@@ -170,6 +174,21 @@ async def test_one_that_the_server_refuses_holds_up_no_other(jumping: LoopTime) 
         await asyncio.sleep(5)
         assert not task.done()
     assert world.admitted == ["w2"]
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("403"), InvalidError("422")], ids=repr)
+async def test_one_that_was_refused_is_said_and_admitted_when_the_server_takes_it(
+    jumping: LoopTime, error: SlicebusError
+) -> None:
+    world = World(cpu=1)
+    world.errors = {"w1": [error] * 3}
+    world.submit("w1")
+    async with admitting(world):
+        await asyncio.sleep(1)
+        assert [(event.reason, event.regarding["kind"]) for event in world.said] == [("AdmissionRefused", "Job")]
+        await asyncio.sleep(100)
+    assert world.admitted == ["w1"]
+    assert len(world.said) == 3
 
 
 async def test_a_conflict_is_decided_again(jumping: LoopTime) -> None:

@@ -18,7 +18,7 @@ from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
-from slicebus.proto.errors import ConflictError, NotFoundError
+from slicebus.proto.errors import ConflictError, NotFoundError, NotServedError, UnavailableError
 from slicebus.proto.messages import Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
@@ -109,6 +109,10 @@ class AgentReconciler:
         resource = JOB_RESOURCES[key.kind]
         try:
             return await self._client.get(resource, key.name, key.namespace)
+        except NotServedError as error:
+            if key.kind not in self._store.unserved:
+                raise UnavailableError(f"{resource.plural} are not served now: {error}") from error
+            return None
         except NotFoundError:
             if key.kind not in self._store.unserved:
                 await self._informers.confirm(resource)

@@ -25,6 +25,7 @@ import msgspec
 import structlog
 
 from slicebus.ambient.clock import now
+from slicebus.decisions.commands import Emit
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text, time_text
 from slicebus.manager.act.dirty_trees import DirtyTrees
@@ -44,6 +45,9 @@ _GIVE_AGAIN_S = 3.0
 """More than the pause between two renewals of a Lease."""
 _TURN_S = 0.5
 """The longest wait for a job's lock. Work under it takes some milliseconds, unless it waits for the broker."""
+_REFUSED = "AdmissionRefused"
+_REFUSED_S = 30.0
+"""How much later it is decided anew about a slice whose write the API server has refused."""
 _RING = timedelta(minutes=10)
 """Workloads that have preempted each other in turn within this time do not begin again."""
 
@@ -145,8 +149,9 @@ class Admitter:
                 self._store.uncertain[decision.key] = Uncertain(decision, version)
             return False
         except PermanentError as error:
-            # One object that the server refuses must not end the admission of all others.
+            # One object that the server refuses must not end the admission of all others, nor hold them up.
             _log.error("admission.refused", slice=decision.key, error=str(error))
+            await self._say_refused(decision, error)
             return True
         slice = self._store.slices.get(decision.key)
         if isinstance(decision, Admit) and slice is not None and slice.admission is not None:
@@ -156,6 +161,18 @@ class Admitter:
         elif isinstance(decision, Evict):
             _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
         return True
+
+    async def _say_refused(self, decision: Decision, error: PermanentError) -> None:
+        """Say on the job that the API server refuses what was decided about it, and decide again in a while."""
+        workload, slice = self._workload(decision), self._store.slices.get(decision.key)
+        ref = owner_ref(workload) if workload is not None else None
+        job = self._store.view(ref).job if ref is not None else None
+        regarding = job or workload
+        if regarding is not None:
+            await self._executor.run([Emit(regarding=regarding, reason=_REFUSED, note=str(error), warning=True)])
+        if slice is not None:
+            tree = self._store.quotas.tree_of(slice.local_queue)
+            asyncio.get_running_loop().call_later(_REFUSED_S, self._dirty.add, [tree])
 
     def _is_outdated(self, decision: Decision) -> bool:
         """Whether somebody has edited the quota or the cluster since the cycle was decided."""

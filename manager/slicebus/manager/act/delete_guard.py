@@ -26,12 +26,14 @@ from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
-from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
+from slicebus.proto.errors import ConflictError, NotFoundError, PermanentError, TransientError
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.slices.api import api_names
 
 _log = structlog.get_logger()
+_REFUSED_S = 30.0
+"""How much later a write that the API server has refused is tried again."""
 _WRITE_S = 0.5
 """Holds are written at most once in this time: a terminating namespace is hundreds of changes."""
 
@@ -165,6 +167,9 @@ class DeleteGuard:
         except (ConflictError, TransientError) as error:
             _log.info("hold.unwritten", cluster=name, error=str(error))
             self._changed.set()
+        except PermanentError as error:
+            _log.warning("hold.refused", cluster=name, error=str(error))
+            asyncio.get_running_loop().call_later(_REFUSED_S, self._changed.set)
 
     def _may_go(self, cluster: ClusterName, ref: JobRef) -> bool:
         if ref.kind in self._store.unserved:

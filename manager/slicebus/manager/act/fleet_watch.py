@@ -18,7 +18,7 @@ from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.cluster import relocation
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import ConflictError, TransientError
+from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.proto.messages import ClusterName, JobRef
 from slicebus.runtime.executor import Executor
 from slicebus.slices.api.conditions import Finding
@@ -122,7 +122,7 @@ class FleetWatch:
                 if not commands:
                     continue
                 await self._executor.run(commands)
-            except (ConflictError, TransientError) as error:
+            except (ConflictError, TransientError, PermanentError) as error:
                 _log.info("chain.unmoved", slice=decision.key, error=str(error))
             else:
                 _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
@@ -136,7 +136,7 @@ class FleetWatch:
     async def _show(self, name: ClusterName, finding: Finding) -> None:
         try:
             await self._executor.run(self._decide(catalog.show_standing, cluster=name, finding=finding, now=now_text()))
-        except (ConflictError, TransientError) as error:
+        except (ConflictError, TransientError, PermanentError) as error:
             _log.info("cluster.unwritten", cluster=name, error=str(error))
 
     def _silent_s(self, name: ClusterName, since: float) -> float:

@@ -22,7 +22,7 @@ from slicebus.manager.decide.cluster.strays import Whereabouts
 from slicebus.manager.decide.messages.inventory import Assembly, Difference, Listed, Stamp, stamp_of
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.errors import ConflictError, NotFoundError
+from slicebus.proto.errors import ConflictError, NotFoundError, NotServedError, UnavailableError
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -222,6 +222,8 @@ class Resyncer:
         kind is not served."""
         try:
             job = await self._client.get(JOB_RESOURCES[ref.kind], ref.name, ref.namespace)
+        except NotServedError as error:
+            raise UnavailableError(f"{JOB_RESOURCES[ref.kind].plural} are not served now: {error}") from error
         except NotFoundError:
             await self._informers.confirm(JOB_RESOURCES[ref.kind])
             return None

@@ -8,10 +8,12 @@ import structlog
 from slicebus.decisions.commands import Command
 from slicebus.kube.cache import Cache
 from slicebus.kube.times import now_text
-from slicebus.proto.errors import ConflictError, TransientError
+from slicebus.proto.errors import ConflictError, PermanentError, TransientError
 from slicebus.runtime.executor import Executor
 
 _log = structlog.get_logger()
+_REFUSED_S = 30.0
+"""How much later a write that the API server has refused is tried again."""
 
 
 class StatusWriter:
@@ -44,3 +46,6 @@ class StatusWriter:
             except (ConflictError, TransientError) as error:
                 _log.info("status.unwritten", error=str(error))
                 self._changed.set()
+            except PermanentError as error:
+                _log.warning("status.refused", error=str(error))
+                asyncio.get_running_loop().call_later(_REFUSED_S, self._changed.set)
