@@ -3,7 +3,6 @@
 import base64
 import json
 import os
-import signal
 import subprocess
 import urllib.error
 import urllib.request
@@ -31,10 +30,21 @@ ADMIN = "guest"
 _DECLARED = ("exchanges", "queues", "bindings")
 
 
+def port_mapper(release: Release, port: int, folder: Path) -> Server:
+    """What tells the nodes of a cluster and the commands of RabbitMQ where each node listens. A node would start one
+    that outlives it."""
+    return Server(
+        "epmd",
+        ["epmd", "-port", str(port)],
+        log=folder / "epmd.log",
+        env={"PATH": release.path, "ERL_EPMD_ADDRESS": "127.0.0.1"},
+    )
+
+
 class RabbitBroker:
     """One node. Starting takes 7 to 20 seconds, so a test session has one, and a test its own vhost.
 
-    Nodes that shall be one cluster share the port of their port mapper and the folder with their cookie.
+    Nodes that shall be one cluster share a port mapper, whose port is `epmd`, and the folder with their cookie.
     """
 
     def __init__(self, folder: Path, release: Release, *, epmd: int | None = None, home: Path | None = None) -> None:
@@ -47,6 +57,7 @@ class RabbitBroker:
         self.authority = trustme.CA()
         """Of the broker's certificate, and of its clients'."""
         self._server = Server("rabbitmq", [str(release.server)], log=folder / "rabbitmq.log", env=self.environment())
+        self._port_mapper = None if epmd else port_mapper(release, self._epmd, folder)
 
     def start(self) -> None:
         self.configure()
@@ -83,6 +94,8 @@ class RabbitBroker:
 
     def launch(self) -> None:
         """Begin to start, after `kill` with the same data. Not from a thread that ends: the node would end with it."""
+        if self._port_mapper is not None and not self._port_mapper.is_running:
+            self._port_mapper.start()
         self._server.start()
 
     def wait_ready(self) -> None:
@@ -96,20 +109,8 @@ class RabbitBroker:
     def stop(self) -> None:
         """End the node, and the port mapper that it started."""
         self._server.kill()
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdecimal():
-                continue
-            try:
-                command = (entry / "cmdline").read_bytes().split(b"\0")
-                environment = (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            # A loader may stand before it.
-            if (
-                any(word.endswith(b"/epmd") for word in command)
-                and f"ERL_EPMD_PORT={self._epmd}\0".encode() in environment
-            ):
-                os.kill(int(entry.name), signal.SIGTERM)
+        if self._port_mapper is not None:
+            self._port_mapper.stop()
 
     def url(self, vhost: str, user: str, password: str | None = None) -> str:
         """The address for a user, whose password is its name unless another is given."""
@@ -206,6 +207,8 @@ class RabbitBroker:
         return {
             "PATH": self.release.path,
             "HOME": str(self._home),
+            # The shell that it starts with gives way to the node, which then ends with the test run.
+            "RUNNING_UNDER_SYSTEMD": "1",
             "RABBITMQ_NODENAME": self._node,
             "RABBITMQ_MNESIA_BASE": str(self._folder / "data"),
             "RABBITMQ_LOG_BASE": str(self._folder / "log"),
@@ -217,7 +220,6 @@ class RabbitBroker:
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(self._distribution),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-kernel inet_dist_use_interface {127,0,0,1}",
-            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
             "ERL_EPMD_PORT": str(self._epmd),
         }

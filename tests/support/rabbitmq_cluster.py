@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from support.processes import free_port
-from support.rabbitmq import RabbitBroker
+from support.rabbitmq import RabbitBroker, port_mapper
 from support.rabbitmq_releases import Release
 
 NODES = 3
@@ -28,6 +28,7 @@ class RabbitCluster:
         epmd, home = free_port(), folder / "home"
         made = [RabbitBroker(folder / str(number), release, epmd=epmd, home=home) for number in range(NODES)]
         self.nodes = {node.node: node for node in made}
+        self._port_mapper = port_mapper(release, epmd, folder)
         self.killed: set[str] = set()
 
     @classmethod
@@ -46,6 +47,7 @@ class RabbitCluster:
             f"cluster_formation.classic_config.nodes.{number} = {name}\n"
             for number, name in enumerate(self.nodes, start=1)
         ]
+        self._port_mapper.start()
         first, *others = self.nodes.values()
         for node in self.nodes.values():
             node.configure(_DISCOVERY + "".join(peers))
@@ -61,6 +63,7 @@ class RabbitCluster:
     def stop(self) -> None:
         for node in self.nodes.values():
             node.stop()
+        self._port_mapper.stop()
 
     @property
     def hosts(self) -> str:
