@@ -82,7 +82,7 @@ class Agreement:
     async def _check_job(self, kind: str, job: Manifest, chain: list[Slice]) -> None:
         name = f"{kind} {job['metadata']['name']}"
         if KINDS[kind].outcome(job).phase is not JobPhase.RUNNING:
-            if chain:
+            if chain and not await self._runs_what_is_charged(job, chain):
                 raise Violation(f"converged: {name} is over and has slices {[slice.name for slice in chain]}")
             return
         if any(map(self._activations.has_unknown_end, chain)):
@@ -100,6 +100,16 @@ class Agreement:
             await self._check_copy(name, kind, job, holders[0], waiting)
         else:
             await self._check_rest(name, kind, job)
+
+    async def _runs_what_is_charged(self, job: Manifest, chain: list[Slice]) -> bool:
+        """Whether a job that is over has one slice left, which says so, for the pods of it that run on."""
+        [slice, *others] = chain
+        says_so = slice.conditions.get(api_names.PODS_GONE_CONDITION, {}).get("status") == "False"
+        client = self._workers.get(ClusterName(slice.cluster or ""))
+        if others or not says_so or client is None:
+            return False
+        running = await self._running(client, job)
+        return bool(running) and running == Counter({name: n for name, n in slice.granted.items() if n})
 
     async def _check_unknown_end(self, name: str, kind: str, job: Manifest, chain: list[Slice]) -> None:
         """A job that may have ended unseen is nowhere, holds no quota, and is not started again."""

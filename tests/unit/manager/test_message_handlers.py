@@ -385,7 +385,7 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
         [NOT_READY, ("requeue", 0.0)],
     ),
     "of the slice before": (RUNNING, status(workload="w0", pods=pods(1)), []),
-    "of what has ended": (RUNNING, status(JobPhase.SUCCEEDED, pods=pods(1)), []),
+    "of what has ended": (RUNNING, status(JobPhase.SUCCEEDED, pods=pods(0)), []),
     "the job's own status": (RUNNING, status(workload="w0", job_status={"active": 1}), [("train", "active")]),
     "the end of this run": (
         AGAIN,

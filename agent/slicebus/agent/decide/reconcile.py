@@ -289,13 +289,13 @@ def confirm_suspended(view: WorkerView, cluster: ClusterName, *, reported: tuple
 def status(view: WorkerView) -> Status | None:
     """The report on a job as it is now; None where it is not ours.
 
-    None also for an ended job whose pods still run: the manager frees their quota with the end. KubeRay ends a RayJob
-    before its cluster, and Kubernetes before 1.31 a Job before its pods.
+    KubeRay ends a RayJob before its cluster and, past its deadline, before its submitter: the end is told with the pods
+    that still run. Kubernetes before 1.31 ends a Job before its pods, which end at once: None until they have.
     """
     job = view.reading
     if job is None or job.is_going:
         return None
-    if job.outcome.phase is not JobPhase.RUNNING and any(members.running for members in view.pod_sets.values()):
+    if job.outcome.phase is not JobPhase.RUNNING and KINDS[view.key.kind].ends_with_pods and view.has_running_pods:
         return None
     pods = {name: _status_of(members) for name, members in sorted(view.pod_sets.items())}
     return job.report(pods, waits=waiting.reported(job))
@@ -304,13 +304,15 @@ def status(view: WorkerView) -> Status | None:
 def report(
     view: WorkerView, cluster: ClusterName, *, last: tuple[Status, float] | None, now_s: float, interval_s: float
 ) -> list[Command]:
-    """Publishes the status when it differs from the last one: an end at once, everything else at most every
-    `interval_s` seconds. The note comes before the confirm: until that comes, the manager may ask for it again."""
+    """Publishes the status when it differs from the last one: an end, and that its last pod has gone, at once;
+    everything else at most every `interval_s` seconds. The note comes before the confirm: until that comes, the manager
+    may ask for it again."""
     present = status(view)
     if present is None or (last is not None and present == last[0]):
         return []
     due_s = last[1] + interval_s - now_s if last is not None else 0.0
-    if due_s > 0 and present.phase is JobPhase.RUNNING:
+    is_end = present.phase is not JobPhase.RUNNING and not (present.running and last and last[0].phase is present.phase)
+    if due_s > 0 and not is_end:
         return [Requeue(job=present.job, delay_s=due_s)]
     forget = Forget(table=AgentTable.REPORTED, key=view.key)
     return [

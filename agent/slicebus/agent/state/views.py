@@ -247,6 +247,11 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The pods that have not ended, without those that clean up."""
         return by_pod_set(self.pods)
 
+    @property
+    def has_running_pods(self) -> bool:
+        """Whether a pod of the job runs."""
+        return any(members.running for members in self.pod_sets.values())
+
     @cached_property
     def running(self) -> set[str]:
         """UIDs of the manager's jobs with running pods under this name, whether the jobs are still there or not."""

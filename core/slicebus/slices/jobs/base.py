@@ -100,6 +100,8 @@ class JobKind(Protocol):
     """Pod sets whose pods its controller makes only when others run: no gang can wait for them."""
     refusal: Refusal
     """How its status says why a job is refused."""
+    ends_with_pods: bool
+    """Whether a job that shows its end has no pods left, but for those that are ending."""
 
     suspend_path: Path | None
     """Where a job says that it is suspended. None where it cannot be: one that loses its quota is then deleted on its

@@ -26,6 +26,8 @@ class BatchJob(PlainKind):
     resource = Resource("batch", "v1", "jobs", "Job")
     owner_labels: tuple[str, ...] = (JOB_NAME_LABEL,)
     suspend_path: Path | None = SUSPEND_PATH
+    # Since Kubernetes 1.31. An API server refuses an ended Job with pods.
+    ends_with_pods = True
 
     def lacks_dispatch(self, job: Manifest) -> str:
         """It needs a `managedBy` for slicebus."""

@@ -16,6 +16,7 @@ class PlainKind:
     child_kind = ""
     late_pod_sets = frozenset[str]()
     refusal = Refusal()
+    ends_with_pods = False
 
     def finished(self, job: Manifest) -> Counts:
         """None: its pods run until it ends."""

@@ -87,6 +87,13 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _AHEAD_SHOWN = 3
+_TOLD = (
+    api_names.RESIZABLE_CONDITION,
+    api_names.DISPATCHED_CONDITION,
+    api_names.END_KNOWN_CONDITION,
+    api_names.PODS_GONE_CONDITION,
+)
+"""The conditions of an unfinished slice that say what is wrong while they are False."""
 _STEPS: dict[tuple[str, str], str] = {
     (Condition.QUOTA_RESERVED, "False"): "waits: {reason}",
     (Condition.QUOTA_RESERVED, "True"): "quota reserved",
@@ -144,7 +151,7 @@ def _problems(store: ManagerStore, view: JobView, job: Manifest) -> Iterator[str
         text for text in _conditions(job, api_names.ACCEPTED_CONDITION, "False") if not text.startswith(NOT_MANAGED)
     )
     for slice in view.slices:
-        for type in (api_names.RESIZABLE_CONDITION, api_names.DISPATCHED_CONDITION, api_names.END_KNOWN_CONDITION):
+        for type in _TOLD:
             if not slice.finished:
                 yield from _conditions(view.workload(slice), type, "False")
         yield from _conditions(view.workload(slice), api_names.HELD_CONDITION, "True")

@@ -11,7 +11,7 @@ from slicebus.manager.state.annotations import DesiredSize, as_copied, desired_s
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, OutboxState
 from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, Status, Waits
-from slicebus.slices.api import kueue
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload import workload
 from slicebus.slices.workload.pod_requests import pod_requests
@@ -188,6 +188,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def evicted(self) -> Slice | None:
         """The slice that has lost its quota, or is about to, until it has some again."""
         return next((slice for slice in reversed(self.unfinished) if slice.evicted), None)
+
+    @cached_property
+    def waits_for_pods(self) -> Slice | None:
+        """The slice of a job that has ended while pods of it run on: it is charged for those."""
+        by_status = ((slice, slice.conditions.get(api_names.PODS_GONE_CONDITION, {})) for slice in self.unfinished)
+        return next((slice for slice, condition in by_status if condition.get("status") == "False"), None)
 
     @cached_property
     def place(self) -> ClusterName | None:

@@ -163,6 +163,16 @@ class Status(JobMessage, frozen=True, kw_only=True):
     waits: Waits | UnsetType = UNSET
     """Not set where the job has its size, or asks for it."""
 
+    @property
+    def running(self) -> Counts:
+        """The pods that run, by pod set: those that have not ended and lost their gate."""
+        return {name: count for name, pods in self.pods.items() if (count := pods.total - pods.gated) > 0}
+
+    @property
+    def has_left_pods(self) -> bool:
+        """Whether the job has ended, and pods of it run on."""
+        return self.phase.is_terminal and bool(self.running)
+
     def summary(self) -> str:
         """One line for people."""
         if self.phase is JobPhase.GONE:

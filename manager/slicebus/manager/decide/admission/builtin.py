@@ -11,7 +11,7 @@ import msgspec
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide.admission import evictions, readiness
-from slicebus.manager.decide.job import edits, endings, pod_templates, unknown_ends
+from slicebus.manager.decide.job import edits, endings, pod_templates, pods_left, unknown_ends
 from slicebus.manager.decide.manifests import (
     finalizer_patch,
     findings_patch,
@@ -55,6 +55,8 @@ def _decide(view: JobView, now: str) -> list[Command]:
         return end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))
     if not view.is_managed:
         return []
+    if (waiting := pods_left.reconcile(view, now=now)) is not None:
+        return _finish_others(view, now) or waiting
     kind = KINDS[view.ref.kind]
     outcome = kind.outcome(view.job)
     if outcome.phase in _FINISHED:
@@ -72,6 +74,17 @@ def _decide(view: JobView, now: str) -> list[Command]:
     if not view.slices and (problems := [*kind.problems(as_copied(view.job)), *_other_problems(view.job, view)]):
         return _refuse(view.job, problems, now=now)
     return _reconcile_chain(view, view.job, now)
+
+
+def _finish_others(view: JobView, now: str) -> list[Command]:
+    """Finish the slices of an ended job but the one that is charged for the pods left."""
+    outcome = KINDS[view.ref.kind].outcome(view.job) if view.job is not None else None
+    reason = _FINISHED.get(outcome.phase) if outcome is not None else None
+    return [
+        _finish(view, slice, reason=reason, message=outcome.message if outcome else "", now=now)
+        for slice in view.unfinished
+        if slice is not view.waits_for_pods and reason is not None
+    ]
 
 
 def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:

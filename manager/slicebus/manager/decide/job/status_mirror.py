@@ -4,6 +4,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.manager.decide.job import pods_left
 from slicebus.manager.decide.manifests import NOT_YET_READY, findings_patch, write_status
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.views import JobView
@@ -18,12 +19,15 @@ from slicebus.slices.jobs import KINDS
 def mirror(view: JobView, report: Status, now: str) -> list[Command]:
     """Mirror the worker's status onto the manager's job, and whether its pods are ready onto its slice.
 
+    The end of a job whose pods run on is shown after its slice is charged for those.
+
     Once the next run is dispatched, a status of an earlier run is ignored, even one that reports its end.
     """
     assert view.job is not None
     if view.outbox is not None and not view.outbox.record.is_of_this_run(report.spec_version):
         return []
-    return _mirror(view.job, report) + _pods_ready(view, report, now=now)
+    charged = pods_left.take(view, report, now=now) if report.has_left_pods else []
+    return charged + _mirror(view.job, report) + _pods_ready(view, report, now=now)
 
 
 def _mirror(job: Manifest, report: Status) -> list[Command]:

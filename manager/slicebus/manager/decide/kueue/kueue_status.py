@@ -38,10 +38,13 @@ def status_of(view: JobView, *, now: str, may_have_pods: bool) -> Manifest:
 
 
 def take(view: JobView, report: Status, now: str) -> list[Command]:
-    """Write what a new report changes; of a job without quota only its end.
+    """Write what a new report changes; of a job without quota only its end, and no end while pods run on: Kueue gives
+    the quota of all back with it.
 
     Such a job shows that it is not active with the last write of its eviction: Kueue admits it anew then.
     """
+    if report.has_left_pods:
+        return []
     if view.holder is None and not report.phase.is_terminal:
         return []
     return mirror(msgspec.structs.replace(view, reported=report), now=now, may_have_pods=False)

@@ -123,6 +123,9 @@ def difference(view: JobView, item: InventoryItem | None, *, waits: bool = False
         return (
             Difference.STATUS if item is not None and item.spec_hash not in ("", api_names.ABSENT) else Difference.NONE
         )
+    if view.waits_for_pods is not None and item is not None and view.state.held is Held.HOLD and reported:
+        # Its slice has given a part of the grant back, without an order.
+        return Difference.STATUS if status_differs(view, item) else Difference.NONE
     not_held = Difference.RENEW if reported or _is_request_lost(view, item) else Difference.AGAIN
     if item is None:
         # A job that was suspended before the worker had made it has no copy, and need not have one.
@@ -222,10 +225,13 @@ def _reported_hash(view: JobView, job: Manifest) -> str:
 
 
 def _status_hash(view: JobView) -> str:
-    """The hash of the status that was mirrored last; empty for a job that has ended, which takes no more statuses."""
+    """The hash of the status that was mirrored last; empty for a job that has ended with its pods, which takes no more
+    statuses."""
     if view.job is None:
         return ""
     phase = KINDS[view.ref.kind].outcome(view.job).phase
+    if (waiting := view.waits_for_pods) is not None:
+        return status_hash(reported_status(view.job), phase, None, left=waiting.granted)
     if phase is not JobPhase.RUNNING:
         return ""
     if view.checks:

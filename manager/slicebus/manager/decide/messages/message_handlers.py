@@ -10,7 +10,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.job import status_mirror, unknown_ends
+from slicebus.manager.decide.job import pods_left, status_mirror, unknown_ends
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.decide.order.outbox import write
@@ -166,12 +166,14 @@ def status(
     A job whose copy a user deleted is deleted here too, unless the breaker holds that: see `endings`. A job that may
     have ended before its copy went stays: see `unknown_ends`. Where a copy ended before the newest order reached it,
     the copy that this order makes is withdrawn. A report on the copy of an earlier run says nothing of the present one.
+
+    The end of a job whose pods run on is shown after its slice is charged for those: see `pods_left`.
     """
     outbox = view.outbox
     if view.job is None or not _is_from_here(view, envelope):
         return []
     if KINDS[view.ref.kind].outcome(view.job).phase.is_terminal:
-        return []
+        return pods_left.take(view, report, now=now) if view.waits_for_pods is not None else []
     if report.phase is JobPhase.GONE:
         if view.is_withdrawing or view.vanished or (outbox is not None and outbox.has_outlived(report.spec_version)):
             return []
@@ -180,6 +182,8 @@ def status(
             if unknown_ends.may_have_ended(view, report)
             else dispatch.note_vanished(view)
         )
+    if report.has_left_pods:
+        return take(view, report, now)
     # Several may write on one Workload: the first write makes the next conflict, and the message is handled again.
     is_news = outbox is not None and outbox.record.is_of_this_run(report.spec_version)
     is_there = dispatch.note_vanished(view, vanished=False) if is_news else []

@@ -124,7 +124,7 @@ def _handle_status(store: ManagerStore, envelope: Envelope, message: Status, now
         notes = [Forget(table=ManagerTable.LAST_STATUS, key=key)] if newest is not None else []
     elif at != newest:
         notes.append(Remember(table=ManagerTable.LAST_STATUS, key=key, value=at))
-        if mode_of(store).keeps_reports:
+        if mode_of(store).keeps_reports and not message.has_left_pods:
             notes.append(Remember(table=ManagerTable.REPORTED, key=message.job, value=message))
     taken = message_handlers.status(view, message, envelope, now=now, take=mode_of(store).mirror)
     return [*notes, *taken, *waiting.take_report(view, message, envelope.cluster)]
