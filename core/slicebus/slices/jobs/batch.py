@@ -5,6 +5,7 @@ from typing import Any
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import SUSPEND_PATH, Outcome, Placement, Problem, lacks_managed_by
+from slicebus.slices.jobs.batch_status import fitted
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
 from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.plain import PlainKind
@@ -15,7 +16,6 @@ JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 """The Job controller sets it on the pods of a Job."""
 _POD_SET = "main"
 _SUSPENDED = "Suspended"
-_COUNTERS = ("succeeded", "failed")
 _SERVER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", JOB_NAME_LABEL)
 """The API server writes these into the template, together with a selector; the worker's has to make its own."""
 
@@ -83,15 +83,8 @@ class BatchJob(PlainKind):
         return job | {"spec": job["spec"] | changed}
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
-        """The worker's status, but no counter falls, and the start of a Job that is not suspended stays (KEP-4368).
-
-        A Job that is made anew, on another cluster or where it was lost, begins both again.
-        """
-        shown = job.get("status", {})
-        kept = {name: shown[name] for name in _COUNTERS if shown.get(name, 0) > reported.get(name, 0)}
-        if "startTime" in shown and not job["spec"].get("suspend"):
-            kept["startTime"] = shown["startTime"]
-        return reported | kept
+        """The worker's status, as far as the API server takes it for the manager's Job (`batch_status`)."""
+        return fitted(job, reported)
 
     def running_status(self, reported: Manifest) -> Manifest:
         """A Job is active while it has an active pod."""

@@ -15,6 +15,7 @@ from slicebus.kube.resources import (
     SECRETS,
 )
 from slicebus.kube.times import now_text
+from slicebus.sandbox.apiserver import job_status
 from slicebus.sandbox.apiserver.kinds import Served
 
 Manifest = dict[str, Any]
@@ -61,16 +62,7 @@ def _job_rule(old: Manifest | None, new: Manifest) -> Iterator[str]:
         yield f'spec.template.labels: Invalid value: "{name}": must be no more than {_LABEL_MOST} bytes'
     if old is not None:
         yield from _job_change_problems(old["spec"], spec)
-        yield from _job_status_problems(old.get("status") or {}, new.get("status") or {}, suspended=spec["suspend"])
-
-
-def _job_status_problems(old: Manifest, new: Manifest, *, suspended: bool) -> Iterator[str]:
-    """The problems of a Job's status by KEP-4368, whoever writes it."""
-    for field in ("failed", "succeeded"):
-        if new.get(field, 0) < old.get(field, 0):
-            yield f"status.{field}: Invalid value: {new.get(field, 0)}: cannot decrease the {field} counter"
-    if not suspended and "startTime" in old and new.get("startTime") != old["startTime"]:
-        yield "status.startTime: Required value: startTime cannot be removed or changed for unsuspended job"
+        yield from job_status.problems(spec, old.get("status") or {}, new.get("status") or {})
 
 
 def _job_change_problems(old: Manifest, new: Manifest) -> Iterator[str]:
