@@ -125,6 +125,7 @@ class Executor:
         try:
             present = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
         except NotServedError as error:
+            await self._confirm(resource)
             raise UnavailableError(f"{resource.plural} are not served now: {error}") from error
         except NotFoundError:
             await self._drop(resource, target)

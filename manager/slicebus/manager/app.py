@@ -205,7 +205,9 @@ class Manager(Role[ManagerSettings]):
             resyncer=resyncer,
             requeue=base.queue.add,
         )
-        reconciler = ManagerReconciler(decide, executor, locks=base.locks, guard=guard, resyncer=resyncer)
+        reconciler = ManagerReconciler(
+            decide, executor, locks=base.locks, guard=guard, resyncer=resyncer, retry=inbox.retry
+        )
         return _Parts(dead, guard, inbox, fleet, reconciler, self._shard_keeper(base, resyncer, inbox))
 
     def _shard_keeper(self, base: _Base, resyncer: Resyncer, inbox: ManagerInbox) -> ShardKeeper:

@@ -348,7 +348,13 @@ def pods(ready: int, gated: int = 0) -> dict[str, PodSetStatus]:
 
 
 NOT_READY, READY = ("w1", "PodsReady=False WaitForStart"), ("w1", "PodsReady=True PodsReady")
-OVER = {"conditions": [condition("Complete")]}
+AT = "2026-01-01T00:00:00Z"
+OVER = {
+    "startTime": AT,
+    "completionTime": AT,
+    "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],
+}
+END_SHOWN = ("train", "SuccessCriteriaMet=True Some", "Complete=True Some", "completionTime", "startTime")
 AGAIN = a_view(a_job(), evicted_once())
 WITHDRAWN_FIRST = [("w1", "version 5 is absent"), ("delete to east", 5)]
 SHOWN = condition("PodsReady", True, "PodsReady", "All pods are ready")
@@ -390,32 +396,32 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
     "the end of this run": (
         AGAIN,
         status(JobPhase.SUCCEEDED, version=4, job_status=OVER),
-        [("train", "Complete=True Some")],
+        [END_SHOWN],
     ),
     "the end of this run, and a newer order is under way": (
         AGAIN,
         status(JobPhase.SUCCEEDED, version=3, job_status=OVER),
-        [*WITHDRAWN_FIRST, ("train", "Complete=True Some")],
+        [*WITHDRAWN_FIRST, END_SHOWN],
     ),
     "the end of this run, and a newer order has been reported": (
         a_view(a_job(), evicted_once(applied=4)),
         status(JobPhase.SUCCEEDED, version=3, job_status=OVER),
-        [*WITHDRAWN_FIRST, ("train", "Complete=True Some")],
+        [*WITHDRAWN_FIRST, END_SHOWN],
     ),
     "the end of a copy that is lost": (
         a_view(a_job(), evicted_once(hash=LOST_HASH, applied=4)),
         status(JobPhase.SUCCEEDED, version=4, job_status=OVER),
-        [*WITHDRAWN_FIRST, ("train", "Complete=True Some")],
+        [*WITHDRAWN_FIRST, END_SHOWN],
     ),
     "the end of a copy that is being withdrawn": (
         a_view(a_job(), withdrawn(applied=1)),
         status(JobPhase.SUCCEEDED, job_status=OVER),
-        [("train", "Complete=True Some")],
+        [END_SHOWN],
     ),
     "the end of a copy that is being suspended": (
         a_view(a_job(), evicted_once(suspended=True)),
         status(JobPhase.SUCCEEDED, version=3, job_status=OVER),
-        [("train", "Complete=True Some")],
+        [END_SHOWN],
     ),
     "the end of the run before, which was evicted": (AGAIN, status(JobPhase.SUCCEEDED, version=2, job_status=OVER), []),
     "somebody deleted it": (

@@ -19,7 +19,7 @@ from slicebus.slices.api.fingerprints import status_hash
 from slicebus.slices.workload.workload import Slice
 from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope, condition
 
-FAILED = {"conditions": [condition("Failed", message="too late")]}
+FAILED = {"conditions": [condition(name, message="too late") for name in ("FailureTarget", "Failed")]}
 
 
 def report(running: int, phase: JobPhase = JobPhase.FAILED, *, version: int = 1, gated: int = 0) -> Status:

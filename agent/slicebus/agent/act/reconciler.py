@@ -111,6 +111,7 @@ class AgentReconciler:
             return await self._client.get(resource, key.name, key.namespace)
         except NotServedError as error:
             if key.kind not in self._store.unserved:
+                await self._informers.confirm(resource)
                 raise UnavailableError(f"{resource.plural} are not served now: {error}") from error
             return None
         except NotFoundError:

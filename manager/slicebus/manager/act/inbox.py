@@ -6,7 +6,7 @@ is a message of another cluster with the same name: it is not in the fleet until
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 
@@ -16,9 +16,11 @@ from prometheus_client import CollectorRegistry, Counter
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.dead_letter_headers import as_sent, was_passed_on
 from slicebus.bus.lanes import OnDead, consume
+from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
+from slicebus.manager.act.held_messages import HeldMessages
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.act.router import Router
 from slicebus.manager.decide.messages import message_router
@@ -28,7 +30,7 @@ from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.codec import Decoded, decode_report
 from slicebus.proto.envelope import Envelope, WireMessage
-from slicebus.proto.errors import DeadReason, ForbiddenError, NotFoundError, ProtocolError
+from slicebus.proto.errors import DeadReason, ForbiddenError, NotFoundError, PermanentError, ProtocolError
 from slicebus.proto.headers import PREFIX, SUBJECT
 from slicebus.proto.messages import ClusterName, Heartbeat, Hello, Inventory, JobRef, Lane, Report, Status, job_of
 from slicebus.proto.topology import manager_queue, words
@@ -67,6 +69,7 @@ class ManagerInbox:
         self._locks = locks
         self._requeue = requeue
         self._resyncer = resyncer
+        self._held = HeldMessages(decide.state)
         self._resizes = ResizeMetrics(registry)
         for jobs in decide.state.jobs.values():
             self._resizes.follow(jobs)
@@ -83,6 +86,12 @@ class ManagerInbox:
             registry=registry,
         )
 
+        self._refused = Counter(
+            "slicebus_manager_refused_messages",
+            "Messages whose effect the API server has refused: they are tried again.",
+            ["cluster", "type"],
+            registry=registry,
+        )
         self._foreign = Counter(
             "slicebus_manager_of_other_clusters",
             "Messages refused because another cluster has the name.",
@@ -151,11 +160,52 @@ class ManagerInbox:
         self._note_message(envelope)
         self._resizes.note(envelope, message)
         answer = self._resyncer.answer(envelope, message)
-        await self._executor.run([*commands, *answer], caused_by=envelope)
+        await self._write(incoming, commands)
+        await self._executor.run(answer, caused_by=envelope)
         if isinstance(message, Hello):
             self._publish_again(envelope.cluster)
         if isinstance(message, Inventory):
             await self._resyncer.take(envelope, message)
+
+    async def _write(self, incoming: Incoming[Report], commands: Sequence[Command]) -> None:
+        """Carry out what a message changes. Where the API server refuses that, the message is kept, and the job says
+        so; a report on the cluster itself comes again by itself."""
+        job = job_of(incoming.message)
+        try:
+            await self._carry_out(incoming, commands)
+        except PermanentError as error:
+            labels = {"cluster": incoming.envelope.cluster, "type": incoming.envelope.type}
+            _log.warning("message.refused", **labels, job=job.key if job else "", error=str(error))
+            self._refused.labels(**labels).inc()
+            if job is None:
+                return
+            self._held.hold(job, incoming)
+            note = self._decide(message_router.note_refused, incoming=incoming, problem=str(error), now=now_text())
+            await self._executor.run(note, caused_by=incoming.envelope)
+            self._requeue(job)
+
+    async def _carry_out(self, incoming: Incoming[Report], commands: Sequence[Command]) -> None:
+        job = job_of(incoming.message)
+        await self._executor.run(commands, caused_by=incoming.envelope)
+        if job is not None and job in self._store.unshown_ends:
+            await self._executor.run(self._decide(message_router.keep_end, job=job))
+        if job is not None:
+            self._held.settle(job, incoming)
+
+    async def retry(self, job: JobRef) -> PermanentError | None:
+        """Handle the kept messages of a job again; return the error of one that is still refused. The caller holds the
+        job's lock."""
+        problem = None
+        for incoming in self._held.of(job):
+            try:
+                commands = self._decide(message_router.receive, incoming=incoming, now=now_text(), passed_on=True)
+                await self._carry_out(incoming, commands)
+            except ProtocolError as error:
+                _log.info("message.dropped", job=job.key, type=incoming.envelope.type, detail=error.detail)
+                self._held.settle(job, incoming)
+            except PermanentError as error:
+                problem = error
+        return problem
 
     def _note_message(self, envelope: Envelope) -> None:
         self._received.labels(envelope.cluster, envelope.type).inc()
@@ -184,8 +234,10 @@ class ManagerInbox:
 
     def _forget_deleted(self, change: Change) -> None:
         if change.new is None and change.old is not None:
-            for table in (self._store.reported, self._store.notices, self._store.waits):
-                table.pop(job_ref(change.old), None)
+            ref, store = job_ref(change.old), self._store
+            for table in (store.reported, store.notices, store.waits, store.unshown_ends):
+                table.pop(ref, None)
+            self._held.forget(ref)
 
     def _publish_again(self, cluster: ClusterName) -> None:
         """Have the orders of a new agent's jobs published again: it may have missed messages to the agent before it."""

@@ -1,5 +1,7 @@
 """Reconciles a job whenever one of its objects has changed: the handler of the manager's work queue."""
 
+from collections.abc import Awaitable, Callable
+
 from slicebus.decisions.commands import Emit
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text
@@ -24,18 +26,22 @@ class ManagerReconciler:
         locks: Locks[JobRef],
         guard: DeleteGuard,
         resyncer: Resyncer,
+        retry: Callable[[JobRef], Awaitable[PermanentError | None]],
     ) -> None:
+        """`retry` handles the messages about a job again whose writes were refused, and returns the last refusal."""
         self._decide = decide
         self._executor = executor
         self._locks = locks
         self._guard = guard
         self._resyncer = resyncer
+        self._retry = retry
 
     async def reconcile_job(self, ref: JobRef) -> None:
         """Do everything that one job needs now. A PermanentError gets an Event on the job, and is raised."""
         async with self._locks.of(ref):
-            deletes_held = await self._guard.holds(ref)
+            refused = await self._retry(ref)
             try:
+                deletes_held = await self._guard.holds(ref)
                 commands = self._decide(catalog.reconcile_job, job=ref, deletes_held=deletes_held, now=now_text())
                 await self._executor.run(commands)
             except PermanentError as error:
@@ -44,3 +50,5 @@ class ManagerReconciler:
                     await self._executor.run([failed])
                 raise
             await self._resyncer.delete_strays(ref)
+            if refused is not None:
+                raise refused

@@ -22,7 +22,13 @@ from slicebus.manager.decide.cluster.strays import Whereabouts
 from slicebus.manager.decide.messages.inventory import Assembly, Difference, Listed, Stamp, stamp_of
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.errors import ConflictError, NotFoundError, NotServedError, UnavailableError
+from slicebus.proto.errors import (
+    ConflictError,
+    NotFoundError,
+    NotServedError,
+    PermanentError,
+    UnavailableError,
+)
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -45,6 +51,8 @@ _AT_ONCE = 100
 """How many jobs are compared before other tasks may run."""
 _TRIES = 5
 """After so many conflicts in a row a job is left to the next inventory."""
+_REFUSED_S = 60.0
+"""How much later a cluster is asked again after a write that corrects a difference was refused."""
 _ASKED_AT_ONCE = 500
 """How many jobs one message names: about 100 KiB."""
 
@@ -190,9 +198,17 @@ class Resyncer:
                         pass  # Nothing to write; `_compare` asks for the status.
             except ConflictError as error:
                 _log.info("difference.conflicted", job=ref.key, error=str(error))
+            except PermanentError as error:
+                _log.warning("difference.refused", job=ref.key, error=str(error))
+                self._ask_later(listed.cluster)
+                break
             else:
                 break
         return verdict
+
+    def _ask_later(self, cluster: ClusterName) -> None:
+        """Ask a cluster for another inventory in a while: a write that corrects a difference was refused."""
+        asyncio.get_running_loop().call_later(_REFUSED_S, self.forget, cluster)
 
     async def _write(self, decision: Callable[..., list[Command]], *, job: JobRef, **arguments: Any) -> None:
         await self._executor.run(self._decide(decision, job=job, **arguments))
@@ -223,6 +239,7 @@ class Resyncer:
         try:
             job = await self._client.get(JOB_RESOURCES[ref.kind], ref.name, ref.namespace)
         except NotServedError as error:
+            await self._informers.confirm(JOB_RESOURCES[ref.kind])
             raise UnavailableError(f"{JOB_RESOURCES[ref.kind].plural} are not served now: {error}") from error
         except NotFoundError:
             await self._informers.confirm(JOB_RESOURCES[ref.kind])

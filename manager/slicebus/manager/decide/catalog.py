@@ -258,6 +258,8 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     ending,
     message_router.receive,
     message_router.refuse_cluster,
+    message_router.note_refused,
+    message_router.keep_end,
     compare,
     status_differs,
     lacks_request,

@@ -155,6 +155,7 @@ def _problems(store: ManagerStore, view: JobView, job: Manifest) -> Iterator[str
             if not slice.finished:
                 yield from _conditions(view.workload(slice), type, "False")
         yield from _conditions(view.workload(slice), api_names.HELD_CONDITION, "True")
+        yield from _conditions(view.workload(slice), api_names.END_SHOWN_CONDITION, "False")
     wait = waiting.reason_for(view)
     if wait is not None and wait.slice in (None, view.holder):
         yield f"{wait.shown.reason}: {wait.shown.message}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from slicebus.decisions.commands import Command, Patch
+from slicebus.decisions.commands import Command, Patch, Remember
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.messages import Counts, JobRef, Manifest
 from slicebus.slices.api import api_names, kueue
@@ -119,13 +119,14 @@ def merge_difference(present: Manifest, wanted: Manifest) -> Manifest:
     return difference
 
 
-def write_status(job: Manifest, wanted: Manifest) -> list[Command]:
-    """The command that gives a job the wanted status; none when it has it."""
+def write_status(job: Manifest, wanted: Manifest, *, if_refused: Remember | None = None) -> list[Command]:
+    """The command that gives a job the wanted status; none when it has it. `if_refused` as in `Patch`."""
     difference = merge_difference(job.get("status", {}), wanted)
     if not difference:
         return []
     resource = JOB_RESOURCES[job["kind"]]
-    return [Patch(resource=resource, target=job, body={"status": difference}, subresource="status")]
+    body = {"status": difference}
+    return [Patch(resource=resource, target=job, body=body, subresource="status", if_refused=if_refused)]
 
 
 def free_name(base: str, slices: tuple[Slice, ...]) -> str:

@@ -29,6 +29,7 @@ from slicebus.manager.state.requirements import is_managed, is_of_concern, is_ou
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.shards import Shards
 from slicebus.manager.state.tables import ManagerTable
+from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.manager.state.views import JobReading, JobView, Readiness, cluster_of, place_of
 from slicebus.manager.state.worker_clusters import Sender, connected_since
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
@@ -102,6 +103,10 @@ class ManagerStore:
         """The newest epoch in what a shard beside the first has heard, by the envelope's speaker."""
         self.adopted: Table[int, bool] = Table(int, bool)
         """The shards that no longer exist, and whose place this one has taken."""
+        self.unshown_ends: Table[JobRef, UnshownEnd] = Table(JobRef, UnshownEnd)
+        """The ends that the API server has just refused to show, until their Workloads have them."""
+        self.refused_requests: Table[JobRef, Waits] = Table(JobRef, Waits)
+        """The requests of workers that the API server refuses to write, and why."""
         self.quotas = Quotas(
             workloads=self.workloads,
             cluster_queues=self.cluster_queues,
@@ -186,6 +191,8 @@ class ManagerStore:
             ManagerTable.HELD: self.held,
             ManagerTable.HEARD_EPOCHS: self.heard_epochs,
             ManagerTable.ADOPTED: self.adopted,
+            ManagerTable.UNSHOWN_ENDS: self.unshown_ends,
+            ManagerTable.REFUSED_REQUESTS: self.refused_requests,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -238,6 +245,7 @@ class ManagerStore:
             last_notice=self.notices.get(ref, ""),
             would_admit=self.would_admit,
             waits=self.waits.get(ref),
+            refused_request=self.refused_requests.get(ref),
             message_bytes=self.settings.message_bytes,
             readiness=self._readiness(place_of(chain)),
             fixed_jobs=self.settings.fixed_jobs,

@@ -10,9 +10,10 @@ from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.manager.state.annotations import DesiredSize, as_copied, desired_size_of
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, OutboxState
 from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
+from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, Status, Waits
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs import KINDS, Outcome
 from slicebus.slices.workload import workload
 from slicebus.slices.workload.pod_requests import pod_requests
 from slicebus.slices.workload.workload import Slice, SliceKey
@@ -100,6 +101,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What would admit the slices that wait, in words, as far as it is known."""
     waits: Waits | None = None
     """Why the job does not have its size, where only its worker knows, by its last report."""
+    refused_request: Waits | None = None
+    """The worker's request that the API server refuses to write, and why."""
     message_bytes: int = MESSAGE_BYTES
     """The limit of a message."""
     readiness: Readiness | None = None
@@ -140,6 +143,18 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return None
         kept = requested.counts if requested is not None and requested.counts else self.holder.counts
         return kept if kept.keys() == edited.counts.keys() and kept != edited.counts else None
+
+    @cached_property
+    def unshown_end(self) -> UnshownEnd | None:
+        """The end that the API server refuses to show on the job; None where there is none."""
+        return next(filter(None, map(UnshownEnd.from_workload, self.workloads.values())), None)
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """Where the job stands: by its own status, or by an end that this does not show. Only for a job that exists."""
+        assert self.job is not None
+        own = KINDS[self.ref.kind].outcome(self.job)
+        return self.unshown_end.outcome if self.unshown_end and not own.phase.is_terminal else own
 
     @property
     def vanished(self) -> bool:

@@ -14,7 +14,6 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
 from slicebus.slices.admission.cycle import Admit, Decision
 from slicebus.slices.api.conditions import with_findings
-from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.workload import Slice
 
 
@@ -56,4 +55,4 @@ def _is_followed(view: JobView) -> bool:
         return False
     if view.vanished or dispatch.has_unknown_end(view):
         return False
-    return KINDS[view.ref.kind].outcome(view.job).phase is JobPhase.RUNNING
+    return view.outcome.phase is JobPhase.RUNNING

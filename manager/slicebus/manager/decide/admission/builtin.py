@@ -11,7 +11,7 @@ import msgspec
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide.admission import evictions, readiness
-from slicebus.manager.decide.job import edits, endings, pod_templates, pods_left, unknown_ends
+from slicebus.manager.decide.job import edits, endings, pod_templates, pods_left, unknown_ends, unshown_ends
 from slicebus.manager.decide.manifests import (
     finalizer_patch,
     findings_patch,
@@ -58,7 +58,7 @@ def _decide(view: JobView, now: str) -> list[Command]:
     if (waiting := pods_left.reconcile(view, now=now)) is not None:
         return _finish_others(view, now) or waiting
     kind = KINDS[view.ref.kind]
-    outcome = kind.outcome(view.job)
+    outcome = view.outcome
     if outcome.phase in _FINISHED:
         if dispatch.may_have_next_copy(view):
             return end(view, reason="JobFinished", ended=())
@@ -78,7 +78,7 @@ def _decide(view: JobView, now: str) -> list[Command]:
 
 def _finish_others(view: JobView, now: str) -> list[Command]:
     """Finish the slices of an ended job but the one that is charged for the pods left."""
-    outcome = KINDS[view.ref.kind].outcome(view.job) if view.job is not None else None
+    outcome = view.outcome if view.job is not None else None
     reason = _FINISHED.get(outcome.phase) if outcome is not None else None
     return [
         _finish(view, slice, reason=reason, message=outcome.message if outcome else "", now=now)
@@ -255,9 +255,8 @@ def _reclaim(view: JobView, slice: Slice, counts: Counts) -> Command:
 def _finish(view: JobView, slice: Slice, *, reason: FinishedReason, message: str, now: str) -> Command:
     workload = view.workload(slice)
     finding = Finding(Condition.FINISHED, True, reason, message or f"Job {reason.lower()}")
-    return Patch(
-        resource=WORKLOADS, target=workload, body=findings_patch(workload, finding, now=now), subresource="status"
-    )
+    body = findings_patch(workload, finding, *unshown_ends.findings(view), now=now)
+    return Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")
 
 
 def _refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str, now: str) -> list[Command]:

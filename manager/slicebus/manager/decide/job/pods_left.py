@@ -16,7 +16,6 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Status, counts_text
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, has_finding
-from slicebus.slices.jobs import KINDS
 
 REASON = "JobEnded"
 
@@ -62,7 +61,7 @@ def reconcile(view: JobView, *, now: str) -> list[Command] | None:
         is_current = view.state.progress is Progress.APPLIED and not view.is_withdrawing
         must_go = slice.evicted or slice.deleting or not is_current
         return dispatch.withdraw(view, reason="JobFinished") if must_go else []
-    if view.job is None or KINDS[view.ref.kind].outcome(view.job).phase.is_terminal:
+    if view.job is None or view.outcome.phase.is_terminal:
         return None
     finding = Finding(api_names.PODS_GONE_CONDITION, True, "StartedAnew", "The job was started anew")
     body = findings_patch(view.workload(slice), finding, now=now)

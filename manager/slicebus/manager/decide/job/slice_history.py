@@ -8,6 +8,7 @@ import msgspec
 from slicebus.decisions.commands import Command, Remove
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.manifests import has_finalizer
+from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.manager.state.views import JobView
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.workload.workload import Slice
@@ -21,12 +22,15 @@ class SliceHistory(msgspec.Struct, frozen=True):
 
 
 def collect(view: JobView, history: SliceHistory, now: datetime) -> list[Command]:
-    """Delete surplus slices. One that the worker may hold, or that has the outbox, stays."""
+    """Delete surplus slices. One that the worker may hold, or that has the outbox or the only record of the job's end,
+    stays."""
     outbox = view.outbox
     return [
         Remove(resource=WORKLOADS, target=workload)
         for workload in (view.workload(slice) for slice in surplus(view.slices, history, now))
-        if not has_finalizer(workload) and (outbox is None or outbox.recorded_on is not workload)
+        if not has_finalizer(workload)
+        and (outbox is None or outbox.recorded_on is not workload)
+        and UnshownEnd.from_workload(workload) is None
     ]
 
 

@@ -4,7 +4,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.job import pods_left
+from slicebus.manager.decide.job import pods_left, unshown_ends
 from slicebus.manager.decide.manifests import NOT_YET_READY, findings_patch, write_status
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.views import JobView
@@ -27,10 +27,10 @@ def mirror(view: JobView, report: Status, now: str) -> list[Command]:
     if view.outbox is not None and not view.outbox.record.is_of_this_run(report.spec_version):
         return []
     charged = pods_left.take(view, report, now=now) if report.has_left_pods else []
-    return charged + _mirror(view.job, report) + _pods_ready(view, report, now=now)
+    return charged + _mirror(view, view.job, report) + _pods_ready(view, report, now=now)
 
 
-def _mirror(job: Manifest, report: Status) -> list[Command]:
+def _mirror(view: JobView, job: Manifest, report: Status) -> list[Command]:
     """Write the worker's whole status onto the job, and what its kind cannot show into an annotation.
 
     Where both have changed, the first write makes the second conflict, and the message is handled again.
@@ -39,11 +39,13 @@ def _mirror(job: Manifest, report: Status) -> list[Command]:
     names = wanted.keys() | reported.keys()
     unshown = {name: reported.get(name) for name in names if reported.get(name) != wanted.get(name)}
     note = msgspec.json.encode(unshown, order="deterministic").decode() if unshown else None
-    commands = write_status(job, wanted)
+    if_refused = unshown_ends.if_refused(view, report)
+    commands = write_status(job, wanted, if_refused=if_refused)
     if annotation(job, api_names.UNSHOWN_ANNOTATION) == note:
         return commands
     body = {"metadata": {"annotations": {api_names.UNSHOWN_ANNOTATION: note}}}
-    return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body), *commands]
+    unshown_here = Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body, if_refused=if_refused)
+    return [unshown_here, *commands]
 
 
 def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:

@@ -15,13 +15,28 @@ from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.requirements import FIXED_SIZE
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import ClusterName, Counts, JobPhase, Manifest, Pending, Status
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.messages import (
+    ClusterName,
+    Counts,
+    JobPhase,
+    Manifest,
+    Pending,
+    Report,
+    ScaleRequest,
+    Status,
+    Waits,
+)
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.kueue import Condition
-from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.chain import structural_message
 from slicebus.slices.workload.waiting import ONLY_WORKERS_KNOW, Waiting, lacks, shown_on, without_numbers
 from slicebus.slices.workload.workload import Slice
+
+REQUEST_REFUSED = "RequestRefused"
+"""The reason of a request that the manager's API server does not let slicebus write."""
+_LENGTH = 2000
+"""Of a text: all annotations of an object share 256 KiB."""
 
 
 class WaitReason(msgspec.Struct, frozen=True):
@@ -51,11 +66,16 @@ def reason_for(view: JobView) -> WaitReason | None:
     job = view.job
     if job is None or "deletionTimestamp" in job["metadata"] or not view.is_managed:
         return None
-    if KINDS[view.ref.kind].outcome(job).phase.is_terminal or dispatch.has_unknown_end(view):
+    if view.outcome.phase.is_terminal or dispatch.has_unknown_end(view):
         return None
     if (fixed := _for_fixed_size(view)) is not None:
         return fixed
-    return _for_quota(view, job) or _for_other_pods(view) or _for_what_a_worker_knows(view, job)
+    return (
+        _for_refused_request(view)
+        or _for_quota(view, job)
+        or _for_other_pods(view)
+        or _for_what_a_worker_knows(view, job)
+    )
 
 
 def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Command]:
@@ -72,6 +92,46 @@ def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Com
     # An earlier manager may have shown it, so the job tells and not the memory of this one.
     clear = _show(view, None) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else []
     return [Forget(table=ManagerTable.WAITS, key=view.ref), *clear, requeue] if view.waits is not None else clear
+
+
+def note_refused(view: JobView, message: Report, envelope: Envelope, problem: str, *, now: str) -> list[Command]:
+    """Show on a job that the API server refuses to write what a worker reports. A worker whose request waits for that
+    is told once for each request and text."""
+    note = f"The manager's API server refuses what cluster {envelope.cluster} reports ({message.type}): {problem}"
+    shown = [Emit(regarding=view.job, reason=REQUEST_REFUSED, note=note, warning=True)] if view.job else []
+    if not isinstance(message, ScaleRequest) or view.job is None:
+        return [*shown]
+    before = view.refused_request
+    says_same = before is not None and (before.wanted, before.message) == (message.wanted, note[:_LENGTH])
+    if says_same:
+        return []
+    refused = Waits(wanted=message.wanted, reason=REQUEST_REFUSED, message=note[:_LENGTH], since=now)
+    notice = Pending(
+        job=view.ref,
+        workload=message.workload,
+        worker_uid=message.worker_uid,
+        worker_generation=message.worker_generation,
+        wanted=message.wanted,
+        reason=REQUEST_REFUSED,
+        message=refused.message,
+        since=now,
+        would_admit="a change of that right, policy or webhook",
+    )
+    return [
+        Remember(table=ManagerTable.REFUSED_REQUESTS, key=view.ref, value=refused),
+        *shown,
+        Publish(cluster=envelope.cluster, message=notice, correlation=envelope.correlation_id),
+    ]
+
+
+def _for_refused_request(view: JobView) -> WaitReason | None:
+    """A worker's request that the API server refuses to write."""
+    refused, granted = view.refused_request, view.holder.granted if view.holder else {}
+    if refused is None:
+        return None
+    return WaitReason(
+        Waiting.of(refused.wanted, granted, reason=refused.reason, message=refused.message, since=refused.since)
+    )
 
 
 def _for_quota(view: JobView, job: Manifest) -> WaitReason | None:

@@ -18,7 +18,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.job import endings, unknown_ends
+from slicebus.manager.decide.job import endings, unknown_ends, unshown_ends
 from slicebus.manager.decide.kueue import kueue_checks, kueue_status
 from slicebus.manager.decide.manifests import (
     annotation_patch,
@@ -97,8 +97,8 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
         return end(view, reason="JobDeleted", ended=view.slices)
     if not is_managed(job, fixed_jobs=False):
         return _reject(view, NOT_MANAGED, now)
-    if KINDS[view.ref.kind].outcome(job).phase.is_terminal:
-        return end(view, reason="JobFinished", ended=view.slices)
+    if view.outcome.phase.is_terminal:
+        return unshown_ends.finish(view, now=now) or end(view, reason="JobFinished", ended=view.slices)
     if any(slice.deleting for slice in view.unfinished):
         return _stop(view, job, now=now)
     if dispatch.has_unknown_end(view) and (stopping := unknown_ends.stop(view, now=now)):

@@ -207,7 +207,7 @@ def lacks_request(view: JobView, request: RequestKey, *, speaker: str, published
     """Whether a worker waits for the answer to a request that the manager does not have: it has to ask again."""
     if view.job is None or view.holder is None:
         return False
-    if KINDS[view.ref.kind].outcome(view.job).phase is not JobPhase.RUNNING:
+    if view.outcome.phase is not JobPhase.RUNNING:
         return False
     last = view.desired.requested
     return last is None or last.is_older_than(request, speaker=speaker, published_at=published_at)
@@ -229,7 +229,7 @@ def _status_hash(view: JobView) -> str:
     statuses."""
     if view.job is None:
         return ""
-    phase = KINDS[view.ref.kind].outcome(view.job).phase
+    phase = view.outcome.phase
     if (waiting := view.waits_for_pods) is not None:
         return status_hash(reported_status(view.job), phase, None, left=waiting.granted)
     if phase is not JobPhase.RUNNING:

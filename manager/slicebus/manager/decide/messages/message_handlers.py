@@ -31,7 +31,6 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, has_finding
-from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.suspension import can_suspend
 
 _RETRY_REFUSED_S = 30.0
@@ -41,7 +40,7 @@ _MAX_PODS = 100_000
 
 def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> list[Command]:
     """Write the request onto the manager's job. The chain follows from there."""
-    if view.job is None or view.holder is None or KINDS[view.ref.kind].outcome(view.job).phase.is_terminal:
+    if view.job is None or view.holder is None or view.outcome.phase.is_terminal:
         return []
     if not _is_from_here(view, envelope):
         return []
@@ -172,7 +171,7 @@ def status(
     outbox = view.outbox
     if view.job is None or not _is_from_here(view, envelope):
         return []
-    if KINDS[view.ref.kind].outcome(view.job).phase.is_terminal:
+    if view.outcome.phase.is_terminal:
         return pods_left.take(view, report, now=now) if view.waits_for_pods is not None else []
     if report.phase is JobPhase.GONE:
         if view.is_withdrawing or view.vanished or (outbox is not None and outbox.has_outlived(report.spec_version)):

@@ -12,7 +12,7 @@ import msgspec
 from slicebus.decisions.commands import Command, Forget, Remember
 from slicebus.decisions.decider import Incoming
 from slicebus.manager.decide.cluster import identity, relocation, terms, worker_cluster_status
-from slicebus.manager.decide.job import waiting
+from slicebus.manager.decide.job import unshown_ends, waiting
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.messages.authorization import check
 from slicebus.manager.decide.modes import mode_of
@@ -31,6 +31,7 @@ from slicebus.proto.messages import (
     Report,
     ScaleRequest,
     Status,
+    job_of,
 )
 from slicebus.slices.jobs import KINDS
 
@@ -88,6 +89,21 @@ def refuse_cluster(store: ManagerStore, *, incoming: Incoming[Report], now: str)
     if cluster is None or not isinstance(incoming.message, Hello | Heartbeat):
         return []
     return identity.conflict(cluster, incoming.envelope, now=now)
+
+
+def note_refused(store: ManagerStore, *, incoming: Incoming[Report], problem: str, now: str) -> Sequence[Command]:
+    """Show on a job that the API server refuses what a worker reports, and tell the worker whose request waits for it.
+
+    `problem` has the words of the API server."""
+    message, job = incoming.message, job_of(incoming.message)
+    view = store.view(job) if job is not None and job.kind in KINDS else None
+    return waiting.note_refused(view, message, incoming.envelope, problem, now=now) if view is not None else []
+
+
+def keep_end(store: ManagerStore, *, job: JobRef) -> Sequence[Command]:
+    """Keep the end of a job that the API server has just refused to show."""
+    end = store.unshown_ends.get(job)
+    return unshown_ends.keep(store.view(job), end) if end is not None else []
 
 
 def _handle_of_cluster(
