@@ -305,7 +305,7 @@ class Manager(Role[ManagerSettings]):
             return decide(catalog.report_queues, now=now)
 
         store = decide.state
-        of = (store.workloads, store.cluster_queues, store.cohorts, store.local_queues)
+        of = (store.workloads, store.cluster_queues, store.cohorts, store.local_queues, store.flavors)
         return StatusWriter(report, executor, of=of, interval_s=self._settings.queue_status_s)
 
     async def _collect(self, decide: Decider[ManagerStore], executor: Executor) -> None:

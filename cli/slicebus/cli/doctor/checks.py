@@ -15,6 +15,7 @@ from slicebus.agent.state.policy import PolicyFile
 from slicebus.ambient.clock import now
 from slicebus.cli.doctor.broker_checks import CONNECT_S, broker_checks, definitions_check
 from slicebus.cli.doctor.check import Check
+from slicebus.cli.doctor.field_checks import fields_check
 from slicebus.kube.client import KubeClient, Timeouts
 from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORKERCLUSTERS, Resource
 from slicebus.kube.schemas import misfit
@@ -108,6 +109,8 @@ async def checks(
                     yield check
                 if broker_api:
                     yield await definitions_check(client, broker_api, amqp_url, needs.shards)
+            if cluster is None and not needs.beside_kueue and (fields := await fields_check(client)) is not None:
+                yield fields
             if needs.beside_kueue:
                 for check in await _kueue(client):
                     yield check

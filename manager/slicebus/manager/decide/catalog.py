@@ -11,7 +11,8 @@ from typing import Any
 from slicebus.decisions.commands import Command
 from slicebus.decisions.replay import Model
 from slicebus.kube.cache import key_of
-from slicebus.manager.decide.admission import admission_writes, queue_status, sharding
+from slicebus.kube.resources import RESOURCEFLAVORS
+from slicebus.manager.decide.admission import admission_writes, honoring, queue_status, sharding
 from slicebus.manager.decide.cluster import relocation, strays, worker_cluster_status
 from slicebus.manager.decide.cluster.strays import Whereabouts
 from slicebus.manager.decide.job import endings
@@ -229,8 +230,11 @@ def collect(store: ManagerStore, *, now: str) -> list[Command]:
 
 
 def report_queues(store: ManagerStore, *, now: str) -> list[Command]:
-    """Write the status of queues and cohorts, where it has changed."""
-    return queue_status.statuses(
+    """Write the status of queues and cohorts, where it has changed, and onto flavors what is not honored of them. The
+    first shard writes the flavors."""
+    flavors = store.flavors.all() if store.shards.own.index == 0 else ()
+    told = honoring.of_objects(RESOURCEFLAVORS, list(flavors), now=now)
+    return told + queue_status.statuses(
         store.quotas.cluster_queues,
         store.quotas.cohorts,
         [queue for queue in store.cluster_queues.all() if store.shards.has_cluster_queue(queue["metadata"]["name"])],

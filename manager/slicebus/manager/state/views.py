@@ -13,6 +13,7 @@ from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
 from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, Status, Waits
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.honored import Unhonored, unhonored_of_job
 from slicebus.slices.jobs import KINDS, Outcome
 from slicebus.slices.workload import workload
 from slicebus.slices.workload.pod_requests import pod_requests
@@ -59,6 +60,12 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
         """What one pod requests, by pod set; None for unreadable requests."""
         pod_sets = KINDS[self.manifest["kind"]].pod_sets(as_copied(self.manifest))
         return {pod_set["name"]: _requests(pod_set["template"]) for pod_set in pod_sets}
+
+    @cached_property
+    def unhonored(self) -> Unhonored:
+        """What the labels and annotations of the job and its pods ask for, and slicebus does not honor."""
+        pod_sets = KINDS[self.manifest["kind"]].pod_sets(as_copied(self.manifest))
+        return unhonored_of_job(self.manifest, [pod_set["template"] for pod_set in pod_sets])
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):

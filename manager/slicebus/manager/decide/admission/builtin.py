@@ -10,7 +10,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.admission import evictions, readiness
+from slicebus.manager.decide.admission import evictions, honoring, readiness
 from slicebus.manager.decide.job import edits, endings, pod_templates, pods_left, unknown_ends, unshown_ends
 from slicebus.manager.decide.manifests import (
     finalizer_patch,
@@ -117,7 +117,16 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
     # The newest dispatch is released only after the next one is written: the job's copy would be forgotten with it.
     recorded_on = view.outbox.recorded_on if view.outbox else None
     ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not recorded_on]
-    return [*commands, *_release(ended, view), *_replaced(view, planned), *readiness.requeue_after(view, now=now)]
+    # A reconcile that writes Workloads comes again: two writes of one would conflict.
+    writes = any(isinstance(command, (Create, Patch)) for command in commands)
+    told = [] if writes else honoring.of_job(view, job, now=now)
+    return [
+        *commands,
+        *told,
+        *_release(ended, view),
+        *_replaced(view, planned),
+        *readiness.requeue_after(view, now=now),
+    ]
 
 
 def _replaced(view: JobView, planned: Sequence[ChainCommand]) -> list[Command]:
