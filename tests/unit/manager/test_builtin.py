@@ -303,6 +303,7 @@ def test_a_new_slice_is_the_jobs_in_every_way() -> None:
     assert metadata["annotations"] == {
         kueue.ELASTIC_ANNOTATION: "true",
         api_names.JOB_ANNOTATION: "Job/train",
+        api_names.REQUESTED_ANNOTATION: "{}",
         kueue.SLICE_NAME_ANNOTATION: metadata["name"],
     }
     assert metadata["finalizers"] == [kueue.RESOURCE_IN_USE_FINALIZER]
@@ -340,7 +341,7 @@ def names_of(*jobs_and_workloads: tuple[Manifest, list[Manifest]]) -> list[str]:
 
 
 def test_one_request_names_one_slice_even_after_a_crash() -> None:
-    again = names_of((a_job(), []), (a_job(), []), (a_job(generation=2), []), (asking(1, 5), []))
+    again = names_of((a_job(), []), (a_job(), []), (a_job(generation=2), []), (asking(1, 5), [S1]))
     assert again[0] == again[1]
     assert len(set(again)) == 3
 

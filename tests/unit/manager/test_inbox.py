@@ -118,15 +118,15 @@ async def test_a_message_of_another_cluster_is_refused(
     )
 
 
-async def test_a_request_is_on_the_job_before_it_is_acknowledged_and_only_once(manager: Manager) -> None:
+async def test_a_request_is_on_the_slice_before_it_is_acknowledged_and_only_once(manager: Manager) -> None:
     ref = await manager.given_job()
     wire = await manager.receive(request(ref))
-    job = await manager.client.get(JOBS, "train", "team")
-    written = SizeRequest.from_job(job)
+    workload = await manager.client.get(WORKLOADS, "w1", "team")
+    written = SizeRequest.from_manifest(workload)
     assert written is not None
     assert written.counts == {"main": 5}
     await manager.again(wire)
-    assert await manager.client.get(JOBS, "train", "team") == job
+    assert await manager.client.get(WORKLOADS, "w1", "team") == workload
 
 
 async def test_a_late_status_does_not_take_back_a_newer_one(manager: Manager) -> None:

@@ -155,7 +155,7 @@ def test_a_withdrawn_request_of_an_earlier_agent_is_forgotten(epoch: int, forget
     for command in commands:
         assert isinstance(command, Patch)
         assert isinstance(command.body, dict)
-        forgotten = SizeRequest.from_job(command.body)
+        forgotten = SizeRequest.from_manifest(command.body)
         assert forgotten is not None
         assert not forgotten.asks_for_size
 
@@ -207,7 +207,7 @@ def test_a_request_goes_with_the_copy_that_made_it(view: JobView, item: Inventor
     for command in commands:
         assert isinstance(command, Patch)
         assert isinstance(command.body, dict)
-        forgotten = SizeRequest.from_job(command.body)
+        forgotten = SizeRequest.from_manifest(command.body)
         assert forgotten is not None
         assert not forgotten.asks_for_size
         assert not forgotten.is_older_than(FIFTH, speaker=EAST, published_at=(3, 9))

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from slicebus.decisions.commands import Patch
 from slicebus.manager.decide.manifests import merge_difference
@@ -132,20 +133,6 @@ MESSAGES = {"scale-request": REQUEST, "status": STATUS, "applied": APPLIED, "ref
 PER_MESSAGE = pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES.keys())
 
 
-@pytest.mark.parametrize("workloads", [(), (a_workload(dispatched=2, hash=api_names.ABSENT, applied=2),)])
-def test_a_delete_that_is_recorded_on_the_job_is_reported_there(workloads: tuple[Manifest, ...]) -> None:
-    """An inventory that came late had it ordered once more."""
-    absent = {api_names.DISPATCHED_ANNOTATION: Dispatch(3, api_names.ABSENT, cluster=EAST).to_annotation()}
-    job = a_job(annotations=absent | {api_names.APPLIED_ANNOTATION: "2"})
-    deleted = Applied(job=REF, workload="", spec_version=3, deleted=True)
-    commands = message_handlers.applied(a_view(job, *workloads), deleted, FROM_EAST)
-    written = [command.target["kind"] for command in commands if isinstance(command, Patch)]
-    assert written == [*(each["kind"] for each in workloads), "Job"]
-    assert {str(command.body) for command in commands if isinstance(command, Patch)} == {
-        str({"metadata": {"annotations": {api_names.APPLIED_ANNOTATION: "3"}}})
-    }
-
-
 @PER_MESSAGE
 def test_a_cluster_speaks_only_of_the_jobs_that_run_on_it(message: Any) -> None:
     with pytest.raises(ProtocolError, match="runs on cluster 'east', not on 'west'") as raised:
@@ -201,13 +188,16 @@ REQUESTS: dict[str, tuple[Any, ScaleRequest, bool]] = {
 
 
 @pytest.mark.parametrize(("view", "request_", "written"), REQUESTS.values(), ids=REQUESTS.keys())
-def test_a_request_is_written_onto_the_job_once(view: Any, request_: ScaleRequest, written: bool) -> None:
+def test_a_request_is_written_onto_its_slice_once(view: Any, request_: ScaleRequest, written: bool) -> None:
     commands = message_handlers.scale_request(view, request_, FROM_EAST)
     assert bool(commands) is written
     for command in commands:
         assert isinstance(command, Patch)
-        assert command.target is view.job
-        assert SizeRequest.from_job(command.body) == SizeRequest(
+        assert command.target is view.workload(view.holder)
+        written = SizeRequest.from_manifest(command.body)
+        assert written is not None
+        assert written.revision > max((each.revision for each in view.requests.values()), default=0)
+        assert structs.replace(written, revision=0) == SizeRequest(
             counts=request_.wanted,
             worker_uid="w-1",
             worker_generation=3,
@@ -524,7 +514,7 @@ def test_a_difference_makes_the_one_of_the_other(present: Manifest, wanted: Mani
 
 
 def test_the_desired_size_is_that_of_the_newest_request() -> None:
-    assert SizeRequest.from_job(asking(1, 5)) == requested({"main": 5})
+    assert SizeRequest.from_manifest(asking(1, 5)) == requested({"main": 5})
     assert EAST != WEST
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from slicebus.bus.dead_letter_headers import USER_HEADER, passed_on
 from slicebus.bus.factory import connect
-from slicebus.kube.resources import CLUSTERQUEUES, JOBS, LOCALQUEUES, WORKERCLUSTERS
+from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.act.router import take_addressed
 from slicebus.proto.codec import decode
 from slicebus.proto.envelope import WireMessage
@@ -71,8 +71,8 @@ async def test_a_shard_takes_what_is_passed_on_to_it_and_answers_for_no_cluster(
     manager.store.published[ref] = 1
     for message in (request(ref), HELLO):
         await manager.again(passed_on(manager.wire(message), by="manager", shard=0), exchange=shard_exchange(1))
-    job = await manager.client.get(JOBS, "train", "team")
-    assert api_names.REQUESTED_ANNOTATION in job["metadata"]["annotations"]
+    workload = await manager.client.get(WORKLOADS, "w1", "team")
+    assert api_names.REQUESTED_ANNOTATION in workload["metadata"]["annotations"]
     assert (manager.dead, manager.published) == ([], [])
     assert manager.store.published == {}, "the agent may have missed what was published before"
     assert "status" not in await manager.client.get(WORKERCLUSTERS, "east")

@@ -18,7 +18,11 @@ GRANTED_ANNOTATION: Final = "slicebus.dev/granted"
 EPOCH_ANNOTATION: Final = "slicebus.dev/epoch"
 """On a worker's gated pod: the epoch of the agent that has taken over its gate."""
 REQUESTED_ANNOTATION: Final = "slicebus.dev/requested"
-"""On the manager's job: the newest size request. On a worker's job: the size request that the agent published."""
+"""On a manager's Workload: the newest size request, where its users may not write. On a worker's job: the size request
+that the agent published."""
+SPEC_COUNTS_ANNOTATION: Final = "slicebus.dev/spec-counts"
+"""On the manager's job, JSON, where a Kueue admits: the counts that its spec has for the worker, and its user's. Who
+may write it may edit the spec as well, and says no more by it."""
 BASELINE_ANNOTATION: Final = "slicebus.dev/baseline"
 """On a worker's job: the counts of the manager's spec when the agent last applied them."""
 UNPLACED_LABEL: Final = "slicebus.dev/unplaced"

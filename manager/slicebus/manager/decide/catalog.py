@@ -20,6 +20,7 @@ from slicebus.manager.decide.job.endings import Ending
 from slicebus.manager.decide.job.slice_history import SliceHistory, surplus
 from slicebus.manager.decide.job.slice_history import collect as collected
 from slicebus.manager.decide.kueue import kueue_checks
+from slicebus.manager.decide.manifests import one_write_each
 from slicebus.manager.decide.messages import inventory, message_router
 from slicebus.manager.decide.messages.inventory import Difference, Stamp
 from slicebus.manager.decide.modes import mode_of
@@ -120,7 +121,7 @@ def renew(
     """Dispatch what the worker shall hold anew, above the version of its inventory, which came with `published_at`."""
     view = store.view(job)
     forgotten = inventory.forget_lost_requests(view, item, speaker=speaker, published_at=published_at)
-    return [*forgotten, *dispatch.renew(view, above=item.spec_version if item else 0)]
+    return one_write_each([*forgotten, *dispatch.renew(view, above=item.spec_version if item else 0)])
 
 
 def lose(store: ManagerStore, *, cluster: ClusterName, silent_s: float, now: str) -> list[Command]:

@@ -1,6 +1,8 @@
 """The manifests and patches that the manager writes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from slicebus.decisions.commands import Command, Patch, Remember
 from slicebus.kube.resources import JOB_RESOURCES
@@ -94,6 +96,32 @@ def finalizer_patch(workload: Manifest, finalizer: str = kueue.RESOURCE_IN_USE_F
     """A patch that removes our finalizer."""
     kept = [name for name in workload["metadata"].get("finalizers", ()) if name != finalizer]
     return {"metadata": {"finalizers": kept}}
+
+
+def one_write_each(commands: Sequence[Command]) -> list[Command]:
+    """The commands with all annotations of one object in one patch: a second one would conflict with the first."""
+    merged: list[Command] = []
+    for command in commands:
+        written = _annotations_of(command)
+        for number, other in enumerate(merged):
+            before = _annotations_of(other)
+            if not (written and before and isinstance(command, Patch) and isinstance(other, Patch)):
+                continue
+            if other.target is command.target:
+                merged[number] = msgspec.structs.replace(other, body={"metadata": {"annotations": before | written}})
+                break
+        else:
+            merged.append(command)
+    return merged
+
+
+def _annotations_of(command: Command) -> dict[str, str | None] | None:
+    """What a patch of nothing but annotations writes; None for every other command."""
+    match command:
+        case Patch(body={"metadata": {"annotations": dict() as written} as metadata} as body, subresource=""):
+            return written if len(metadata) == len(body) == 1 else None
+        case _:
+            return None
 
 
 def has_finalizer(workload: Manifest, finalizer: str = kueue.RESOURCE_IN_USE_FINALIZER) -> bool:

@@ -1,4 +1,8 @@
-"""The annotations that the manager keeps on its own objects: the worker's size request. For the outbox see `outbox`."""
+"""The annotations that the manager keeps on its own objects: the worker's size request. For the outbox see `outbox`.
+
+A job's users may write its annotations, but not those of its Workloads. So what decides about quota is read from the
+Workloads (docs/decisions/0068).
+"""
 
 from typing import Any, Self
 
@@ -62,17 +66,19 @@ class TakenBack(msgspec.Struct, frozen=True):
         return content_hash(self)
 
 
-class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The size that a worker asked for last, on the manager's job."""
+class SizeRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The size that a worker asked for last, on a Workload of the manager's job."""
 
-    counts: Counts
+    counts: Counts = {}
     """The size asked for. Where none is: the size that the worker's present copy began with; empty where that is the
     slice's."""
-    worker_uid: str
-    worker_generation: int
-    baseline: Counts
+    worker_uid: str = ""
+    worker_generation: int = 0
+    baseline: Counts = {}
     """The counts of the manager's own spec at that time. An edit of them counts as newer than the request."""
-    correlation: MessageId
+    correlation: MessageId = _NO_MESSAGE
+    revision: int = 0
+    """Counts the writes: of several on the Workloads of a job, the highest counts."""
     speaker: str = ""
     epoch: int = 0
     sequence: int = 0
@@ -82,10 +88,6 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What the worker's pods could use at that time: less than was granted where an earlier request was for less."""
     finished: Counts = {}
     """Pods that have ended for good by then."""
-    written: Counts | msgspec.UnsetType = msgspec.UNSET
-    """The counts that the manager has written into the job's own spec for the worker, where a Kueue admits."""
-    own: Counts | msgspec.UnsetType = msgspec.UNSET
-    """The counts that its user had there before."""
     taken_back: TakenBack | msgspec.UnsetType = msgspec.UNSET
     """The last scale-up that was taken back, while `baseline` stays the same: on the worker, its size took the place of
     the baseline."""
@@ -93,42 +95,25 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def nothing(cls) -> Self:
         """An empty request, for a job whose worker has made none."""
-        return cls(counts={}, worker_uid="", worker_generation=0, baseline={}, correlation=_NO_MESSAGE)
+        return cls()
 
     @classmethod
-    def none_before(
-        cls, published_at: tuple[int, int], *, speaker: str, last: Self | None, begins_with: Counts | None = None
-    ) -> Self:
+    def none_before(cls, published_at: tuple[int, int], *, speaker: str, begins_with: Counts | None = None) -> Self:
         """An empty request: nothing that the speaker published before this epoch and sequence counts any more.
 
-        `begins_with`: the size of the copy that is made anew, as in `counts`; None where none is. What was written
-        into the job's spec for the last request stays known.
+        `begins_with`: the size of the copy that is made anew, as in `counts`; None where none is.
         """
         epoch, sequence = published_at
-        return cls(
-            counts=begins_with or {},
-            worker_uid="",
-            worker_generation=0,
-            baseline={},
-            correlation=_NO_MESSAGE,
-            speaker=speaker,
-            epoch=epoch,
-            sequence=sequence,
-            written=last.written if last else msgspec.UNSET,
-            own=last.own if last else msgspec.UNSET,
-        )
+        return cls(counts=begins_with or {}, speaker=speaker, epoch=epoch, sequence=sequence)
 
     def cleared(self) -> Self:
         """This request without its size. No older request counts any more."""
-        return msgspec.structs.replace(
-            self,
-            counts={},
-            worker_uid="",
-            worker_generation=0,
-            baseline={},
-            granted={},
-            finished={},
-            taken_back=msgspec.UNSET,
+        return type(self)(
+            correlation=self.correlation,
+            revision=self.revision,
+            speaker=self.speaker,
+            epoch=self.epoch,
+            sequence=self.sequence,
         )
 
     @property
@@ -142,7 +127,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
         return RequestKey(self.worker_uid, self.worker_generation)
 
     def to_annotation(self) -> str:
-        """The annotation's value, as The annotation's value, as JSON."""
+        """The annotation's value, as JSON."""
         return msgspec.json.encode(self).decode()
 
     def is_since(self, published_at: tuple[int, int], *, speaker: str) -> bool:
@@ -159,9 +144,27 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.speaker != speaker or (self.epoch, self.sequence) < published_at
 
     @staticmethod
-    def from_job(job: Manifest) -> "SizeRequest | None":
-        """The request on a job; None where there is none, or where it is unreadable."""
-        return read_json(annotation(job, api_names.REQUESTED_ANNOTATION), _SIZE_REQUEST)
+    def from_manifest(manifest: Manifest) -> "SizeRequest | None":
+        """The request on a Workload; None where there is none, or where it is unreadable."""
+        return read_json(annotation(manifest, api_names.REQUESTED_ANNOTATION), _SIZE_REQUEST)
+
+
+class SpecCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the manager has written into a job's spec for its worker, where a Kueue admits."""
+
+    written: Counts
+    """The counts that it has written."""
+    own: Counts
+    """The counts that its user had there before."""
+
+    def to_annotation(self) -> str:
+        """The annotation's value, as JSON."""
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def from_job(job: Manifest) -> "SpecCounts | None":
+        """What is noted on a job; None where there is nothing, or where it is unreadable."""
+        return read_json(annotation(job, api_names.SPEC_COUNTS_ANNOTATION), _SPEC_COUNTS)
 
 
 class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,11 +199,16 @@ class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):
         return {name: count + self.finished.get(name, 0) for name, count in self.counts.items()}
 
 
-def desired_size_of(job: Manifest, kind: JobKind) -> DesiredSize:
-    """The desired size: the worker's last request, unless the manager's own spec was edited since."""
-    requested, own = SizeRequest.from_job(job), kind.counts(job, job)
-    if requested is not None and requested.own is not msgspec.UNSET and requested.written == own:
-        own = requested.own
+def own_counts(job: Manifest, kind: JobKind) -> Counts:
+    """The counts that the job's user has put into its spec."""
+    present, noted = kind.counts(job, job), SpecCounts.from_job(job)
+    if noted is None or noted.written != present or noted.own.keys() != present.keys():
+        return present
+    return noted.own if min(noted.own.values(), default=0) >= 0 else present
+
+
+def desired_size_of(job: Manifest, own: Counts, requested: SizeRequest | None) -> DesiredSize:
+    """The desired size: the worker's last request, unless the user's own counts were edited since."""
     generation = job["metadata"].get("generation", 1)
     if requested is None or requested.baseline != own:
         return DesiredSize(counts=own, name_seed=str(generation), correlation=None, own=own, requested=requested)
@@ -220,3 +228,4 @@ def desired_size_of(job: Manifest, kind: JobKind) -> DesiredSize:
 
 _UNSHOWN = msgspec.json.Decoder(dict[str, Any])
 _SIZE_REQUEST = msgspec.json.Decoder(SizeRequest)
+_SPEC_COUNTS = msgspec.json.Decoder(SpecCounts)

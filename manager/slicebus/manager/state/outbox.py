@@ -21,6 +21,8 @@ LOST = "lost"
 """The hash of a dispatch that the worker does not hold although it reported it: it has to be dispatched anew."""
 
 NO_REQUEST = RequestKey()
+_MOST_VERSIONS = 2**53
+"""No job has so many orders: another number on a job is not ours."""
 
 
 class Held(StrEnum):
@@ -164,9 +166,24 @@ class Outbox(msgspec.Struct, frozen=True):
         return None if record is None else cls(record, manifest, applied_version(manifest))
 
     @classmethod
-    def newest(cls, outboxes: Iterable[Self | None]) -> Self | None:
-        """The newest of a job's outboxes; None where nothing was ever dispatched."""
-        return max(filter(None, outboxes), key=attrgetter("record.version"), default=None)
+    def left_on(cls, job: Manifest) -> Self | None:
+        """What a job keeps of its orders after its last Workload: the version that the next order has to be above.
+
+        Its users may write there. So it says nothing of what a worker holds: the last Workload went after its worker
+        had reported that it holds nothing.
+        """
+        record = Dispatch.from_manifest(job)
+        version = max(record.version, applied_version(job)) if record is not None else 0
+        if record is None or not 0 < version <= _MOST_VERSIONS:
+            return None
+        gone = Dispatch(version, api_names.ABSENT, cluster=record.cluster, previous_cluster=record.previous_cluster)
+        return cls(gone, job, applied=version)
+
+    @classmethod
+    def newest(cls, outboxes: Iterable[Self | None], *, left: Self | None = None) -> Self | None:
+        """The newest of the outboxes on a job's Workloads; without one `left`, that on the job; else None: nothing was
+        ever dispatched."""
+        return max(filter(None, outboxes), key=attrgetter("record.version"), default=left)
 
     @property
     def is_reported(self) -> bool:

@@ -22,7 +22,7 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.manager.state.annotations import annotation, job_ref
+from slicebus.manager.state.annotations import SizeRequest, annotation, job_ref
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.requirements import is_managed, is_of_concern, is_our_check
@@ -122,6 +122,7 @@ class ManagerStore:
         self._copies_left: defaultdict[str, dict[str, Manifest]] = defaultdict(dict)
         """By cluster and UID: the Workloads of jobs that went elsewhere and may have left a copy."""
         self._outboxes = Readings(self.workloads, Outbox.from_manifest, on_change=self._outbox_changed)
+        self._requests = Readings(self.workloads, SizeRequest.from_manifest)
         for cache in (self.flavors, self.priority_classes, self.admission_checks):
             cache.subscribe(self._read_common)
         self.workloads.subscribe(self._forget_deleted)
@@ -219,7 +220,7 @@ class ManagerStore:
         chain = self.quotas.ledger.chain(id)
         workloads = self.workloads.keyed_by(_BY_CHAIN, id)
         outboxes = [self._outboxes.values.get(key) for key in workloads]
-        outbox = Outbox.newest([reading.outbox, *outboxes] if reading else outboxes)
+        outbox = Outbox.newest(outboxes, left=reading.outbox if reading else None)
         cluster = cluster_of(chain, outbox)
         copies = outbox.record.left_copies.items() if outbox else ()
         left_copies = {
@@ -230,6 +231,7 @@ class ManagerStore:
             reading=reading,
             workloads={name: workload for (_, name), workload in workloads.items()},
             slices=chain,
+            requests={key[1]: self._requests.values[key] for key in workloads if key in self._requests.values},
             outbox=outbox,
             cluster=cluster,
             flavors=self._flavors_by_name,

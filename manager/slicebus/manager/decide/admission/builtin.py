@@ -20,7 +20,7 @@ from slicebus.manager.decide.manifests import (
     priority_class,
     workload_manifest,
 )
-from slicebus.manager.decide.order import dispatch, holding
+from slicebus.manager.decide.order import dispatch, holding, size_requests
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest
@@ -93,7 +93,7 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
         return _stop(view, job, now)
     if restarted := unknown_ends.restarted(view, now=now):
         return restarted
-    if copied := edits.copied(view, job):
+    if copied := edits.copied(view, job) or size_requests.carry(view):
         return copied
     if stuck := readiness.reconcile(view, job, now=now):
         return stuck
@@ -206,6 +206,7 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     annotations = elastic | {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
     if command.replaces:
         annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
+    annotations |= size_requests.annotations(view)
     annotations |= {name: wanted for name, wanted in edits.placement_choices(job).items() if wanted}
     if annotation(job, api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true":
         annotations[api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"

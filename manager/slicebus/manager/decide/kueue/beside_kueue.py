@@ -28,8 +28,8 @@ from slicebus.manager.decide.manifests import (
     with_annotations,
     write_status,
 )
-from slicebus.manager.decide.order import dispatch, holding
-from slicebus.manager.state.annotations import DesiredSize, annotation
+from slicebus.manager.decide.order import dispatch, holding, size_requests
+from slicebus.manager.state.annotations import DesiredSize, SpecCounts, annotation
 from slicebus.manager.state.outbox import HOLDING, Dispatch
 from slicebus.manager.state.requirements import is_managed
 from slicebus.manager.state.views import JobView
@@ -171,7 +171,7 @@ def _run(
         return [*shown, *_ready(view, holder, entry, now)]
     if not holder.cluster:
         return _place(view, job, holder, entry, places, now)
-    if restarted := unknown_ends.restarted(view, now=now):
+    if restarted := unknown_ends.restarted(view, now=now) or size_requests.carry(view):
         return restarted
     if holder.avoids and holder.condition(Condition.PODS_READY):
         body = annotation_patch(api_names.AVOIDED_CLUSTERS_ANNOTATION, None)
@@ -268,7 +268,8 @@ def _set_cluster(view: JobView, slice: Slice, cluster: str) -> Patch:
     workload = view.workload(slice)
     finalizers = [*workload["metadata"].get("finalizers", ())]
     kept = finalizers if _is_kept(view, slice) else [*finalizers, api_names.DISPATCHED_FINALIZER]
-    metadata = {"annotations": {api_names.CLUSTER_ANNOTATION: cluster}, "finalizers": kept}
+    noted = {} if slice.name in view.requests else size_requests.annotations(view)
+    metadata = {"annotations": {api_names.CLUSTER_ANNOTATION: cluster} | noted, "finalizers": kept}
     return Patch(resource=WORKLOADS, target=workload, body={"metadata": metadata})
 
 
@@ -301,12 +302,8 @@ def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]
         return []
     if desired.counts.keys() != present.keys():
         return []
-    written = msgspec.structs.replace(requested, written=desired.spec_counts, own=desired.own)
-    return [
-        _spec_patch(
-            job, kind.with_counts(job, desired.spec_counts), {api_names.REQUESTED_ANNOTATION: written.to_annotation()}
-        )
-    ]
+    noted = SpecCounts(written=desired.spec_counts, own=desired.own).to_annotation()
+    return [_spec_patch(job, kind.with_counts(job, desired.spec_counts), {api_names.SPEC_COUNTS_ANNOTATION: noted})]
 
 
 def _spec_patch(job: Manifest, wanted: Manifest, annotations: Mapping[str, str | None]) -> Command:
@@ -349,12 +346,14 @@ def _leave_cluster(view: JobView, slice: Slice, *, now: str) -> Command:
 
 
 def _reset_counts(view: JobView, job: Manifest) -> list[Command]:
-    kind, requested = KINDS[view.ref.kind], view.desired.requested
-    if requested is None or not (requested.asks_for_size or requested.written):
-        return []
-    forgotten = msgspec.structs.replace(requested.cleared(), written=msgspec.UNSET, own=msgspec.UNSET)
-    own = kind.with_counts(job, view.desired.own)
-    return [_spec_patch(job, own, {api_names.REQUESTED_ANNOTATION: forgotten.to_annotation()})]
+    """Give the job's spec its user's counts again, then forget the request: in between nothing else is decided."""
+    commands: list[Command] = []
+    if annotation(job, api_names.SPEC_COUNTS_ANNOTATION) is not None:
+        own = KINDS[view.ref.kind].with_counts(job, view.desired.own)
+        commands.append(_spec_patch(job, own, {api_names.SPEC_COUNTS_ANNOTATION: None}))
+    if view.requested is not None and view.requested.asks_for_size:
+        commands += size_requests.record(view, view.requested.cleared())
+    return commands
 
 
 def end(view: JobView, *, reason: str, ended: Sequence[Slice]) -> list[Command]:
@@ -377,5 +376,6 @@ def _release(view: JobView, slices: Sequence[Slice]) -> list[Command]:
         for workload in workloads
         if has_finalizer(workload, api_names.DISPATCHED_FINALIZER)
         and (is_over or outbox is None or outbox.recorded_on is not workload)
+        and (is_over or view.keeper is None or view.workload(view.keeper) is not workload)
         and not (view.left_copies and (record := Dispatch.from_manifest(workload)) and record.left_copies)
     ]

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Requeue
-from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.job import pods_left, status_mirror, unknown_ends
-from slicebus.manager.decide.manifests import annotation_patch, findings_patch
-from slicebus.manager.decide.order import dispatch
+from slicebus.manager.decide.manifests import annotation_patch, findings_patch, one_write_each
+from slicebus.manager.decide.order import dispatch, size_requests
 from slicebus.manager.decide.order.outbox import write
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch, Held, Outbox, Progress, applied_version
@@ -39,7 +39,7 @@ _MAX_PODS = 100_000
 
 
 def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> list[Command]:
-    """Write the request onto the manager's job. The chain follows from there."""
+    """Write the request onto a Workload of the job. The chain follows from there."""
     if view.job is None or view.holder is None or view.outcome.phase.is_terminal:
         return []
     if not _is_from_here(view, envelope):
@@ -64,16 +64,13 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         sequence=envelope.sequence,
         granted=request.granted,
         finished=finished,
-        written=last.written if last else msgspec.UNSET,
-        own=last.own if last else msgspec.UNSET,
         taken_back=view.desired.taken_back or msgspec.UNSET,
     )
-    body = annotation_patch(api_names.REQUESTED_ANNOTATION, desired.to_annotation())
-    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+    return size_requests.record(view, desired)
 
 
 def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]:
-    """Write the applied version onto the slice that the report names; after a delete onto every object that has a
+    """Write the applied version onto the slice that the report names; after a delete onto every slice that has a
     dispatch.
 
     When the worker has no pod of an evicted job left, every request that was published before this report is forgotten
@@ -99,17 +96,13 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     published_at = (envelope.epoch, envelope.sequence)
     forgotten = forget_requests(view, published_at, speaker=envelope.cluster_uid) if confirms_suspended else []
     body = annotation_patch(api_names.APPLIED_ANNOTATION, str(report.spec_version))
-    holding = [
-        (WORKLOADS, workload) for name, workload in view.workloads.items() if report.deleted or name == report.workload
-    ]
-    if report.deleted and view.job is not None:
-        # What was recorded on a job that has given its Workloads up may be ordered anew.
-        holding.append((JOB_RESOURCES[view.ref.kind], view.job))
-    return forgotten + [
-        Patch(resource=resource, target=target, body=body)
-        for resource, target in holding
+    holding = [workload for name, workload in view.workloads.items() if report.deleted or name == report.workload]
+    noted: list[Command] = [
+        Patch(resource=WORKLOADS, target=target, body=body)
+        for target in holding
         if Dispatch.from_manifest(target) is not None and applied_version(target) < report.spec_version
     ]
+    return one_write_each([*forgotten, *noted])
 
 
 def _is_evicted_whole(view: JobView) -> bool:
@@ -125,13 +118,11 @@ def forget_requests(
     with the size of the manager's spec."""
     if view.job is None:
         return []
-    last = SizeRequest.from_job(view.job)
+    last = view.requested
     if last is not None and last.is_since(published_at, speaker=speaker):
         return []
     begins_with = view.desired.own if made_anew else None
-    forgotten = SizeRequest.none_before(published_at, speaker=speaker, last=last, begins_with=begins_with)
-    body = annotation_patch(api_names.REQUESTED_ANNOTATION, forgotten.to_annotation())
-    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+    return size_requests.record(view, SizeRequest.none_before(published_at, speaker=speaker, begins_with=begins_with))
 
 
 def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) -> list[Command]:

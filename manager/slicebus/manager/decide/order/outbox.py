@@ -5,6 +5,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -134,9 +135,14 @@ def next_version(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:
     )
 
 
-def write(record: Dispatch, on: Manifest, *, applied: int | None = None) -> Command:
-    """The write of a dispatch on a Workload, or on the job; with `applied` also of the version that is reported."""
-    annotations = {api_names.DISPATCHED_ANNOTATION: record.to_annotation()}
+def write(
+    record: Dispatch, on: Manifest, *, applied: int | None = None, more: Mapping[str, str] = MappingProxyType({})
+) -> Command:
+    """The write of a dispatch on a Workload, or on the job; with `applied` also of the version that is reported.
+
+    `more`: other annotations.
+    """
+    annotations = {**more, api_names.DISPATCHED_ANNOTATION: record.to_annotation()}
     if applied is not None:
         annotations[api_names.APPLIED_ANNOTATION] = str(applied)
     return Patch(resource=_resource_of(on), target=on, body={"metadata": {"annotations": annotations}})
