@@ -4,6 +4,7 @@ from collections import Counter
 from typing import Any
 
 from simulation.activation_rules import ActivationRules
+from simulation.additions import check_charge
 from simulation.limits import fitting
 from simulation.schedule import WORKERS
 from simulation.services import edited
@@ -175,6 +176,7 @@ class Agreement:
                 )
         _check_shown(name, job, [copy, *targets], lacking=lacks(asked, granted))
         await self._check_pods(name, client, job, holder.granted)
+        check_charge(name, await self._running_pods(client, job), holder.usage)
 
     async def _check_rest(self, name: str, kind: str, job: Manifest) -> None:
         """What has no quota is nowhere, or suspended without pods."""
@@ -193,12 +195,16 @@ class Agreement:
 
     async def _running(self, client: KubeClient, job: Manifest) -> Counter[str]:
         """The pods of a job that run on a worker, those that are going too, by pod set."""
-        return Counter(
-            pod["metadata"]["labels"].get(kueue.POD_SET_LABEL, "")
+        pods = await self._running_pods(client, job)
+        return Counter(pod["metadata"]["labels"].get(kueue.POD_SET_LABEL, "") for pod in pods)
+
+    async def _running_pods(self, client: KubeClient, job: Manifest) -> list[Manifest]:
+        return [
+            pod
             for pod in (await client.list(PODS, namespace=objects.NAMESPACE)).items
             if not is_gated(pod) and pod.get("status", {}).get("phase") not in _OVER
             if pod["metadata"].get("labels", {}).get(api_names.MANAGER_UID_LABEL) == job["metadata"]["uid"]
-        )
+        ]
 
     async def _check_worker(self, name: str, client: KubeClient, known: set[str]) -> None:
         for resource in (*JOB_RESOURCES.values(), WORKLOADS):

@@ -11,7 +11,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from simulation import loop
+from simulation import additions, loop
 from simulation.definitions import remove_at_first
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Target, Weather
 from simulation.gangs import PROFILES, install
@@ -272,6 +272,7 @@ class Fleet:
         self.servers = {name: Server(schedule.seed, name, self.now) for name in (MANAGER, *WORKERS, *self.others)}
         apis = {name: server.api for name, server in self.servers.items()}
         self.rules = Rules(apis, others=self.others, shards=schedule.shards)
+        self.rules.quota.has_additions = additions.are_in(schedule)
         self.processes = [
             Process(self, role, number, self._start(role), delay_s=number - 1.0)
             for role in ROLES

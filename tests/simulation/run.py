@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from simulation import recorded
+from simulation import additions, recorded
 from simulation.agreement import Agreement, UnderWay
 from simulation.definitions import bring_definition, remove_definition
 from simulation.fleet import MANAGER, Fleet
@@ -105,6 +105,8 @@ class Run:
 
     async def _happen(self, item: Item) -> None:
         match item:
+            case additions.Inject():
+                await additions.inject(self._fleet.client(item.cluster), item)
             case Submit():
                 await self.users.submit(item)
             case Scale():

@@ -298,8 +298,8 @@ def test_a_report_counts_the_pods_that_are_not_over() -> None:
     status = reconcile.status(a_view(a_job(version=4, workload="w2"), pods=pods))
     assert status is not None
     assert status.pods == {
-        "head": PodSetStatus(ready=1, gated=0, total=1),
-        "main": PodSetStatus(ready=1, gated=1, total=3),
+        "head": PodSetStatus(ready=1, gated=0, total=1, requests={"cpu": "1"}),
+        "main": PodSetStatus(ready=1, gated=1, total=3, requests={"cpu": "2"}),
     }
     assert (status.job, status.workload, status.spec_version) == (REF, "w2", 4)
 

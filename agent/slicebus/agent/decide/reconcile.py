@@ -368,4 +368,5 @@ def _without_gate(pod: Manifest) -> list[Manifest]:
 
 def _status_of(members: Members) -> PodSetStatus:
     gated, running = len(members.gated), len(members.running)
-    return PodSetStatus(ready=sum(pod.is_ready for pod in members.running), gated=gated, total=gated + running)
+    ready = sum(pod.is_ready for pod in members.running)
+    return PodSetStatus(ready=ready, gated=gated, total=gated + running, requests=members.requests)

@@ -212,9 +212,7 @@ def _needs(pod_set: PodSet, queue: ClusterQueue) -> dict[str, int]:
     """What all pods of a pod set request; the pods themselves too where the queue has a quota for them. Without what
     nobody asked for and the queue has no quota for."""
     covered = {resource for group in queue.resource_groups for resource in group.resources}
-    charged = {
-        name: value for name, value in pod_set.requests.items() if name in covered or name not in pod_set.unasked
-    }
+    charged = {name: value for name, value in pod_set.charged.items() if name in covered or pod_set.is_asked_for(name)}
     needs = times(charged, pod_set.count)
     return needs | {_PODS: pod_set.count} if _PODS in covered else needs
 

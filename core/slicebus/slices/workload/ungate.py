@@ -10,6 +10,8 @@ import msgspec
 
 from slicebus.slices.api import kueue
 from slicebus.slices.api.conditions import is_ready
+from slicebus.slices.api.quantities import Amounts, add, format_amount
+from slicebus.slices.workload.pod_requests import requests_of
 from slicebus.slices.workload.redis_cleanup import cleans_redis
 
 Manifest = dict[str, Any]
@@ -45,6 +47,8 @@ class Pod(msgspec.Struct, frozen=True):
     """Whether it has succeeded or failed."""
     is_terminating: bool
     is_ready: bool
+    requests: dict[str, int] = {}
+    """What it requests, as amounts."""
     owner: Owner | None = None
     cleans_up: bool = False
     """Whether it cleans up after a job that goes (`cleans_redis`): it is in no pod set, and needs no grant."""
@@ -61,6 +65,7 @@ class Pod(msgspec.Struct, frozen=True):
             is_over=is_over(manifest),
             is_terminating="deletionTimestamp" in metadata,
             is_ready=is_ready(manifest),
+            requests=requests_of(manifest),
             owner=Owner.from_manifest(manifest),
             cleans_up=cleans_redis(manifest),
         )
@@ -100,6 +105,14 @@ class Members(msgspec.Struct):
     gated: list[Pod] = []
     running: list[Pod] = []
     """Pods without our gate: they use what was granted, also while they terminate."""
+
+    @property
+    def requests(self) -> dict[str, str]:
+        """What the running pods request together, as quantities by resource."""
+        total: Amounts = {}
+        for pod in self.running:
+            total = add(total, pod.requests)
+        return {resource: format_amount(resource, value) for resource, value in sorted(total.items()) if value}
 
 
 PodSets = Mapping[str, Members]

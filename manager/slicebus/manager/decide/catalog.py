@@ -66,12 +66,12 @@ def ending(store: ManagerStore, *, job: JobRef) -> Ending:
 
 def compare(store: ManagerStore, *, job: JobRef, item: InventoryItem | None, waits: bool = False) -> Difference:
     """How a worker's inventory differs from what it shall hold of one job. `waits`: it lists a request of the job."""
-    return inventory.difference(store.view(job), item, waits=waits)
+    return inventory.difference(store.view(job), item, queues=store.quotas.cluster_queues, waits=waits)
 
 
 def status_differs(store: ManagerStore, *, job: JobRef, item: InventoryItem) -> bool:
     """Whether the worker's agent has to be asked for a status that it takes as reported."""
-    return inventory.status_differs(store.view(job), item)
+    return inventory.status_differs(store.view(job), item, queues=store.quotas.cluster_queues)
 
 
 def lacks_request(store: ManagerStore, *, job: JobRef, request: RequestKey, speaker: str, published_at: Stamp) -> bool:

@@ -108,12 +108,28 @@ class RequestKey(msgspec.Struct, frozen=True):
     worker_generation: Count = 0
 
 
+class PodSetUse(msgspec.Struct, frozen=True, array_like=True):
+    """What the pods of one pod set that have no gate request where they are, as the scheduler counts it."""
+
+    running: Count = 0
+    """How many they are. Those that have ended do not count, those that are going do."""
+    requests: dict[str, str] = msgspec.field(default_factory=dict)
+    """What they request together, as Kubernetes quantities by resource."""
+
+
 class PodSetStatus(msgspec.Struct, frozen=True):
     """Pods of one pod set, as the agent counts them."""
 
     ready: Count = 0
     gated: Count = 0
     total: Count = 0
+    requests: dict[str, str] = msgspec.field(default_factory=dict)
+    """What those without a gate request together, as Kubernetes quantities by resource."""
+
+    @property
+    def use(self) -> PodSetUse:
+        """Its pods without a gate, and what they request."""
+        return PodSetUse(max(0, self.total - self.gated), self.requests)
 
 
 class JobPhase(StrEnum):
@@ -230,6 +246,8 @@ class InventoryItem(msgspec.Struct, frozen=True, array_like=True):
     """The hash of what the worker holds, with the slice's name. Empty while the agent reports that the job is gone."""
     status_hash: str
     """The hash of the job's status. Empty while the job is being deleted."""
+    pods: dict[str, PodSetUse] = msgspec.field(default_factory=dict)
+    """The pods that run, by pod set; without pod sets of which none runs."""
 
 
 class Inventory(Message, frozen=True, kw_only=True):

@@ -9,14 +9,17 @@ from slicebus.kube.resources import (
     EVENTS,
     JOBS,
     LEASES,
+    LIMITRANGES,
     NAMESPACES,
     NODES,
     PODS,
+    RUNTIMECLASSES,
     SECRETS,
 )
 from slicebus.kube.times import now_text
 from slicebus.sandbox.apiserver import job_status
 from slicebus.sandbox.apiserver.kinds import Served
+from slicebus.sandbox.apiserver.pod_admission import complete_limit_range
 
 Manifest = dict[str, Any]
 
@@ -187,6 +190,8 @@ BUILTIN: tuple[Served, ...] = (
     Served(CONFIGMAPS, short_names=("cm",)),
     Served(SECRETS, complete=_complete_secret, fields=("type",)),
     Served(LEASES, unconditional=False),
+    Served(LIMITRANGES, complete=complete_limit_range, short_names=("limits",)),
+    Served(RUNTIMECLASSES),
     Served(
         JOBS,
         has_status=True,

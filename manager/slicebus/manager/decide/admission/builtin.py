@@ -11,7 +11,7 @@ import msgspec
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide.admission import evictions, honoring, readiness
-from slicebus.manager.decide.job import edits, endings, pod_templates, pods_left, unknown_ends, unshown_ends
+from slicebus.manager.decide.job import charges, edits, endings, pod_templates, pods_left, unknown_ends, unshown_ends
 from slicebus.manager.decide.manifests import (
     finalizer_patch,
     findings_patch,
@@ -213,6 +213,8 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     before = view.workload(view.unfinished[-1]) if view.unfinished else None
     if before is not None and (avoided := annotation(before, api_names.AVOIDED_CLUSTERS_ANNOTATION)):
         annotations[api_names.AVOIDED_CLUSTERS_ANNOTATION] = avoided
+    if (observed := charges.known_beforehand(view)) is not None:
+        annotations[api_names.OBSERVED_ANNOTATION] = observed.to_annotation()
     pod_sets = pod_templates.pod_sets(job, view, counts=command.counts)
     if sizes := _replica_sizes(job, pod_sets):
         annotations[api_names.REPLICA_SIZES_ANNOTATION] = msgspec.json.encode(sizes, order="sorted").decode()

@@ -11,6 +11,8 @@ import msgspec
 
 from slicebus.decisions.commands import Command
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager.decide.job import charges
+from slicebus.manager.decide.job.charges import NO_QUEUES, Queues
 from slicebus.manager.decide.kueue import beside_kueue
 from slicebus.manager.decide.messages.message_handlers import forget_requests
 from slicebus.manager.decide.order.dispatch import is_unanswered
@@ -109,10 +111,12 @@ def job_of(item: InventoryItem) -> JobRef:
     return JobRef(KINDS[item.kind].resource.api_version, item.kind, item.namespace, item.name, item.uid)
 
 
-def difference(view: JobView, item: InventoryItem | None, *, waits: bool = False) -> Difference:
+def difference(
+    view: JobView, item: InventoryItem | None, *, queues: Queues = NO_QUEUES, waits: bool = False
+) -> Difference:
     """How the worker's item differs from what it shall hold. `item` is None where the worker has nothing of the job.
 
-    `waits`: whether the worker waits for the answer to a request.
+    `queues` are the ClusterQueues by name. `waits`: whether the worker waits for the answer to a request.
     """
     outbox = view.outbox
     if outbox is None:
@@ -135,7 +139,7 @@ def difference(view: JobView, item: InventoryItem | None, *, waits: bool = False
     if not item.spec_hash:
         if not reported:
             return Difference.AGAIN
-        return Difference.STATUS if status_differs(view, item) else Difference.NONE
+        return Difference.STATUS if status_differs(view, item, queues=queues) else Difference.NONE
     if item.spec_version > record.version:
         return Difference.RENEW
     if view.has_left_copy:
@@ -149,7 +153,7 @@ def difference(view: JobView, item: InventoryItem | None, *, waits: bool = False
         return Difference.AGAIN
     if not waits and view.job is not None and view.state.held is Held.HOLD and is_unanswered(view):
         return Difference.WITHDRAWN
-    return Difference.STATUS if status_differs(view, item) else Difference.NONE
+    return Difference.STATUS if status_differs(view, item, queues=queues) else Difference.NONE
 
 
 def forget_lost_requests(
@@ -190,8 +194,8 @@ def _shows(item: InventoryItem, state: OutboxState, version: int) -> bool:
     return is_whole and state.held is Held.HOLD and state.progress is not Progress.LOST
 
 
-def status_differs(view: JobView, item: InventoryItem) -> bool:
-    """Whether the worker's job has another status than was mirrored last.
+def status_differs(view: JobView, item: InventoryItem, *, queues: Queues = NO_QUEUES) -> bool:
+    """Whether the worker's job has another status than was mirrored last, or its pods request what is not recorded.
 
     Its agent counts every status of its first inventory as reported. So one that differs has to be asked for, whatever
     else the job needs.
@@ -200,7 +204,9 @@ def status_differs(view: JobView, item: InventoryItem) -> bool:
         # The item shows that the copy is gone. While the job is here, the report of that has not come.
         return view.job is not None and not view.is_withdrawing
     mirrored = _status_hash(view)
-    return bool(mirrored) and item.status_hash not in ("", mirrored)
+    if not mirrored:
+        return False
+    return item.status_hash not in ("", mirrored) or charges.differs(view, item.pods, queues=queues)
 
 
 def lacks_request(view: JobView, request: RequestKey, *, speaker: str, published_at: Stamp) -> bool:

@@ -12,7 +12,7 @@ import msgspec
 from slicebus.decisions.commands import Command, Forget, Remember
 from slicebus.decisions.decider import Incoming
 from slicebus.manager.decide.cluster import identity, relocation, terms, worker_cluster_status
-from slicebus.manager.decide.job import unshown_ends, waiting
+from slicebus.manager.decide.job import charges, unshown_ends, waiting
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.messages.authorization import check
 from slicebus.manager.decide.modes import mode_of
@@ -143,7 +143,8 @@ def _handle_status(store: ManagerStore, envelope: Envelope, message: Status, now
         if mode_of(store).keeps_reports and not message.has_left_pods:
             notes.append(Remember(table=ManagerTable.REPORTED, key=message.job, value=message))
     taken = message_handlers.status(view, message, envelope, now=now, take=mode_of(store).mirror)
-    return [*notes, *taken, *waiting.take_report(view, message, envelope.cluster)]
+    charged = charges.take(view, message, envelope, queues=store.quotas.cluster_queues, now=now)
+    return [*notes, *taken, *charged, *waiting.take_report(view, message, envelope.cluster)]
 
 
 def _known(ref: JobRef) -> JobRef:
