@@ -106,6 +106,7 @@ class Agent(Role[AgentSettings]):
         base = self._base(uid, epoch)
         JobMetrics(self._registry).follow(base.store)
         parts = self._parts(base)
+        self.refused = lambda: base.queue.refused
         self._inbox = self._order_inbox(base, parts)
         parts.policy.load()
         await self.until_allowed("tombstones", parts.tombstones.load)

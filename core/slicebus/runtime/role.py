@@ -2,9 +2,9 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -57,6 +57,8 @@ class Role(ABC, Generic[Settings]):
         self._informers: Informers | None = None
         self._epoch: int | None = None
         self._refusal = ""
+        self.refused: Callable[[], Mapping[Any, str]] = dict
+        """The jobs for which the API server refuses what they need, with its words."""
         self.begun = asyncio.Event()
         """Set once the role begins to read the objects that it works on."""
         self.leading = asyncio.Event()
@@ -133,7 +135,7 @@ class Role(ABC, Generic[Settings]):
     def notes(self) -> dict[str, str | None]:
         """The annotations of its Lease."""
         left_out = self._informers.left_out if self._informers else []
-        return annotations(not_ready=self.not_ready(), left_out=[*left_out, *LEFT_OUT.values()])
+        return annotations(not_ready=self.not_ready(), left_out=[*left_out, *LEFT_OUT.values()], refused=self.refused())
 
     async def run(self) -> None:
         """Wait for the Lease, then lead until cancelled. Raises LeaseLost or DefinitionLost in an exception group."""

@@ -122,6 +122,7 @@ class Manager(Role[ManagerSettings]):
         base = self._base(epoch)
         self._show(base.store)
         parts = self._parts(base)
+        self.refused = lambda: base.queue.refused
         self._keeper = parts.keeper
         async with base.decide.recording(), asyncio.TaskGroup() as group:
             await self._watch(base, parts, group)

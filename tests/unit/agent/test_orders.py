@@ -7,12 +7,12 @@ import pytest
 
 from slicebus.agent.decide import orders, reconcile
 from slicebus.agent.decide.orders import OrderStep
-from slicebus.agent.decide.refusals import RefusedOrder
+from slicebus.agent.decide.refusals import RefusedOrder, refusal
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
 from slicebus.kube.resources import WORKLOADS
-from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, PermanentError
+from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, PermanentError, WebhookError
 from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, RequestKey, ScaleRequest, Suspend
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names, kueue
@@ -559,16 +559,17 @@ def test_a_notice_is_an_event_on_the_scale_target_too() -> None:
     ]
 
 
-REASONS: dict[str, tuple[PermanentError, str]] = {
+REASONS: dict[str, tuple[PermanentError | WebhookError, str]] = {
     "ours": (RefusedOrder("JobExists", "no"), "JobExists"),
     "invalid": (InvalidError("422: no"), "Invalid"),
     "forbidden": (ForbiddenError("403: no"), "Forbidden"),
+    "a webhook is down": (WebhookError("500: no"), "WebhookUnavailable"),
 }
 
 
 @pytest.mark.parametrize(("error", "reason"), REASONS.values(), ids=REASONS.keys())
-def test_a_refusal_says_what_of_which_version_and_why(error: PermanentError, reason: str) -> None:
-    [publish] = orders.refusal(a_spec(4, "w2"), error, EAST)
+def test_a_refusal_says_what_of_which_version_and_why(error: PermanentError | WebhookError, reason: str) -> None:
+    [publish] = refusal(a_spec(4, "w2"), error, EAST)
     assert isinstance(publish, Publish)
     message = publish.message
     assert (message.workload, message.spec_version, message.reason) == ("w2", 4, reason)
@@ -576,7 +577,7 @@ def test_a_refusal_says_what_of_which_version_and_why(error: PermanentError, rea
 
 
 def test_a_refusal_quotes_no_more_than_a_condition_takes() -> None:
-    [publish] = orders.refusal(a_spec(), RefusedOrder("OtherObject", "x" * 100_000), EAST)
+    [publish] = refusal(a_spec(), RefusedOrder("OtherObject", "x" * 100_000), EAST)
     assert isinstance(publish, Publish)
     assert len(publish.message.message) < 32_768
 

@@ -219,7 +219,7 @@ def test_the_manager_is_told() -> None:
     view.job["metadata"]["annotations"]["slicebus.dev/waiting"] = WAITING.to_annotation()
     view = a_view(view.job)
     assert view.reading is not None
-    assert waiting.reported(view.reading) == Waits(
+    assert waiting.reported(view, view.reading) == Waits(
         wanted={"main": 4}, reason=PODS_REFUSED, message=WAITING.message, since=SINCE
     )
 

@@ -3,6 +3,7 @@
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -300,6 +301,15 @@ REFUSALS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
 @pytest.mark.parametrize(("view", "expected"), REFUSALS.values(), ids=REFUSALS.keys())
 def test_a_refusal_is_shown_once_and_tried_again(view: Any, expected: list[tuple[Any, ...]]) -> None:
     assert taken_in(view, REFUSED) == expected
+
+
+def test_a_refused_delete_is_shown_on_the_workload_that_has_the_order() -> None:
+    refusal = msgspec.structs.replace(REFUSED, workload="", spec_version=2, reason="Forbidden")
+    assert taken_in(a_view(None, withdrawn(applied=1)), refusal) == [
+        ("w1", f"{DISPATCHED_CONDITION}=False Forbidden"),
+        ("requeue", 30.0),
+    ]
+    assert taken_in(a_view(None, withdrawn(applied=2)), refusal) == []
 
 
 # --- status ---------------------------------------------------------------------------------------------------------

@@ -48,6 +48,10 @@ async def reconcile(manager: Manager, ref: JobRef) -> PermanentError | None:
     return problem
 
 
+async def written_request(manager: Manager) -> SizeRequest | None:
+    return SizeRequest.from_manifest(await manager.client.get(WORKLOADS, "w1", "team"))
+
+
 async def the_job(manager: Manager) -> Manifest:
     return await manager.client.get(JOBS, "train", "team")
 
@@ -57,7 +61,7 @@ async def test_a_request_is_told_on_both_sides_and_written_when_the_server_takes
     manager: Manager, error: PermanentError
 ) -> None:
     ref = await manager.given_job()
-    with refusing(manager, error, (JOBS, "")):
+    with refusing(manager, error, (WORKLOADS, "")):
         await manager.receive(request(ref, wanted=5))
         assert manager.dead == []
         assert manager.requeued == [ref]
@@ -77,7 +81,7 @@ async def test_a_request_is_told_on_both_sides_and_written_when_the_server_takes
         {"main": 1},
     )
     assert await manager.inbox.retry(ref) is None
-    written = SizeRequest.from_job(await the_job(manager))
+    written = await written_request(manager)
     assert written is not None
     assert written.counts == {"main": 5}
     assert not manager.store.refused_requests
@@ -111,11 +115,11 @@ async def test_a_refused_request_is_shown_on_the_job_where_that_is_allowed(
 
 async def test_a_newer_request_takes_the_place_of_one_that_is_refused(manager: Manager) -> None:
     ref = await manager.given_job()
-    with refusing(manager, RIGHT, (JOBS, "")):
+    with refusing(manager, RIGHT, (WORKLOADS, "")):
         await manager.receive(request(ref, generation=2, wanted=5))
         await manager.receive(request(ref, generation=3, wanted=4))
     assert await manager.inbox.retry(ref) is None
-    written = SizeRequest.from_job(await the_job(manager))
+    written = await written_request(manager)
     assert written is not None
     assert written.counts == {"main": 4}
 
@@ -166,13 +170,13 @@ async def test_credentials_that_are_not_taken_for_a_moment_lose_no_message(manag
         monkeypatch.setattr(manager.client, "patch", refuse)
         await manager.receive(request(ref, wanted=5))
     assert manager.dead == []
-    assert SizeRequest.from_job(await the_job(manager)) is not None
+    assert await written_request(manager) is not None
     assert not manager.events
 
 
 async def test_what_is_kept_of_a_job_goes_with_it(manager: Manager) -> None:
     ref = await manager.given_job()
-    with refusing(manager, RIGHT, (JOBS, "")):
+    with refusing(manager, RIGHT, (WORKLOADS, "")):
         await manager.receive(request(ref))
     await manager.store.jobs[ref.kind].replace([], "999")
     assert not manager.store.refused_requests

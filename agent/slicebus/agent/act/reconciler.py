@@ -18,7 +18,16 @@ from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
-from slicebus.proto.errors import ConflictError, NotFoundError, NotServedError, UnavailableError
+from slicebus.proto.errors import (
+    ConflictError,
+    NotFoundError,
+    NotServedError,
+    PermanentError,
+    SlicebusError,
+    TransientError,
+    UnavailableError,
+    WebhookError,
+)
 from slicebus.proto.messages import Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
@@ -69,11 +78,27 @@ class AgentReconciler:
                 await self._executor.run(commands)
 
     async def reconcile_job(self, key: JobKey) -> None:
-        """Do everything that one job needs now."""
+        """Do everything that one job needs now. What the API server refuses is told, and raised."""
         async with self._locks.of(key):
-            if await self.reconcile_in_turn(key) is Continuation.FIND:
-                await self._reconcile_absent(key)
+            try:
+                if await self.reconcile_in_turn(key) is Continuation.FIND:
+                    await self._reconcile_absent(key)
+            except (PermanentError, WebhookError) as error:
+                await self._tell_refused(key, error)
+                raise
+            if self._store.refused_writes.pop(key, None) is not None:
+                self._queue.add(key)
         self._reconciled(key)
+
+    async def _tell_refused(self, key: JobKey, error: SlicebusError) -> None:
+        """Say on a job, and tell the manager, that the API server refuses what it needs. The status goes out all the
+        same: an end must not wait for that."""
+        try:
+            await self._executor.run(self._decide(catalog.note_refused, key=key, problem=str(error), now=now_text()))
+            now_s = asyncio.get_running_loop().time()
+            await self._executor.run(self._decide(catalog.report, key=key, now_s=now_s))
+        except (ConflictError, PermanentError, TransientError) as untold:
+            _log.warning("refusal.untold", job=str(key), error=str(untold))
 
     async def reconcile_in_turn(self, key: JobKey) -> Continuation:
         """Do what a job needs that is in the cache. The caller holds its lock."""

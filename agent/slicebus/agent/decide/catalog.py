@@ -111,6 +111,7 @@ def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float,
         AgentTable.NOTICED_BY: key in store.noticed_by,
         AgentTable.FINISHING: key in store.finishing,
         AgentTable.REFUSED_OBJECTS: key in store.refused_objects,
+        AgentTable.REFUSED_WRITES: key in store.refused_writes,
     }
     left = [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
     return Work(Continuation.FIND, [*triage.forget_reports(store, key), *left])
@@ -163,6 +164,17 @@ def reconcile_absent(store: AgentStore, *, key: JobKey, found: Manifest | None) 
     return Absence(_cause_of(gone), [*commands, Publish(cluster=cluster, message=gone)])
 
 
+def note_refused(store: AgentStore, *, key: JobKey, problem: str, now: str) -> Sequence[Command]:
+    """Remember that the API server refuses what a job needs, and say so on the job. `problem` has its words."""
+    return waiting.note_refused(store.view(key), store.settings.cluster, problem, now=now)
+
+
+def report(store: AgentStore, *, key: JobKey, now_s: float) -> Sequence[Command]:
+    """Report the status of a job that cannot be reconciled now."""
+    last, interval_s = store.reported.get(key), store.settings.status_interval_s
+    return reconcile.report(store.view(key), store.settings.cluster, last=last, now_s=now_s, interval_s=interval_s)
+
+
 def take_over_pods(store: AgentStore, *, epoch: int) -> list[Command]:
     """Write once to each pod that an earlier agent may be about to ungate; nothing when all are written."""
     jobs = map(store.view, store.our_jobs())
@@ -176,6 +188,8 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     proceed,
     reconcile_job,
     reconcile_absent,
+    note_refused,
+    report,
     take_over_pods,
 )
 MODEL = Model(state=AgentStore, decode=decode_order, decisions={decision.__name__: decision for decision in DECISIONS})

@@ -15,12 +15,12 @@ from slicebus.agent.decide.order_contents import ensure_named, flavors_of
 from slicebus.agent.decide.pod_placement import placements_note, places
 from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespace
 from slicebus.agent.decide.reconcile import link_copies, link_to
-from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder, reason_of
+from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, ProtocolError
+from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -30,7 +30,6 @@ from slicebus.proto.messages import (
     JobRef,
     Manifest,
     Pending,
-    Refused,
     Relabel,
     Suspend,
     WorkloadSpec,
@@ -41,9 +40,6 @@ from slicebus.slices.jobs.copies import without
 from slicebus.slices.jobs.suspension import can_suspend, suspension, to_resume
 from slicebus.slices.workload.pod_scheduling import PodScheduling
 
-_REFUSAL_LENGTH = 4000
-"""The most characters of a refusal. It may quote the order, and becomes a condition's message, which has at most
-32768."""
 _MANAGERS_OWN = (api_names.DISPATCHED_ANNOTATION, api_names.APPLIED_ANNOTATION, api_names.AVOIDED_CLUSTERS_ANNOTATION)
 
 
@@ -166,18 +162,6 @@ def report(view: WorkerView, job: JobRef, cluster: ClusterName, *, since: int = 
 def report_deleted(job: JobRef, version: int, cluster: ClusterName) -> Publish:
     """Reports that nothing is left of a job that was ended at this version."""
     return Publish(cluster=cluster, message=Applied(job=job, workload="", spec_version=version, deleted=True))
-
-
-def refusal(order: WorkloadSpec, error: PermanentError, cluster: ClusterName) -> list[Command]:
-    """Reports to the manager that a spec cannot be applied, and why."""
-    refused = Refused(
-        job=order.job,
-        workload=order.workload["metadata"]["name"],
-        spec_version=order.spec_version,
-        reason=reason_of(error),
-        message=str(error)[:_REFUSAL_LENGTH],
-    )
-    return [Publish(cluster=cluster, message=refused)]
 
 
 def _own_job(view: WorkerView, job: JobRef) -> WorkerJobReading | None:

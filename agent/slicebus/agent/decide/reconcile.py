@@ -298,7 +298,7 @@ def status(view: WorkerView) -> Status | None:
     if job.outcome.phase is not JobPhase.RUNNING and KINDS[view.key.kind].ends_with_pods and view.has_running_pods:
         return None
     pods = {name: _status_of(members) for name, members in sorted(view.pod_sets.items())}
-    return job.report(pods, waits=waiting.reported(job))
+    return job.report(pods, waits=waiting.reported(view, job))
 
 
 def report(

@@ -15,11 +15,22 @@ from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.proto.messages import Counts, Manifest, Pending, RequestKey, Waits
+from slicebus.proto.messages import ClusterName, Counts, Manifest, Pending, RequestKey, Waits
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.workload.waiting import ONLY_WORKERS_KNOW, PODS_REFUSED, SURPLUS, Waiting, lacks, shown_on
+from slicebus.slices.workload.waiting import (
+    ONLY_WORKERS_KNOW,
+    PODS_REFUSED,
+    SURPLUS,
+    WRITE_REFUSED,
+    Waiting,
+    lacks,
+    shown_on,
+    without_details,
+)
 
+_LENGTH = 2000
+"""Of a text: all annotations of an object share 256 KiB."""
 _SETTLES = timedelta(seconds=60)
 """How long more pods may run than are wanted before that is shown: normally Ray's autoscaler names them for deletion in
 the patch that lowers the size."""
@@ -72,8 +83,25 @@ def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
     return [Requeue(job=job.ref, delay_s=left.total_seconds() + 1)] if job is not None and left > timedelta(0) else []
 
 
-def reported(job: WorkerJobReading) -> Waits | UnsetType:
+def note_refused(view: WorkerView, cluster: ClusterName, problem: str, *, now: str) -> list[Command]:
+    """Remember that the API server refuses what a job needs, for the next status report, with an Event on every object
+    that a user looks at; nothing where that is known. The objects may not be writable, so no annotation says it."""
+    job, before = view.reading, view.refused_write
+    if job is None or job.is_going:
+        return []
+    message = f"The API server of cluster {cluster} refuses what slicebus has to write: {problem}"[:_LENGTH]
+    if before is not None and without_details(before.message) == without_details(message):
+        return []
+    since, wanted = before.since if before is not None else now, view.desired if job.runs else {}
+    refused = Waits(wanted=wanted, reason=WRITE_REFUSED, message=message, since=since)
+    events = [Emit(regarding=target, reason=WRITE_REFUSED, note=message, warning=True) for target in _objects(view)]
+    return [Remember(table=AgentTable.REFUSED_WRITES, key=view.key, value=refused), *events]
+
+
+def reported(view: WorkerView, job: WorkerJobReading) -> Waits | UnsetType:
     """The reason to wait that only the worker knows, for a status report."""
+    if view.refused_write is not None:
+        return view.refused_write
     shown = Waiting.from_manifest(job.manifest)
     if shown is None or shown.reason not in ONLY_WORKERS_KNOW:
         return UNSET

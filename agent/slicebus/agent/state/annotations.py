@@ -12,6 +12,7 @@ from msgspec import UnsetType
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import read_json, read_number
+from slicebus.slices.workload.waiting import SCHEDULING, Waiting
 from slicebus.slices.workload.workload import FlavorName
 
 _MOST_UNANSWERED = 16
@@ -247,3 +248,9 @@ def reference(job: Manifest) -> JobRef:
 
 def _counts(job: Manifest, name: str) -> Counts | None:
     return read_json(annotation(job, name), _COUNTS)
+
+
+def shows_held_up(job: Manifest) -> bool:
+    """Whether a job shows that its pods wait for what their scheduler backend needs."""
+    waiting = Waiting.from_manifest(job)
+    return waiting is not None and waiting.reason in SCHEDULING

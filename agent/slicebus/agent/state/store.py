@@ -17,12 +17,11 @@ from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
 from slicebus.kube.resources import GONE, JOB_RESOURCES, NODES, PODS, WORKLOADS, Resource
-from slicebus.proto.messages import JobRef, Manifest, RequestKey, Status
+from slicebus.proto.messages import JobRef, Manifest, RequestKey, Status, Waits
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.schedulers import every_resource
 from slicebus.slices.workload.ungate import Pod
-from slicebus.slices.workload.waiting import SCHEDULING, Waiting
 
 POLICY = "policy"
 """The only key of the table of that name."""
@@ -106,6 +105,8 @@ class AgentStore:
         """What the agent may not do for a backend, by its name."""
         self.refused_objects: Table[JobKey, RefusedObject] = Table(JobKey, RefusedObject)
         """The objects for scheduler backends that the API server refused."""
+        self.refused_writes: Table[JobKey, Waits] = Table(JobKey, Waits)
+        """Why the API server refuses what a job needs, until it takes it."""
         self.schedulers = Schedulers(
             unserved=self.unserved_objects,
             forbidden=self.forbidden_schedulers,
@@ -126,7 +127,7 @@ class AgentStore:
         self._caches[PODS].subscribe(self._forget_unanswered)
         read: list[Table[Any, Any]] = [self.left_requests, self.unanswered, self.published, self.unserved]
         read += [self.definitions, self.policy, self.namespaces, self.surplus, self.withdrawn, self.finishing]
-        for table in (*read, self.refused_pods, self.refused_objects):
+        for table in (*read, self.refused_pods, self.refused_objects, self.refused_writes):
             table.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
         self._configured.observe(self._take_settings)
@@ -172,6 +173,7 @@ class AgentStore:
             AgentTable.UNSERVED_OBJECTS: self.unserved_objects,
             AgentTable.FORBIDDEN_SCHEDULERS: self.forbidden_schedulers,
             AgentTable.REFUSED_OBJECTS: self.refused_objects,
+            AgentTable.REFUSED_WRITES: self.refused_writes,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -217,6 +219,7 @@ class AgentStore:
             refused_pods=self.refused_pods.get(key, ""),
             schedulers=self.schedulers,
             refused_object=self.refused_objects.get(key),
+            refused_write=self.refused_writes.get(key),
         )
 
     def _unserved_of(self, kind: str) -> dict[str, str]:
@@ -360,7 +363,7 @@ class AgentStore:
         """The jobs that may wait for a queue. Not all jobs: the status of a queue changes with every pod."""
         jobs = (job for resource in JOB_RESOURCES.values() for job in self._caches[resource].all())
         for job in filter(annotations.scheduler, jobs):
-            if _shows_held_up(job) or not any(self.schedulers.made_for(job)):
+            if annotations.shows_held_up(job) or not any(self.schedulers.made_for(job)):
                 yield _key(job)
 
     def _job(self, key: JobKey) -> Manifest | None:
@@ -373,11 +376,6 @@ def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]
     if resource == WORKLOADS or resource in _MADE_FOR_JOBS:
         return {BY_JOB: lambda copy: [by_job(key.kind, key.namespace, key.name) for key in _keys_of_copy(copy)]}
     return {}
-
-
-def _shows_held_up(job: Manifest) -> bool:
-    waiting = Waiting.from_manifest(job)
-    return waiting is not None and waiting.reason in SCHEDULING
 
 
 def _pod_stands(change: Change) -> bool:

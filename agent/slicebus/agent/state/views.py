@@ -171,6 +171,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The scheduler backends of the cluster, and the objects that they need."""
     refused_object: RefusedObject | None = None
     """An object for the job's scheduler backend that the API server refused, as far as this process knows."""
+    refused_write: Waits | None = None
+    """Why the API server refuses what the job needs; None while it does not."""
 
     @property
     def desired(self) -> Counts:

@@ -228,7 +228,11 @@ async def _leader(client: KubeClient, needs: Needs, shard: int = 0) -> Check:
         advice = "start the role, and look at its log and at /readyz of its pods"
         return Check(subject, f"{leadership.absence}, says the Lease {name}", advice)
     left_out = f"; it leaves out {leadership.left_out}" if leadership.left_out else ""
-    return Check(subject, f"{leadership.holder} leads and works, epoch {leadership.epoch}{left_out}")
+    shown = f"{leadership.holder} leads and works, epoch {leadership.epoch}{left_out}"
+    if leadership.refused:
+        advice = "give the role that right, or mend the policy or webhook: it tries again by itself"
+        return Check(subject, f"{shown}; the API server refuses what it has to do for {leadership.refused}", advice)
+    return Check(subject, shown)
 
 
 async def _fleet(client: KubeClient, *, is_led: bool) -> list[Check]:

@@ -30,7 +30,9 @@ SCHEDULING = (
     "GangTooLarge",
 )
 """The reasons of granted pods that wait for what their scheduler backend needs."""
-ONLY_WORKERS_KNOW = (SURPLUS, PODS_REFUSED, *SCHEDULING)
+WRITE_REFUSED = "WriteRefused"
+"""The reason of a job whose worker's API server, or a policy or webhook there, refuses what the agent has to write."""
+ONLY_WORKERS_KNOW = (SURPLUS, PODS_REFUSED, WRITE_REFUSED, *SCHEDULING)
 """All other reasons are those of conditions."""
 _LENGTH = 2000
 """Of each text: all annotations of an object share 256 KiB."""

@@ -30,7 +30,14 @@ from slicebus.proto.messages import (
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.workload.chain import structural_message
-from slicebus.slices.workload.waiting import ONLY_WORKERS_KNOW, Waiting, lacks, shown_on, without_numbers
+from slicebus.slices.workload.waiting import (
+    ONLY_WORKERS_KNOW,
+    Waiting,
+    lacks,
+    shown_on,
+    without_details,
+    without_numbers,
+)
 from slicebus.slices.workload.workload import Slice
 
 REQUEST_REFUSED = "RequestRefused"
@@ -102,8 +109,11 @@ def note_refused(view: JobView, message: Report, envelope: Envelope, problem: st
     if not isinstance(message, ScaleRequest) or view.job is None:
         return [*shown]
     before = view.refused_request
-    says_same = before is not None and (before.wanted, before.message) == (message.wanted, note[:_LENGTH])
-    if says_same:
+    if (
+        before is not None
+        and before.wanted == message.wanted
+        and without_details(before.message) == without_details(note)
+    ):
         return []
     refused = Waits(wanted=message.wanted, reason=REQUEST_REFUSED, message=note[:_LENGTH], since=now)
     notice = Pending(

@@ -24,6 +24,7 @@ from slicebus.proto.messages import (
     Applied,
     ClusterName,
     JobPhase,
+    Manifest,
     Refused,
     RequestKey,
     ScaleRequest,
@@ -126,8 +127,8 @@ def forget_requests(
 
 
 def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) -> list[Command]:
-    """Show on the Workload and the job why the worker cannot apply a slice, and try again after a while."""
-    workload = view.workloads.get(refusal.workload)
+    """Show on the Workload and the job why the worker cannot carry out an order, and send it again after a while."""
+    workload = _ordered_by(view, refusal)
     if workload is None or applied_version(workload) >= refusal.spec_version or not _is_from_here(view, envelope):
         return []
     message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
@@ -141,6 +142,14 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
     body = findings_patch(workload, finding, now=now)
     events = [Emit(regarding=view.job, reason=refusal.reason, note=message, warning=True)] if view.job else []
     return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *events, *retry]
+
+
+def _ordered_by(view: JobView, refusal: Refused) -> Manifest | None:
+    """The Workload that a refused order was made from. A delete names none."""
+    if refusal.workload:
+        return view.workloads.get(refusal.workload)
+    recorded_on = view.outbox.recorded_on if view.outbox is not None else None
+    return recorded_on if recorded_on is not None and recorded_on["kind"] == WORKLOADS.kind else None
 
 
 def status(
