@@ -91,6 +91,9 @@ HELD_BY: dict[str, dict[str, str]] = {
         "spec.active": f"{_CYCLE}::test_a_deactivated_slice_waits_with_that_reason",
         "spec.queueName": f"{_CYCLE}::test_a_waiting_slice_names_the_reason_and_what_would_admit_it",
         "spec.priority": f"{_CYCLE}::TestOrder::test_by_priority_then_age_then_uid",
+        "spec.maximumExecutionTimeSeconds": (
+            "manager/test_execution_time.py::test_a_job_whose_time_is_over_is_evicted_and_deactivated"
+        ),
         "spec.podSets[].name": "slices/workload/test_workload.py::test_a_pod_set_has_the_defaults_of_the_api",
         "spec.podSets[].count": f"{_CYCLE}::TestDelta::test_from_3_to_10_of_10_needs_quota_for_7",
         "spec.podSets[].template": f"{_FLAVORS}::test_selector_and_required_affinity_choose_among_flavors",

@@ -388,6 +388,40 @@ def test_a_slice_has_the_priority_of_its_jobs_class() -> None:
     assert create.manifest["spec"]["priorityClassRef"] == URGENT_REF
 
 
+DEFAULT = {"priority": 50, "priorityClassRef": URGENT_REF | {"name": "default"}}
+
+
+def test_a_job_that_names_no_class_gets_the_one_named_default() -> None:
+    [create, _] = reconcile(a_view(a_job(), priority_classes={"default": 50, "urgent": 100}), NOW)
+    assert isinstance(create, Create)
+    assert DEFAULT.items() <= create.manifest["spec"].items()
+    [create, _] = reconcile(a_view(URGENT, priority_classes={"default": 50, "urgent": 100}), NOW)
+    assert isinstance(create, Create)
+    assert create.manifest["spec"]["priority"] == 100
+
+
+def with_class(name: str, value: int) -> Manifest:
+    return S1 | {"spec": S1["spec"] | {"priority": value, "priorityClassRef": URGENT_REF | {"name": name}}}
+
+
+OF_A_CLASS: dict[str, tuple[Manifest, dict[str, int], Manifest | None]] = {
+    "the class came later": (S1, {"default": 50}, None),
+    "it has it": (with_class("default", 50), {"default": 50}, None),
+    "the class has another value": (with_class("default", 7), {"default": 50}, DEFAULT),
+    "the class has gone": (with_class("default", 7), {}, None),
+    "its label has gone": (with_class("urgent", 100), {"default": 50, "urgent": 100}, DEFAULT),
+}
+
+
+@pytest.mark.parametrize(("workload", "classes", "written"), OF_A_CLASS.values(), ids=OF_A_CLASS.keys())
+def test_the_default_class_is_that_of_new_jobs(
+    workload: Manifest, classes: dict[str, int], written: Manifest | None
+) -> None:
+    commands = reconcile(a_view(a_job(), workload, priority_classes=classes), NOW)
+    specs = [c.body["spec"] for c in commands if isinstance(c, Patch) and isinstance(c.body, dict) and "spec" in c.body]
+    assert specs == ([written] if written else [])
+
+
 def test_a_job_of_a_missing_priority_class_waits_and_gets_an_event() -> None:
     [_, event] = reconcile(a_view(URGENT, priority_classes={"other": 1}), NOW)
     assert isinstance(event, Emit)

@@ -18,7 +18,7 @@ from slicebus.slices.admission.reservations import Reservations
 from slicebus.slices.admission.sharing import FairSharing, Head
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.admission.victims import Search, no_victims
-from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED, EvictionReason
+from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED, Condition, EvictionReason
 from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
 from slicebus.slices.placement.fleet import Cluster, Fleet, Strategy
 from slicebus.slices.placement.placement import Placed, Placer, usage_of
@@ -339,10 +339,10 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
     BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
     """
     part, stopped = snapshot.part, _stopped(snapshot)
-    deactivated, pending = [slice.key for slice in part.waiting if slice.deactivated], in_order(part.waiting)
+    deactivated, pending = [slice for slice in part.waiting if slice.deactivated], in_order(part.waiting)
     decided: list[Decision] = [
         *(Evict(key=slice.key, reason=reason, message=message) for slice, (reason, message) in stopped),
-        *(Wait(key=key, reason=INADMISSIBLE, message=_DEACTIVATED) for key in deactivated),
+        *(Wait(key=slice.key, reason=INADMISSIBLE, message=_why_deactivated(slice)) for slice in deactivated),
     ]
     if not pending:
         return decided
@@ -366,6 +366,12 @@ def _stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]
     holder = snapshot.part.holdings.holder
     held = (slice for slice in snapshot.part.to_stop if holder(slice.chain_id) is slice)
     return [(slice, why) for slice in held if (why := reason(slice))]
+
+
+def _why_deactivated(slice: Slice) -> str:
+    evicted = slice.conditions.get(Condition.EVICTED, {})
+    is_for_time = evicted.get("reason") == EvictionReason.EXECUTION_TIME
+    return f"{_DEACTIVATED}: {evicted.get('message', '')}" if is_for_time else _DEACTIVATED
 
 
 def in_order(slices: Iterable[Slice]) -> list[Slice]:

@@ -120,6 +120,8 @@ CLUSTER_SELECTOR_ANNOTATION: Final = "slicebus.dev/cluster-selector"
 AVOIDED_CLUSTERS_ANNOTATION: Final = "slicebus.dev/avoided-clusters"
 """On a manager's Workload, JSON by cluster: where its pods did not get ready in time, how often, and until when it does
 not go there again (`readiness`)."""
+RUNNING_SINCE_ANNOTATION: Final = "slicebus.dev/running-since"
+"""On a manager's Workload that replaces another one: since when its job runs, RFC 3339 (`execution_time`)."""
 CHECK_CONTROLLER: Final = "slicebus.dev/dispatch"
 """The `controllerName` of the AdmissionChecks that a manager beside a Kueue answers."""
 CLUSTER_ANNOTATION: Final = "slicebus.dev/cluster"

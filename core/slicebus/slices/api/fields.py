@@ -108,7 +108,7 @@ FIELDS: Final[Mapping[str, Fields]] = {
     "Workload": {
         **_all(HONORED, "spec.active", "spec.queueName", "spec.priority"),
         **_all(WRITTEN, *_below("spec.priorityClassRef", ("group", "kind", "name"))),
-        "spec.maximumExecutionTimeSeconds": _told("it runs for as long as it has quota"),
+        "spec.maximumExecutionTimeSeconds": HONORED,
         **_all(HONORED, *_below("spec.podSets[]", ("name", "count", "template"))),
         "spec.podSets[].minCount": _told("it is admitted with all its pods, or waits"),
         "spec.podSets[].topologyRequest": _told(_ANY_NODES),
@@ -120,7 +120,7 @@ FIELDS: Final[Mapping[str, Fields]] = {
         ),
         **_all(UNUSED, "status.nominatedClusterNames[]", "status.admissionChecks[]", "status.requeueState"),
         **_all(UNUSED, "status.resourceRequests[]", "status.schedulingStats"),
-        "status.accumulatedPastExecutionTimeSeconds": UNUSED,
+        "status.accumulatedPastExecutionTimeSeconds": WRITTEN,
     },
     "WorkerCluster": {
         **_all(HONORED, *_below("spec", ("accepted", "cordoned", "drain", "brokerUser", "labels", "weight"))),
@@ -151,12 +151,12 @@ JOB_KEYS: Final[Fields] = {
         kueue.QUEUE_NAME_LABEL,
         kueue.PRIORITY_CLASS_LABEL,
         kueue.ELASTIC_ANNOTATION,
+        kueue.MAX_EXECUTION_TIME_LABEL,
         # Refused with the job.
         kueue.MIN_PARALLELISM_ANNOTATION,
     ),
     **_all(WRITTEN, kueue.PREBUILT_NAME, kueue.SLICE_NAME_ANNOTATION, kueue.JOB_UID_LABEL, kueue.POD_SET_LABEL),
     **_all(WRITTEN, kueue.REPLICA_SIZES_ANNOTATION, kueue.RAYCLUSTER_GENERATION_ANNOTATION),
-    f"{kueue.GROUP}/max-exec-time-seconds": _told("it runs for as long as it has quota"),
     f"{kueue.GROUP}/job-completions-equal-parallelism": _told("completions stay as they are"),
     f"{kueue.GROUP}/admission-gated-by": _told("it is admitted as soon as there is quota"),
     f"{kueue.GROUP}/priority-boost": _told("its priority is that of its class"),

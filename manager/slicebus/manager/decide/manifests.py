@@ -25,9 +25,11 @@ def workload_manifest(
     name: str,
     queue: str,
     annotations: dict[str, str],
-    priority: Manifest,
+    spec: Manifest,
+    labels: Mapping[str, str] = {},
 ) -> Manifest:
-    """The Workload of a new slice. It names its job in an annotation too, because it may be orphaned unseen."""
+    """The Workload of a new slice; `spec` has its priority and further fields. It names its job in an annotation too,
+    because it may be orphaned unseen."""
     job_name = {api_names.JOB_ANNOTATION: f"{ref.kind}/{ref.name}"}
     owner = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
     return {
@@ -36,7 +38,7 @@ def workload_manifest(
         "metadata": {
             "name": name,
             "namespace": ref.namespace,
-            "labels": {kueue.JOB_UID_LABEL: ref.uid},
+            "labels": {kueue.JOB_UID_LABEL: ref.uid, **labels},
             "annotations": job_name | annotations,
             "finalizers": [kueue.RESOURCE_IN_USE_FINALIZER],
             "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
@@ -44,18 +46,17 @@ def workload_manifest(
         "spec": {
             "active": True,
             "queueName": queue,
-            **priority,
+            **spec,
             "podSets": pod_sets,
         },
     }
 
 
-def priority_spec(job: Manifest, classes: Mapping[str, int]) -> Manifest:
-    """The priority fields of a Workload's spec, by the class that the job's label names; 0 without one.
+def priority_spec(name: str, classes: Mapping[str, int]) -> Manifest:
+    """The priority fields of a Workload's spec, by the name of its class; 0 without one.
 
     Raises LookupError for a class that does not exist.
     """
-    name = priority_class(job)
     if not name:
         return {"priority": 0}
     ref = {"group": kueue.GROUP, "kind": "WorkloadPriorityClass", "name": name}

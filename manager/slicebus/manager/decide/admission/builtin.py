@@ -10,8 +10,17 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.admission import evictions, honoring, readiness
-from slicebus.manager.decide.job import charges, edits, endings, pod_templates, pods_left, unknown_ends, unshown_ends
+from slicebus.manager.decide.admission import evictions, execution_limit, honoring, readiness
+from slicebus.manager.decide.job import (
+    charges,
+    edits,
+    endings,
+    execution_time,
+    pod_templates,
+    pods_left,
+    unknown_ends,
+    unshown_ends,
+)
 from slicebus.manager.decide.manifests import (
     finalizer_patch,
     findings_patch,
@@ -95,6 +104,8 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
         return restarted
     if copied := edits.copied(view, job) or size_requests.carry(view):
         return copied
+    if over := execution_limit.reconcile(view, now=now):
+        return over
     if stuck := readiness.reconcile(view, job, now=now):
         return stuck
     desired = _with_kept_quota(view.desired, view)
@@ -125,8 +136,13 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
         *told,
         *_release(ended, view),
         *_replaced(view, planned),
-        *readiness.requeue_after(view, now=now),
+        *_requeue_after(view, now=now),
     ]
+
+
+def _requeue_after(view: JobView, *, now: str) -> list[Command]:
+    """Of several delays only the earliest counts."""
+    return [*readiness.requeue_after(view, now=now), *execution_limit.requeue_after(view, now=now)]
 
 
 def _replaced(view: JobView, planned: Sequence[ChainCommand]) -> list[Command]:
@@ -206,6 +222,8 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     annotations = elastic | {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
     if command.replaces:
         annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
+    if view.holder is not None:
+        annotations |= execution_time.said_by(view.workload(view.holder), view.holder)
     annotations |= size_requests.annotations(view)
     annotations |= {name: wanted for name, wanted in edits.placement_choices(job).items() if wanted}
     if annotation(job, api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true":
@@ -220,6 +238,10 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
         annotations[api_names.REPLICA_SIZES_ANNOTATION] = msgspec.json.encode(sizes, order="sorted").decode()
     known = map(edits.priority_now, map(view.workload, view.slices))
     priority = edits.priority(job, view) or next(known, {})
+    labels, limit = execution_time.fields(job)
+    if not limit and view.holder is not None:
+        # Somebody has given the Workload itself a limit.
+        limit = execution_time.limit_of(view.workload(view.holder))
     manifest = workload_manifest(
         job,
         pod_sets,
@@ -227,7 +249,8 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
         name=name,
         queue=view.queue,
         annotations=annotations,
-        priority=priority,
+        spec=priority | limit,
+        labels=labels,
     )
     note = f"Created Workload: {ref.namespace}/{name}"
     return [
@@ -244,8 +267,8 @@ def _replica_sizes(job: Manifest, pod_sets: list[Manifest]) -> dict[str, int]:
 
 
 def _other_problems(job: Manifest, view: JobView) -> list[Problem]:
-    """The problems of the job's priority class, cluster selector and fixed size."""
-    problems = []
+    """The problems of the job's priority class, cluster selector, maximum time and fixed size."""
+    problems = execution_time.problems(job)
     if view.is_fixed and KINDS[view.ref.kind].is_autoscaled(as_copied(job)):
         message = f'with the autoscaler on a job needs the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
         problems.append(Problem("AutoscalingOfFixedSize", message))

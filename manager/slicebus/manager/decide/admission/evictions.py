@@ -7,6 +7,7 @@ job's spec.
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.manager.decide.job import execution_time
 from slicebus.manager.decide.manifests import NOT_YET_READY, counts_patch
 from slicebus.manager.decide.order import dispatch, size_requests
 from slicebus.manager.state.views import JobView
@@ -82,6 +83,7 @@ def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
         # Also where the pods were not ready before: the next run begins with none that is.
         findings.append(NOT_YET_READY)
     status = {"admission": None, "conditions": with_findings(workload, *findings, now=now)}
+    status |= execution_time.given_back(workload, slice)
     if slice.reclaimable:
         # The next run begins with all pods.
         status["reclaimablePods"] = None
