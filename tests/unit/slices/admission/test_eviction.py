@@ -92,4 +92,11 @@ def test_the_reasons_are_those_of_kueue() -> None:
     ours = {EvictionReason.CLUSTER_DRAINED, EvictionReason.CLUSTER_LOST, EvictionReason.NAMESPACE_LACKING}
     ours.add(EvictionReason.SCHEDULER_LACKING)
     kueues = [reason for reason in EvictionReason if reason not in ours]
-    assert kueues == ["ClusterQueueStopped", "LocalQueueStopped", "Deactivated", "Preempted", "PodsReadyTimeout"]
+    assert kueues == [
+        "ClusterQueueStopped",
+        "LocalQueueStopped",
+        "Deactivated",
+        "Preempted",
+        "PodsReadyTimeout",
+        "DeactivatedDueToMaximumExecutionTimeExceeded",
+    ]
