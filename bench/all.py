@@ -59,7 +59,7 @@ QUICK: dict[str, tuple[str, ...]] = {
         *("--clusters", "2", "--workloads", "10", "--rate", "2", "--seconds", "2"),
         *("--settle", "3", "--idle", "1", "--rounds", "1"),
     ),
-    "simulated_runs.py": ("--seeds", "10"),
+    "simulated_runs.py": ("--first", "8", "--seeds", "2"),
 }
 """Options with which a benchmark takes seconds, or little more than its servers need to start. One that is not here has
 its own sizes with `--quick` too, and no test runs it."""

@@ -1,10 +1,10 @@
 """Measures how fast runs of the simulation pass: simulated seconds for each second of processor time.
 
-    python bench/simulated_runs.py [--seeds 60]
+    python bench/simulated_runs.py [--first 0] [--seeds 60]
 
-The seeds from 0 on are played one after the other, each in a process of its own, and counted by what they have: all
-kinds of faults and users, or a few. What a process takes to begin is not counted. The rate of a run depends on how much
-happens in it, so it is the sum of all runs that counts, and the processor time of a run.
+So many seeds, from the first on, are played one after the other, each in a process of its own, and counted by what they
+have: all kinds of faults and users, or a few. What a process takes to begin is not counted. The rate of a run depends
+on how much happens in it, so it is the sum of all runs that counts, and the processor time of a run.
 """
 
 import argparse
@@ -54,10 +54,11 @@ def measured(name: str, runs: Iterable[Run]) -> list[Figure]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=60)
     figures.add_argument(parser)
     given = parser.parse_args()
-    runs = list(outcomes(timed, range(given.seeds), 1))
+    runs = list(outcomes(timed, range(given.first, given.first + given.seeds), 1))
     return figures.report(
         [
             *measured("a few kinds", (run for run in runs if not has_everything(run.seed))),

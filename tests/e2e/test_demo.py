@@ -14,7 +14,7 @@ from support.controlplane import ControlPlane
 from support.examples import TOP
 from support.installation import run_cli, slicebus
 from support.missing import skip_or_fail
-from support.processes import Server
+from support.processes import COMMAND_S, Server
 from support.rabbitmq import ADMIN, RabbitBroker
 from support.waiting import PATIENCE_S
 from support.wiping import wipe
@@ -80,7 +80,7 @@ def test_the_fleet_can_be_kept_and_tried_with_kubectl(tmp_path: Path) -> None:
         # At the end the demo leaves alone what it has not made, and what it has made may have gone.
         more = "kubectl apply -f examples/rayjob.yaml; kubectl delete job sweep -n team-a --wait=false"
         tried = ["bash", "-ec", f"{told}\n{more}"]
-        done = subprocess.run(tried, cwd=TOP, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(tried, cwd=TOP, capture_output=True, text=True, timeout=COMMAND_S, check=False)
         assert done.returncode == 0, done.stderr
         for line in ("workercluster.slicebus.dev/east", "job.batch/backfill", "rayjob.ray.io/example-rayjob created"):
             assert line in done.stdout

@@ -126,7 +126,7 @@ def test_a_resize_on_the_worker_comes_through(fleet: Fleet, image: Path, tmp_pat
     assert "main=1 -> main=5 (parallelism changed)" in tailed.stdout
     assert "main=5 -> main=3 (parallelism changed)" in tailed.stdout
 
-    fleet.manager.kubectl("delete", "job", JOB, "-n", NAMESPACE, "--timeout=90s")
+    fleet.manager.kubectl("delete", "job", JOB, "-n", NAMESPACE, "--timeout=180s")
     until(lambda: fleet.pods() == (0, 0), "no pod is left on east", fleet)
     for name, role in fleet.roles.items():
         assert role.terminate() == 0, f"{name}: {role.log()[-5:]}"

@@ -171,4 +171,4 @@ async def nothing_of_the_manager_is_left(fleet: Fleet, *blocks: str) -> None:
     held = [found for found in objects_of(fleet.manager, "workloads") if found["metadata"].get("finalizers")]
     assert not held
     assert "slicebus" not in fleet.manager.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
-    fleet.manager.kubectl("delete", "namespace", NAMESPACE, "--timeout=90s")
+    fleet.manager.kubectl("delete", "namespace", NAMESPACE, "--timeout=180s")

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from simulation.record import BESIDE_KUEUE
+from support.processes import COMMAND_S
 
 
 def record(name: str, folder: Path) -> bytes:
     folder.mkdir()
     command = [sys.executable, "-m", "simulation.record", name, "--to", str(folder)]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    subprocess.run(command, cwd=Path(__file__).parents[1], env=environment, check=True, timeout=100)
+    subprocess.run(command, cwd=Path(__file__).parents[1], env=environment, check=True, timeout=COMMAND_S)
     [file] = folder.iterdir()
     assert file.name == f"{name}.jsonl.gz"
     return file.read_bytes()

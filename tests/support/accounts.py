@@ -142,7 +142,7 @@ def guarded(east: Cluster, *, helm: Path, folder: Path, more: Mapping[str, objec
     finally:
         uninstall(helm, "slicebus-agent", east, values)
         # Whoever comes next makes them again.
-        east.kubectl("delete", "namespace", "--timeout=90s", OTHER_NAMESPACE, _KUBERAY)
+        east.kubectl("delete", "namespace", "--timeout=180s", OTHER_NAMESPACE, _KUBERAY)
         kinds = (
             "jobs,rayclusters,rayjobs,rayservices,workloads,pods,secrets,configmaps,roles,rolebindings,serviceaccounts"
         )

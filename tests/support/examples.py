@@ -10,13 +10,13 @@ from typing import NamedTuple
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import WORKERCLUSTERS
+from support.processes import COMMAND_S
 from support.scenario import Scenario
 from support.waiting import eventually
 
 TOP = Path(__file__).parents[2]
 EXAMPLES = TOP / "examples"
 _COMMAND = re.compile(r"^#   (.+)$", re.MULTILINE)
-_COMMAND_S = 60
 
 
 def commands(file: str) -> list[str]:
@@ -86,6 +86,6 @@ async def _done(script: str, contexts: Path) -> subprocess.CompletedProcess[str]
         env=environment,
         capture_output=True,
         text=True,
-        timeout=_COMMAND_S,
+        timeout=COMMAND_S,
         check=False,
     )

@@ -104,7 +104,7 @@ class Role:
 
     def terminate(self) -> int:
         """SIGTERM; the exit status."""
-        return self._server.signal(signal.SIGTERM, within_s=60)
+        return self._server.signal(signal.SIGTERM, within_s=COMMAND_S)
 
     def kill(self) -> None:
         self._server.kill()

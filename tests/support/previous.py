@@ -8,6 +8,7 @@ import msgspec
 
 from support.image import TOP
 from support.missing import skip_or_fail
+from support.processes import COMMAND_S
 
 PREVIOUS = "90b11ba"
 """The newest commit that somebody may run when the next release comes. It moves with each release."""
@@ -29,12 +30,12 @@ def checkout_version() -> Version:
 
 def previous_version(folder: Path) -> Version:
     """The one before, unpacked in a folder."""
-    done = subprocess.run(["git", "archive", PREVIOUS], cwd=TOP, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(["git", "archive", PREVIOUS], cwd=TOP, capture_output=True, timeout=COMMAND_S, check=False)
     if done.returncode:
         skip_or_fail(f"no history: the checkout does not have the commit {PREVIOUS}")
     source = folder / "previous"
     source.mkdir()
-    subprocess.run(["tar", "--extract", "--directory", source], input=done.stdout, timeout=60, check=True)
+    subprocess.run(["tar", "--extract", "--directory", source], input=done.stdout, timeout=COMMAND_S, check=True)
     program = folder / "slicebus"
     # What comes first on the path wins in a namespace package: nothing of the checkout is imported.
     path = ":".join(str(source / root) for root in _ROOTS)

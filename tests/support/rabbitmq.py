@@ -15,13 +15,12 @@ import trustme
 from slicebus.cli.broker.formats import SALT_BYTES, as_definitions, password_hash
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.rights import Member, definitions
-from support.processes import Server, free_port
+from support.processes import COMMAND_S, Server, free_port
 from support.rabbitmq_releases import Release
 
 _READY_S = 90.0
 _API_S = 60.0
 """A busy machine takes seconds to make or remove a vhost."""
-_COMMAND_S = 180.0
 _PLUGINS = "[rabbitmq_management,rabbitmq_auth_mechanism_ssl].\n"
 TLS_HOST = "localhost"
 """The one name that the broker's certificate is valid for."""
@@ -175,7 +174,7 @@ class RabbitBroker:
             env={**os.environ, **self.environment()},
             capture_output=True,
             text=True,
-            timeout=_COMMAND_S,
+            timeout=COMMAND_S,
             check=True,
         )
         return done.stdout

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from support.processes import COMMAND_S
+
 TOP = Path(__file__).parents[2]
 ROOTS = ("proto", "core", "agent", "manager", "sandbox", "cli")
 _COPIED = (*ROOTS, "tests", "pyproject.toml")
-_COMMAND_S = 100
 
 
 class Edit(NamedTuple):
@@ -67,7 +68,7 @@ class Checkout:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=_COMMAND_S,
+            timeout=COMMAND_S,
             check=False,
         )
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -11,6 +11,7 @@ import yaml
 
 from support.helm import CHARTS, Manifest, only
 from support.installation import SECRET
+from support.processes import COMMAND_S
 
 pytestmark = pytest.mark.helm
 
@@ -34,7 +35,7 @@ def test_the_readme_installs_both_charts() -> None:
 @pytest.mark.parametrize(("document", "arguments"), list(installs()))
 def test_a_documented_install_renders(helm: Path, document: str, arguments: str) -> None:
     command = [str(helm), "template", *shlex.split(arguments)]
-    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     assert done.returncode == 0, done.stderr
     manifests: list[Manifest] = [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
     assert not [manifest for manifest in manifests if manifest["kind"] == "Secret"]

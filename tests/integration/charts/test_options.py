@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from support.helm import CHARTS, HelmError, Manifest, only, render
+from support.processes import COMMAND_S
 
 pytestmark = pytest.mark.helm
 
@@ -49,7 +50,7 @@ def pod_of(rendered: list[Manifest]) -> Manifest:
 def test_a_chart_passes_the_strict_lint(helm: Path, chart: str) -> None:
     command = [str(helm), "lint", "--strict", str(CHARTS / chart), "--values", "-"]
     text = yaml.safe_dump(VALUES[chart])
-    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     assert done.returncode == 0, done.stdout
 
 

@@ -112,7 +112,7 @@ def scheduled(helm: Path, control_plane: ControlPlane, tmp_path_factory: pytest.
             yield worker
     finally:
         gone = {resource.definition for backend in BACKENDS for resource in backend.needs}
-        east.kubectl("delete", "crds", *sorted(gone), "--timeout=60s")
+        east.kubectl("delete", "crds", *sorted(gone), "--timeout=180s")
 
 
 def wait_until_served(cluster: Cluster) -> None:

@@ -54,7 +54,7 @@ async def test_the_fleet_is_a_table(kubectl_api: Api, worker_cluster: str) -> No
     assert wide[7] == "0.1.0"
     named = await kubectl_api.kubectl("get", "workercluster", worker_cluster, "-o", "name")
     assert named == f"workercluster.slicebus.dev/{worker_cluster}\n"
-    waited = await kubectl_api.kubectl("wait", "--for=condition=Connected", "--timeout=20s", f"wc/{worker_cluster}")
+    waited = await kubectl_api.kubectl("wait", "--for=condition=Connected", "--timeout=180s", f"wc/{worker_cluster}")
     assert waited.endswith("condition met\n")
 
 
