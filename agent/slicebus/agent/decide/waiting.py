@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from msgspec import UNSET, UnsetType
 
-from slicebus.agent.decide import gangs
+from slicebus.agent.decide import gangs, pod_fit
 from slicebus.agent.decide.pod_refusals import lacking
 from slicebus.agent.state import annotations
 from slicebus.agent.state.tables import AgentTable
@@ -20,6 +20,7 @@ from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.waiting import (
     ONLY_WORKERS_KNOW,
+    PODS_PAST_SLICE,
     PODS_REFUSED,
     SURPLUS,
     WRITE_REFUSED,
@@ -31,6 +32,8 @@ from slicebus.slices.workload.waiting import (
 
 _LENGTH = 2000
 """Of a text: all annotations of an object share 256 KiB."""
+_WITH_EVENT = (SURPLUS, PODS_PAST_SLICE)
+"""What an Event says too: nobody else says it on the worker."""
 _SETTLES = timedelta(seconds=60)
 """How long more pods may run than are wanted before that is shown: normally Ray's autoscaler names them for deletion in
 the patch that lowers the size."""
@@ -63,12 +66,13 @@ def reconcile(view: WorkerView, *, now: str) -> list[Command]:
     surplus, timed = _surplus(view, now=now)
     waiting = _of_request(view, job) or surplus or _held_up(view, job, now=now)
     before = Waiting.from_manifest(job.manifest)
-    is_news = waiting is surplus is not None and (before is None or before.reason != SURPLUS)
+    told = waiting if waiting is not None and waiting.reason in _WITH_EVENT else None
+    is_news = told is not None and (before is None or before.reason != told.reason)
     objects = _objects(view)
     events = [
-        Emit(regarding=manifest, reason=SURPLUS, note=surplus.message, warning=True)
+        Emit(regarding=manifest, reason=told.reason, note=told.message, warning=True)
         for manifest in objects
-        if is_news and surplus is not None
+        if is_news and told is not None
     ]
     patches = [_annotate(manifest, waiting) for manifest in objects if not _shows(manifest, waiting)]
     return [*timed, *patches, *events]
@@ -158,8 +162,9 @@ def _held_up(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | 
 
 
 def _unscheduled(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | None:
-    """What to show where granted pods do not start because of what their scheduler backend needs."""
-    problem = gangs.problem(view)
+    """What to show where granted pods do not start: they are not those of their slice, or their scheduler backend needs
+    something."""
+    problem = pod_fit.problem(view) or gangs.problem(view)
     if problem is None:
         return None
     before = Waiting.from_manifest(job.manifest)

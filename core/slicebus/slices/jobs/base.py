@@ -114,6 +114,12 @@ class JobKind(Protocol):
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The `spec.podSets` of the job's Workload (name, count, template), in the kind's order."""
 
+    def templates(self, job: Manifest, scale_target: Manifest) -> dict[str, Manifest]:
+        """The pod templates that the two objects themselves have, by pod set: without what controllers add to pods."""
+
+    def pod_set_of(self, labels: dict[str, str]) -> str:
+        """The pod set of a pod by the labels that the kind's own controller gives it; empty where they do not say."""
+
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """Pods by pod set that the scale target wants now. For a multi-host Ray group these are pods, not replicas."""
 

@@ -1,6 +1,6 @@
 """Answers for a job kind where it lacks what other kinds have."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from slicebus.proto.messages import Counts
@@ -13,10 +13,19 @@ class PlainKind:
     """A kind whose jobs carry their own counts, without children, autoscaler and objects of its own. A kind that has
     some of it overrides the method."""
 
+    pod_sets: Callable[[Manifest], list[Manifest]]
     child_kind = ""
     late_pod_sets = frozenset[str]()
     refusal = Refusal()
     ends_with_pods = False
+
+    def templates(self, job: Manifest, scale_target: Manifest) -> dict[str, Manifest]:
+        """Those of its pod sets: its controller adds nothing."""
+        return {pod_set["name"]: pod_set["template"] for pod_set in self.pod_sets(job)}
+
+    def pod_set_of(self, labels: dict[str, str]) -> str:
+        """Nothing: its controller labels all pods alike."""
+        return ""
 
     def finished(self, job: Manifest) -> Counts:
         """None: its pods run until it ends."""

@@ -19,6 +19,7 @@ _ALLOCATE_TIMEOUT_S = 86400
 """A day. A pod whose node cannot run it is then given up later, too."""
 _REPLICA_LABEL = "ray.io/worker-group-replica-name"
 """KubeRay's name of the replica that a pod of a multi-host group belongs to."""
+_NODE_TYPE_LABEL, _GROUP_LABEL = "ray.io/node-type", "ray.io/group"
 _RANGE = ("minReplicas", "maxReplicas")
 _SIZES = ("replicas", *_RANGE, "scaleStrategy")
 _IDLE_TIME = "idleTimeoutSeconds"
@@ -88,6 +89,22 @@ def cluster_pod_sets(cluster_spec: Manifest, *, beside_head: tuple[Manifest, ...
         name, template = pod_set_name(group), _with_containers(group["template"], collector)
         pod_sets.append({"name": name, "count": counts[name], "template": waiting_for_gcs(template)})
     return pod_sets
+
+
+def templates(cluster_spec: Manifest) -> dict[str, Manifest]:
+    """The pod templates of a cluster as they are, by pod set."""
+    head: dict[str, Manifest] = {HEAD: cluster_spec["headGroupSpec"]["template"]}
+    return head | {pod_set_name(group): group["template"] for group in groups(cluster_spec)}
+
+
+def pod_set_of(labels: dict[str, str]) -> str:
+    """The pod set of a pod by KubeRay's labels; empty for a pod that is not a cluster's.
+
+    Source: KubeRay `common.labelPod`.
+    """
+    if labels.get(_NODE_TYPE_LABEL) == HEAD:
+        return HEAD
+    return pod_set_name({"groupName": labels[_GROUP_LABEL]}) if _GROUP_LABEL in labels else ""
 
 
 def waiting_for_gcs(template: Manifest) -> Manifest:

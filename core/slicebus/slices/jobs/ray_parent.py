@@ -32,6 +32,14 @@ class RayParent(PlainKind):
         """It needs a `managedBy` for slicebus."""
         return lacks_managed_by(job)
 
+    def templates(self, job: Manifest, scale_target: Manifest) -> dict[str, Manifest]:
+        """Those of its cluster."""
+        return ray.templates(self.cluster_spec(scale_target))
+
+    def pod_set_of(self, labels: dict[str, str]) -> str:
+        """Read the labels that KubeRay sets."""
+        return ray.pod_set_of(labels)
+
     def exposure(self, job: Manifest) -> Exposure:
         """Its cluster's head is reachable."""
         return ray.head_exposure(self.cluster_spec(job))

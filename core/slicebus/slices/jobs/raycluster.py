@@ -32,6 +32,14 @@ class RayCluster(PlainKind):
         """The head, then the groups."""
         return ray.cluster_pod_sets(job["spec"])
 
+    def templates(self, job: Manifest, scale_target: Manifest) -> dict[str, Manifest]:
+        """The head's, and those of the groups."""
+        return ray.templates(scale_target["spec"])
+
+    def pod_set_of(self, labels: dict[str, str]) -> str:
+        """Read the labels that KubeRay sets."""
+        return ray.pod_set_of(labels)
+
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """The pods that KubeRay will make."""
         return ray.cluster_counts(scale_target["spec"])

@@ -48,6 +48,11 @@ class RayJob(RayParent):
             pod_sets.append({"name": _SUBMITTER, "count": 1, "template": _submitter_template(spec)})
         return pod_sets
 
+    def templates(self, job: Manifest, scale_target: Manifest) -> dict[str, Manifest]:
+        """Those of its cluster, and the submitter's where the job has one."""
+        submitter = job["spec"].get("submitterPodTemplate") if _has_submitter_pod(job["spec"]) else None
+        return super().templates(job, scale_target) | ({_SUBMITTER: submitter} if submitter else {})
+
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """The pods of the cluster that KubeRay will make, and the submitter."""
         submitter = {_SUBMITTER: 1} if _has_submitter_pod(job["spec"]) else {}

@@ -154,13 +154,15 @@ def to_ungate(
     replica: Callable[[dict[str, str], str], tuple[str, str]] = lambda _labels, owner: (owner, ""),
     replica_size: Callable[[str, str], int] = lambda _pod_set, _owner: 1,
     named_for_deletion: Collection[str] = (),
+    fits: Callable[[Pod], bool] = lambda _pod: True,
 ) -> list[Manifest]:
     """The gated pods that may start now: in the order of `owners`, lowest name first.
 
     Each pod set may start its granted count minus its running pods. Pods of a multi-host replica start together:
     `replica` tells those of one from those of another (`JobKind.replica`). `replica_size` is how many they are, by pod
     set and the UID of their owner. A pod is not started where an earlier object with the name of an owner has left it:
-    it goes with that object. Neither is one that is named for deletion, nor its replica, which is deleted whole.
+    it goes with that object. Neither is one that is named for deletion, nor its replica, which is deleted whole. Nor is
+    one that does not fit its slice, nor the rest of its replica.
     """
     chosen: list[Manifest] = []
     ranks = {owner["metadata"]["uid"]: rank for rank, owner in enumerate(owners)}
@@ -174,10 +176,12 @@ def to_ungate(
     for name, members in sorted(pod_sets.items()):
         room = granted.get(name, 0) - len(members.running)
         replicas = (
-            _replicas(members, stays, known_by=replica, size=partial(replica_size, name)) if members.gated else []
+            _replicas(members, stays, known_by=replica, size=partial(replica_size, name))
+            if members.gated and room > 0
+            else []
         )
         for pods in sorted(replicas, key=rank):
-            if len(pods) <= room:
+            if len(pods) <= room and all(map(fits, pods)):
                 room -= len(pods)
                 chosen += (pod.manifest for pod in pods)
     return chosen

@@ -19,6 +19,8 @@ SURPLUS = "SurplusPods"
 """The reason of a smaller size that nobody carries out."""
 PODS_REFUSED = "PodsRefused"
 """The reason of granted pods that the worker's API server does not let anybody make, as by a ResourceQuota."""
+PODS_PAST_SLICE = "PodsPastSlice"
+"""The reason of granted pods that request more than their slice is charged for, or are of another pod set."""
 SCHEDULING = (
     "SchedulerNotEnabled",
     "SchedulerUnusable",
@@ -32,7 +34,7 @@ SCHEDULING = (
 """The reasons of granted pods that wait for what their scheduler backend needs."""
 WRITE_REFUSED = "WriteRefused"
 """The reason of a job whose worker's API server, or a policy or webhook there, refuses what the agent has to write."""
-ONLY_WORKERS_KNOW = (SURPLUS, PODS_REFUSED, WRITE_REFUSED, *SCHEDULING)
+ONLY_WORKERS_KNOW = (SURPLUS, PODS_REFUSED, PODS_PAST_SLICE, WRITE_REFUSED, *SCHEDULING)
 """All other reasons are those of conditions."""
 _LENGTH = 2000
 """Of each text: all annotations of an object share 256 KiB."""
