@@ -345,6 +345,47 @@ def test_counts_are_taken_over_when_the_managers_have_changed(job: Manifest, exp
     assert shorts(take_counts.decide(a_view(job or None))) == expected
 
 
+def an_indexed(size: int, completions: int, *, noted: int | None = None, **how: Any) -> Manifest:
+    """An Indexed Job; `noted` are the completions that the manager has last set."""
+    job = a_job(size, **how)
+    job["spec"] |= {"completionMode": "Indexed", "completions": completions}
+    if noted is not None:
+        job["metadata"]["annotations"][api_names.BOUNDS_ANNOTATION] = f'{{"completions":{noted}}}'
+    return job
+
+
+def sets(size: int, completions: int) -> list[str]:
+    return [f"/spec/parallelism={size}", f"/spec/completions={completions}"]
+
+
+COMPLETIONS: dict[str, tuple[Manifest, tuple[int, int], list[tuple[Any, ...]]]] = {
+    "both are set in one patch": (an_indexed(3, 3, noted=3, baseline=3), (5, 5), [("train", *sets(5, 5))]),
+    "completions alone": (an_indexed(5, 3, noted=3, baseline=5), (5, 5), [("train", *sets(5, 5))]),
+    "pods alone": (an_indexed(3, 3, noted=3, baseline=3), (1, 3), [("train", "/spec/parallelism=1")]),
+    "neither: what the worker has grown to stays": (an_indexed(7, 7, noted=3, baseline=3), (3, 3), []),
+    "a suspended job comes back": (an_indexed(7, 7, noted=3, baseline=None), (3, 3), [("train", *sets(3, 3))]),
+    "completions that are more than the pods": (
+        an_indexed(2, 2, noted=9, baseline=3),
+        (4, 9),
+        [("train", *sets(9, 9)), ("train", "/spec/parallelism=4")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "own", "expected"), COMPLETIONS.values(), ids=COMPLETIONS.keys())
+def test_the_completions_of_an_indexed_job_are_taken_over_with_its_size(
+    job: Manifest, own: tuple[int, int], expected: list[tuple[Any, ...]]
+) -> None:
+    order = a_spec(2, parallelism=own[0])
+    order.manifest["spec"] |= {"completionMode": "Indexed", "completions": own[1]}
+    steps = orders.workload_spec(order, EAST)
+    assert shorts(steps[SIZES_STEP].decide(a_view(job))) == expected
+    [stamped] = steps[JOB_STEP].decide(a_view(job))
+    assert isinstance(stamped, Patch)
+    assert isinstance(stamped.body, dict)
+    assert annotations.bounds(merge_patch(job, stamped.body)) == {"completions": own[1]}
+
+
 def test_its_user_is_told_where_the_manager_has_changed_the_counts_by_itself() -> None:
     spec = msgspec.structs.replace(a_spec(2, parallelism=3), resized_because="its pods were not ready")
     take_counts = orders.workload_spec(spec, EAST)[SIZES_STEP]

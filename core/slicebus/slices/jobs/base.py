@@ -147,6 +147,14 @@ class JobKind(Protocol):
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """The JSON patch that gives a scale target these counts; empty when it has them or must not be written to."""
 
+    def follow(self, scale_target: Manifest, job: Manifest) -> list[list[Manifest]]:
+        """The JSON patches, in their order, that give a scale target the size of the manager's job, and what changes
+        with the size. Empty when it has them or must not be written to."""
+
+    def as_ended(self, job: Manifest, reported: Manifest) -> Manifest:
+        """The manager's job with the size that its worker's had when it ended, as far as its kind's status tells that
+        and may show no more than the size. Unchanged elsewhere."""
+
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
         """The job with these counts in its own spec, in whole replicas. Pod sets that it has not are passed over."""
 
@@ -189,8 +197,9 @@ class JobKind(Protocol):
         """The names of pods that the job's controller is told to delete, whatever the counts are."""
 
     def bounds(self, job: Manifest) -> Manifest:
-        """What may change beside the size while the job runs, as its user has set it: the bounds of an autoscaler, and
-        under `fields` the hash of each field of the spec that `take_over` takes. Empty for none."""
+        """What may change beside the size while the job runs, as its user has set it: the bounds of an autoscaler, the
+        completions of an Indexed Job, and under `fields` the hash of each field of the spec that `take_over` takes.
+        Empty for none."""
 
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """The JSON patch that gives a job, or the object that carries its size, these bounds. Empty where it has

@@ -5,7 +5,7 @@ from typing import Any
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import SUSPEND_PATH, Outcome, Placement, Problem, lacks_managed_by
-from slicebus.slices.jobs.batch_status import fitted
+from slicebus.slices.jobs.batch_status import complete_indexes, fitted
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
 from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.plain import PlainKind
@@ -16,12 +16,16 @@ JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 """The Job controller sets it on the pods of a Job."""
 _POD_SET = "main"
 _SUSPENDED = "Suspended"
+_INDEXED, _COMPLETIONS = "Indexed", "completions"
 _SERVER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", JOB_NAME_LABEL)
 """The API server writes these into the template, together with a selector; the worker's has to make its own."""
 
 
 class BatchJob(PlainKind):
-    """A Job has one pod set, `main`, whose count is the parallelism, or the completions where these are fewer."""
+    """A Job has one pod set, `main`, whose count is the parallelism, or the completions where these are fewer.
+
+    The completions of an Indexed Job may change, but only to the number that its parallelism then has (KEP-3715).
+    """
 
     resource = Resource("batch", "v1", "jobs", "Job")
     owner_labels: tuple[str, ...] = (JOB_NAME_LABEL,)
@@ -70,15 +74,41 @@ class BatchJob(PlainKind):
         """Patch the parallelism."""
         if counts.get(_POD_SET, _most_pods(scale_target)) == _most_pods(scale_target):
             return []
-        return [{"op": "add", "path": "/spec/parallelism", "value": counts[_POD_SET]}]
+        return _patch_parallelism(counts[_POD_SET])
+
+    def follow(self, scale_target: Manifest, job: Manifest) -> list[list[Manifest]]:
+        """Patch the parallelism, and the completions of an Indexed Job. Where these are not to be as many, both get
+        their number first."""
+        wanted, present = _completions(job), _completions(scale_target)
+        if wanted is None or present is None or wanted == present:
+            return super().follow(scale_target, job)
+        patches = [_in_tandem(wanted)]
+        return patches if _most_pods(job) == wanted else [*patches, _patch_parallelism(_most_pods(job))]
+
+    def as_ended(self, job: Manifest, reported: Manifest) -> Manifest:
+        """An Indexed Job that is complete has succeeded with each index, where it has no other rule for its success."""
+        number = complete_indexes(reported)
+        if "successPolicy" in job["spec"] or _completions(job) in (None, number) or number is None:
+            return job
+        return job | {"spec": job["spec"] | {"parallelism": number, "completions": number}}
+
+    def bounds(self, job: Manifest) -> Manifest:
+        """The completions of an Indexed Job."""
+        completions = _completions(job)
+        return {} if completions is None else {_COMPLETIONS: completions}
+
+    def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
+        """Patch the completions, and with them the parallelism: they change together only."""
+        wanted = bounds.get(_COMPLETIONS)
+        return [] if wanted is None or _completions(target) in (None, wanted) else _in_tandem(wanted)
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
-        """Set the parallelism, unless the Job has these counts. An indexed Job with as many completions must change
-        them too."""
+        """Set the parallelism, unless the Job has these counts. An Indexed Job with as many completions changes them
+        too."""
         if counts.get(_POD_SET, _most_pods(job)) == _most_pods(job):
             return job
         changed = {"parallelism": counts[_POD_SET]}
-        if job["spec"].get("completionMode") == "Indexed" and job["spec"].get("completions") == _parallelism(job):
+        if _completions(job) == _parallelism(job):
             changed["completions"] = changed["parallelism"]
         return job | {"spec": job["spec"] | changed}
 
@@ -123,6 +153,20 @@ class BatchJob(PlainKind):
     def scaler(self, scale_target: Manifest) -> str:
         """Its user changes the parallelism."""
         return "parallelism changed"
+
+
+def _completions(job: Manifest) -> int | None:
+    """The completions of an Indexed Job; None for other Jobs, which cannot change theirs."""
+    completions: int | None = job["spec"].get("completions")
+    return completions if job["spec"].get("completionMode") == _INDEXED else None
+
+
+def _in_tandem(number: int) -> list[Manifest]:
+    return [*_patch_parallelism(number), {"op": "add", "path": "/spec/completions", "value": number}]
+
+
+def _patch_parallelism(number: int) -> list[Manifest]:
+    return [{"op": "add", "path": "/spec/parallelism", "value": number}]
 
 
 def _parallelism(job: Manifest) -> int:

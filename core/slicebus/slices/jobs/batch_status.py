@@ -5,27 +5,33 @@ worker of another version, with another spec or another clock reports what break
 SuccessCriteriaMet before Complete.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 Manifest = dict[str, Any]
 
-_COUNTERS = ("succeeded", "failed")
 _BEFORE = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}
 """The condition that has to be there before, or with, the one that ends a Job."""
 _REASONS = {"Complete": "CompletionsReached", "Failed": ""}
 _OF_PODS = ("active", "ready", "terminating", "uncountedTerminatedPods")
 """The fields that a Job which has ended does not have."""
+_ALL_INDEXES = re.compile(r"0(?:-([1-9][0-9]{0,8}))?")
+_MOST_INDEXES = 100_000
+"""Kubernetes' own limit for the parallelism of an Indexed Job."""
 
 
 def fitted(job: Manifest, reported: Manifest) -> Manifest:
     """The reported status, as far as the API server takes it for this Job.
 
     No counter falls, and the start of a Job that is not suspended stays: a Job that is made anew, on another cluster or
-    where it was lost, begins both again.
+    where it was lost, begins both again. Only the successes of an elastic Indexed Job may fall: a resize may take its
+    last indexes away.
     """
-    shown, status = job.get("status", {}), dict(reported)
-    status |= {name: shown[name] for name in _COUNTERS if shown.get(name, 0) > reported.get(name, 0)}
+    shown, status, spec = job.get("status", {}), dict(reported), job["spec"]
+    is_elastic = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
+    counters = ("failed",) if is_elastic else ("succeeded", "failed")
+    status |= {name: shown[name] for name in counters if shown.get(name, 0) > reported.get(name, 0)}
     if "startTime" in shown and not job["spec"].get("suspend"):
         status["startTime"] = shown["startTime"]
     _fit_conditions(shown, status)
@@ -34,6 +40,16 @@ def fitted(job: Manifest, reported: Manifest) -> Manifest:
         status["ready"] = status.get("active", 0)
     _fit_times(status)
     return status
+
+
+def complete_indexes(status: Manifest) -> int | None:
+    """How many indexes a complete Job has, if all from the first one have succeeded; None where nobody knows."""
+    text = status.get("completedIndexes")
+    match = _ALL_INDEXES.fullmatch(text) if isinstance(text, str) else None
+    if match is None or "Complete" not in _true(status):
+        return None
+    number = int(match[1] or 0) + 1
+    return number if number <= _MOST_INDEXES else None
 
 
 def _fit_conditions(shown: Manifest, status: Manifest) -> None:

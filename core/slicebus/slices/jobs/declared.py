@@ -139,6 +139,21 @@ class DeclaredKind(PlainKind):
             patch += [add_operation(scale_target, path, wanted) for path in pod_set.count_paths(scale_target)]
         return patch
 
+    def follow(self, scale_target: Manifest, job: Manifest) -> list[list[Manifest]]:
+        """Patch the numbers, and give the fields that change with them what the manager's job has there."""
+        patch = self.resize(scale_target, self.counts(job, job))
+        own = {pod_set.name: pod_set for pod_set in self._pod_sets(job)}
+        for pod_set in self._pod_sets(scale_target):
+            if pod_set.name not in own:
+                continue
+            for text in pod_set.declared.count_also_paths:
+                path, wanted = pod_set.path(text), value_at(job, own[pod_set.name].path(text))
+                change = add_operation(scale_target, path, wanted)
+                patch = [operation for operation in patch if operation["path"] != change["path"]]
+                if _is_count(wanted) and wanted != value_at(scale_target, path):
+                    patch.append(change)
+        return [patch] if patch else []
+
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
         """Set the numbers."""
         changed = job

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from slicebus.proto.messages import Counts
-from slicebus.slices.jobs.base import Exposure, Refusal
+from slicebus.slices.jobs.base import Exposure, JobKind, Refusal
 
 Manifest = dict[str, Any]
 
@@ -34,6 +34,15 @@ class PlainKind:
     def succeeded(self, status: Manifest) -> Counts:
         """None: its pods run until it ends."""
         return {}
+
+    def follow(self: JobKind, scale_target: Manifest, job: Manifest) -> list[list[Manifest]]:
+        """The size alone."""
+        patch = self.resize(scale_target, self.counts(job, job))
+        return [patch] if patch else []
+
+    def as_ended(self, job: Manifest, reported: Manifest) -> Manifest:
+        """The job unchanged: its status may show what was reported, whatever its size."""
+        return job
 
     def exposure(self, job: Manifest) -> Exposure:
         """None: it makes only pods, as far as anybody knows."""

@@ -66,6 +66,8 @@ def _job_rule(old: Manifest | None, new: Manifest) -> Iterator[str]:
     if old is not None:
         yield from _job_change_problems(old["spec"], spec)
         yield from job_status.problems(spec, old.get("status") or {}, new.get("status") or {})
+    elif spec["completionMode"] == "Indexed" and "completions" not in spec:
+        yield "spec.completions: Required value: when completion mode is Indexed"
 
 
 def _job_change_problems(old: Manifest, new: Manifest) -> Iterator[str]:

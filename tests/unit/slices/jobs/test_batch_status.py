@@ -105,6 +105,19 @@ CASES: dict[str, tuple[Manifest, Manifest, Manifest, Manifest]] = {
     ),
     "a time of an end that is none": (PLAIN, {}, {"completionTime": AT(5), "active": 1}, {"active": 1}),
     "more ready than active": (PLAIN, {}, {"active": 1, "ready": 2}, {"active": 1, "ready": 1}),
+    "fewer successes": (PLAIN, {"succeeded": 3}, {"succeeded": 2}, {"succeeded": 3}),
+    "fewer successes of an Indexed Job with more completions than pods": (
+        INDEXED,
+        {"succeeded": 3},
+        {"succeeded": 2},
+        {"succeeded": 3},
+    ),
+    "fewer successes of an Indexed Job that is shrunk": (
+        INDEXED | {"parallelism": 4},
+        {"succeeded": 5, "failed": 2},
+        {"succeeded": 4, "failed": 1},
+        {"succeeded": 4, "failed": 2},
+    ),
     "a mark that cannot be taken back": (
         PLAIN,
         {"conditions": [condition("FailureTarget")]},

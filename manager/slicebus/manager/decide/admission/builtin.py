@@ -18,6 +18,7 @@ from slicebus.manager.decide.job import (
     execution_time,
     pod_templates,
     pods_left,
+    status_mirror,
     unknown_ends,
     unshown_ends,
 )
@@ -74,7 +75,7 @@ def _decide(view: JobView, now: str) -> list[Command]:
         reason = _FINISHED[outcome.phase]
         finishes = [_finish(view, slice, reason=reason, message=outcome.message, now=now) for slice in view.unfinished]
         # The order to withdraw is written on one of these Workloads, so it is decided after their own writes.
-        return finishes or end(view, reason="JobFinished", ended=view.slices)
+        return finishes or end(view, reason="JobFinished", ended=view.slices) or status_mirror.complete(view.job)
     deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
         return end(view, reason="WorkloadDeleted", ended=deleting)
