@@ -57,6 +57,7 @@ from slicebus.sandbox.controllers.ray import RayClusterController
 from slicebus.sandbox.controllers.ray_jobs import RayJobController
 from slicebus.sandbox.controllers.ray_services import RayServiceController
 from slicebus.sandbox.controllers.ttl import TtlController
+from support.failed_decisions import failed_decisions
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 MANAGER = "manager"
@@ -382,7 +383,7 @@ class Fleet:
 
     async def run(self, scenario: Callable[["Fleet"], Awaitable[None]]) -> None:
         """Everything starts, the story is played, everything ends. Raises Violation."""
-        with ambient(clock=self.now, random=self.random):
+        with ambient(clock=self.now, random=self.random), failed_decisions() as failed:
             # Made anew here: what is under way goes by the fleet's clock.
             self.network = Network()
             world = self.world()
@@ -413,6 +414,8 @@ class Fleet:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+            if failed:
+                raise Violation(f"a decision raised: {failed[0]}")
 
     def _controllers(self) -> list[Coroutine[Any, Any, None]]:
         ray = partial(RayClusterController, replica_labels=self.schedule.replica_labels)

@@ -50,6 +50,7 @@ from slicebus.runtime.logs import configure_logging
 from slicebus.runtime.role import Role, run_role
 from slicebus.runtime.rounds import go_round
 from slicebus.runtime.run import run_process
+from slicebus.runtime.set_aside import show_set_aside
 from slicebus.slices.api import kueue
 
 _log = structlog.get_logger()
@@ -105,6 +106,7 @@ class Agent(Role[AgentSettings]):
         uid = await self.until_allowed("cluster uid", lambda: cluster_uid(self._client))
         base = self._base(uid, epoch)
         JobMetrics(self._registry).follow(base.store)
+        show_set_aside(self._registry, {"jobs": lambda: base.queue.set_aside})
         parts = self._parts(base)
         self.refused = lambda: base.queue.refused
         self._inbox = self._order_inbox(base, parts)

@@ -8,8 +8,9 @@ faster than it is handled, keeps two deliveries.
 A delivery is acknowledged when its handler returns, so after its effect (rule 4 of the design). A protocol error or a
 permanent one dead-letters it with the reason. A transient error or a conflict is retried in place, with a growing pause
 that keeps no worker. After `slot_s` the next delivery of the key gets the slot: it may be what this one waits for.
-After `retry_s` the delivery is put back, and the broker's delivery limit decides. Any other exception is a programming
-error and ends the process with the delivery unsettled. So does a cancellation: the broker delivers again.
+After `retry_s` the delivery is put back, and the broker's delivery limit decides. A decision that raises dead-letters
+the delivery too. Any other exception is an error of this program and ends the process with the delivery unsettled. So
+does a cancellation: the broker delivers again.
 
 A message that is larger than the limit has lost its body on arrival, and is dead-lettered without a look at the rest.
 The handlers of a queue have a bounded number of bytes at once, which usual messages never reach.
@@ -29,7 +30,14 @@ from slicebus.ambient.retries import repeated
 from slicebus.bus.byte_room import ByteRoom
 from slicebus.bus.contract import Delivery, Subscription
 from slicebus.bus.sizes import check_whole, size_of
-from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, ProtocolError, TransientError
+from slicebus.proto.errors import (
+    ConflictError,
+    DeadReason,
+    DecisionError,
+    PermanentError,
+    ProtocolError,
+    TransientError,
+)
 
 _log = structlog.get_logger()
 _RETRY_S = 600.0
@@ -165,6 +173,10 @@ async def _handle(delivery: Delivery, handler: Handler, *, slot_s: float) -> Dea
         _log.warning("delivery.dead", queue=delivery.queue, reason=DeadReason.REFUSED, detail=str(error))
         await delivery.dead_letter(DeadReason.REFUSED, str(error))
         return DeadReason.REFUSED
+    except DecisionError as error:
+        _log.error("delivery.failed", queue=delivery.queue, detail=str(error), exc_info=error)
+        await delivery.dead_letter(DeadReason.FAILED, str(error))
+        return DeadReason.FAILED
     else:
         await delivery.ack()
     return None

@@ -14,7 +14,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from typing import Any, TypeVar
 
 import msgspec
+import structlog
 
+from slicebus.proto.errors import DecisionError
+
+_log = structlog.get_logger()
 Manifest = dict[str, Any]
 Key = tuple[str, str]
 Indexer = Callable[[Manifest], Iterable[str]]
@@ -168,7 +172,7 @@ class Cache:
     ) -> None:
         for name, indexer in self._indexers.items():
             index = self._indexes[name]
-            before, after = tuple(indexer(old)) if old else (), tuple(indexer(new)) if new else ()
+            before, after = _values(indexer, old), _values(indexer, new)
             for value in before:
                 if value not in after:
                     index[value].pop(key, None)
@@ -182,7 +186,20 @@ class Cache:
             self._objects[key] = new
         change = Change(old, new, is_own, final)
         for callback in self._callbacks:
-            callback(change)
+            try:
+                callback(change)
+            except Exception as error:  # noqa: BLE001 whoever wrote the object must not end the role
+                failed = DecisionError.of(getattr(callback, "__qualname__", "callback"), error)
+                _log.error("object.unfollowed", namespace=key[0], name=key[1], error=str(failed), exc_info=error)
+
+
+def _values(indexer: Indexer, manifest: Manifest | None) -> tuple[str, ...]:
+    """The values of an object in an index; none where the object cannot be read."""
+    try:
+        return tuple(indexer(manifest)) if manifest else ()
+    except Exception as error:  # noqa: BLE001 whoever wrote the object must not end the role
+        _log.error("object.unindexed", error=str(DecisionError.of("index", error)), exc_info=error)
+        return ()
 
 
 async def _some_at_a_time(items: Iterable[T]) -> AsyncIterator[T]:

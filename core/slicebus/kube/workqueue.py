@@ -7,8 +7,9 @@ worker and delays no other object.
 
 Failures. After a transient error or a conflict the key is queued again after a growing, jittered pause, which the first
 success resets. After a permanent error it is queued again too, after pauses of up to two minutes: rights, policies and
-definitions come back, and nothing tells that they did. `refused` says which keys are so. Any other exception is a
-programming error and ends the process.
+definitions come back, and nothing tells that they did. `refused` says which keys are so. A key whose decision raises is
+set aside: it is tried again when it changes, and after a pause that grows up to ten minutes. Neither counts as a delay.
+Any other exception is an error of this program and ends the process.
 """
 
 import asyncio
@@ -20,12 +21,13 @@ import structlog
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.yield_budget import YieldBudget
-from slicebus.proto.errors import ConflictError, PermanentError, ProtocolError, TransientError
+from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, ProtocolError, TransientError
 
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.02, most_s=90.0)
 _REFUSED = Backoff(first_s=2.0, most_s=120.0)
 """After a permanent error: a refusal that ends is noticed within two minutes, and thousands of them cost little."""
+_ASIDE = Backoff(first_s=2.0, most_s=600.0)
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -49,6 +51,8 @@ class WorkQueue(Generic[Key]):
         """The number of failures in a row."""
         self._refused: dict[Key, str] = {}
         """The text of the permanent error of each key whose last failure was one."""
+        self._aside: dict[Key, str] = {}
+        """The keys whose last decision raised, with the digest of its traceback."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._ready = asyncio.Semaphore(0)
         """Counts the keys that were added, so that each wakes one worker."""
@@ -106,6 +110,11 @@ class WorkQueue(Generic[Key]):
         return self._refused
 
     @property
+    def set_aside(self) -> Mapping[Key, str]:
+        """The keys whose decision raises, with the digest of its traceback."""
+        return self._aside
+
+    @property
     def idle(self) -> bool:
         """Whether nothing waits, is being handled, or is due later."""
         return not (self._before or self._waiting or self._active or self._timers)
@@ -136,6 +145,8 @@ class WorkQueue(Generic[Key]):
             except (TransientError, ConflictError) as error:
                 self._retry(key, error)
             except (PermanentError, ProtocolError) as error:
+                self._requeue_refused(key, error)
+            except DecisionError as error:
                 self._set_aside(key, error)
             else:
                 self._settle(key)
@@ -150,6 +161,7 @@ class WorkQueue(Generic[Key]):
     def _settle(self, key: Key) -> None:
         self._failures.pop(key, None)
         self._refused.pop(key, None)
+        self._aside.pop(key, None)
         del self._due_since[key]
 
     async def _take(self, *, only_first: bool) -> Key:
@@ -161,6 +173,15 @@ class WorkQueue(Generic[Key]):
                 self._active.add(key)
                 return key
 
+    def _set_aside(self, key: Key, error: DecisionError) -> None:
+        self._failures[key] = self._failures.get(key, 0) + 1
+        pause_s = _ASIDE.pause_s(self._failures[key])
+        if self._aside.get(key) != error.digest:
+            _log.error("workqueue.set_aside", queue=self._name, key=str(key), error=str(error), exc_info=error)
+        self._aside[key] = error.digest
+        del self._due_since[key]
+        self.add_after(key, pause_s)
+
     def _retry(self, key: Key, error: Exception) -> None:
         self._refused.pop(key, None)
         self._failures[key] = self._failures.get(key, 0) + 1
@@ -168,7 +189,7 @@ class WorkQueue(Generic[Key]):
         _log.info("workqueue.retry", queue=self._name, key=str(key), error=str(error), pause_s=round(pause_s, 3))
         self.add_after(key, pause_s)
 
-    def _set_aside(self, key: Key, error: Exception) -> None:
+    def _requeue_refused(self, key: Key, error: Exception) -> None:
         """Queue a key again slowly. It is not due meanwhile: the role does all that it can."""
         is_news = key not in self._refused
         self._failures[key] = self._failures.get(key, 0) + 1 if not is_news else 1

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.job_changes import on_fleet_change, on_job_change
 from slicebus.manager.state.settings import Shard
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import ConflictError, PermanentError, TransientError
+from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import JobRef, Lane
 from slicebus.proto.rights import manager_uses
@@ -51,6 +51,7 @@ from slicebus.runtime.logs import configure_logging
 from slicebus.runtime.role import Role, run_role
 from slicebus.runtime.rounds import go_round
 from slicebus.runtime.run import run_process
+from slicebus.runtime.set_aside import show_set_aside
 from slicebus.slices.api import api_names
 
 _log = structlog.get_logger()
@@ -89,6 +90,8 @@ class Manager(Role[ManagerSettings]):
     component = COMPONENT
     _keeper: ShardKeeper | None = None
     """The keeper of its shard, once it leads."""
+    _trees_aside: Collection[str] = ()
+    """The trees of quota where nothing is admitted, as the decision about them raises."""
 
     def leases(self) -> Sequence[str]:
         """The Leases that it may hold, one for each shard."""
@@ -124,6 +127,7 @@ class Manager(Role[ManagerSettings]):
         parts = self._parts(base)
         self.refused = lambda: base.queue.refused
         self._keeper = parts.keeper
+        show_set_aside(self._registry, {"jobs": lambda: base.queue.set_aside, "quota trees": lambda: self._trees_aside})
         async with base.decide.recording(), asyncio.TaskGroup() as group:
             await self._watch(base, parts, group)
             _log.info("manager.leading", epoch=epoch, jobs=len(set(base.store.refs())))
@@ -253,6 +257,7 @@ class Manager(Role[ManagerSettings]):
             admitted=partial(base.queue.add, first=True),
             keeper=parts.keeper if shares else None,
         )
+        self._trees_aside = admitter.set_aside
         if shares:
             group.create_task(parts.keeper.run(admitter.decide_anew, group), name="shards")
         group.create_task(admitter.run(), name="admission")
@@ -313,7 +318,12 @@ class Manager(Role[ManagerSettings]):
         """Delete finished slices beyond the history. A delete that fails is tried again in the next round."""
         while True:
             await asyncio.sleep(_COLLECT_S)
-            for command in decide(catalog.collect, now=now_text()):
+            try:
+                commands = decide(catalog.collect, now=now_text())
+            except DecisionError as error:
+                _log.error("slices.uncollected", error=str(error), exc_info=error)
+                continue
+            for command in commands:
                 try:
                     await executor.run([command])
                 except (ConflictError, TransientError, PermanentError) as error:

@@ -15,12 +15,16 @@
     ├── ConflictError             the object changed since it was read; read it again and decide again
     │   ├── AlreadyExistsError    a create found the name taken
     │   └── ExpiredError          a watch or a list continuation is older than the server's history (410)
+    ├── DecisionError             a decision raised what it must not: its object or message is set aside, and no other
     └── ProtocolError             a message that this version cannot or must not act on; it carries a `DeadReason`
 
 Adapters translate foreign errors into these through one table each, with `raise … from`.
 """
 
+import hashlib
+import traceback
 from enum import StrEnum
+from typing import Self
 
 
 class SlicebusError(Exception):
@@ -83,6 +87,26 @@ class ExpiredError(ConflictError):
     """A watch or a list continuation is older than the server's history."""
 
 
+class DecisionError(SlicebusError):
+    """A decision raised what no decision may raise: something from outside has a shape that its code does not expect.
+
+    The text has a digest of the traceback, by which people find it in the log, and no word of the input.
+    """
+
+    def __init__(self, decision: str, digest: str, cause: str) -> None:
+        super().__init__(f"the decision {decision} raised {cause}, traceback {digest}")
+        self.decision = decision
+        self.digest = digest
+
+    @classmethod
+    def of(cls, decision: str, error: Exception) -> Self:
+        """The error for what a decision has raised. Equal causes have equal digests, also in other processes."""
+        frames = traceback.extract_tb(error.__traceback__)
+        where = [f"{frame.name}:{frame.lineno}" for frame in frames]
+        digest = hashlib.sha256("\n".join([type(error).__name__, *where]).encode()).hexdigest()
+        return cls(decision, digest[:12], type(error).__name__)
+
+
 class DeadReason(StrEnum):
     """Why a message lies in the dead-letter queue."""
 
@@ -106,6 +130,8 @@ class DeadReason(StrEnum):
     """Its epoch lies further ahead than clocks may differ: no Lease that was acquired by now has it."""
     REFUSED = "refused"
     """Well-formed, but acting on it failed for good; the detail says how."""
+    FAILED = "failed"
+    """A decision about it raised; the detail has the digest of the traceback, which is in the log."""
     UNDELIVERABLE = "undeliverable"
     """The broker gave up: the delivery limit was reached, or the queue overflowed."""
 

@@ -12,6 +12,7 @@ from slicebus.proto.errors import (
     AlreadyExistsError,
     ConflictError,
     DeadReason,
+    DecisionError,
     ForbiddenError,
     InvalidError,
     NotFoundError,
@@ -444,3 +445,43 @@ class TestDueSince:
         await loop_time.advance(3.0)
         await loop_time.advance(3.0)
         assert self.since_s(queue) == 7.0
+
+
+def failed(digest: str = "d1") -> DecisionError:
+    return DecisionError("decide", digest, "KeyError")
+
+
+async def test_a_key_whose_decision_raises_is_set_aside_and_delays_no_other(jumping: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors["a"] = [failed()] * 3
+    queue.add("a")
+    async with working(queue, handler):
+        queue.add("b")
+        await settle()
+        assert handler.calls == ["a", "b"]
+        assert queue.set_aside == {"a": "d1"}
+        assert queue.due_since_s is None, "it counts as no delay"
+        await until_idle(queue, step_s=0.5)
+    assert handler.calls == ["a", "b", "a", "a", "a"]
+    assert queue.set_aside == {}
+    assert handler.at[-1] < 30
+
+
+async def test_a_key_that_is_set_aside_is_tried_again_when_it_changes_and_at_least_every_ten_minutes(
+    jumping: LoopTime,
+) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors["a"] = [failed()] * 40
+    queue.add("a")
+    async with working(queue, handler):
+        await settle()
+        queue.add("a")
+        await settle()
+        assert handler.calls == ["a", "a"]
+        while handler.errors["a"]:  # noqa: ASYNC110 time jumps
+            await asyncio.sleep(1)
+        pauses = [later - earlier for earlier, later in pairwise(handler.at)]
+        assert max(pauses) <= 900
+        assert pauses[-1] > 300
+        await until_idle(queue, step_s=1)
+    assert queue.set_aside == {}

@@ -11,6 +11,7 @@ from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.decisions.decider import Decider
 from slicebus.kube.resources import JOBS
 from slicebus.manager.act.admitter import Admitter
+from slicebus.manager.decide import catalog
 from slicebus.manager.state.store import ManagerStore, owner_ref
 from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, SlicebusError, UnavailableError
 from slicebus.proto.messages import JobRef
@@ -353,3 +354,30 @@ async def test_what_waits_is_decided_again_when_the_quota_changes(
         await asyncio.sleep(10)
     assert len(world.admitted) == admitted
     assert len(world.tried) == len(BURST), "the others show why they wait"
+
+
+@pytest.mark.decisions_fail
+async def test_a_tree_of_quota_whose_decision_raises_holds_up_no_other(
+    jumping: LoopTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, cycle, raises = World(cpu=5), catalog.admission.cycle, True
+
+    def stumbling(snapshot: Any) -> Any:
+        if raises and "other" in snapshot.cluster_queues:
+            raise KeyError("spot")
+        return cycle(snapshot)
+
+    monkeypatch.setattr(catalog.admission, "cycle", stumbling)
+    other = a_queue(5)
+    world.store.cluster_queues.put(other | {"metadata": other["metadata"] | {"name": "other", "uid": "other"}})
+    of_other = named("queue-2", {"clusterQueue": "other"}, metadata={"namespace": "team"})
+    world.store.local_queues.put(of_other)
+    world.submit("w1")
+    world.write(merge_patch(a_pending("w2"), {"spec": {"queueName": "queue-2"}}))
+    async with admitting(world) as task:
+        await asyncio.sleep(10)
+        assert world.admitted == ["w1"]
+        raises = False
+        await asyncio.sleep(120)
+        assert world.admitted == ["w1", "w2"]
+        assert not task.done()

@@ -7,10 +7,11 @@ import structlog
 from msgspec import UNSET
 
 from slicebus.agent.act.fence import Fence
-from slicebus.agent.decide.capacity import CapacityFigures, PodUse, room, within_grant
+from slicebus.agent.decide.capacity import CapacityFigures, Granted, PodUse, room, within_grant
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
-from slicebus.proto.errors import TransientError
+from slicebus.decisions.guard import guarded
+from slicebus.proto.errors import DecisionError, TransientError
 from slicebus.proto.messages import Heard, Heartbeat, Message, Terms
 
 _log = structlog.get_logger()
@@ -100,8 +101,16 @@ class Heartbeats:
             self._terms.flavors if self._terms else (),
             nodes=store.nodes(),
             use=self._use.by_node,
-            granted=(pod for key in store.our_jobs() for pod in within_grant(store.view(key))),
+            granted=(pod for key in store.our_jobs() for pod in self._granted(key)),
         )
+
+    def _granted(self, key: JobKey) -> list[Granted]:
+        """The pods of a job within its grant. Those of a job that cannot be read count as foreign."""
+        try:
+            return guarded(lambda: [*within_grant(self._store.view(key))])
+        except DecisionError as error:
+            _log.error("job.uncounted", job=str(key), error=str(error))
+            return []
 
 
 def lag_s(waiting_since: Iterable[float | None], now_s: float) -> float:

@@ -133,6 +133,10 @@ IN_TREE_AUTOSCALING_ANNOTATION: Final = "slicebus.dev/in-tree-autoscaling"
 """On a job of the manager: "true" turns on the Ray autoscaler in the worker's copy only."""
 NOT_MANAGED_ANNOTATION: Final = "slicebus.dev/not-managed"
 """On a RayJob of the manager, which has no conditions: why slicebus leaves it alone."""
+SET_ASIDE_ANNOTATION: Final = "slicebus.dev/set-aside"
+"""On a job of the manager or of a worker: why nothing is done for it, as the decision about it raises."""
+SET_ASIDE: Final = "SetAside"
+"""The same as the reason of the Event, and of the condition `ACCEPTED_CONDITION`."""
 ABSENT: Final = "absent"
 """In place of a hash: nothing is held, or shall be."""
 WITHOUT_COPY: Final = "without copy"
@@ -162,6 +166,7 @@ AGENTS_OWN: Final = frozenset(
         SCHEDULER_ANNOTATION,
         GANG_ANNOTATION,
         SPEC_HASH_ANNOTATION,
+        SET_ASIDE_ANNOTATION,
     }
 )
 """The labels and annotations that only an agent gives to a worker's objects, whatever an order brings."""

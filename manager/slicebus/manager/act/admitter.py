@@ -32,8 +32,9 @@ from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.admission import admission_writes
+from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import ManagerStore, Uncertain, owner_ref
-from slicebus.proto.errors import ConflictError, PermanentError, TransientError
+from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
 from slicebus.proto.messages import JobRef, Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
@@ -43,6 +44,8 @@ _log = structlog.get_logger()
 _RETRY_S = 0.2
 _GIVE_AGAIN_S = 3.0
 """More than the pause between two renewals of a Lease."""
+_ASIDE_S = 60.0
+"""After so long a tree whose decision raised is decided again, changed or not."""
 _TURN_S = 0.5
 """The longest wait for a job's lock. Work under it takes some milliseconds, unless it waits for the broker."""
 _REFUSED = "AdmissionRefused"
@@ -77,6 +80,8 @@ class Admitter:
         self._admitted = admitted
         self._keeper = keeper
         self._dirty = DirtyTrees(store)
+        self.set_aside: set[str] = set()
+        """The trees of quota whose decision raises: nothing is admitted there."""
 
     async def run(self) -> None:
         """Decide until cancelled."""
@@ -103,7 +108,7 @@ class Admitter:
         self._forget_certain()
         if self._store.quotas.is_settled(trees) and not self._store.uncertain:
             return True
-        decided = self._decide(catalog.cycle, trees=trees, preemption_cycles_since=time_text(now() - _RING))
+        decided = self._decide_trees(trees)
         free = asyncio.Semaphore(self._writers)
 
         async def carry_out(decision: Decision, version: str) -> bool:
@@ -118,6 +123,28 @@ class Admitter:
                 for decision in decided
             ]
         return all(task.result() for task in tasks)
+
+    def _decide_trees(self, trees: Sequence[str] | None) -> list[Decision]:
+        """The decisions about some trees. Where they raise, each tree is decided alone, and those that raise are set
+        aside: they are decided again with their next change, and after a while."""
+        since = time_text(now() - _RING)
+        try:
+            decided = self._decide(catalog.cycle, trees=trees, preemption_cycles_since=since)
+        except DecisionError as error:
+            _log.error("admission.undecided", trees=trees, error=str(error), exc_info=error)
+        else:
+            self.set_aside.difference_update([*self.set_aside] if trees is None else trees)
+            return decided
+        decided = []
+        for tree in sorted({*self._store.quotas.trees.values(), NOWHERE}) if trees is None else trees:
+            try:
+                decided += self._decide(catalog.cycle, trees=[tree], preemption_cycles_since=since)
+                self.set_aside.discard(tree)
+            except DecisionError as error:
+                _log.error("tree.set_aside", tree=tree, error=str(error))
+                self.set_aside.add(tree)
+                asyncio.get_running_loop().call_later(_ASIDE_S, self._dirty.add, [tree])
+        return decided
 
     def _turn_of(self, decision: Decision) -> AbstractAsyncContextManager[bool]:
         """Hold the lock of the job that a decision is about; yields whether it was free in time."""
@@ -152,6 +179,9 @@ class Admitter:
             # One object that the server refuses must not end the admission of all others, nor hold them up.
             _log.error("admission.refused", slice=decision.key, error=str(error))
             await self._say_refused(decision, error)
+            return True
+        except DecisionError as error:
+            _log.error("admission.failed", slice=decision.key, error=str(error), exc_info=error)
             return True
         slice = self._store.slices.get(decision.key)
         if isinstance(decision, Admit) and slice is not None and slice.admission is not None:

@@ -24,6 +24,7 @@ from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import (
     ConflictError,
+    DecisionError,
     NotFoundError,
     NotServedError,
     PermanentError,
@@ -139,21 +140,16 @@ class Resyncer:
         for number, ref in enumerate(dict.fromkeys(self._store.refs())):
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-            view = self._store.view(ref)
-            if view.cluster != cluster:
+            if self._store.view(ref).cluster != cluster:
                 continue
             item = items.pop(ref, None)
-            if self._lacks_request(listed, ref):
-                requests.append(ref)
-            async with self._locks.of(ref):
-                verdict = await self._correct(listed, ref, item)
-            if verdict is None:
-                if not self._has_status_since(listed, ref) and self._status_differs(ref, item):
-                    statuses.append(ref)
+            try:
+                verdict = await self._compare_job(listed, ref, item, statuses, requests)
+            except DecisionError as error:
+                _log.error("difference.undecided", job=ref.key, error=str(error), exc_info=error)
                 continue
-            differences[verdict] += 1
-            if verdict is Difference.STATUS or (verdict in _NOT_ABOUT_STATUS and self._status_differs(ref, item)):
-                statuses.append(ref)
+            if verdict is not None:
+                differences[verdict] += 1
         strays = {
             ref: item.spec_version
             for ref, item in items.items()
@@ -164,6 +160,28 @@ class Resyncer:
         await self._ask(cluster, "StatusDiffers", statuses)
         await self._ask(cluster, "RequestUnknown", requests)
         self._report(listed, differences)
+
+    async def _compare_job(
+        self,
+        listed: Listed,
+        ref: JobRef,
+        item: InventoryItem | None,
+        statuses: list[JobRef],
+        requests: list[JobRef],
+    ) -> Difference | None:
+        """Correct what differs of one job, and note whether its status or its request is to be asked for."""
+        if self._lacks_request(listed, ref):
+            requests.append(ref)
+        async with self._locks.of(ref):
+            verdict = await self._correct(listed, ref, item)
+        if verdict is None:
+            differs = not self._has_status_since(listed, ref) and self._status_differs(ref, item)
+        else:
+            is_other = verdict in _NOT_ABOUT_STATUS and self._status_differs(ref, item)
+            differs = verdict is Difference.STATUS or is_other
+        if differs:
+            statuses.append(ref)
+        return verdict
 
     async def _ask(self, cluster: ClusterName, reason: str, jobs: list[JobRef]) -> None:
         for start in range(0, len(jobs), _ASKED_AT_ONCE):

@@ -8,7 +8,7 @@ import structlog
 from slicebus.decisions.commands import Command
 from slicebus.kube.cache import Cache
 from slicebus.kube.times import now_text
-from slicebus.proto.errors import ConflictError, PermanentError, TransientError
+from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
 from slicebus.runtime.executor import Executor
 
 _log = structlog.get_logger()
@@ -40,7 +40,13 @@ class StatusWriter:
             await asyncio.sleep(self._interval_s)
 
     async def _report(self) -> None:
-        for command in self._decide(now_text()):
+        try:
+            commands = self._decide(now_text())
+        except DecisionError as error:
+            # The next change leads to the next try.
+            _log.error("status.undecided", error=str(error), exc_info=error)
+            return
+        for command in commands:
             try:
                 await self._executor.run([command])
             except (ConflictError, TransientError) as error:

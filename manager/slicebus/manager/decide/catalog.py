@@ -15,7 +15,7 @@ from slicebus.kube.resources import RESOURCEFLAVORS
 from slicebus.manager.decide.admission import admission_writes, honoring, queue_status, sharding
 from slicebus.manager.decide.cluster import relocation, strays, worker_cluster_status
 from slicebus.manager.decide.cluster.strays import Whereabouts
-from slicebus.manager.decide.job import endings
+from slicebus.manager.decide.job import endings, set_aside
 from slicebus.manager.decide.job.endings import Ending
 from slicebus.manager.decide.job.slice_history import SliceHistory, surplus
 from slicebus.manager.decide.job.slice_history import collect as collected
@@ -46,7 +46,13 @@ def reconcile_job(store: ManagerStore, *, job: JobRef, deletes_held: bool, now: 
     While a kind is not served nobody knows which of its jobs exist, so they are left as they are, and missing ones show
     that. Only a delete that has begun goes on: the definition may be waiting for it.
     """
-    view, mode = store.view(job, deletes_held=deletes_held), mode_of(store)
+    view = store.view(job, deletes_held=deletes_held)
+    commands = _reconcile(store, view, now)
+    return [*commands, *(set_aside.clear(view.job) if view.job is not None else [])]
+
+
+def _reconcile(store: ManagerStore, view: JobView, now: str) -> list[Command]:
+    job, mode = view.ref, mode_of(store)
     ending_now = _ending_of(store, view)
     if job.kind in store.unserved:
         if ending_now is Ending.NOT_SERVED:
@@ -57,6 +63,12 @@ def reconcile_job(store: ManagerStore, *, job: JobRef, deletes_held: bool, now: 
     if view.job is not None and (shown := mode.show_unmanaged(view, view.job, now=now)):
         return shown
     return mode.reconcile(store, view, now)
+
+
+def show_set_aside(store: ManagerStore, *, job: JobRef, problem: str, now: str) -> list[Command]:
+    """Show on a job that nothing is done for it, as the decision about it raises."""
+    manifest = store.view(job).job
+    return set_aside.show(manifest, problem, now=now) if manifest is not None else []
 
 
 def ending(store: ManagerStore, *, job: JobRef) -> Ending:
@@ -260,6 +272,7 @@ def report_checks(store: ManagerStore, *, now: str) -> list[Command]:
 
 DECISIONS: tuple[Callable[..., Any], ...] = (
     reconcile_job,
+    show_set_aside,
     ending,
     message_router.receive,
     message_router.refuse_cluster,
