@@ -45,9 +45,13 @@ class Change(msgspec.Struct, frozen=True):
 class Cache:
     """Keeps objects by namespace and name. It is not synced until a reflector has listed them once."""
 
-    def __init__(self, indexes: Mapping[str, Indexer] | None = None) -> None:
+    def __init__(
+        self, indexes: Mapping[str, Indexer] | None = None, *, fitting: Callable[[Manifest], Manifest] | None = None
+    ) -> None:
+        """`fitting` makes an object one that everybody can read: it returns the same object, or a copy."""
         self.synced = asyncio.Event()
         self._objects: dict[Key, Manifest] = {}
+        self._fitting = fitting
         self._indexers = dict(indexes or {})
         self._indexes: dict[str, defaultdict[str, dict[Key, Manifest]]] = {
             name: defaultdict(dict) for name in self._indexers
@@ -103,6 +107,8 @@ class Cache:
                 return
         if "managedFields" in metadata:
             manifest = manifest | {"metadata": {n: value for n, value in metadata.items() if n != "managedFields"}}
+        if self._fitting is not None:
+            manifest = self._fitting(manifest)
         self._store(key, manifest, old, is_own=is_own)
 
     def remove(self, manifest: Manifest, *, is_final: bool = False) -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+import structlog
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.retries import repeated
@@ -40,7 +41,10 @@ from slicebus.proto.errors import (
 )
 from slicebus.proto.messages import JobRef, Manifest
 
+_log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.1, most_s=10.0)
+_SHOWN = 500
+"""The most characters of a refusal in the log: it may quote the write."""
 _CONCURRENT_PATCHES = 16
 
 Publisher = Callable[[Publish, Envelope | None], Awaitable[None]]
@@ -204,6 +208,9 @@ class Executor:
             is_tested = isinstance(error, InvalidError) and isinstance(command.body, list)
             if is_tested and await self._has_changed(command):
                 raise ConflictError(f"{resource.kind} {namespace}/{name} has changed") from error
+            if command.only_shows and isinstance(error, InvalidError):
+                _log.warning("unshown", kind=resource.kind, namespace=namespace, name=name, error=str(error)[:_SHOWN])
+                return
             self._note_refusal(command.if_refused, error)
             return
         except UnavailableError:

@@ -6,12 +6,13 @@ import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
 from slicebus.manager.decide.admission.builtin import reconcile
+from slicebus.manager.decide.job import unmanaged
 from slicebus.manager.decide.modes import Builtin
 from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.requirements import is_managed
 from slicebus.proto.messages import ClusterName, Relabel, WorkloadSpec
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.api.api_names import ACCEPTED_CONDITION, RESIZABLE_CONDITION
+from slicebus.slices.api.api_names import ACCEPTED_CONDITION, RESIZABLE_CONDITION, UNHEEDED_ANNOTATION
 from slicebus.slices.api.fingerprints import spec_hash
 from unit.manager.objects import (
     NOW,
@@ -21,6 +22,7 @@ from unit.manager.objects import (
     asking,
     condition,
     requested,
+    short,
     shorts,
     withdrawn,
 )
@@ -582,7 +584,28 @@ def test_a_slice_of_which_nothing_can_run_yet_takes_over_other_pods() -> None:
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     assert requested_cpu(patch.body) == ["64"]
-    assert reconcile(a_view(with_cpu(a_job(), "no number"), a_workload()), NOW) == []
+
+
+def test_a_job_that_waits_and_was_made_impossible_is_refused_until_it_is_mended() -> None:
+    """It would be admitted with its old pods, and hold quota that nothing uses."""
+    job = with_cpu(a_job(), "no number")
+    assert shorts(reconcile(a_view(job, a_workload()), NOW)) == [("w1", "Finished=True OutOfSync")]
+    finished = a_workload(conditions=(condition("Finished"),), held=False)
+    assert shorts(reconcile(a_view(job, finished), NOW)) == [
+        ("train", f"{ACCEPTED_CONDITION}=False InvalidQuantity"),
+        ("warn Job", "InvalidQuantity"),
+    ]
+    [made, _] = reconcile(a_view(a_job(), finished), NOW)
+    assert isinstance(made, Create)
+
+
+def test_a_job_that_runs_and_was_made_impossible_runs_on_and_says_so() -> None:
+    view = a_view(with_cpu(a_job(), "no number"), holding(applied=1))
+    assert not [command for command in reconcile(view, NOW) if isinstance(command, Create | Publish)]
+    shown, event = unmanaged.run_on(view, view.job or {})
+    text = "it runs on as it was: pod set main: not a quantity: 'no number'"
+    assert short(shown) == ("train", (UNHEEDED_ANNOTATION, text))
+    assert short(event) == ("warn Job", "InvalidQuantity")
 
 
 def test_a_job_that_runs_keeps_its_pods_and_shows_why() -> None:

@@ -51,7 +51,12 @@ class Reconciling:
         )
         locks = Locks[JobRef]()
         self.reconciler = ManagerReconciler(
-            Decider(store), executor, locks=locks, guard=manager.guard, resyncer=manager.resyncer
+            Decider(store),
+            executor,
+            locks=locks,
+            guard=manager.guard,
+            resyncer=manager.resyncer,
+            retry=manager.inbox.retry,
         )
 
 

@@ -632,3 +632,19 @@ async def test_a_process_that_may_no_longer_lead_writes_nothing(api: KubeClient)
         )
     assert await shell.there("one")
     assert await shell.there("two") is None
+
+
+async def test_an_object_whose_annotations_are_full_holds_up_nothing_that_only_shows(shell: Shell) -> None:
+    full = config_map() | {"metadata": config_map()["metadata"] | {"annotations": {"full": "x" * (256 * 1024 - 4)}}}
+    await shell.executor.run([Create(resource=CONFIGMAPS, manifest=full)])
+    body = {"metadata": {"annotations": {"shown": "x"}}}
+    present = shell.cached()
+    assert present is not None
+    shows = Patch(resource=CONFIGMAPS, target=present, body=body, only_shows=True)
+    await shell.executor.run([shows, Patch(resource=CONFIGMAPS, target=present, body={"data": {"a": "changed"}})])
+    changed = shell.cached()
+    assert changed is not None
+    assert changed["data"] == {"a": "changed"}
+    assert "shown" not in changed["metadata"]["annotations"]
+    with pytest.raises(InvalidError, match="annotations: Too long"):
+        await shell.executor.run([Patch(resource=CONFIGMAPS, target=changed, body=body)])

@@ -112,7 +112,7 @@ class AgentReconciler:
             await self._executor.run(self._decide(catalog.note_refused, key=key, problem=str(error), now=now_text()))
             now_s = asyncio.get_running_loop().time()
             await self._executor.run(self._decide(catalog.report, key=key, now_s=now_s))
-        except (ConflictError, PermanentError, TransientError) as untold:
+        except (ConflictError, DecisionError, PermanentError, TransientError) as untold:
             _log.warning("refusal.untold", job=str(key), error=str(untold))
 
     async def reconcile_in_turn(self, key: JobKey) -> Continuation:

@@ -12,7 +12,7 @@ from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import WorkloadSpec
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs import KINDS, spec_shape_of
 from slicebus.slices.jobs.base import Exposure, JobKind
 from slicebus.slices.workload.names import group_of
 from slicebus.slices.workload.pod_requests import container_resources
@@ -100,6 +100,7 @@ def ensure_readable(order: WorkloadSpec) -> None:
     except _UNREADABLE as error:
         detail = f"manifest: no {order.job.kind} that can be read: {type(error).__name__}: {error}"
         raise ProtocolError(DeadReason.MALFORMED, detail) from error
+    _read(order.manifest["spec"], spec_shape_of(kind), f"manifest: no {order.job.kind} that can be read: spec")
 
 
 def flavors_of(order: WorkloadSpec) -> dict[str, dict[str, str]]:

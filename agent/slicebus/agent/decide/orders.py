@@ -275,7 +275,8 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     if is_resized or order_sizes.sets_other_bounds(order, job):
         requested = job.requested.beside(counts) if job.requested is not None and is_resized else job.requested
         changed = noted | _request_note(job.requested, requested)
-        return [Patch(resource=resource, target=job.manifest, body={"metadata": {"annotations": changed}})]
+        body = {"metadata": {"annotations": annotations.with_room_on(job.manifest, changed)}}
+        return [Patch(resource=resource, target=job.manifest, body=body)]
     return []
 
 
@@ -321,7 +322,8 @@ def _request_note(
 
 def _resumed(view: WorkerView, job: WorkerJobReading, body: Manifest) -> Manifest:
     """The patch, extended so that it also resumes a suspended job. Raises ConflictError where that has to wait."""
-    resumes = to_resume(job.manifest)
+    metadata, resumes = body["metadata"], to_resume(job.manifest)
+    body |= {"metadata": metadata | {"annotations": annotations.with_room_on(job.manifest, metadata["annotations"])}}
     if resumes:
         gangs.ensure_none_left(view)
     return body | resumes

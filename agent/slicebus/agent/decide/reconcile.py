@@ -14,7 +14,7 @@ from slicebus.agent.decide import gangs, waiting
 from slicebus.agent.decide.next_pods import about_to_go
 from slicebus.agent.decide.pod_placement import is_unplaced, placed, placements
 from slicebus.agent.state import annotations
-from slicebus.agent.state.annotations import PendingRequests
+from slicebus.agent.state.annotations import PendingRequests, with_room_on
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
@@ -199,7 +199,7 @@ def _is_published(view: WorkerView, last: PendingRequests) -> bool:
 
 
 def _note(job: WorkerJobReading, annotations: dict[str, str]) -> Command:
-    body = {"metadata": {"annotations": annotations}}
+    body = {"metadata": {"annotations": with_room_on(job.manifest, annotations)}}
     return Patch(resource=JOB_RESOURCES[job.ref.kind], target=job.manifest, body=body)
 
 

@@ -22,4 +22,4 @@ def clear(job: Manifest) -> list[Command]:
 
 def _annotate(job: Manifest, text: str | None) -> Command:
     body = {"metadata": {"annotations": {api_names.SET_ASIDE_ANNOTATION: text}}}
-    return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)
+    return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body, only_shows=True)

@@ -219,7 +219,7 @@ def _shows(manifest: Manifest, waiting: Waiting | None) -> bool:
 def _annotate(target: Manifest, waiting: Waiting | None) -> Command:
     text = waiting.to_annotation() if waiting is not None else None
     body = {"metadata": {"annotations": {api_names.WAITING_ANNOTATION: text}}}
-    return Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=body)
+    return Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=body, only_shows=True)
 
 
 def _events(view: WorkerView, notice: Pending) -> list[Command]:

@@ -4,14 +4,15 @@ On a job: its slice, the manager's UID, the applied version, the granted counts,
 of the manager's spec. On a Workload copy: the version, and the job that it belongs to.
 """
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import msgspec
 from msgspec import UnsetType
 
-from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
+from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey, Version
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.api.annotation_values import read_json, read_number
+from slicebus.slices.api.annotation_values import read_json, read_number, with_room
 from slicebus.slices.workload.waiting import SCHEDULING, Waiting
 from slicebus.slices.workload.workload import FlavorName
 
@@ -23,7 +24,7 @@ class PendingRequest(msgspec.Struct, frozen=True, array_like=True):
     """A request that no order of the manager has answered yet."""
 
     worker_uid: str
-    worker_generation: int
+    worker_generation: Version
     wanted: Counts
 
 
@@ -31,7 +32,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
     """The last request of a job, and those before it that no order has answered."""
 
     worker_uid: str
-    worker_generation: int
+    worker_generation: Version
     wanted: Counts
     finished: Counts = {}
     """The pods that had ended for good by then: `wanted` leaves them out."""
@@ -42,7 +43,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
     they gave up, so no order that does not answer them grants more than they request."""
     overruled: bool | UnsetType = msgspec.UNSET
     """Whether the worker has taken over another size of the manager's spec since: the request then no longer stands."""
-    made_at: int | UnsetType = msgspec.UNSET
+    made_at: Version | UnsetType = msgspec.UNSET
     """The generation of the object when the last request was made, where the request has a later one."""
 
     def to_annotation(self) -> str:
@@ -145,6 +146,11 @@ def annotation(manifest: Manifest, name: str) -> str | None:
     """The value of an annotation, or None."""
     value: str | None = (manifest["metadata"].get("annotations") or {}).get(name)
     return value
+
+
+def with_room_on(manifest: Manifest, changes: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The changes of an object's annotations, as they find room there (`with_room`)."""
+    return with_room(manifest["metadata"].get("annotations") or {}, changes)
 
 
 def is_ours(manifest: Manifest) -> bool:

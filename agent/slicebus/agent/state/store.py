@@ -19,7 +19,7 @@ from slicebus.kube.readings import Readings
 from slicebus.kube.resources import GONE, JOB_RESOURCES, NODES, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import JobRef, Manifest, RequestKey, Status, Waits
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs import KINDS, fitting
 from slicebus.slices.schedulers import every_resource
 from slicebus.slices.workload.ungate import Pod
 
@@ -53,7 +53,7 @@ class AgentStore:
     """Everything that the agent decides by."""
 
     def __init__(self) -> None:
-        self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in (*SELECTORS, *SCHEDULING_SELECTORS)}
+        self._caches = {resource: _cache(resource) for resource in (*SELECTORS, *SCHEDULING_SELECTORS)}
         self.foreign_pods = Cache()
         """The pods that belong to no job of ours, slim. No decision reads them: they only take room."""
         self.settings = AgentDecisionSettings()
@@ -370,12 +370,12 @@ class AgentStore:
         return self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
 
 
-def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]]]:
+def _cache(resource: Resource) -> Cache:
     if resource == PODS:
-        return {_BY_OWNER: owners.owner_labels}
+        return Cache({_BY_OWNER: owners.owner_labels})
     if resource == WORKLOADS or resource in _MADE_FOR_JOBS:
-        return {BY_JOB: lambda copy: [by_job(key.kind, key.namespace, key.name) for key in _keys_of_copy(copy)]}
-    return {}
+        return Cache({BY_JOB: lambda copy: [by_job(key.kind, key.namespace, key.name) for key in _keys_of_copy(copy)]})
+    return Cache(fitting=fitting(resource.kind) if resource in JOB_RESOURCES.values() else None)
 
 
 def _pod_stands(change: Change) -> bool:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import SUSPEND_PATH, Outcome, Placement, Problem, lacks_managed_by
@@ -9,6 +11,7 @@ from slicebus.slices.jobs.batch_status import complete_indexes, fitted
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
 from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.plain import PlainKind
+from slicebus.slices.jobs.shapes import JobSpec, JobStatus
 
 Manifest = dict[str, Any]
 
@@ -32,6 +35,8 @@ class BatchJob(PlainKind):
     suspend_path: Path | None = SUSPEND_PATH
     # Since Kubernetes 1.31. An API server refuses an ended Job with pods.
     ends_with_pods = True
+    spec_shape: type[msgspec.Struct] = JobSpec
+    status_shape: type[msgspec.Struct] = JobStatus
 
     def lacks_dispatch(self, job: Manifest) -> str:
         """It needs a `managedBy` for slicebus."""

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Collection
 from typing import Any
 
+import msgspec
+
 from slicebus.proto.messages import Counts
 from slicebus.slices.jobs.base import Exposure, JobKind, Refusal
+from slicebus.slices.jobs.shapes import PlainSpec, PlainStatus
 
 Manifest = dict[str, Any]
 
@@ -18,6 +21,10 @@ class PlainKind:
     late_pod_sets = frozenset[str]()
     refusal = Refusal()
     ends_with_pods = False
+    spec_shape: type[msgspec.Struct] = PlainSpec
+    """The fields of a spec that the kind reads by name. A job's other parts are as its definition lets them be."""
+    status_shape: type[msgspec.Struct] = PlainStatus
+    """The fields of a status that the kind reads by name; a status of another shape is refused."""
 
     def templates(self, job: Manifest, scale_target: Manifest) -> dict[str, Manifest]:
         """Those of its pod sets: its controller adds nothing."""

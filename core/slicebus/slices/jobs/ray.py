@@ -1,16 +1,17 @@
 """Reads and writes a RayCluster's spec for all Ray kinds: groups, their pods, and what KubeRay adds to the head."""
 
-import re
 from typing import Any
 
 from slicebus.proto.messages import Counts
 from slicebus.slices.jobs.base import Exposure, Placement
-from slicebus.slices.jobs.copies import gated_template, pod_labels, without
+from slicebus.slices.jobs.copies import dns_label, gated_template, pod_labels, without
 from slicebus.slices.workload.pod_requests import ADDITIONS, COLLECTOR, GCS_WAIT
 
 Manifest = dict[str, Any]
 
 HEAD = "head"
+NO_CLUSTER: Manifest = {"headGroupSpec": {"template": {"spec": {"containers": []}}}}
+"""In place of the spec of a cluster that a job has not."""
 _SERVICE_TYPE = "ClusterIP"
 """The type of the Service of a head that names none."""
 ALLOCATE_TIMEOUT = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
@@ -41,8 +42,13 @@ def autoscaler_version(cluster_spec: Manifest) -> str | None:
 
 def head_environment(cluster_spec: Manifest) -> dict[str, str]:
     """The variables of the head's Ray container by name; one whose value comes from elsewhere is empty."""
-    container = cluster_spec["headGroupSpec"]["template"]["spec"]["containers"][0]
+    container = _first_container(cluster_spec["headGroupSpec"]["template"]["spec"])
     return {entry["name"]: entry.get("value", "") for entry in container.get("env") or ()}
+
+
+def head_image(cluster_spec: Manifest) -> str:
+    """The image of the head's Ray container; empty without one."""
+    return _first_image(cluster_spec["headGroupSpec"]["template"]["spec"])
 
 
 def groups(cluster_spec: Manifest) -> list[Manifest]:
@@ -52,8 +58,8 @@ def groups(cluster_spec: Manifest) -> list[Manifest]:
 
 
 def pod_set_name(group: Manifest) -> str:
-    """The group's name as a pod set name: lower case, DNS characters only."""
-    return re.sub(r"[^a-z0-9-]", "-", str(group["groupName"]).lower())[:63].strip("-")
+    """The group's name as a pod set name."""
+    return dns_label(str(group["groupName"]))
 
 
 def hosts(group: Manifest) -> int:
@@ -129,13 +135,19 @@ def _collector(cluster_spec: Manifest) -> list[Manifest]:
     """The container that KubeRay adds to every pod of a cluster with a history server; none without one."""
     if not cluster_spec.get("historyServerOptions"):
         return []
-    image = _first_image(cluster_spec["headGroupSpec"]["template"]["spec"])
+    image = head_image(cluster_spec)
     return [{"name": COLLECTOR, "image": image, "resources": {"requests": ADDITIONS[COLLECTOR]}}]
 
 
 def _first_image(spec: Manifest) -> str:
-    image: str = spec["containers"][0].get("image", "")
+    image: str = _first_container(spec).get("image", "")
     return image
+
+
+def _first_container(spec: Manifest) -> Manifest:
+    """The Ray container of a PodSpec; empty where there is none."""
+    containers = spec["containers"]
+    return containers[0] if containers else {}
 
 
 def is_resizable(cluster_spec: Manifest) -> bool:
@@ -298,6 +310,6 @@ def _patient(options: Manifest) -> Manifest:
 def _autoscaler(cluster_spec: Manifest) -> Manifest:
     options = cluster_spec.get("autoscalerOptions") or {}
     resources = options.get("resources") or {"requests": _AUTOSCALER_REQUESTS}
-    image = options.get("image") or _first_image(cluster_spec["headGroupSpec"]["template"]["spec"])
+    image = options.get("image") or head_image(cluster_spec)
     context = {name: options[name] for name in ("securityContext",) if options.get(name)}
     return {"name": "autoscaler", "image": image, "resources": resources, **context}

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs import ray
@@ -10,6 +12,7 @@ from slicebus.slices.jobs.copies import common_problems, copy_of
 from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.plain import PlainKind
 from slicebus.slices.jobs.ray_validation import cluster_problems
+from slicebus.slices.jobs.shapes import RayClusterSpec, RayClusterStatus
 
 Manifest = dict[str, Any]
 
@@ -23,6 +26,8 @@ class RayCluster(PlainKind):
     resource = Resource("ray.io", "v1", "rayclusters", "RayCluster")
     owner_labels: tuple[str, ...] = (CLUSTER_LABEL,)
     suspend_path: Path | None = SUSPEND_PATH
+    spec_shape: type[msgspec.Struct] = RayClusterSpec
+    status_shape: type[msgspec.Struct] = RayClusterStatus
 
     def lacks_dispatch(self, job: Manifest) -> str:
         """It needs a `managedBy` for slicebus."""

@@ -16,6 +16,7 @@ from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.ray_parent import RayParent
 from slicebus.slices.jobs.ray_validation import rayservice_problems
 from slicebus.slices.jobs.raycluster import CLUSTER_LABEL
+from slicebus.slices.jobs.shapes import RayServiceSpec, RayServiceStatus
 
 Manifest = dict[str, Any]
 
@@ -36,6 +37,8 @@ class RayService(RayParent):
     cluster_field = "rayClusterConfig"
     owner_labels: tuple[str, ...] = (api_names.RAYSERVICE_LABEL,)
     suspend_path: Path | None = SUSPEND_PATH
+    spec_shape: type[msgspec.Struct] = RayServiceSpec
+    status_shape: type[msgspec.Struct] = RayServiceStatus
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The head, then the groups, of one cluster."""

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import msgspec
 
-from slicebus.proto.messages import Counts
+from slicebus.proto.messages import Counts, OptionalReason, Time
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
 
@@ -54,11 +54,9 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
     wanted: Counts
     granted: Counts
-    reason: str
-    """CamelCase."""
+    reason: OptionalReason
     message: str
-    since: str
-    """RFC 3339."""
+    since: Time
     would_admit: str = ""
     """What would let it in, in words; empty where that is unknown."""
 

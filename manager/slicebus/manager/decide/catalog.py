@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from slicebus.decisions.commands import Command
+from slicebus.decisions.commands import Command, Patch
 from slicebus.decisions.replay import Model
 from slicebus.kube.cache import key_of
 from slicebus.kube.resources import RESOURCEFLAVORS
@@ -60,9 +60,13 @@ def _reconcile(store: ManagerStore, view: JobView, now: str) -> list[Command]:
         return mode.go_on_ending(view)
     if commands := [*endings.record_owner(view), *endings.show_held(view, ending_now, now=now)]:
         return commands
-    if view.job is not None and (shown := mode.show_unmanaged(view, view.job, now=now)):
+    shown = mode.show_unmanaged(view, view.job, now=now) if view.job is not None else []
+    if shown and not view.is_taken:
         return shown
-    return mode.reconcile(store, view, now)
+    commands = mode.reconcile(store, view, now)
+    # Whatever is shown, a job that was taken goes on. Of two writes of one object the second would be a conflict.
+    writes_job = any(isinstance(command, Patch) and command.target is view.job for command in commands)
+    return [*commands, *([] if writes_job else shown)]
 
 
 def show_set_aside(store: ManagerStore, *, job: JobRef, problem: str, now: str) -> list[Command]:

@@ -4,12 +4,12 @@ A job's users may write its annotations, but not those of its Workloads. So what
 Workloads (docs/decisions/0068).
 """
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 
 from slicebus.proto.envelope import MessageId
-from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
+from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey, Version
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.api.fingerprints import content_hash
@@ -73,15 +73,16 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The size asked for. Where none is: the size that the worker's present copy began with; empty where that is the
     slice's."""
     worker_uid: str = ""
-    worker_generation: int = 0
+    worker_generation: Version = 0
     baseline: Counts = {}
     """The counts of the manager's own spec at that time. An edit of them counts as newer than the request."""
-    correlation: MessageId = _NO_MESSAGE
-    revision: int = 0
+    correlation: Annotated[MessageId, msgspec.Meta(max_length=64, pattern=r"^[\x20-\x7e]*(?!\n)$")] = _NO_MESSAGE
+    """The id of a message, or empty."""
+    revision: Version = 0
     """Counts the writes: of several on the Workloads of a job, the highest counts."""
     speaker: str = ""
-    epoch: int = 0
-    sequence: int = 0
+    epoch: Version = 0
+    sequence: Version = 0
     """With the epoch, the order of one speaker's requests about different worker objects: a RayJob that starts anew has
     another RayCluster, whose generations begin at 1."""
     granted: Counts = {}

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, Self
 import msgspec
 
 from slicebus.manager.state.annotations import annotation
-from slicebus.proto.messages import ClusterName, Manifest, RequestKey
+from slicebus.proto.messages import ClusterName, Manifest, RequestKey, Version
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json, read_number
 from slicebus.slices.api.conditions import Finding, conditions_of
@@ -67,7 +67,7 @@ WITHOUT_PODS: Final = OutboxState(Held.SUSPENDED, Progress.APPLIED)
 class Dispatch(msgspec.Struct, frozen=True):
     """What a worker shall hold for a job: a version that only grows, and the hash of the content."""
 
-    version: int
+    version: Version
     hash: str
     answers: RequestKey = NO_REQUEST
     """The newest request when it was written."""
@@ -83,11 +83,11 @@ class Dispatch(msgspec.Struct, frozen=True):
     """Whether the worker shall hold the job without pods."""
     previous_cluster: str = msgspec.field(default="", name="left")
     """The cluster of the dispatches before, where that was another. Messages from there are late."""
-    since: int | msgspec.UnsetType = msgspec.UNSET
+    since: Version | msgspec.UnsetType = msgspec.UNSET
     """The first version of the present run. Reports of older versions are of an earlier run."""
-    cleared: int | msgspec.UnsetType = msgspec.UNSET
+    cleared: Version | msgspec.UnsetType = msgspec.UNSET
     """The version of the last delete that the worker has reported: it had no copy of an older version from then on."""
-    left_copies: dict[str, int] = msgspec.field(default_factory=dict, name="behind")
+    left_copies: dict[str, Version] = msgspec.field(default_factory=dict, name="behind")
     """The given-up clusters that may have a copy left, with the version that removes it."""
     unknown_end: bool | msgspec.UnsetType = msgspec.UNSET
     """Whether the worker's copy is gone and may have ended. Set until the job has given its quota back."""

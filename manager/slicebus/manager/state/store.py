@@ -35,6 +35,7 @@ from slicebus.manager.state.worker_clusters import Sender, connected_since
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
 from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.jobs import fitting
 from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey, chain_id
 
 _BY_CHAIN = "chain"
@@ -60,7 +61,7 @@ class ManagerStore:
     """Every object and table that the manager decides by. Only the manager writes it; watches bring other changes."""
 
     def __init__(self) -> None:
-        self.jobs = {kind: Cache() for kind in JOB_RESOURCES}
+        self.jobs = {kind: Cache(fitting=fitting(kind)) for kind in JOB_RESOURCES}
         self.workloads = Cache(indexes={_BY_CHAIN: _chains})
         self.cluster_queues = Cache()
         self.cohorts = Cache()

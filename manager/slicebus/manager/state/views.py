@@ -14,7 +14,7 @@ from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, Status, Waits
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.honored import Unhonored, unhonored_of_job
-from slicebus.slices.jobs import KINDS, Outcome
+from slicebus.slices.jobs import KINDS, Outcome, Problem
 from slicebus.slices.workload import workload
 from slicebus.slices.workload.pod_requests import pod_requests
 from slicebus.slices.workload.workload import Slice, SliceKey
@@ -59,6 +59,11 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
     def is_autoscaled(self) -> bool:
         """Whether Ray's autoscaler owns the size where the job runs."""
         return KINDS[self.manifest["kind"]].is_autoscaled(as_copied(self.manifest))
+
+    @cached_property
+    def problems(self) -> list[Problem]:
+        """Why the job cannot be taken as it is now; empty for one that can."""
+        return KINDS[self.manifest["kind"]].problems(as_copied(self.manifest))
 
     @cached_property
     def requests(self) -> dict[str, dict[str, int] | None]:
@@ -198,6 +203,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         assert self.job is not None
         own = KINDS[self.ref.kind].outcome(self.job)
         return self.unshown_end.outcome if self.unshown_end and not own.phase.is_terminal else own
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Why the job cannot be taken as it is now; empty for one that can, or that is gone."""
+        return self.reading.problems if self.reading is not None else []
 
     @property
     def vanished(self) -> bool:

@@ -17,6 +17,12 @@ from slicebus.proto.messages.base import (
     Manifest,
     Message,
     Namespace,
+    PodSetLabel,
+    Quantity,
+    Reason,
+    Seconds,
+    Time,
+    Version,
     counts_text,
 )
 
@@ -46,17 +52,17 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     direction: ClassVar[Direction] = Direction.UP
     not_redriven: ClassVar[str] = "an agent says it every few seconds"
 
-    capacity: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    capacity: dict[str, dict[str, Quantity]] = msgspec.field(default_factory=dict)
     """Allocatable of ready, schedulable nodes, by flavor (empty name: all nodes) and resource."""
-    used: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    used: dict[str, dict[str, Quantity]] = msgspec.field(default_factory=dict)
     """Requests of pods bound to those nodes, by flavor and resource."""
-    ours: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    ours: dict[str, dict[str, Quantity]] = msgspec.field(default_factory=dict)
     """The part of `used` by pods within the grant of their job in that flavor: the manager counts these itself."""
     terms: str | UnsetType = UNSET
     """The version of the `terms` in force on the agent. Not set before the first."""
-    said_s: float = 0.0
+    said_s: Seconds = 0.0
     """The time of sending by the agent's own clock; the `terms` that answer it repeat it."""
-    fence_s: float = 0.0
+    fence_s: Seconds = 0.0
     """The fence in force on the agent, also after a restart; 0 for none."""
     lacking: dict[str, str] | UnsetType = UNSET
     """The namespaces of the `terms` that take no jobs here, with the reason: `NotFound`, `Terminating` or
@@ -65,7 +71,7 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     """As in `Hello`: definitions and rights come and go."""
     jobs: Count = 0
     """The number of jobs that slicebus made."""
-    lag_s: float = 0.0
+    lag_s: Seconds = 0.0
     """Age of the agent's oldest pending work, in seconds; 0 when nothing is pending."""
     out_of_sync: Count = 0
     """Jobs that are not at the newest version that this process received."""
@@ -85,7 +91,7 @@ class ScaleRequest(JobMessage, frozen=True, kw_only=True):
     """The slice that the worker's job names now."""
     worker_uid: str
     """UID of the object that carries the counts: the job, or the child RayCluster of a RayJob."""
-    worker_generation: Count
+    worker_generation: Version
     """Its metadata.generation. (worker_uid, worker_generation) is the idempotency key and, within a UID, the order."""
     granted: Counts
     """The counts that were granted when the request was made."""
@@ -105,7 +111,7 @@ class RequestKey(msgspec.Struct, frozen=True):
     """Identifies a scale request; empty and 0 for none."""
 
     worker_uid: str = ""
-    worker_generation: Count = 0
+    worker_generation: Version = 0
 
 
 class PodSetUse(msgspec.Struct, frozen=True, array_like=True):
@@ -113,7 +119,7 @@ class PodSetUse(msgspec.Struct, frozen=True, array_like=True):
 
     running: Count = 0
     """How many they are. Those that have ended do not count, those that are going do."""
-    requests: dict[str, str] = msgspec.field(default_factory=dict)
+    requests: dict[str, Quantity] = msgspec.field(default_factory=dict)
     """What they request together, as Kubernetes quantities by resource."""
 
 
@@ -123,7 +129,7 @@ class PodSetStatus(msgspec.Struct, frozen=True):
     ready: Count = 0
     gated: Count = 0
     total: Count = 0
-    requests: dict[str, str] = msgspec.field(default_factory=dict)
+    requests: dict[str, Quantity] = msgspec.field(default_factory=dict)
     """What those without a gate request together, as Kubernetes quantities by resource."""
 
     @property
@@ -151,11 +157,10 @@ class Waits(msgspec.Struct, frozen=True):
     """Why a job does not have the size that it wants on its worker, although it has the quota."""
 
     wanted: Counts
-    reason: str
+    reason: Reason
     """CamelCase: `SurplusPods`."""
     message: str
-    since: str
-    """RFC 3339."""
+    since: Time
 
 
 class Status(JobMessage, frozen=True, kw_only=True):
@@ -167,13 +172,13 @@ class Status(JobMessage, frozen=True, kw_only=True):
     not_redriven: ClassVar[str] = "the manager asks for one that differs"
 
     workload: str
-    spec_version: Count
+    spec_version: Version
     """Applied on the worker."""
     phase: JobPhase
     message: str = ""
     job_status: Manifest = msgspec.field(default_factory=dict)
     """`.status` of the worker's job, verbatim."""
-    pods: dict[str, PodSetStatus] = msgspec.field(default_factory=dict)
+    pods: dict[PodSetLabel, PodSetStatus] = msgspec.field(default_factory=dict)
     seen: bool = False
     """For a job that is gone: whether the agent saw it go before it ended. Otherwise it may have ended unseen."""
     waits: Waits | UnsetType = UNSET
@@ -206,7 +211,7 @@ class Applied(JobMessage, frozen=True, kw_only=True):
 
     workload: str
     """The slice that the worker's job names; empty after a delete."""
-    spec_version: Count
+    spec_version: Version
     deleted: bool = False
 
     def summary(self) -> str:
@@ -222,8 +227,8 @@ class Refused(JobMessage, frozen=True, kw_only=True):
     direction: ClassVar[Direction] = Direction.UP
 
     workload: str
-    spec_version: Count
-    reason: str
+    spec_version: Version
+    reason: Reason
     """CamelCase, for a condition: `JobExists`, `Invalid`, `Forbidden`."""
     message: str
 
@@ -240,13 +245,13 @@ class InventoryItem(msgspec.Struct, frozen=True, array_like=True):
     name: JobName
     uid: str
     """As in a `JobRef`; the kind implies the API version."""
-    spec_version: Count
+    spec_version: Version
     """Applied on the worker."""
     spec_hash: str
     """The hash of what the worker holds, with the slice's name. Empty while the agent reports that the job is gone."""
     status_hash: str
     """The hash of the job's status. Empty while the job is being deleted."""
-    pods: dict[str, PodSetUse] = msgspec.field(default_factory=dict)
+    pods: dict[PodSetLabel, PodSetUse] = msgspec.field(default_factory=dict)
     """The pods that run, by pod set; without pod sets of which none runs."""
 
 
@@ -259,9 +264,9 @@ class Inventory(Message, frozen=True, kw_only=True):
     lane: ClassVar[Lane] = Lane.STATUS
     not_redriven: ClassVar[str] = "an agent says it when it is asked"
 
-    round: Count
+    round: Version
     """Numbers the inventories of the envelope's epoch: pages of one epoch and round belong together."""
-    page: Count
+    page: Version
     last: bool
     items: list[InventoryItem]
     unanswered: dict[str, RequestKey] | UnsetType = UNSET

@@ -39,14 +39,16 @@ def _with_order(view: JobView, slice: Slice, patch: Patch, status: Manifest, *, 
 
 def comes_too_early(view: JobView) -> bool:
     """Whether edits of the job come first: the reconcile that copies them is due, and changes what is decided."""
-    return _is_followed(view) and view.job is not None and edits.are_due(view, view.job)
+    if not _is_followed(view) or view.job is None:
+        return False
+    return edits.are_due(view, view.job) or bool(view.problems and view.holder is None)
 
 
 def _goes_on(view: JobView) -> bool:
     """Whether a job with quota is ordered next, and nothing else comes first: see `builtin.reconcile`."""
     if not _is_followed(view) or view.holder is None:
         return False
-    return dispatch.has_copy(view) or not pod_templates.refused(view.holder, view)
+    return dispatch.has_copy(view) or not (view.problems or pod_templates.refused(view.holder, view))
 
 
 def _is_followed(view: JobView) -> bool:

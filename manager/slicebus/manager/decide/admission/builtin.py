@@ -67,7 +67,6 @@ def _decide(view: JobView, now: str) -> list[Command]:
         return []
     if (waiting := pods_left.reconcile(view, now=now)) is not None:
         return _finish_others(view, now) or waiting
-    kind = KINDS[view.ref.kind]
     outcome = view.outcome
     if outcome.phase in _FINISHED:
         if dispatch.may_have_next_copy(view):
@@ -81,8 +80,10 @@ def _decide(view: JobView, now: str) -> list[Command]:
         return end(view, reason="WorkloadDeleted", ended=deleting)
     if (deletion := endings.reconcile_vanished(view)) is not None:
         return deletion
-    if not view.slices and (problems := [*kind.problems(as_copied(view.job)), *_other_problems(view.job, view)]):
+    if not view.unfinished and (problems := [*view.problems, *_other_problems(view.job, view)]):
         return _refuse(view.job, problems, now=now)
+    if view.problems and view.holder is None and view.is_without_pods and not dispatch.has_unknown_end(view):
+        return _give_up(view, now=now)
     return _reconcile_chain(view, view.job, now)
 
 
@@ -95,6 +96,16 @@ def _finish_others(view: JobView, now: str) -> list[Command]:
         for slice in view.unfinished
         if slice is not view.waits_for_pods and reason is not None
     ]
+
+
+def _give_up(view: JobView, *, now: str) -> list[Command]:
+    """Finish the slices of a job that waits, and that an edit has made impossible: it is refused until it is mended.
+
+    Where it is suspended on a worker, its copy stays. What runs runs on, and says that the edit has no effect.
+    """
+    message = "; ".join(problem.message for problem in view.problems)
+    waiting = [slice for slice in view.unfinished if slice.admission is None]
+    return [_finish(view, slice, reason=FinishedReason.OUT_OF_SYNC, message=message, now=now) for slice in waiting]
 
 
 def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
@@ -113,8 +124,8 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
     edited = _edited_pods(view)
     released = given_back(view.holder, desired.counts) if view.holder else []
     planned = [*edited, *plan(view.slices, desired.counts, finished=desired.finished), *released]
-    # A worker applies only sizes to a copy, but it would make a missing copy with the edited pods.
-    may_send = not edited or dispatch.has_copy(view)
+    # A worker applies only sizes to a copy, but it would make a missing copy with the edited or impossible pods.
+    may_send = not (edited or view.problems) or dispatch.has_copy(view)
     resumed = evictions.resume(view, view.holder) if view.holder is not None else []
     commands: list[Command] = []
     for command in planned:

@@ -27,7 +27,12 @@ def show(job: Manifest, problem: str, *, now: str) -> list[Command]:
     # Where there are two writes, the second is a conflict, and this is called again. The annotation comes last.
     return [
         *commands,
-        Patch(resource=resource, target=job, body=annotation_patch(api_names.SET_ASIDE_ANNOTATION, problem)),
+        Patch(
+            resource=resource,
+            target=job,
+            body=annotation_patch(api_names.SET_ASIDE_ANNOTATION, problem),
+            only_shows=True,
+        ),
         Emit(regarding=job, reason=api_names.SET_ASIDE, note=text, warning=True),
     ]
 

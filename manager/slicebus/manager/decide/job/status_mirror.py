@@ -61,7 +61,7 @@ def _mirror(job: Manifest, reported: Manifest, *, if_refused: Remember | None = 
     if annotation(job, api_names.UNSHOWN_ANNOTATION) == note:
         return commands
     body = {"metadata": {"annotations": {api_names.UNSHOWN_ANNOTATION: note}}}
-    unshown_here = Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body, if_refused=if_refused)
+    unshown_here = Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body, only_shows=True)
     return [unshown_here, *commands]
 
 

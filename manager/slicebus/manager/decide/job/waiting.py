@@ -228,9 +228,8 @@ def _show(view: JobView, waiting: Waiting | None) -> list[Command]:
 
 
 def _annotate(job: Manifest, text: str | None) -> Command:
-    return Patch(
-        resource=JOB_RESOURCES[job["kind"]], target=job, body=annotation_patch(api_names.WAITING_ANNOTATION, text)
-    )
+    body = annotation_patch(api_names.WAITING_ANNOTATION, text)
+    return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body, only_shows=True)
 
 
 def _tell(view: JobView, wait: WaitReason | None) -> list[Command]:

@@ -53,6 +53,8 @@ NOT_MANAGED = (
     f'and the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
 )
 _PLACE_AGAIN_S = 10.0
+_NOWHERE_AT_ALL: Manifest = {"matchExpressions": [{"key": "", "operator": "Exists"}]}
+"""A selector that no cluster has the label for."""
 _USUALLY_APPLIED_S = 2.0
 """A check says that it waits for the worker only after that time."""
 
@@ -214,7 +216,16 @@ def _problems(job: Manifest, desired: DesiredSize) -> list[Problem]:
 
 
 def _selector(job: Manifest) -> Manifest:
+    """The selector of clusters. Raises ValueError."""
     return parse_selector(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or "")
+
+
+def _selector_of(job: Manifest) -> Manifest:
+    """The same; that of no cluster where the annotation is none. What runs stays where it is."""
+    try:
+        return _selector(job)
+    except ValueError:
+        return _NOWHERE_AT_ALL
 
 
 def _place(
@@ -223,7 +234,7 @@ def _place(
     """Choose the cluster of the chain, and write it onto its slice."""
     needs = holder.usage
     tenant = Tenant(
-        selector=_selector(job),
+        selector=_selector_of(job),
         namespace=view.ref.namespace,
         namespace_labels=places.namespace_labels,
         cluster_queue=holder.admission.cluster_queue if holder.admission else "",

@@ -33,7 +33,8 @@ from slicebus.proto.messages import (
     Status,
     job_of,
 )
-from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs import KINDS, status_shape_of
+from slicebus.slices.jobs.fit import misfit
 
 
 def receive(store: ManagerStore, *, incoming: Incoming[Report], now: str, passed_on: bool = False) -> Sequence[Command]:
@@ -134,6 +135,7 @@ def _handle_status(store: ManagerStore, envelope: Envelope, message: Status, now
     newest = store.last_status.get(key)
     if newest is not None and at < newest:
         return []
+    _ensure_typed(message)
     view = store.view(_known(message.job))
     notes: list[Command] = []
     if view.job is None:
@@ -145,6 +147,15 @@ def _handle_status(store: ManagerStore, envelope: Envelope, message: Status, now
     taken = message_handlers.status(view, message, envelope, now=now, take=mode_of(store).mirror)
     charged = charges.take(view, message, envelope, queues=store.quotas.cluster_queues, now=now)
     return [*notes, *taken, *charged, *waiting.take_report(view, message, envelope.cluster)]
+
+
+def _ensure_typed(message: Status) -> None:
+    """Raises ProtocolError for a status that is none of the job's kind. Whoever may publish for a cluster may say
+    anything, and decisions read its fields."""
+    kind = KINDS.get(message.job.kind)
+    problem = misfit(message.job_status, status_shape_of(kind)) if kind is not None else ""
+    if problem:
+        raise ProtocolError(DeadReason.MALFORMED, f"job_status: no status of a {message.job.kind}: {problem}")
 
 
 def _known(ref: JobRef) -> JobRef:

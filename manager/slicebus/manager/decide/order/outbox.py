@@ -145,7 +145,9 @@ def write(
     annotations = {**more, api_names.DISPATCHED_ANNOTATION: record.to_annotation()}
     if applied is not None:
         annotations[api_names.APPLIED_ANNOTATION] = str(applied)
-    return Patch(resource=_resource_of(on), target=on, body={"metadata": {"annotations": annotations}})
+    # A job whose annotations are full is let go all the same: its next run waits for an inventory.
+    body, is_copy = {"metadata": {"annotations": annotations}}, on["kind"] != WORKLOADS.kind
+    return Patch(resource=_resource_of(on), target=on, body=body, only_shows=is_copy)
 
 
 def write_applied(outbox: Outbox) -> Command:
