@@ -310,7 +310,7 @@ def test_an_end_is_reported_when_no_pod_runs_any_more() -> None:
     assert reconcile.status(a_view(over, pods=(going, *gated("b")))) is None
     status = reconcile.status(a_view(over, pods=(a_pod("a", phase="Failed"), *gated("b"))))
     assert status is not None
-    assert (status.message, status.job_status["conditions"][0]["type"]) == ("so it ended", "Failed")
+    assert (status.message, status.job_status["conditions"][-1]["type"]) == ("so it ended", "Failed")
 
 
 GONE: dict[str, tuple[WorkerView, bool]] = {
