@@ -2,7 +2,9 @@
 
 A dead letter that comes back was published by the manager's own user, and names its first sender. A message of an ended
 epoch is refused, and is no dead letter: the agent's successor has reported everything anew (docs/decisions/0012). Nor
-is a message of another cluster with the same name: it is not in the fleet until it has a name of its own (0014).
+is a message of another cluster with the same name: it is not in the fleet until it has a name of its own (0014). Nor is
+one of an epoch that is to come: the cluster shows that its clock is ahead, and reports everything anew after that
+(0064).
 """
 
 import asyncio
@@ -92,6 +94,12 @@ class ManagerInbox:
             ["cluster", "type"],
             registry=registry,
         )
+        self._ahead = Counter(
+            "slicebus_manager_ahead",
+            "Messages refused because the clock of their cluster is, or was, ahead of the manager's.",
+            ["cluster", "type"],
+            registry=registry,
+        )
         self._foreign = Counter(
             "slicebus_manager_of_other_clusters",
             "Messages refused because another cluster has the name.",
@@ -159,9 +167,9 @@ class ManagerInbox:
             raise
         self._note_message(envelope)
         self._resizes.note(envelope, message)
-        answer = self._resyncer.answer(envelope, message)
         await self._write(incoming, commands)
-        await self._executor.run(answer, caused_by=envelope)
+        # After the write: one that conflicts is tried again, and with it the answer.
+        await self._executor.run(self._resyncer.answer(envelope, message), caused_by=envelope)
         if isinstance(message, Hello):
             self._publish_again(envelope.cluster)
         if isinstance(message, Inventory):
@@ -223,14 +231,27 @@ class ManagerInbox:
         if error.reason is DeadReason.UNKNOWN_CLUSTER and isinstance(incoming.message, Heartbeat):
             _log.info("heartbeat.ignored", **fields)
         elif error.reason is DeadReason.WRONG_CLUSTER:
-            await self._executor.run(self._decide(message_router.refuse_cluster, incoming=incoming, now=now_text()))
+            await self._show(self._decide(message_router.refuse_cluster, incoming=incoming, now=now_text()))
             self._foreign.labels(envelope.cluster, envelope.type).inc()
             _log.warning("message.rejected", **fields)
+        elif error.reason is DeadReason.FUTURE_EPOCH:
+            await self._show(self._decide(message_router.note_clock, incoming=incoming, now=now_text()))
+            self._ahead.labels(envelope.cluster, envelope.type).inc()
+            _log.warning("message.ahead", **fields)
         elif error.reason is DeadReason.FENCED_EPOCH:
+            if isinstance(incoming.message, Hello | Heartbeat):
+                await self._show(self._decide(message_router.note_clock, incoming=incoming, now=now_text()))
             self._fenced.labels(envelope.cluster, envelope.type).inc()
             _log.warning("message.fenced", **fields)
         else:
             raise error
+
+    async def _show(self, commands: Sequence[Command]) -> None:
+        """Show something on a cluster. What the API server refuses is shown with the next message."""
+        try:
+            await self._executor.run(commands)
+        except PermanentError as error:
+            _log.warning("cluster.unwritten", error=str(error))
 
     def _forget_deleted(self, change: Change) -> None:
         if change.new is None and change.old is not None:

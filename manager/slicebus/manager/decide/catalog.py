@@ -280,6 +280,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     ending,
     message_router.receive,
     message_router.refuse_cluster,
+    message_router.note_clock,
     message_router.note_refused,
     message_router.keep_end,
     compare,

@@ -108,6 +108,8 @@ class ManagerStore:
         """The ends that the API server has just refused to show, until their Workloads have them."""
         self.refused_requests: Table[JobRef, Waits] = Table(JobRef, Waits)
         """The requests of workers that the API server refuses to write, and why."""
+        self.late: Table[str, tuple[str, str]] = Table(str, tuple[str, str])
+        """When the last message of a speaker that came late was sent and received, as both clocks say (`clocks`)."""
         self.quotas = Quotas(
             workloads=self.workloads,
             cluster_queues=self.cluster_queues,
@@ -195,6 +197,7 @@ class ManagerStore:
             ManagerTable.ADOPTED: self.adopted,
             ManagerTable.UNSHOWN_ENDS: self.unshown_ends,
             ManagerTable.REFUSED_REQUESTS: self.refused_requests,
+            ManagerTable.LATE: self.late,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:

@@ -24,3 +24,4 @@ class ManagerTable(StrEnum):
     ADOPTED = "adopted"
     UNSHOWN_ENDS = "unshown_ends"
     REFUSED_REQUESTS = "refused_requests"
+    LATE = "late"

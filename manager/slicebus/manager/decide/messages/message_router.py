@@ -11,7 +11,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Remember
 from slicebus.decisions.decider import Incoming
-from slicebus.manager.decide.cluster import identity, relocation, terms, worker_cluster_status
+from slicebus.manager.decide.cluster import clocks, identity, relocation, terms, worker_cluster_status
 from slicebus.manager.decide.job import charges, unshown_ends, waiting
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.messages.authorization import check
@@ -27,6 +27,7 @@ from slicebus.proto.messages import (
     Hello,
     Inventory,
     JobRef,
+    Manifest,
     Refused,
     Report,
     ScaleRequest,
@@ -92,6 +93,20 @@ def refuse_cluster(store: ManagerStore, *, incoming: Incoming[Report], now: str)
     return identity.conflict(cluster, incoming.envelope, now=now)
 
 
+def note_clock(store: ManagerStore, *, incoming: Incoming[Report], now: str) -> Sequence[Command]:
+    """The commands that note what a message says of its cluster's clock, whether it is accepted or not."""
+    envelope = incoming.envelope
+    cluster = store.clusters.get(None, envelope.cluster)
+    return _note_clock(store, cluster, envelope, now) if cluster is not None else []
+
+
+def _note_clock(store: ManagerStore, cluster: Manifest, envelope: Envelope, now: str) -> Sequence[Command]:
+    if store.shards.own.index > 0:
+        return []
+    late_before, most_s = store.late.get(envelope.cluster_uid), store.settings.epoch_skew_s
+    return clocks.note(cluster, envelope, late_before=late_before, most_s=most_s, now=now)
+
+
 def note_refused(store: ManagerStore, *, incoming: Incoming[Report], problem: str, now: str) -> Sequence[Command]:
     """Show on a job that the API server refuses what a worker reports, and tell the worker whose request waits for it.
 
@@ -120,10 +135,13 @@ def _handle_of_cluster(
     answer = terms.answer(
         message, envelope, store.flavors.all(), fence_s=fence_s, namespaces=namespaces, is_back=is_back
     )
+    # Both write the WorkerCluster: after the first write the second one conflicts, and the message is handled again.
+    clock = _note_clock(store, cluster, envelope, now)
     if isinstance(message, Hello):
-        return [*worker_cluster_status.hello(cluster, message, envelope, now=now), *answer]
+        return [*clock, *worker_cluster_status.hello(cluster, message, envelope, now=now), *answer]
     granted = store.quotas.ledger.granted.get(envelope.cluster, {})
     return [
+        *clock,
         *worker_cluster_status.heartbeat(cluster, message, envelope, now=now, fence_s=fence_s, granted=granted),
         *answer,
     ]
