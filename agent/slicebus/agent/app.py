@@ -16,6 +16,7 @@ from slicebus.agent.act.identity import cluster_uid
 from slicebus.agent.act.inbox import AgentInbox
 from slicebus.agent.act.inventory import InventoryPublisher
 from slicebus.agent.act.namespaces import Namespaces
+from slicebus.agent.act.pod_additions import PodAdditionsWatch
 from slicebus.agent.act.pod_refusals import PodRefusals
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.publisher import AgentPublisher
@@ -83,6 +84,7 @@ class _Parts(NamedTuple):
     reconciler: AgentReconciler
     inventories: InventoryPublisher
     namespaces: Namespaces
+    additions: PodAdditionsWatch
     heartbeats: Heartbeats
 
 
@@ -193,6 +195,9 @@ class Agent(Role[AgentSettings]):
         namespaces = Namespaces(
             store, client, watched=settings.watched_namespaces, changed=lambda: heartbeats.beat_now()
         )
+        additions = PodAdditionsWatch(
+            client, namespaces=settings.watched_namespaces, changed=lambda: heartbeats.beat_now()
+        )
         heartbeats = Heartbeats(
             store,
             base.fence,
@@ -200,6 +205,7 @@ class Agent(Role[AgentSettings]):
             requeue=queue.add,
             waiting_since=lambda: (queue.due_since_s, base.backlog.since_s),
             lacking=namespaces.lacking,
+            additions=additions.known,
             interval_s=settings.heartbeat_s,
         )
         return _Parts(
@@ -210,11 +216,13 @@ class Agent(Role[AgentSettings]):
             reconciler=reconciler,
             inventories=inventories,
             namespaces=namespaces,
+            additions=additions,
             heartbeats=heartbeats,
         )
 
     def _order_inbox(self, base: _Base, parts: _Parts) -> AgentInbox:
         async def accept(terms: Terms) -> None:
+            parts.additions.accept(terms)
             await parts.heartbeats.accept(terms)
             parts.namespaces.accept(terms)
 
@@ -239,6 +247,7 @@ class Agent(Role[AgentSettings]):
         """Watch the caches. Returns when everything is read that decisions depend on."""
         store = base.store
         parts.backends.start(group)
+        parts.additions.start(group)
         for resource, cache in store.caches():
             kept = base.informers.run(resource, cache, labels=SELECTORS[resource])
             group.create_task(kept, name=f"watch:{resource.plural}")

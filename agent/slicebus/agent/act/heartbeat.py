@@ -7,6 +7,7 @@ import structlog
 from msgspec import UNSET
 
 from slicebus.agent.act.fence import Fence
+from slicebus.agent.act.pod_additions import Additions
 from slicebus.agent.decide.capacity import CapacityFigures, Granted, PodUse, room, within_grant
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
@@ -20,7 +21,8 @@ _log = structlog.get_logger()
 class Heartbeats:
     """Publishes heartbeats with `publish`. When the fence opens, passes every job to `requeue`.
 
-    `lacking` gives the namespaces that take no jobs, None before that is known.
+    `lacking` gives the namespaces that take no jobs, None before that is known. `additions` gives what the cluster adds
+    to pods.
     `waiting_since` gives, for each queue of work, since when its oldest entry waits (the loop's time); None if empty.
     """
 
@@ -33,6 +35,7 @@ class Heartbeats:
         requeue: Callable[[JobKey], None],
         waiting_since: Callable[[], Iterable[float | None]],
         lacking: Callable[[], dict[str, str] | None],
+        additions: Callable[[], Additions],
         interval_s: float,
     ) -> None:
         self._store = store
@@ -41,6 +44,7 @@ class Heartbeats:
         self._requeue = requeue
         self._waiting_since = waiting_since
         self._lacking = lacking
+        self._additions = additions
         self._interval_s = interval_s
         self._use = PodUse(store.pods, store.foreign_pods)
         self._terms: Terms | None = None
@@ -81,6 +85,7 @@ class Heartbeats:
 
     def _beat(self) -> Heartbeat:
         room_now, lacking, now_s = self._room(), self._lacking(), asyncio.get_running_loop().time()
+        defaults, overheads = self._additions()
         return Heartbeat(
             capacity=room_now.capacity,
             used=room_now.used,
@@ -89,6 +94,8 @@ class Heartbeats:
             said_s=now_s,
             fence_s=self._fence.seconds,
             lacking=UNSET if lacking is None else lacking,
+            container_defaults=defaults,
+            pod_overheads=overheads,
             scheduler_backends=self._store.schedulers.usable,
             jobs=sum(1 for _ in self._store.our_jobs()),
             lag_s=lag_s(self._waiting_since(), now_s),

@@ -120,7 +120,7 @@ class _Cycle:
             if isinstance(queue, str):
                 yield Wait(key=slice.key, reason=INADMISSIBLE, message=queue)
             else:
-                by_queue.setdefault(queue.name, deque()).append(slice)
+                by_queue.setdefault(queue.name, deque()).append(self._as_charged(slice, queue))
         for name, slices in by_queue.items():
             if not self.snapshot.cluster_queues[name].strict_fifo:
                 by_queue[name] = preemptors_first(slices, self._claim_of)
@@ -130,6 +130,11 @@ class _Cycle:
             if queue.strict_fifo and not isinstance(decisions[-1], Admit):
                 self.blocked.add(queue.name)
             yield from decisions
+
+    def _as_charged(self, slice: Slice, queue: ClusterQueue) -> Slice:
+        """The slice with what its pods will request, as far as clusters have told what they add."""
+        replaced = self.use.holder(slice.chain_id)
+        return self.placer.as_charged(slice, queue, cluster=replaced.cluster if replaced is not None else None)
 
     def _ranked(self, pending: Pending) -> Iterator[tuple[Slice, Nomination | Misfit]]:
         if self.snapshot.fair_sharing is FairSharing.OFF:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from slicebus.slices.api.quantities import add, amounts, larger
+from slicebus.slices.api.quantities import Amounts, add, amounts, larger
 
 Manifest = dict[str, Any]
 _CONTAINERS = ("containers", "initContainers")
@@ -12,23 +12,30 @@ ADDITIONS = {GCS_WAIT: {"cpu": "200m", "memory": "256Mi"}, COLLECTOR: {"cpu": "5
 """What the containers request that KubeRay adds to pods and that no field of the job gives resources, by name."""
 
 
-def pod_requests(spec: Manifest, *, statuses: Mapping[str, Manifest] = {}) -> dict[str, int]:
+def pod_requests(
+    spec: Manifest,
+    *,
+    statuses: Mapping[str, Manifest] = {},
+    defaults: Mapping[str, int] = {},
+    overhead: Amounts | None = None,
+) -> dict[str, int]:
     """The requests of a PodSpec, as amounts. Raises ValueError for one that is not a quantity.
 
     The larger of the containers' sum and the peak of initialisation, plus overhead. A sidecar (an init container that
     restarts) counts from its start on. A limit without a request is the request. A pod-level request
     wins over the containers' sum; a pod-level limit is the request where neither the pod nor a container has one.
     `statuses` are those of containers by name: a resize in place keeps what it had until the kubelet has carried it
-    out.
+    out. `defaults` are requests of containers that have none, and `overhead` that of the pod's RuntimeClass, where its
+    spec does not tell.
     Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
     running: dict[str, int] = {}
     for container in spec.get("containers") or ():
-        running = add(running, _container_requests(container, statuses))
+        running = add(running, _container_requests(container, statuses, defaults))
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
-        requests = _container_requests(container, statuses)
+        requests = _container_requests(container, statuses, defaults)
         if container.get("restartPolicy") == "Always":
             sidecars = add(sidecars, requests)
             peak = larger(peak, sidecars)
@@ -37,7 +44,7 @@ def pod_requests(spec: Manifest, *, statuses: Mapping[str, Manifest] = {}) -> di
     total = larger(add(running, sidecars), peak)
     if pod_level := spec.get("resources"):
         total = amounts(pod_level.get("limits") or {}) | total | amounts(pod_level.get("requests") or {})
-    return add(total, amounts(spec["overhead"])) if spec.get("overhead") else total
+    return add(total, amounts(spec["overhead"]) if spec.get("overhead") else overhead or {})
 
 
 def requests_of(pod: Manifest) -> dict[str, int]:
@@ -88,9 +95,9 @@ def _is_addition(container: Manifest) -> bool:
     return added is not None and (container.get("resources") or {}).get("requests") == added
 
 
-def _container_requests(container: Manifest, statuses: Mapping[str, Manifest]) -> dict[str, int]:
+def _container_requests(container: Manifest, statuses: Mapping[str, Manifest], defaults: Amounts) -> dict[str, int]:
     resources = container.get("resources") or {}
-    wanted = amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})
+    wanted = {**defaults, **amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})}
     status = statuses.get(container.get("name", ""))
     if status is None:
         return wanted

@@ -67,6 +67,11 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     lacking: dict[str, str] | UnsetType = UNSET
     """The namespaces of the `terms` that take no jobs here, with the reason: `NotFound`, `Terminating` or
     `NamespaceNotAllowed`. Not set before all of them were read."""
+    container_defaults: dict[str, dict[str, str]] | UnsetType = UNSET
+    """By namespace of the `terms`: what its LimitRanges have a container request that requests nothing itself. Without
+    namespaces that add nothing. Not set before the LimitRanges were read."""
+    pod_overheads: dict[str, dict[str, str]] | UnsetType = UNSET
+    """By RuntimeClass: what each of its pods takes beside its containers. Not set before they were read."""
     scheduler_backends: list[str] = msgspec.field(default_factory=list)
     """As in `Hello`: definitions and rights come and go."""
     jobs: Count = 0
