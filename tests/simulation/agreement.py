@@ -18,7 +18,7 @@ from slicebus.manager.state.annotations import reported_status
 from slicebus.manager.state.requirements import is_managed
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import ClusterName, JobPhase
-from slicebus.proto.topology import DEAD
+from slicebus.proto.topology import DEAD_LETTERS
 from slicebus.sandbox.bus import MemoryBroker
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.api_names import RESIZABLE_CONDITION
@@ -218,7 +218,7 @@ class Agreement:
     def _check_queues(self) -> None:
         """Rule 4: every message was applied, coalesced with a newer one, or dead-lettered."""
         left = {name: len(queue.ready) for name, queue in self._broker.queues.items() if queue.ready}
-        left = {name: count for name, count in left.items() if name != DEAD}
+        left = {name: count for name, count in left.items() if name not in DEAD_LETTERS}
         if left:
             raise Violation(f"converged: messages are left in {left}")
 

@@ -55,7 +55,6 @@ from simulation.successes import succeed
 from simulation.users import Users
 from simulation.violations import Violation
 from slicebus.proto.errors import SlicebusError
-from slicebus.proto.topology import JOURNAL
 
 _WARM_UP_S = 4.0
 _REPLAYED = 3
@@ -76,7 +75,7 @@ async def play(fleet: Fleet) -> None:
     fleet.note("the faults end")
     await _agree(fleet, one.users)
     if fleet.schedule.seed % _REPLAYED == 0:
-        count = recorded.check(fleet.memory.streams[JOURNAL].records)
+        count = recorded.check(fleet.memory.journal)
         fleet.note(f"{count} decisions are made again, and are the same")
 
 

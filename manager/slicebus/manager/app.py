@@ -19,6 +19,7 @@ from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, WORKLOADS, Res
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.manager.act.admitter import Admitter
+from slicebus.manager.act.cluster_lanes import ClusterLanes
 from slicebus.manager.act.dead_letter_watch import DeadLetterWatch
 from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.fleet_watch import FleetWatch
@@ -43,7 +44,7 @@ from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, 
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import JobRef, Lane
 from slicebus.proto.rights import manager_uses
-from slicebus.proto.topology import Topology, journal_queue, manager_topology
+from slicebus.proto.topology import Topology, journal_queues, manager_topology
 from slicebus.runtime.broker import require
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
@@ -56,6 +57,8 @@ from slicebus.slices.api import api_names
 
 _log = structlog.get_logger()
 _COLLECT_S = 60.0
+_CLUSTER_PREFETCH = 32
+"""Messages of each lane of a cluster that this process holds, at most."""
 _ADMITTED_WORKERS = 8
 """How many workers only handle jobs that were admitted, to send their orders: in a burst all others wait for the API
 server."""
@@ -79,6 +82,7 @@ class _Parts(NamedTuple):
     dead: DeadLetterWatch
     guard: DeleteGuard
     inbox: ManagerInbox
+    resyncer: Resyncer
     fleet: FleetWatch
     reconciler: ManagerReconciler
     keeper: ShardKeeper
@@ -112,10 +116,10 @@ class Manager(Role[ManagerSettings]):
         return super().notes() | {api_names.SHARDS_ANNOTATION: str(most) if most > 1 else None}
 
     async def prepare(self) -> None:
-        """Make the exchanges, the dead-letter queue, the journal and the shards' queues. Nobody else makes them."""
+        """Make the exchanges, the dead-letter queues, the journals and the shards' queues. Nobody else makes them."""
         age, size = self._settings.journal_max_age, self._settings.journal_max_bytes
-        journal = Topology((), (journal_queue(max_age=age, max_bytes=size),), ())
-        await self._bus.declare(manager_topology(self._settings.shards) + journal)
+        journals = Topology((), journal_queues(max_age=age, max_bytes=size), ())
+        await self._bus.declare(manager_topology(self._settings.shards) + journals)
         await require(self._bus, manager_uses(self._settings.shards))
         if shard := self._shard.index:
             await take_addressed(self._bus, shard, by=shard)
@@ -199,7 +203,9 @@ class Manager(Role[ManagerSettings]):
             requeue=base.queue.add,
             resyncer=resyncer,
             registry=self._registry,
+            message_bytes=settings.message_bytes,
             on_dead=dead.count,
+            keeps_dead=dead.keeps,
             router=None if base.store.shards.is_alone else Router(self._bus, base.store),
         )
         fleet = FleetWatch(
@@ -213,7 +219,7 @@ class Manager(Role[ManagerSettings]):
         reconciler = ManagerReconciler(
             decide, executor, locks=base.locks, guard=guard, resyncer=resyncer, retry=inbox.retry
         )
-        return _Parts(dead, guard, inbox, fleet, reconciler, self._shard_keeper(base, resyncer, inbox))
+        return _Parts(dead, guard, inbox, resyncer, fleet, reconciler, self._shard_keeper(base, resyncer, inbox))
 
     def _shard_keeper(self, base: _Base, resyncer: Resyncer, inbox: ManagerInbox) -> ShardKeeper:
         return ShardKeeper(
@@ -278,6 +284,8 @@ class Manager(Role[ManagerSettings]):
         if self._shard.index == 0:
             group.create_task(parts.dead.run(), name="dead-letters")
         self._consume(parts.inbox, self._shard.index, group)
+        if self._shard.index == 0:
+            group.create_task(self._serve_clusters(base.store, parts, group), name="clusters")
 
     def _consume(self, inbox: ManagerInbox, shard: int, group: asyncio.TaskGroup) -> None:
         """Consume what comes to a shard: this one, or one whose place it has taken."""
@@ -287,6 +295,12 @@ class Manager(Role[ManagerSettings]):
     async def _consume_lane(self, inbox: ManagerInbox, lane: Lane, shard: int) -> None:
         await self.leading.wait()
         await inbox.run(lane, prefetch=self._settings.prefetch_of(len(Lane)), shard=shard)
+
+    async def _serve_clusters(self, store: ManagerStore, parts: _Parts, group: asyncio.TaskGroup) -> None:
+        """Consume what comes from each cluster. What agents address to no other shard comes to the first one."""
+        await self.leading.wait()
+        prefetch = min(_CLUSTER_PREFETCH, self._settings.prefetch_of(len(Lane)))
+        await ClusterLanes(self._bus, store, parts.inbox, parts.resyncer, prefetch=prefetch).run(group)
 
     async def _read(
         self, informers: Informers, caches: Iterable[tuple[Resource, Cache]], group: asyncio.TaskGroup

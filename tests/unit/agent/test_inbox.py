@@ -36,7 +36,7 @@ from slicebus.proto.messages import (
     Suspend,
     Terms,
 )
-from slicebus.proto.topology import DEAD, DOWN, Binding, Topology, agent_queue, agent_topology, routing_key
+from slicebus.proto.topology import AGENT_DEAD, DOWN, Binding, Topology, agent_queue, agent_topology, routing_key
 from slicebus.sandbox.bus import MemoryBus
 from slicebus.slices.api import kueue
 from support.waiting import eventually
@@ -83,7 +83,7 @@ class Manager:
     @property
     def dead(self) -> list[tuple[str, str]]:
         """Why messages are dead."""
-        headers = [entry.message.headers for entry in self._broker.queues[DEAD].ready]
+        headers = [entry.message.headers for entry in self._broker.queues[AGENT_DEAD].ready]
         return [(each[REASON_HEADER], each[DETAIL_HEADER]) for each in headers]
 
     def _settled(self) -> bool:

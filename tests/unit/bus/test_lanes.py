@@ -9,7 +9,7 @@ import pytest
 
 from slicebus.bus.contract import Delivery
 from slicebus.bus.dead_letter_headers import REASON_HEADER
-from slicebus.bus.lanes import Backlog, consume
+from slicebus.bus.lanes import Backlog, consume, turns_of
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import (
     ConflictError,
@@ -21,7 +21,8 @@ from slicebus.proto.errors import (
     UnavailableError,
 )
 from slicebus.proto.topology import DEAD, Binding, Exchange, Queue, Topology
-from slicebus.sandbox.bus import MemoryBroker, MemoryBus, MemoryDelivery, MemorySubscription
+from slicebus.sandbox.bus import MemoryBroker, MemoryBus
+from slicebus.sandbox.queues import MemoryDelivery, MemorySubscription
 from unit.kube.loop_time import START_S, LoopTime, settle
 
 LANE = Topology(
@@ -66,7 +67,7 @@ class Lane:
                     subscription,
                     self._one,
                     key=name_of,
-                    workers=WORKERS,
+                    turns=turns_of(WORKERS),
                     superseded=superseded,
                     backlog=self.backlog,
                 )

@@ -9,7 +9,7 @@ from slicebus.manager.act.router import take_addressed
 from slicebus.proto.codec import decode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import JobRef, Lane
-from slicebus.proto.topology import JOURNAL, UP, manager_queue, manager_topology, shard_exchange
+from slicebus.proto.topology import UP, cluster_topology, manager_queue, manager_topology, shard_exchange
 from slicebus.slices.api import api_names
 from unit.manager.message_router import Manager, of_shard
 from unit.manager.test_inbox import HELLO, request, status
@@ -87,12 +87,13 @@ async def test_a_shard_takes_what_is_addressed_to_it(manager: Manager) -> None:
 
 @of_shard("1/2")
 async def test_a_job_that_has_moved_since_is_told_to_whoever_has_it(manager: Manager) -> None:
+    manager.broker.declare(cluster_topology("east"))
     ref = await job_of_shard(manager, 0)
     sent = await manager.receive(status(ref, 1), to_shard=1)
     [got] = (entry.message for entry in manager.broker.queues[manager_queue(Lane.STATUS)].ready)
     assert (got.body, got.routing_key, got.headers[USER_HEADER]) == (sent.body, "east.status.1", "east")
     assert await manager.job_status() == {}
-    journal = [record.message.user_id for record in manager.broker.streams[JOURNAL].records]
+    journal = [record.message.user_id for record in manager.broker.journal]
     assert journal == ["east"], "it is there once, as it was sent"
 
 

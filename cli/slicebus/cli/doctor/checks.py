@@ -39,7 +39,7 @@ _MOST_NAMED = 3
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """What a role needs."""
 
-    journal: Queue
+    journals: tuple[Queue, ...]
     """The stream with the limits from the settings."""
     crds: Sequence[Resource]
     permissions: Sequence[Permission]
@@ -56,7 +56,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 def needs_of(
     cluster: str | None,
     namespace: str,
-    journal: Queue,
+    journals: tuple[Queue, ...],
     admission: AdmissionModeName = AdmissionModeName.BUILTIN,
     namespaces: tuple[str, ...] = (),
     create_as: str | None = None,
@@ -70,7 +70,7 @@ def needs_of(
         if create_as:
             permissions += permissions_to_create_as(create_as, own_namespace=namespace, namespaces=namespaces)
         return Needs(
-            journal=journal,
+            journals=journals,
             crds=slicebus.agent.permissions.REQUIRED_CRDS,
             permissions=permissions,
             chart="slicebus-agent",
@@ -78,7 +78,7 @@ def needs_of(
             schedulers=schedulers,
         )
     return Needs(
-        journal=journal,
+        journals=journals,
         crds=slicebus.manager.permissions.required_crds(admission),
         permissions=slicebus.manager.permissions.permissions(admission, shards=shards),
         chart="slicebus-manager",
@@ -94,7 +94,7 @@ async def checks(
     """Run the checks one after the other. `broker_api` is the address of the broker's management API."""
     name = ClusterName(cluster) if cluster else None
     uid = await _uid(kubeconfig) if cluster else None
-    for check in await broker_checks(amqp_url, cluster=name, uid=uid, journal=needs.journal, shards=needs.shards):
+    for check in await broker_checks(amqp_url, cluster=name, uid=uid, journals=needs.journals, shards=needs.shards):
         yield check
     try:
         async with await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=CONNECT_S)) as client:

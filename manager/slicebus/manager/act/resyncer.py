@@ -54,6 +54,11 @@ _TRIES = 5
 """After so many conflicts in a row a job is left to the next inventory."""
 _REFUSED_S = 60.0
 """How much later a cluster is asked again after a write that corrects a difference was refused."""
+_HALF_S = 120.0
+"""An inventory whose next page has not come for so long is given up. An agent sends its pages one after the other."""
+_MOST_REPORTED = 20_000
+"""Jobs of a cluster whose last report is remembered. Of one beyond that an older inventory counts, and has it asked
+again."""
 _ASKED_AT_ONCE = 500
 """How many jobs one message names: about 100 KiB."""
 
@@ -81,6 +86,8 @@ class Resyncer:
         self._guard = guard
         self._assemblies: dict[str, Assembly] = {}
         """The inventories that are not complete yet, by speaker."""
+        self._expiries: dict[str, asyncio.TimerHandle] = {}
+        """When each half inventory is given up, by speaker."""
         self._reported_at: dict[str, dict[JobRef, Stamp]] = {}
         """When each speaker has last reported on a job since its last inventory."""
         self._expected: dict[ClusterName, tuple[str, int]] = {}
@@ -104,17 +111,26 @@ class Resyncer:
             case Hello() | Inventory():
                 self._expected[cluster] = speaker
             case Applied(job=job) | Refused(job=job) | Status(job=job):
-                self._reported_at.setdefault(envelope.cluster_uid, {})[job] = stamp_of(envelope)
+                reported_at = self._reported_at.setdefault(envelope.cluster_uid, {})
+                reported_at[job] = stamp_of(envelope)
+                if len(reported_at) > _MOST_REPORTED:
+                    del reported_at[next(iter(reported_at))]
             case Heartbeat() if self._expected.get(cluster) != speaker:
                 self._expected[cluster] = speaker
                 return [Publish(cluster=cluster, message=Resync(reason="NoInventory"))]
         return []
 
     async def take(self, envelope: Envelope, page: Inventory) -> None:
-        """Take in one page. When it completes the inventory, return after every correction is made or queued."""
-        assembly = self._assemblies.setdefault(envelope.cluster_uid, Assembly())
+        """Take in one page. When it completes the inventory, return after every correction is made or queued. Raises
+        ProtocolError for an inventory that is too large."""
+        speaker = envelope.cluster_uid
+        assembly = self._assemblies.setdefault(speaker, Assembly())
+        if speaker in self._expiries:
+            self._expiries.pop(speaker).cancel()
         listed = assembly.add(envelope, page)
         if listed is None:
+            if assembly.is_half:
+                self._expiries[speaker] = asyncio.get_running_loop().call_later(_HALF_S, assembly.finish)
             return
         await self._compare(listed)
         assembly.finish()

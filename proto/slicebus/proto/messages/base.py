@@ -86,6 +86,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """The last word of its routing key."""
     direction: ClassVar[Direction]
     lane: ClassVar[Lane] = Lane.CONTROL
+    most_bytes: ClassVar[int] = 0
+    """The limit of one, with its headers; 0 for the limit of all messages."""
     not_redriven: ClassVar[str] = ""
     """Why a redrive does not publish a recorded one again: it reported a state, and newer reports come by themselves.
     Empty where a redrive may publish the newest one of a job."""

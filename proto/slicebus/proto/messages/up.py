@@ -26,12 +26,20 @@ from slicebus.proto.messages.base import (
     counts_text,
 )
 
+_NOTE_BYTES = 128 * 1024
+"""A job's counts, or an API server's text, take some kilobytes."""
+_HEARTBEAT_BYTES = 256 * 1024
+"""A hundred flavors with ten resources each, three times, and the namespaces that are lacking."""
+_PAGE_BYTES = 256 * 1024
+"""A body below 128 KiB, and headers."""
+
 
 class Hello(Message, frozen=True, kw_only=True):
     """An agent has taken its lease and speaks from now on."""
 
     type: ClassVar[str] = "hello"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _NOTE_BYTES
     not_redriven: ClassVar[str] = "an agent says it when it starts"
 
     agent_version: str
@@ -50,6 +58,7 @@ class Heartbeat(Message, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "heartbeat"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _HEARTBEAT_BYTES
     not_redriven: ClassVar[str] = "an agent says it every few seconds"
 
     capacity: dict[str, dict[str, Quantity]] = msgspec.field(default_factory=dict)
@@ -91,6 +100,7 @@ class ScaleRequest(JobMessage, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "scale-request"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _NOTE_BYTES
 
     workload: str
     """The slice that the worker's job names now."""
@@ -213,6 +223,7 @@ class Applied(JobMessage, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "applied"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _NOTE_BYTES
 
     workload: str
     """The slice that the worker's job names; empty after a delete."""
@@ -230,6 +241,7 @@ class Refused(JobMessage, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "refused"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _NOTE_BYTES
 
     workload: str
     spec_version: Version
@@ -266,6 +278,7 @@ class Inventory(Message, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "inventory"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _PAGE_BYTES
     lane: ClassVar[Lane] = Lane.STATUS
     not_redriven: ClassVar[str] = "an agent says it when it is asked"
 

@@ -20,6 +20,7 @@ from slicebus.manager.state.annotations import reported_status
 from slicebus.manager.state.outbox import Held, OutboxState, Progress
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest, RequestKey
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import all_ready, status_hash
@@ -65,40 +66,70 @@ class Listed(msgspec.Struct, frozen=True):
     """The requests that no order has answered, by the UID of their job."""
 
 
+_MOST_BYTES = 16 * 1024**2
+"""An inventory of 150,000 jobs. What is half there is held as bytes, because items take five times as much."""
+_PAGE_LEAST_BYTES = 1024
+"""What a page counts at least."""
+
+
 class Assembly:
     """Puts the pages of a speaker's inventory together. It keeps only the newest inventory."""
 
     def __init__(self) -> None:
         self._round = (-1, -1)
-        self._pages: dict[int, Inventory] = {}
-        self._since: dict[int, Stamp] = {}
+        self._pages: dict[int, bytes] = {}
+        self._bytes = 0
+        self._last: int | None = None
+        """The number of the last page, once that is there."""
+        self._since: Stamp | None = None
         self._done = False
 
+    @property
+    def is_half(self) -> bool:
+        """Whether some pages are there, and some are not."""
+        return bool(self._pages)
+
     def add(self, envelope: Envelope, page: Inventory) -> Listed | None:
-        """Return the inventory when this page completes it. Pages may come twice, late, or after a newer one's."""
+        """Return the inventory when this page completes it. Pages may come twice, late, or after a newer one's. Raises
+        ProtocolError where they take too much; nothing more of that inventory is kept."""
         round = envelope.epoch, page.round
         if round < self._round or (round == self._round and self._done):
             return None
         if round > self._round:
-            self._round, self._pages, self._since, self._done = round, {}, {}, False
-        self._pages[page.page] = page
-        self._since[page.page] = stamp_of(envelope)
-        last = next((number for number, held in self._pages.items() if held.last), None)
-        if last is None or len(self._pages) != last + 1 or max(self._pages) != last:
+            self.finish()
+            self._round, self._done = round, False
+        self._keep(page)
+        self._since = min(self._since or stamp_of(envelope), stamp_of(envelope))
+        if self._last is None or len(self._pages) != self._last + 1 or max(self._pages) != self._last:
             return None
-        items = (item for held in self._pages.values() for item in held.items if item.kind in JOB_RESOURCES)
-        requests = [held.unanswered for held in self._pages.values() if isinstance(held.unanswered, dict)]
+        pages = [msgspec.json.decode(held, type=Inventory) for held in self._pages.values()]
+        items = (item for held in pages for item in held.items if item.kind in JOB_RESOURCES)
+        requests = [held.unanswered for held in pages if isinstance(held.unanswered, dict)]
         return Listed(
             envelope.cluster,
             envelope.cluster_uid,
-            min(self._since.values()),
+            self._since,
             {job_of(item): item for item in items},
             {uid: request for page in requests for uid, request in page.items()},
         )
 
+    def _keep(self, page: Inventory) -> None:
+        held = msgspec.json.encode(page)
+        self._bytes += _counted(held) - _counted(self._pages.get(page.page))
+        if self._bytes > _MOST_BYTES:
+            self.finish()
+            raise ProtocolError(DeadReason.REFUSED, f"an inventory of more than {_MOST_BYTES} bytes")
+        self._pages[page.page] = held
+        if page.last:
+            self._last = page.page
+
     def finish(self) -> None:
-        """Forget the complete inventory: it was compared."""
-        self._pages, self._since, self._done = {}, {}, True
+        """Forget the inventory: it was compared, or is given up. What comes of it later has no effect."""
+        self._pages, self._bytes, self._last, self._since, self._done = {}, 0, None, None, True
+
+
+def _counted(page: bytes | None) -> int:
+    return max(len(page), _PAGE_LEAST_BYTES) if page is not None else 0
 
 
 def stamp_of(envelope: Envelope) -> Stamp:
