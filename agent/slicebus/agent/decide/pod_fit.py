@@ -11,7 +11,7 @@ from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Problem
-from slicebus.slices.workload.pod_fit import Misfit, of_pod, of_template
+from slicebus.slices.workload.pod_fit import PodMisfit, of_pod, of_template
 from slicebus.slices.workload.ungate import Pod, pod_set_of
 from slicebus.slices.workload.waiting import PODS_PAST_SLICE
 
@@ -29,7 +29,7 @@ class Fit:
         self._kind = KINDS[view.key.kind]
         self._templates = self._of_templates(view) if self._charged else {}
 
-    def misfit(self, pod: Pod) -> Misfit | None:
+    def misfit(self, pod: Pod) -> PodMisfit | None:
         """Why a gated pod may not start under its pod set's grant; None where it may."""
         if not self._charged:
             return None
@@ -38,9 +38,9 @@ class Fit:
             return _of_other(made_for or pod.pod_set, pod.pod_set)
         return self._templates.get(pod.pod_set) or of_pod(pod.manifest["spec"], charged)
 
-    def _of_templates(self, view: WorkerView) -> dict[str, Misfit]:
+    def _of_templates(self, view: WorkerView) -> dict[str, PodMisfit]:
         """Why no pod of a pod set may start, by the present templates."""
-        found: dict[str, Misfit] = {}
+        found: dict[str, PodMisfit] = {}
         for target in view.scale_targets:
             for name, template in self._kind.templates(view.job or {}, target).items():
                 labelled = pod_set_of({"metadata": template.get("metadata") or {}})
@@ -56,7 +56,7 @@ def problem(view: WorkerView) -> Problem | None:
     job = view.reading
     if job is None or not job.runs or not view.scale_targets:
         return None
-    fit, kept = Fit(view), Counter[tuple[str, Misfit]]()
+    fit, kept = Fit(view), Counter[tuple[str, PodMisfit]]()
     for name, members in view.pod_sets.items():
         if members.gated and len(members.running) < job.granted.get(name, 0):
             kept.update((name, misfit) for pod in members.gated if (misfit := fit.misfit(pod)) is not None)
@@ -70,5 +70,5 @@ def _pods(count: int) -> str:
     return "1 pod" if count == 1 else f"{count} pods"
 
 
-def _of_other(made_for: str, labelled: str) -> Misfit:
-    return Misfit(f"made for pod set {made_for!r}, and labelled as of {labelled!r}")
+def _of_other(made_for: str, labelled: str) -> PodMisfit:
+    return PodMisfit(f"made for pod set {made_for!r}, and labelled as of {labelled!r}")

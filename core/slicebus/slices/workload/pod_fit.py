@@ -13,13 +13,13 @@ from slicebus.slices.workload.pod_requests import container_resources, pod_reque
 Manifest = dict[str, Any]
 
 
-class Misfit(msgspec.Struct, frozen=True, order=True):
+class PodMisfit(msgspec.Struct, frozen=True, order=True):
     """Why a pod may not start under a pod set's grant. The text is the same for pods of one template."""
 
     text: str
 
 
-def of_template(spec: Manifest, charged: Manifest) -> Misfit | None:
+def of_template(spec: Manifest, charged: Manifest) -> PodMisfit | None:
     """Why no pod of a template may start where the pod set is charged for `charged`, both PodSpecs; None if they may.
 
     The template is that of the job itself, without what controllers add.
@@ -27,11 +27,11 @@ def of_template(spec: Manifest, charged: Manifest) -> Misfit | None:
     try:
         asked, granted = pod_requests(spec), pod_requests(charged)
     except ValueError as error:
-        return Misfit(f"requests that nobody can read: {error}")
+        return PodMisfit(f"requests that nobody can read: {error}")
     return _exceeding(asked, granted) or _of_containers(spec, charged)
 
 
-def of_pod(spec: Manifest, charged: Manifest) -> Misfit | None:
+def of_pod(spec: Manifest, charged: Manifest) -> PodMisfit | None:
     """Why a pod may not start, as `of_template`.
 
     A cluster's admission adds containers to pods, and defaults where a container names nothing: that is charged when it
@@ -40,10 +40,10 @@ def of_pod(spec: Manifest, charged: Manifest) -> Misfit | None:
     try:
         return _of_containers(spec, charged) or _exceeding(_requests(spec), pod_requests(charged))
     except ValueError as error:
-        return Misfit(f"requests that nobody can read: {error}")
+        return PodMisfit(f"requests that nobody can read: {error}")
 
 
-def _of_containers(spec: Manifest, charged: Manifest) -> Misfit | None:
+def _of_containers(spec: Manifest, charged: Manifest) -> PodMisfit | None:
     present, known = container_resources(spec), container_resources(without_additions(charged))
     for name, resources in known.items():
         if name not in present:
@@ -54,13 +54,13 @@ def _of_containers(spec: Manifest, charged: Manifest) -> Misfit | None:
     return None
 
 
-def _exceeding(asked: dict[str, int], granted: dict[str, int]) -> Misfit | None:
+def _exceeding(asked: dict[str, int], granted: dict[str, int]) -> PodMisfit | None:
     more = [
         f"{resource} {format_amount(resource, value)} in place of {format_amount(resource, granted.get(resource, 0))}"
         for resource, value in sorted(asked.items())
         if value > granted.get(resource, 0)
     ]
-    return Misfit(" and ".join(more)) if more else None
+    return PodMisfit(" and ".join(more)) if more else None
 
 
 def _requests(of: Manifest) -> dict[str, int]:
