@@ -4,7 +4,7 @@ import pytest
 
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import NAMESPACES, PODS
+from slicebus.kube.resources import NAMESPACES, PODS, WORKERCLUSTERS
 from slicebus.sandbox.apiserver.pod_admission import NO_GATES_ANNOTATION, SIDECAR_ANNOTATION
 from slicebus.slices.api import api_names
 from slicebus.slices.workload.workload import FlavorName
@@ -72,6 +72,23 @@ async def test_pods_without_their_gate_are_charged_for(world: World) -> None:
 
 
 @pytest.mark.real
+async def test_what_is_injected_takes_room(world: World) -> None:
+    await set_quota(world, 50)
+    await annotate(world, SIDECAR_ANNOTATION, "10")
+    job = Scenario(world, "Job", "roomy")
+    await job.submit()
+    await job.expect_pods(running=1)
+    await job.scale(4)
+    await job.expect_pods(running=4)
+    cluster = await job.cluster()
+
+    async def look() -> bool:
+        status = (await world.manager.get(WORKERCLUSTERS, cluster))["status"]
+        return bool(status["room"].startswith("default 20/64 cpu"))
+
+    await eventually(look, "of 64 cores four pods of eleven leave 20")
+
+
 async def test_a_resize_in_place_is_charged_for(world: World) -> None:
     await set_quota(world, 5)
     job = Scenario(world, "Job", "resized")

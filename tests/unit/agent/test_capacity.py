@@ -88,6 +88,35 @@ def test_ours_counts_in_the_flavor_of_the_admission_only() -> None:
     assert reported.ours == {WHOLE: {"cpu": "1", "pods": "1"}, "default": {"cpu": "1"}, "other": {}}
 
 
+CHARGES: dict[str, tuple[dict[str, int] | None, dict[str, str]]] = {
+    "as much": ({"cpu": 1000}, {"cpu": "1"}),
+    "less": ({"cpu": 250}, {"cpu": "250m"}),
+    "more": ({"cpu": 4000}, {"cpu": "1"}),
+    "nothing of it": ({"memory": 1}, {"cpu": "1"}),
+    "nobody knows": (None, {"cpu": "1"}),
+}
+
+
+@pytest.mark.parametrize(("charged", "expected"), CHARGES.values(), ids=CHARGES.keys())
+def test_what_a_pod_requests_beyond_its_charge_is_in_use_and_in_no_grant(
+    charged: dict[str, int] | None, expected: dict[str, str]
+) -> None:
+    granted, use = [Granted(a_bound_pod("a"), {"cpu": CPU}, charged)], {"n": {"cpu": 1000, "pods": 1}}
+    reported = found(a_node(), flavors=(Flavor(name="default"),), granted=granted, use=use)
+    assert reported.used["default"] == {"cpu": "1", "pods": "1"}
+    assert reported.ours["default"] == expected
+
+
+def test_a_charge_is_that_of_the_copy() -> None:
+    copy = a_copy()
+    copy["metadata"]["annotations"] |= {
+        api_names.FLAVORS_ANNOTATION: '{"main":{"cpu":"default"}}',
+        api_names.CHARGED_ANNOTATION: '{"main":{"cpu":250}}',
+    }
+    [granted] = within_grant(a_view(a_job(granted=1), copy, pods=(a_bound_pod("a"),)))
+    assert granted.charged == {"cpu": 250}
+
+
 GOING = a_bound_pod("a0") | {"metadata": a_bound_pod("a0")["metadata"] | {"deletionTimestamp": NOW}}
 GRANTS: dict[str, tuple[Manifest | None, list[Manifest], list[str]]] = {
     "bound": (a_job(granted=3), [a_bound_pod("a"), a_bound_pod("b")], ["a", "b"]),

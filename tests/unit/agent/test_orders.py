@@ -321,11 +321,12 @@ def test_a_kueue_here_leaves_a_copy_alone() -> None:
 
 def test_a_copy_says_which_flavors_its_slice_was_given() -> None:
     spec = a_spec(3)
-    assignments = [{"name": "main", "flavors": {"cpu": "spot"}, "count": 1, "resourceUsage": {"cpu": "1"}}]
+    assignments = [{"name": "main", "flavors": {"cpu": "spot"}, "count": 3, "resourceUsage": {"cpu": "1"}}]
     spec.workload["status"] = {"admission": {"clusterQueue": "cq", "podSetAssignments": assignments}}
     [create] = orders.workload_spec(spec, EAST)[COPY_STEP].decide(a_view(None))
     assert isinstance(create, Create)
     assert annotations.flavors(create.manifest) == {"main": {"cpu": "spot"}}
+    assert annotations.charged(create.manifest) == {"main": {"cpu": 334}}
     assert "status" not in create.manifest
 
 

@@ -40,6 +40,16 @@ class Granted(msgspec.Struct, frozen=True):
     pod: Manifest
     flavors: Mapping[str, FlavorName]
     """The pod's flavor by resource."""
+    charged: Amounts | None = None
+    """What it was admitted with; None where nobody knows."""
+
+    @property
+    def requests(self) -> Amounts:
+        """What it requests, as far as it was admitted with that: the manager counts no more of it."""
+        requests = _requests(self.pod)
+        if self.charged is None:
+            return requests
+        return {name: min(value, self.charged.get(name, value)) for name, value in requests.items()}
 
 
 class PodUse:
@@ -76,7 +86,7 @@ def room(
             _add(capacity[flavor], _allocatable(ready[name]))
             _add(used[flavor], use.get(name, {}))
     for grant in granted:
-        node, requests = _node_of(grant.pod), _requests(grant.pod)
+        node, requests = _node_of(grant.pod), grant.requests
         for flavor, names in members.items():
             if node in names:
                 _add(ours[flavor], requests if flavor == _WHOLE else _in_flavor(requests, grant.flavors, flavor))
@@ -87,6 +97,7 @@ def within_grant(view: WorkerView) -> Iterator[Granted]:
     """The pods of a job within its grant.
 
     A pod beyond it (one that is still terminating, one that cleans up) counts as foreign use: nobody's quota covers it.
+    So does what a pod requests beyond what it was admitted with: the manager counts its grants by that.
     """
     job = view.reading
     if job is None:
@@ -95,13 +106,13 @@ def within_grant(view: WorkerView) -> Iterator[Granted]:
     flavors = annotations.flavors(copy) if copy is not None else None
     if flavors is None:
         return
-    left = dict(job.granted)
+    left, admitted = dict(job.granted), annotations.charged(copy) if copy is not None else {}
     charged = (pod.manifest for pod in view.pods if not pod.cleans_up)
     for pod in sorted(filter(_node_of, charged), key=_stays_first):
         pod_set = pod_set_of(pod)
         if left.get(pod_set, 0) > 0:
             left[pod_set] -= 1
-            yield Granted(pod, flavors.get(pod_set, {}))
+            yield Granted(pod, flavors.get(pod_set, {}), admitted.get(pod_set))
 
 
 def slim(pod: Manifest) -> Manifest:

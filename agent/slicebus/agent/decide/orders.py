@@ -11,7 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from slicebus.agent.decide import gangs, order_sizes, scheduling, waiting
-from slicebus.agent.decide.order_contents import ensure_named, flavors_of
+from slicebus.agent.decide.order_contents import charged_of, ensure_named, flavors_of
 from slicebus.agent.decide.pod_placement import placements_note, places
 from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespace
 from slicebus.agent.decide.reconcile import link_copies, link_to
@@ -225,6 +225,7 @@ def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading 
     }
     if flavors := flavors_of(order):
         annotations[api_names.FLAVORS_ANNOTATION] = msgspec.json.encode(flavors, order="sorted").decode()
+        annotations[api_names.CHARGED_ANNOTATION] = msgspec.json.encode(charged_of(order), order="sorted").decode()
     if job is not None:
         annotations |= link_to(view, job) | placements_note(job.manifest, order)
     return {

@@ -139,6 +139,7 @@ def left_behind(requested: PendingRequests | None, by: RequestKey) -> PendingReq
 _PENDING_REQUESTS = msgspec.json.Decoder(PendingRequests)
 _COUNTS = msgspec.json.Decoder(Counts)
 _BOUNDS = msgspec.json.Decoder(dict[str, Any])
+_CHARGED = msgspec.json.Decoder(dict[str, dict[str, int]])
 _FLAVORS = msgspec.json.Decoder(dict[str, dict[str, FlavorName]])
 
 
@@ -206,6 +207,11 @@ def bounds(job: Manifest) -> Manifest | None:
 def flavors(copy: Manifest) -> dict[str, dict[str, FlavorName]] | None:
     """The flavors that a Workload copy was given, by pod set and resource; None where they are unknown."""
     return read_json(annotation(copy, api_names.FLAVORS_ANNOTATION), _FLAVORS)
+
+
+def charged(copy: Manifest) -> dict[str, dict[str, int]]:
+    """What one pod of a Workload copy's slice was admitted with, by pod set and resource."""
+    return read_json(annotation(copy, api_names.CHARGED_ANNOTATION), _CHARGED) or {}
 
 
 def scheduler(job: Manifest) -> str:

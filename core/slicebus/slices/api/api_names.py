@@ -31,6 +31,8 @@ PLACEMENTS_ANNOTATION: Final = "slicebus.dev/placements"
 """On a worker's Workload, JSON by pod set: where the unplaced pods run."""
 FLAVORS_ANNOTATION: Final = "slicebus.dev/flavors"
 """On a worker's Workload, JSON by pod set and resource: the flavors that it was given."""
+CHARGED_ANNOTATION: Final = "slicebus.dev/charged"
+"""On a worker's Workload, JSON by pod set and resource: what one pod was admitted with, as amounts."""
 JOB_ANNOTATION: Final = "slicebus.dev/job"
 """On a Workload: `Kind/name` of its job. On the manager's the owner says it too, until the Workload is orphaned."""
 JOB_UID_ANNOTATION: Final = "slicebus.dev/job-uid"
@@ -160,6 +162,7 @@ AGENTS_OWN: Final = frozenset(
         UNPLACED_LABEL,
         PLACEMENTS_ANNOTATION,
         FLAVORS_ANNOTATION,
+        CHARGED_ANNOTATION,
         BOUNDS_ANNOTATION,
         TAKEN_BACK_ANNOTATION,
         WAITING_ANNOTATION,
