@@ -9,19 +9,22 @@ from datetime import datetime, timedelta
 from msgspec import UNSET, UnsetType
 
 from slicebus.agent.decide import gangs, pod_fit
-from slicebus.agent.decide.pod_refusals import lacking
+from slicebus.agent.decide.pod_refusals import by_status, is_without_pods, lacking
 from slicebus.agent.state import annotations
 from slicebus.agent.state.tables import AgentTable
-from slicebus.agent.state.views import WorkerJobReading, WorkerView
+from slicebus.agent.state.views import PodsRefusal, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.messages import ClusterName, Counts, Manifest, Pending, RequestKey, Waits
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.waiting import (
+    CONTROLLER_REFUSED,
     ONLY_WORKERS_KNOW,
     PODS_PAST_SLICE,
     PODS_REFUSED,
+    REFUSED_THERE,
+    SPEC_REFUSED,
     SURPLUS,
     WRITE_REFUSED,
     Waiting,
@@ -61,11 +64,12 @@ def reconcile(view: WorkerView, *, now: str) -> list[Command]:
     job, target = view.reading, view.scale_target
     if job is None or job.is_going:
         return []
-    if job.runs and target is None:
+    before = Waiting.from_manifest(job.manifest)
+    is_refused = _refused(view, job, now=now) is not None or (before is not None and before.reason in REFUSED_THERE)
+    if job.runs and target is None and not is_refused:
         return []
     surplus, timed = _surplus(view, now=now)
     waiting = _of_request(view, job) or surplus or _held_up(view, job, now=now)
-    before = Waiting.from_manifest(job.manifest)
     told = waiting if waiting is not None and waiting.reason in _WITH_EVENT else None
     is_news = told is not None and (before is None or before.reason != told.reason)
     objects = _objects(view)
@@ -173,16 +177,40 @@ def _unscheduled(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waitin
 
 
 def _refused(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | None:
-    """What to show where pods cannot be made. They keep their quota, so whoever mends it need not wait for quota
-    again."""
-    number = lacking(view)
-    if not (number and view.refused_pods):
+    """What to show where pods are not made, or the job's controller refuses it. They keep their quota, so whoever mends
+    it need not wait for quota again.
+
+    An Event ends long before the refusal that it tells. What an earlier agent has shown stays until this one has read
+    the Events; and a refusal of the whole job until a pod is there.
+    """
+    number, before = lacking(view), Waiting.from_manifest(job.manifest)
+    if not job.runs:
         return None
-    pods_text = "1 pod cannot be made and holds its" if number == 1 else f"{number} pods cannot be made and hold their"
-    before = Waiting.from_manifest(job.manifest)
-    since = before.since if before is not None and before.reason == PODS_REFUSED else now
-    message = f"{pods_text} quota: {view.refused_pods}"
-    return Waiting.of(view.desired, job.granted, reason=PODS_REFUSED, message=message, since=since)
+    refusal = by_status(view)
+    if not refusal.reason:
+        shown = before.reason if before is not None else ""
+        is_unread = view.refused_pods is None and shown in REFUSED_THERE
+        is_silent = view.refused_pods == PodsRefusal() and shown == CONTROLLER_REFUSED and is_without_pods(view)
+        if number and (is_unread or is_silent):
+            return before
+        refusal = view.refused_pods or refusal
+    is_over = refusal.reason == CONTROLLER_REFUSED and not is_without_pods(view)
+    if not refusal.reason or is_over or not (number or refusal.reason == SPEC_REFUSED):
+        return None
+    since = before.since if before is not None and before.reason == refusal.reason else now
+    message = _refusal_text(refusal, number)
+    wanted = view.desired or job.granted
+    return Waiting.of(wanted, job.granted, reason=refusal.reason, message=message, since=since)
+
+
+def _refusal_text(refusal: PodsRefusal, number: int) -> str:
+    quota = f"{'1 pod holds its' if number == 1 else f'{number} pods hold their'} quota"
+    if refusal.reason == PODS_REFUSED:
+        pods = "1 pod cannot be made and holds its" if number == 1 else f"{number} pods cannot be made and hold their"
+        return f"{pods} quota: {refusal.text}"
+    if refusal.reason == CONTROLLER_REFUSED:
+        return f"Its controller refuses the job, and {quota}: {refusal.text}"
+    return f"Its controller refuses its present spec{f', and {quota}' if number else ''}: {refusal.text}"
 
 
 def _pods_past(view: WorkerView, target: Manifest) -> int:

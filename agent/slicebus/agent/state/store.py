@@ -12,7 +12,15 @@ from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.schedulers import BY_JOB, RefusedObject, Schedulers, by_job
 from slicebus.agent.state.settings import AgentDecisionSettings
 from slicebus.agent.state.tables import AgentTable
-from slicebus.agent.state.views import Finishing, JobKey, Tombstone, Withdrawn, WorkerJobReading, WorkerView
+from slicebus.agent.state.views import (
+    Finishing,
+    JobKey,
+    PodsRefusal,
+    Tombstone,
+    Withdrawn,
+    WorkerJobReading,
+    WorkerView,
+)
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
@@ -97,8 +105,8 @@ class AgentStore:
         """The shard of the manager that sent this notice, where that has not always been the first."""
         self.finishing: Table[JobKey, Finishing] = Table(JobKey, Finishing)
         """The jobs of which pods have ended for good since their last request."""
-        self.refused_pods: Table[JobKey, str] = Table(JobKey, str)
-        """Why pods of a job cannot be made, by the Events of its controller."""
+        self.refused_pods: Table[JobKey, PodsRefusal] = Table(JobKey, PodsRefusal)
+        """Why pods of a job are not made, by the Events of its controllers."""
         self.unserved_objects: Table[str, str] = Table(str, str)
         """The resources of backends that the API server does not serve now, and why."""
         self.forbidden_schedulers: Table[str, str] = Table(str, str)
@@ -216,7 +224,7 @@ class AgentStore:
             surplus_since=self.surplus.get(key),
             withdrawn=self.withdrawn.get(key),
             finishing=self.finishing.get(key),
-            refused_pods=self.refused_pods.get(key, ""),
+            refused_pods=self.refused_pods.get(key),
             schedulers=self.schedulers,
             refused_object=self.refused_objects.get(key),
             refused_write=self.refused_writes.get(key),

@@ -129,6 +129,14 @@ class Finishing(msgspec.Struct, frozen=True):
     """Whether it is time to tell the manager."""
 
 
+class PodsRefusal(msgspec.Struct, frozen=True):
+    """Says why a job lacks pods, by the Events of its controllers. Without a reason they say nothing."""
+
+    reason: str = ""
+    """One of `REFUSED_THERE`."""
+    text: str = ""
+
+
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job with all objects that belong to it. Manifests are read-only."""
 
@@ -165,8 +173,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A request that was taken back, as far as this process knows."""
     finishing: Finishing | None = None
     """Set where pods have ended for good since the last request, as far as this process knows."""
-    refused_pods: str = ""
-    """Why pods cannot be made, by the Events of the job's controller."""
+    refused_pods: PodsRefusal | None = None
+    """Why pods are not made, by the Events of the job's controllers; None before they were read."""
     schedulers: Schedulers = Schedulers(unserved={}, forbidden={}, caches={})
     """The scheduler backends of the cluster, and the objects that they need."""
     refused_object: RefusedObject | None = None

@@ -68,6 +68,8 @@ class EvictionReason(StrEnum):
     NAMESPACE_LACKING = "WorkerClusterLacksNamespace"
     SCHEDULER_LACKING = "WorkerClusterLacksScheduler"
     """Not Kueue's: the cluster has refused the job, and takes none from its namespace."""
+    REFUSED = "RefusedOnWorkerCluster"
+    """Not Kueue's: the controller of its kind has refused the job there for too long."""
     PODS_READY_TIMEOUT = "PodsReadyTimeout"
     EXECUTION_TIME = "DeactivatedDueToMaximumExecutionTimeExceeded"
 

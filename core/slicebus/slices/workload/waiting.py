@@ -21,6 +21,12 @@ PODS_REFUSED = "PodsRefused"
 """The reason of granted pods that the worker's API server does not let anybody make, as by a ResourceQuota."""
 PODS_PAST_SLICE = "PodsPastSlice"
 """The reason of granted pods that request more than their slice is charged for, or are of another pod set."""
+CONTROLLER_REFUSED = "RefusedByController"
+"""The reason of granted pods none of which is made, because the controller of their job refuses it."""
+SPEC_REFUSED = "SpecRefused"
+"""The reason of a job whose controller refuses its present spec, while pods of it are there."""
+REFUSED_THERE = (PODS_REFUSED, CONTROLLER_REFUSED, SPEC_REFUSED)
+"""The reasons of jobs that are not carried out where they were granted."""
 SCHEDULING = (
     "SchedulerNotEnabled",
     "SchedulerUnusable",
@@ -34,7 +40,7 @@ SCHEDULING = (
 """The reasons of granted pods that wait for what their scheduler backend needs."""
 WRITE_REFUSED = "WriteRefused"
 """The reason of a job whose worker's API server, or a policy or webhook there, refuses what the agent has to write."""
-ONLY_WORKERS_KNOW = (SURPLUS, PODS_REFUSED, PODS_PAST_SLICE, WRITE_REFUSED, *SCHEDULING)
+ONLY_WORKERS_KNOW = (SURPLUS, PODS_PAST_SLICE, WRITE_REFUSED, *REFUSED_THERE, *SCHEDULING)
 """All other reasons are those of conditions."""
 _LENGTH = 2000
 """Of each text: all annotations of an object share 256 KiB."""

@@ -12,6 +12,7 @@ from slicebus.proto.envelope import MessageId
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey, Version
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
+from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.jobs import KINDS, JobKind
 
@@ -43,7 +44,16 @@ def as_copied(job: Manifest) -> Manifest:
 def reported_status(job: Manifest) -> Manifest:
     """The status that the worker has reported: what the manager's job shows, and the fields that it cannot show."""
     unshown = read_json(annotation(job, api_names.UNSHOWN_ANNOTATION), _UNSHOWN) or {}
-    return {name: value for name, value in (job.get("status", {}) | unshown).items() if value is not None}
+    status = job.get("status", {})
+    if own := own_conditions(job):
+        others = [entry for entry in status["conditions"] if entry not in own]
+        status = status | {"conditions": others or None}
+    return {name: value for name, value in (status | unshown).items() if value is not None}
+
+
+def own_conditions(job: Manifest) -> list[Manifest]:
+    """The conditions of a job that the manager has set beside those that its worker reports."""
+    return [entry for entry in conditions_of(job) if entry.get("type") == api_names.RUNS_CONDITION]
 
 
 _NO_MESSAGE = MessageId("")

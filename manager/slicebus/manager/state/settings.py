@@ -42,6 +42,8 @@ class ManagerDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """After this silence the jobs of a cluster are requeued on others; None leaves them there."""
     drain_at_once: Count = 10
     """How many jobs of a drained cluster are evicted at a time."""
+    refused_requeue_s: Annotated[float, msgspec.Meta(ge=0, le=_DAY_S)] = 600.0
+    """How long a job that its controller refuses on its cluster keeps its quota there; 0 for ever."""
     pods_ready_s: Seconds | None = None
     """How long the pods of an admitted job have to get ready before it is evicted; None for ever."""
     pods_recovery_s: Seconds | None = None

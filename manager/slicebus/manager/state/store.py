@@ -255,6 +255,7 @@ class ManagerStore:
             message_bytes=self.settings.message_bytes,
             readiness=self._readiness(place_of(chain)),
             fixed_jobs=self.settings.fixed_jobs,
+            refused_s=self.settings.refused_requeue_s,
         )
 
     def _readiness(self, cluster: ClusterName | None) -> Readiness | None:

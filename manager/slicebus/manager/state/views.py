@@ -128,6 +128,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """None where pods have no limit to get ready."""
     fixed_jobs: bool = False
     """Whether jobs without the elastic annotation are run too."""
+    refused_s: float = 0.0
+    """How long a job that its controller refuses keeps its quota; 0 for ever."""
 
     @property
     def job(self) -> Manifest | None:

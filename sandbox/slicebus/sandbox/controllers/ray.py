@@ -62,6 +62,12 @@ class RayClusterController:
     async def _reconcile(self, cluster: Manifest) -> None:
         if not is_own(cluster["spec"]) or await keep_until_clean(self._controller, cluster):
             return
+        if "tlsOptions" in cluster["spec"]:
+            # As an operator whose gate for it is off. It does not look again before the cluster changes.
+            metadata = cluster["metadata"]
+            note = f"The RayCluster spec is invalid {metadata['namespace']}/{metadata['name']}: no tlsOptions here"
+            self._events.record(cluster, reason="InvalidRayClusterSpec", note=note, warning=True)
+            return
         if cluster["spec"].get("suspend"):
             await self._delete_all(self._pods_of(cluster))
         elif not await self._bring_head(cluster) or not await self._bring_groups(cluster):

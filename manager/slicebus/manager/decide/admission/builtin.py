@@ -10,7 +10,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.admission import evictions, execution_limit, honoring, readiness
+from slicebus.manager.decide.admission import evictions, execution_limit, honoring, readiness, refused_there
 from slicebus.manager.decide.job import (
     charges,
     edits,
@@ -118,6 +118,8 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
         return copied
     if over := execution_limit.reconcile(view, now=now):
         return over
+    if refused := refused_there.reconcile(view, now=now):
+        return refused
     if stuck := readiness.reconcile(view, job, now=now):
         return stuck
     desired = _with_kept_quota(view.desired, view)
@@ -142,7 +144,7 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
     ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not recorded_on]
     # A reconcile that writes Workloads comes again: two writes of one would conflict.
     writes = any(isinstance(command, (Create, Patch)) for command in commands)
-    told = [] if writes else honoring.of_job(view, job, now=now)
+    told = [] if writes else refused_there.show(view, job, now=now) or honoring.of_job(view, job, now=now)
     return [
         *commands,
         *told,
@@ -154,7 +156,8 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
 
 def _requeue_after(view: JobView, *, now: str) -> list[Command]:
     """Of several delays only the earliest counts."""
-    return [*readiness.requeue_after(view, now=now), *execution_limit.requeue_after(view, now=now)]
+    rules = (readiness, execution_limit, refused_there)
+    return [command for rule in rules for command in rule.requeue_after(view, now=now)]
 
 
 def _replaced(view: JobView, planned: Sequence[ChainCommand]) -> list[Command]:

@@ -40,7 +40,7 @@ def of_job(view: JobView, job: Manifest, *, now: str) -> list[Command]:
         if told is None:
             continue
         body = findings_patch(workload, told, now=now)
-        commands.append(Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"))
+        commands.append(Patch(resource=WORKLOADS, target=workload, body=body, subresource="status", only_shows=True))
         if not told.status:
             commands.append(Emit(regarding=job, reason=told.reason, note=told.message, warning=True))
     return commands

@@ -6,7 +6,7 @@ from slicebus.decisions.commands import Command, Patch, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide.job import pods_left, unshown_ends
 from slicebus.manager.decide.manifests import NOT_YET_READY, findings_patch, merge_difference, write_status
-from slicebus.manager.state.annotations import annotation, reported_status
+from slicebus.manager.state.annotations import annotation, own_conditions, reported_status
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest, Status
 from slicebus.slices.api import api_names, kueue
@@ -57,6 +57,9 @@ def _mirror(job: Manifest, reported: Manifest, *, if_refused: Remember | None = 
     names = wanted.keys() | reported.keys()
     unshown = {name: reported.get(name) for name in names if reported.get(name) != wanted.get(name)}
     note = msgspec.json.encode(unshown, order="deterministic").decode() if unshown else None
+    if own := own_conditions(job):
+        others = [entry for entry in wanted.get("conditions") or () if entry.get("type") != api_names.RUNS_CONDITION]
+        wanted = wanted | {"conditions": [*others, *own]}
     commands = write_status(job, wanted, if_refused=if_refused)
     if annotation(job, api_names.UNSHOWN_ANNOTATION) == note:
         return commands
