@@ -1,5 +1,6 @@
 """What the manager does for a job: every state of the job with every state of its chain, then the single rules."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -377,6 +378,24 @@ def test_a_job_that_cannot_be_taken_gets_one_event() -> None:
     assert isinstance(patch, Patch)
     shown = BAD | {"status": patch.body["status"]}
     assert reconcile(a_view(shown), NOW) == []
+
+
+@pytest.mark.parametrize("of", ["the pod", "a container"])
+def test_a_job_that_claims_devices_is_refused_by_their_names(of: str) -> None:
+    job = a_job()
+    pod = copy.deepcopy(job["spec"]["template"]["spec"])
+    if of == "the pod":
+        pod["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    else:
+        pod["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+    job["spec"]["template"] = {"spec": pod}
+    commands = reconcile(a_view(job), NOW)
+    assert shorts(commands) == [
+        ("train", f"{ACCEPTED_CONDITION}=False DeviceClaimsNotCharged"),
+        ("warn Job", "DeviceClaimsNotCharged"),
+    ]
+    assert isinstance(commands[1], Emit)
+    assert commands[1].note.startswith("pod set main claims devices that no quota covers: gpu.")
 
 
 URGENT = a_job(labels={kueue.PRIORITY_CLASS_LABEL: "urgent"})

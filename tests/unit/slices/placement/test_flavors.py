@@ -142,6 +142,13 @@ REASONS: dict[str, tuple[Slice, Room, str, str]] = {
         "resource nvidia.com/gpu unavailable in ClusterQueue",
         "nvidia.com/gpu in the ClusterQueue's quota",
     ),
+    "a claim of devices": (
+        a_slice("s1", pod_sets=(a_pod_set(resourceClaims=[{"name": "gpu"}]),)),
+        a_room(),
+        "it claims devices that no quota covers: gpu. Request them as resources, as device plugins and DeviceClasses "
+        "with an extendedResourceName offer them",
+        "pods without claims of devices",
+    ),
     "a taint": (
         a_slice("s1"),
         a_room(ONE, a_flavor(taints=({"key": "spot", "value": "true", "effect": "NoSchedule"},))),

@@ -39,6 +39,7 @@ from slicebus.slices.api.conditions import Finding, has_finding
 from slicebus.slices.api.kueue import Condition, FinishedReason
 from slicebus.slices.api.selectors import parse_selector
 from slicebus.slices.jobs import KINDS, Problem
+from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.chain import (
     ChainCommand,
     CreateSlice,
@@ -283,7 +284,7 @@ def _replica_sizes(job: Manifest, pod_sets: list[Manifest]) -> dict[str, int]:
 
 def _other_problems(job: Manifest, view: JobView) -> list[Problem]:
     """The problems of the job's priority class, cluster selector, maximum time and fixed size."""
-    problems = execution_time.problems(job)
+    problems = [*execution_time.problems(job), *([] if view.problems else _device_problems(job))]
     if view.is_fixed and KINDS[view.ref.kind].is_autoscaled(as_copied(job)):
         message = f'with the autoscaler on a job needs the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
         problems.append(Problem("AutoscalingOfFixedSize", message))
@@ -295,6 +296,17 @@ def _other_problems(job: Manifest, view: JobView) -> list[Problem]:
         message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
         problems.append(Problem("InvalidClusterSelector", message))
     return problems
+
+
+def _device_problems(job: Manifest) -> list[Problem]:
+    """The claims of devices in the job's pods: nobody would be charged for what they get."""
+    pod_sets = KINDS[job["kind"]].pod_sets(as_copied(job))
+    claims = {pod_set["name"]: device_claims.claims_of(pod_set["template"].get("spec") or {}) for pod_set in pod_sets}
+    return [
+        Problem(device_claims.REASON, f"pod set {name} {device_claims.why_not_charged(names)}")
+        for name, names in claims.items()
+        if names
+    ]
 
 
 def _reclaim(view: JobView, slice: Slice, counts: Counts) -> Command:
