@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from slicebus.slices.admission.growth_limit import GrowthLimit, Growths
 from slicebus.slices.admission.preemption import Claim, Preemptor, Victim, message_of, preempted_for, without
 from slicebus.slices.admission.preemption_conflicts import PreemptionConflicts
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
@@ -58,6 +59,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     fair_sharing: FairSharing = FairSharing.OFF
     preemption_cycles_since: str | None = None
     """See `PreemptionCycles`."""
+    growth_limit: GrowthLimit | None = None
+    """None for no limit."""
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -102,6 +105,7 @@ class _Cycle:
         self.search = Search(self.use, snapshot.fair_sharing.strategies)
         self.reservations = Reservations(self.use)
         self.preemption_cycles = PreemptionCycles(snapshot.part.preempted, snapshot.preemption_cycles_since)
+        self.growths = Growths(snapshot.part, snapshot.cluster_queues, snapshot.growth_limit)
         self.preemption_conflicts = PreemptionConflicts(self.use, self.search, self._assess, self._queue_of)
         self.blocked: set[str] = set()
         fleet = Fleet(snapshot.clusters, snapshot.load, snapshot.granted)
@@ -251,6 +255,8 @@ class _Cycle:
             admission = self._admission_without(slice, room, replaced, victims) if victims else None
         if cycle_message := self.preemption_cycles.describe_cycle(slice, victims):
             admission, misfit = None, msgspec.structs.replace(misfit, message=f"{misfit.message}. {cycle_message}")
+        if admission is not None and (limited := self.growths.refuse(replaced, victims)):
+            admission, misfit = None, limited
         if admission is None or self.preemption_conflicts.would_preempt(preemptor, usage_of(slice, admission), victims):
             with self.use.without(slice, queue.name):
                 spared = self._without_victims(slice, room, replaced)
@@ -264,6 +270,7 @@ class _Cycle:
             self.placer.evict(evicted, times=-1)
             return [_wait(slice, place)]
         self.use.preempt(victims)
+        self.growths.note(replaced, victims)
         self.search.forget()
         evictions = [
             Evict(

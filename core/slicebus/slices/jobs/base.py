@@ -123,6 +123,10 @@ class JobKind(Protocol):
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """Pods by pod set that the scale target wants now. For a multi-host Ray group these are pods, not replicas."""
 
+    def most(self, job: Manifest) -> Counts:
+        """The most pods by pod set that the job's spec allows, whatever anybody scales; a pod set without a bound is
+        left out."""
+
     def finished(self, job: Manifest) -> Counts:
         """Pods by pod set that its counts have and nobody runs any more: by its status they have ended for good, or
         they never come. Empty for none."""

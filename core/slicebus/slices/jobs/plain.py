@@ -34,6 +34,10 @@ class PlainKind:
         """Nothing: its controller labels all pods alike."""
         return ""
 
+    def most(self, job: Manifest) -> Counts:
+        """Nothing: its spec has one size, and no bounds."""
+        return {}
+
     def finished(self, job: Manifest) -> Counts:
         """None: its pods run until it ends."""
         return {}

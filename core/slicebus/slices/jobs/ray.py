@@ -21,6 +21,7 @@ _ALLOCATE_TIMEOUT_S = 86400
 _REPLICA_LABEL = "ray.io/worker-group-replica-name"
 """KubeRay's name of the replica that a pod of a multi-host group belongs to."""
 _NODE_TYPE_LABEL, _GROUP_LABEL = "ray.io/node-type", "ray.io/group"
+_NO_BOUND = 2**31 - 1
 _RANGE = ("minReplicas", "maxReplicas")
 _SIZES = ("replicas", *_RANGE, "scaleStrategy")
 _IDLE_TIME = "idleTimeoutSeconds"
@@ -111,6 +112,17 @@ def pod_set_of(labels: dict[str, str]) -> str:
     if labels.get(_NODE_TYPE_LABEL) == HEAD:
         return HEAD
     return pod_set_name({"groupName": labels[_GROUP_LABEL]}) if _GROUP_LABEL in labels else ""
+
+
+def most(cluster_spec: Manifest) -> Counts:
+    """The most pods of a cluster by pod set, where its spec has a bound. KubeRay's definition has a default for it, the
+    largest number there is."""
+    bound = {
+        pod_set_name(group): group["maxReplicas"] * hosts(group)
+        for group in groups(cluster_spec)
+        if 0 <= (group.get("maxReplicas") or -1) < _NO_BOUND
+    }
+    return {HEAD: 1} | bound
 
 
 def waiting_for_gcs(template: Manifest) -> Manifest:

@@ -36,6 +36,10 @@ class RayParent(PlainKind):
         """Those of its cluster."""
         return ray.templates(self.cluster_spec(scale_target))
 
+    def most(self, job: Manifest) -> Counts:
+        """Those of its cluster."""
+        return ray.most(self.cluster_spec(job))
+
     def pod_set_of(self, labels: dict[str, str]) -> str:
         """Read the labels that KubeRay sets."""
         return ray.pod_set_of(labels)

@@ -41,6 +41,10 @@ class RayCluster(PlainKind):
         """The head's, and those of the groups."""
         return ray.templates(scale_target["spec"])
 
+    def most(self, job: Manifest) -> Counts:
+        """The head, and the `maxReplicas` of each group."""
+        return ray.most(job["spec"])
+
     def pod_set_of(self, labels: dict[str, str]) -> str:
         """Read the labels that KubeRay sets."""
         return ray.pod_set_of(labels)

@@ -56,6 +56,10 @@ class RayJob(RayParent):
         submitter = job["spec"].get("submitterPodTemplate") if _has_submitter_pod(job["spec"]) else None
         return super().templates(job, scale_target) | ({_SUBMITTER: submitter} if submitter else {})
 
+    def most(self, job: Manifest) -> Counts:
+        """Those of its cluster, and one submitter."""
+        return super().most(job) | {_SUBMITTER: 1}
+
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """The pods of the cluster that KubeRay will make, and the submitter."""
         submitter = {_SUBMITTER: 1} if _has_submitter_pod(job["spec"]) else {}

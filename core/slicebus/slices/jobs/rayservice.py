@@ -62,6 +62,10 @@ class RayService(RayParent):
         changed = {self.cluster_field: ray.gated_cluster(self.cluster_spec(job), placements)}
         return copy_of(job, without(job["spec"], ("suspend",)) | changed)
 
+    def most(self, job: Manifest) -> Counts:
+        """Those of two clusters: an upgrade has both."""
+        return {name: 2 * count for name, count in super().most(job).items()}
+
     def exposure(self, job: Manifest) -> Exposure:
         """Its cluster's head is reachable, and its applications are by a Service that its user may shape."""
         head, service = super().exposure(job), job["spec"].get("serveService") or {}

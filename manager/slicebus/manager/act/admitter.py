@@ -39,6 +39,8 @@ from slicebus.proto.messages import JobRef, Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Wait
+from slicebus.slices.admission.growth_limit import is_limited
+from slicebus.slices.workload.workload import Slice, SliceKey
 
 _log = structlog.get_logger()
 _RETRY_S = 0.2
@@ -51,6 +53,8 @@ _TURN_S = 0.5
 _REFUSED = "AdmissionRefused"
 _REFUSED_S = 30.0
 """How much later it is decided anew about a slice whose write the API server has refused."""
+_LOOKS = 10
+"""How often in its time a growth that is limited is decided again."""
 _RING = timedelta(minutes=10)
 """Workloads that have preempted each other in turn within this time do not begin again."""
 
@@ -82,6 +86,9 @@ class Admitter:
         self._dirty = DirtyTrees(store)
         self.set_aside: set[str] = set()
         """The trees of quota whose decision raises: nothing is admitted there."""
+        self._limited: set[SliceKey] = set()
+        """The growths that wait for time to pass (`growth_limit`)."""
+        store.quotas.follow_slices(self._slice_changed)
 
     async def run(self) -> None:
         """Decide until cancelled."""
@@ -95,6 +102,25 @@ class Admitter:
                 self._dirty.add(trees)
             if self._keeper is not None and not await self._keeper.give_away():
                 asyncio.get_running_loop().call_later(_GIVE_AGAIN_S, self._dirty.add, ())
+
+    def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
+        """Follow the growths that wait for time to pass. While there are any, everything is decided again at times."""
+        was_none = not self._limited
+        if old is not None:
+            self._limited.discard(old.key)
+        if new is not None and is_limited(new):
+            self._limited.add(new.key)
+        if was_none and self._limited:
+            self._decide_later()
+
+    def _decide_later(self) -> None:
+        delay_s = self._store.settings.growth_window_s / _LOOKS
+        asyncio.get_running_loop().call_later(delay_s, self._decide_limited)
+
+    def _decide_limited(self) -> None:
+        if self._limited:
+            self._dirty.add(None)
+            self._decide_later()
 
     def decide_anew(self) -> None:
         """Have every tree decided, because this shard's trees have changed."""
@@ -127,9 +153,12 @@ class Admitter:
     def _decide_trees(self, trees: Sequence[str] | None) -> list[Decision]:
         """The decisions about some trees. Where they raise, each tree is decided alone, and those that raise are set
         aside: they are decided again with their next change, and after a while."""
-        since = time_text(now() - _RING)
+        times = {
+            "preemption_cycles_since": time_text(now() - _RING),
+            "growth_since": time_text(now() - timedelta(seconds=self._store.settings.growth_window_s)),
+        }
         try:
-            decided = self._decide(catalog.cycle, trees=trees, preemption_cycles_since=since)
+            decided = self._decide(catalog.cycle, trees=trees, **times)
         except DecisionError as error:
             _log.error("admission.undecided", trees=trees, error=str(error), exc_info=error)
         else:
@@ -138,7 +167,7 @@ class Admitter:
         decided = []
         for tree in sorted({*self._store.quotas.trees.values(), NOWHERE}) if trees is None else trees:
             try:
-                decided += self._decide(catalog.cycle, trees=[tree], preemption_cycles_since=since)
+                decided += self._decide(catalog.cycle, trees=[tree], **times)
                 self.set_aside.discard(tree)
             except DecisionError as error:
                 _log.error("tree.set_aside", tree=tree, error=str(error))

@@ -37,6 +37,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices.admission import cycle as admission
 from slicebus.slices.admission.cycle import Decision, Evict
+from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.api.conditions import Finding
 
 
@@ -198,10 +199,12 @@ def move(store: ManagerStore) -> list[Evict]:
     )
 
 
-def cycle(store: ManagerStore, *, trees: Sequence[str] | None, preemption_cycles_since: str) -> list[Decision]:
+def cycle(
+    store: ManagerStore, *, trees: Sequence[str] | None, preemption_cycles_since: str, growth_since: str = ""
+) -> list[Decision]:
     """Run the admission cycle over some trees of quota; all for None. Decisions that are shown already are left out.
 
-    `preemption_cycles_since` as in `PreemptionCycles`.
+    `preemption_cycles_since` as in `PreemptionCycles`, `growth_since` as in `GrowthLimit`.
     """
     settings, assumed = store.settings, {key: uncertain.decision for key, uncertain in store.uncertain.items()}
     snapshot = store.quotas.snapshot(
@@ -210,6 +213,9 @@ def cycle(store: ManagerStore, *, trees: Sequence[str] | None, preemption_cycles
         strategy=settings.placement_strategy,
         fair_sharing=settings.fair_sharing,
         preemption_cycles_since=preemption_cycles_since,
+        growth_limit=GrowthLimit(settings.growth_victims, settings.growth_window_s, growth_since)
+        if settings.growth_victims and growth_since
+        else None,
     )
     decided = admission.cycle(snapshot)
     unanswered = [admission_writes.retry(uncertain) for uncertain in store.uncertain.values()]

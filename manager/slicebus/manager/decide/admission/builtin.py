@@ -18,6 +18,7 @@ from slicebus.manager.decide.job import (
     execution_time,
     pod_templates,
     pods_left,
+    size_bounds,
     status_mirror,
     unknown_ends,
     unshown_ends,
@@ -295,7 +296,7 @@ def _other_problems(job: Manifest, view: JobView) -> list[Problem]:
     except ValueError as error:
         message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
         problems.append(Problem("InvalidClusterSelector", message))
-    return problems
+    return [*problems, *size_bounds.problems(job)]
 
 
 def _device_problems(job: Manifest) -> list[Problem]:

@@ -10,6 +10,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Publish, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager.decide.job import size_bounds
 from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.requirements import FIXED_SIZE
@@ -115,21 +116,42 @@ def note_refused(view: JobView, message: Report, envelope: Envelope, problem: st
         and without_details(before.message) == without_details(note)
     ):
         return []
-    refused = Waits(wanted=message.wanted, reason=REQUEST_REFUSED, message=note[:_LENGTH], since=now)
+    admits = "a change of that right, policy or webhook"
+    told = _tell_refused(view, message, envelope, reason=REQUEST_REFUSED, note=note, now=now, admits=admits)
+    return [*shown, *told]
+
+
+def note_past_bounds(
+    view: JobView, request: ScaleRequest, envelope: Envelope, problem: str, *, now: str
+) -> list[Command]:
+    """Show on a job that its worker asks for more than the job allows, and tell the worker; once for each size."""
+    before = view.refused_request
+    if view.job is None or (before is not None and (before.wanted, before.message) == (request.wanted, problem)):
+        return []
+    shown = Emit(regarding=view.job, reason=size_bounds.PAST_BOUNDS, note=problem, warning=True)
+    reason, admits = size_bounds.PAST_BOUNDS, "a change of the job's bounds"
+    told = _tell_refused(view, request, envelope, reason=reason, note=problem, now=now, admits=admits)
+    return [shown, *told, Requeue(job=view.ref, delay_s=0.0)]
+
+
+def _tell_refused(
+    view: JobView, request: ScaleRequest, envelope: Envelope, *, reason: str, note: str, now: str, admits: str
+) -> list[Command]:
+    """Remember why a request is refused, which the job shows, and tell its worker."""
+    refused = Waits(wanted=request.wanted, reason=reason, message=note[:_LENGTH], since=now)
     notice = Pending(
         job=view.ref,
-        workload=message.workload,
-        worker_uid=message.worker_uid,
-        worker_generation=message.worker_generation,
-        wanted=message.wanted,
-        reason=REQUEST_REFUSED,
+        workload=request.workload,
+        worker_uid=request.worker_uid,
+        worker_generation=request.worker_generation,
+        wanted=request.wanted,
+        reason=reason,
         message=refused.message,
         since=now,
-        would_admit="a change of that right, policy or webhook",
+        would_admit=admits,
     )
     return [
         Remember(table=ManagerTable.REFUSED_REQUESTS, key=view.ref, value=refused),
-        *shown,
         Publish(cluster=envelope.cluster, message=notice, correlation=envelope.correlation_id),
     ]
 

@@ -18,7 +18,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.job import endings, unknown_ends, unshown_ends
+from slicebus.manager.decide.job import endings, size_bounds, unknown_ends, unshown_ends
 from slicebus.manager.decide.kueue import kueue_checks, kueue_status
 from slicebus.manager.decide.manifests import (
     annotation_patch,
@@ -212,7 +212,7 @@ def _problems(job: Manifest, desired: DesiredSize) -> list[Problem]:
     except ValueError as error:
         message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
         problems.append(Problem("InvalidClusterSelector", message))
-    return problems
+    return [*problems, *size_bounds.problems(job)]
 
 
 def _selector(job: Manifest) -> Manifest:

@@ -12,7 +12,7 @@ import msgspec
 from slicebus.decisions.commands import Command, Forget, Remember
 from slicebus.decisions.decider import Incoming
 from slicebus.manager.decide.cluster import clocks, identity, relocation, terms, worker_cluster_status
-from slicebus.manager.decide.job import charges, unshown_ends, waiting
+from slicebus.manager.decide.job import charges, size_bounds, unshown_ends, waiting
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.messages.authorization import check
 from slicebus.manager.decide.modes import mode_of
@@ -61,10 +61,7 @@ def _handle(store: ManagerStore, envelope: Envelope, message: Report, *, now: st
         case Hello() | Heartbeat():
             return _handle_of_cluster(store, envelope, message, now)
         case ScaleRequest():
-            view = store.view(_known(message.job))
-            return mode_of(store).with_request(
-                store, view, message_handlers.scale_request(view, message, envelope), now
-            )
+            return _handle_request(store, envelope, message, now)
         case Applied():
             view = store.view(_known(message.job))
             return mode_of(store).with_applied(view, message_handlers.applied(view, message, envelope), now)
@@ -145,6 +142,17 @@ def _handle_of_cluster(
         *worker_cluster_status.heartbeat(cluster, message, envelope, now=now, fence_s=fence_s, granted=granted),
         *answer,
     ]
+
+
+def _handle_request(store: ManagerStore, envelope: Envelope, message: ScaleRequest, now: str) -> Sequence[Command]:
+    """Take a request in, unless it is for more than the job itself allows: the job says so then on both sides."""
+    view = store.view(_known(message.job))
+    taken = message_handlers.scale_request(view, message, envelope)
+    if taken and (problem := size_bounds.problem(view, message, factor=store.settings.resize_factor)):
+        return waiting.note_past_bounds(view, message, envelope, problem, now=now)
+    was_past = view.refused_request is not None and view.refused_request.reason == size_bounds.PAST_BOUNDS
+    settled = [Forget(table=ManagerTable.REFUSED_REQUESTS, key=view.ref)] if taken and was_past else []
+    return [*settled, *mode_of(store).with_request(store, view, taken, now)]
 
 
 def _handle_status(store: ManagerStore, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
