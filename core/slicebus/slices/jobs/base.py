@@ -55,6 +55,13 @@ class Exposure(msgspec.Struct, frozen=True):
     """Whether a Service claims addresses of the cluster's network."""
     ingress: bool = False
     """Whether it makes an Ingress."""
+    gateway: bool = False
+    """Whether it makes a Gateway and its routes."""
+    service_names: frozenset[str] = frozenset()
+    """The names of Services that the job gives, other than those that its controller would give them."""
+    makes_account: bool = False
+    """Whether it makes a service account for the job's head, or gives the head's account more rights, for Ray's
+    autoscaler: to change pods and RayClusters of the namespace."""
     labels: dict[str, str] = {}
     """What the job gives its Services."""
     annotations: dict[str, str] = {}

@@ -180,10 +180,11 @@ def gated_cluster(cluster_spec: Manifest, placements: dict[str, Placement]) -> M
     return without(cluster_spec, ("managedBy", "suspend")) | changed
 
 
-def head_exposure(cluster_spec: Manifest) -> Exposure:
-    """Read the Ingress, and the Service that KubeRay makes for the head, from the job's own Service if it has one.
+def head_exposure(cluster_spec: Manifest, *, name: str) -> Exposure:
+    """Read the Ingress, and the Service that KubeRay makes for the head, from the job's own Service if it has one, and
+    whether its autoscaler needs an account. `name` is that of the job.
 
-    Source: KubeRay `common.BuildServiceForHeadPod`.
+    Source: KubeRay `common.BuildServiceForHeadPod`, `common.BuildServiceAccount`.
     """
     head = cluster_spec["headGroupSpec"]
     service = head.get("headService") or {}
@@ -194,7 +195,15 @@ def head_exposure(cluster_spec: Manifest) -> Exposure:
         ingress=bool(head.get("enableIngress")),
         labels=metadata.get("labels") or {},
         annotations=(cluster_spec.get("headServiceAnnotations") or {}) | (metadata.get("annotations") or {}),
+        service_names=frozenset(given_name(metadata, but=f"{name}-head-svc")),
+        makes_account=autoscales(cluster_spec),
     )
+
+
+def given_name(metadata: Manifest, *, but: str) -> list[str]:
+    """The name that a job gives a Service, unless it is the one that KubeRay gives it."""
+    name = metadata.get("name") or but
+    return [str(name)] if name != but else []
 
 
 def resize_groups(cluster_spec: Manifest, counts: Counts, *, at: str = "/spec") -> list[Manifest]:

@@ -46,7 +46,7 @@ class RayParent(PlainKind):
 
     def exposure(self, job: Manifest) -> Exposure:
         """Its cluster's head is reachable."""
-        return ray.head_exposure(self.cluster_spec(job))
+        return ray.head_exposure(self.cluster_spec(job), name=job["metadata"]["name"])
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Patch the replicas of a child, or of the child that a suspended job will have."""

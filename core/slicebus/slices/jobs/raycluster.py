@@ -63,7 +63,7 @@ class RayCluster(PlainKind):
 
     def exposure(self, job: Manifest) -> Exposure:
         """The head is reachable by its Service and its Ingress."""
-        return ray.head_exposure(job["spec"])
+        return ray.head_exposure(job["spec"], name=job["metadata"]["name"])
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Patch the replicas, unless the autoscaler owns them."""

@@ -22,6 +22,8 @@ Manifest = dict[str, Any]
 
 _STATUSES = ("activeServiceStatus", "pendingServiceStatus")
 _NOT_TAKEN = ("suspend", "managedBy")
+_INCREMENTAL = "NewClusterWithIncrementalUpgrade"
+"""The upgrade for which KubeRay makes a Gateway and routes."""
 _NO_CLUSTERS: Manifest = {name: {} for name in _STATUSES}
 
 
@@ -70,10 +72,14 @@ class RayService(RayParent):
         """Its cluster's head is reachable, and its applications are by a Service that its user may shape."""
         head, service = super().exposure(job), job["spec"].get("serveService") or {}
         metadata, spec = service.get("metadata") or {}, service.get("spec") or {}
-        return Exposure(
+        strategy = job["spec"].get("upgradeStrategy") or {}
+        given = ray.given_name(metadata, but=f"{job['metadata']['name']}-serve-svc")
+        return msgspec.structs.replace(
+            head,
             service_types=head.service_types | frozenset(filter(None, [spec.get("type")])),
             external_ips=head.external_ips or bool(spec.get("externalIPs")),
-            ingress=head.ingress,
+            gateway=strategy.get("type") == _INCREMENTAL,
+            service_names=head.service_names | frozenset(given),
             labels=head.labels | (metadata.get("labels") or {}),
             annotations=head.annotations | (metadata.get("annotations") or {}),
         )
