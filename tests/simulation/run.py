@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from simulation import additions, recorded
+from simulation import additions, recorded, tenants
 from simulation.agreement import Agreement, UnderWay
 from simulation.definitions import bring_definition, remove_definition
 from simulation.fleet import MANAGER, Fleet
@@ -106,6 +106,8 @@ class Run:
         match item:
             case additions.Inject():
                 await additions.inject(self._fleet.client(item.cluster), item)
+            case tenants.Forged():
+                await tenants.forge(self._fleet.client(MANAGER), item)
             case Submit():
                 await self.users.submit(item)
             case Scale():
