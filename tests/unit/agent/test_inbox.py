@@ -189,7 +189,7 @@ async def test_a_scenario(
 BEHIND: dict[str, tuple[list[Message], int]] = {
     "it holds the newest": ([a_spec(1), NEXT_SLICE, relabel(), a_spec(1)], 0),
     "it is suspended": ([a_spec(1), Suspend(job=REF, spec_version=2, workload="w1")], 0),
-    "it cannot be made as ordered": ([a_spec(1), a_spec(2, parallelism=-1)], 1),
+    "it cannot be made as ordered": ([a_spec(1), a_spec(2, "Not A Name")], 1),
     "it was deleted": ([a_spec(1), Delete(job=REF, spec_version=2), a_spec(1)], 0),
     "it was suspended before it was made": ([Suspend(job=REF, spec_version=2, workload="w1")], 0),
 }
@@ -281,7 +281,6 @@ async def test_a_job_that_was_there_before_is_left_alone_until_it_goes(worker: W
 
 async def test_a_spec_that_the_server_refuses_is_reported_as_refused(worker: Worker, manager: Manager) -> None:
     bad = a_spec(1)
-    bad.manifest["spec"]["parallelism"] = -1
     bad.workload["metadata"]["name"] = "Not A Name"
     await manager.order(bad)
     [refused] = worker.published
@@ -443,7 +442,14 @@ async def test_a_notice_and_terms_that_the_server_refuses_are_no_dead_letters(
     await manager.order(FIRST)
     await worker.sync()
     notice = Pending(
-        job=REF, workload="w1", worker_uid="u", worker_generation=1, wanted={}, reason="Pending", message="", since=""
+        job=REF,
+        workload="w1",
+        worker_uid="u",
+        worker_generation=1,
+        wanted={},
+        reason="Pending",
+        message="",
+        since="2026-01-31T12:00:00Z",
     )
     monkeypatch.setattr(worker.inbox, "_terms", AsyncMock(side_effect=RIGHT))
     refuse_writes(worker, monkeypatch, RIGHT)
