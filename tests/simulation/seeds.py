@@ -1,6 +1,7 @@
 """The schedule of a seed."""
 
 from simulation.additions import with_additions
+from simulation.meddlers import with_meddlers
 from simulation.random_choices import everything_of
 from simulation.schedule import Schedule
 from simulation.swarm import swarm_of
@@ -12,7 +13,7 @@ _ONE_OF = 10
 
 def schedule_of(seed: int) -> Schedule:
     """The run of a seed: the same for the same seed."""
-    return with_additions(everything_of(seed) if has_everything(seed) else swarm_of(seed))
+    return with_meddlers(with_additions(everything_of(seed) if has_everything(seed) else swarm_of(seed)))
 
 
 def has_everything(seed: int) -> bool:
