@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from simulation import additions, recorded, tenants
+from simulation import additions, recorded, refusals, tenants
 from simulation.agreement import Agreement, UnderWay
 from simulation.definitions import bring_definition, remove_definition
 from simulation.fleet import MANAGER, Fleet
@@ -104,6 +104,8 @@ class Run:
 
     async def _happen(self, item: Item) -> None:
         match item:
+            case refusals.Refuse():
+                await self._fleet.servers[item.api].refusals.refuse(item)
             case additions.Inject():
                 await additions.inject(self._fleet.client(item.cluster), item)
             case tenants.Forged():

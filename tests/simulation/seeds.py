@@ -2,6 +2,7 @@
 
 from simulation.additions import with_additions
 from simulation.random_choices import everything_of
+from simulation.refusals import with_refusals
 from simulation.schedule import Schedule
 from simulation.swarm import swarm_of
 from simulation.tenants import with_tenants
@@ -13,7 +14,8 @@ _ONE_OF = 10
 
 def schedule_of(seed: int) -> Schedule:
     """The run of a seed: the same for the same seed."""
-    return with_tenants(with_additions(everything_of(seed) if has_everything(seed) else swarm_of(seed)))
+    drawn = everything_of(seed) if has_everything(seed) else swarm_of(seed)
+    return with_refusals(with_tenants(with_additions(drawn)))
 
 
 def has_everything(seed: int) -> bool:
