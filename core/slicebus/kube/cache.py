@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from slicebus.kube.packed import packed
 from slicebus.proto.errors import DecisionError
 
 _log = structlog.get_logger()
@@ -46,9 +47,16 @@ class Cache:
     """Keeps objects by namespace and name. It is not synced until a reflector has listed them once."""
 
     def __init__(
-        self, indexes: Mapping[str, Indexer] | None = None, *, fitting: Callable[[Manifest], Manifest] | None = None
+        self,
+        indexes: Mapping[str, Indexer] | None = None,
+        *,
+        fitting: Callable[[Manifest], Manifest] | None = None,
+        packs: bool = False,
     ) -> None:
-        """`fitting` makes an object one that everybody can read: it returns the same object, or a copy."""
+        """`fitting` makes an object one that everybody can read: it returns the same object, or a copy. `packs`:
+        whether the large parts of objects are kept as JSON (`packed`)."""
+        self.shape: Callable[[Manifest], Manifest] = packed if packs else _as_it_is
+        """What is kept of an object."""
         self.synced = asyncio.Event()
         self._objects: dict[Key, Manifest] = {}
         self._fitting = fitting
@@ -109,7 +117,7 @@ class Cache:
             manifest = manifest | {"metadata": {n: value for n, value in metadata.items() if n != "managedFields"}}
         if self._fitting is not None:
             manifest = self._fitting(manifest)
-        self._store(key, manifest, old, is_own=is_own)
+        self._store(key, self.shape(manifest), old, is_own=is_own)
 
     def remove(self, manifest: Manifest, *, is_final: bool = False) -> None:
         """Remove an object, and drop older states of it that come later. `is_final`: the watch brought this as its last
@@ -214,6 +222,10 @@ async def _some_at_a_time(items: Iterable[T]) -> AsyncIterator[T]:
         yield item
         if number % _AT_A_TIME == 0:
             await asyncio.sleep(0)
+
+
+def _as_it_is(manifest: Manifest) -> Manifest:
+    return manifest
 
 
 def key_of(manifest: Manifest) -> Key:
