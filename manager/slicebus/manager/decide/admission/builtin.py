@@ -10,7 +10,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.admission import evictions, execution_limit, honoring, readiness, refused_there
+from slicebus.manager.decide.admission import evictions, execution_limit, honoring, readiness, refused_there, user_suspension
 from slicebus.manager.decide.job import (
     charges,
     edits,
@@ -78,7 +78,7 @@ def _decide(view: JobView, now: str) -> list[Command]:
         return finishes or end(view, reason="JobFinished", ended=view.slices) or status_mirror.complete(view.job)
     deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
-        return end(view, reason="WorkloadDeleted", ended=deleting)
+        return end(view, reason="WorkloadDeleted", ended=deleting) or _finish_stuck(view, deleting, now)
     if (deletion := endings.reconcile_vanished(view)) is not None:
         return deletion
     if not view.unfinished and (problems := [*view.problems, *_other_problems(view.job, view)]):
@@ -86,6 +86,16 @@ def _decide(view: JobView, now: str) -> list[Command]:
     if view.problems and view.holder is None and view.is_without_pods and not dispatch.has_unknown_end(view):
         return _give_up(view, now=now)
     return _reconcile_chain(view, view.job, now)
+
+
+def _finish_stuck(view: JobView, deleting: Sequence[Slice], now: str) -> list[Command]:
+    """Finish deleted slices that stay for a finalizer of somebody else, when their worker holds nothing: they would
+    keep their quota."""
+    if not view.is_withdrawn or view.left_copies:
+        return []
+    message = "Its Workload was deleted, and stays for a finalizer of somebody else"
+    stuck = [slice for slice in deleting if view.workload(slice)["metadata"].get("finalizers")]
+    return [_finish(view, slice, reason=FinishedReason.OUT_OF_SYNC, message=message, now=now) for slice in stuck]
 
 
 def _finish_others(view: JobView, now: str) -> list[Command]:
@@ -117,6 +127,10 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
         return restarted
     if copied := edits.copied(view, job) or size_requests.carry(view):
         return copied
+    if followed := user_suspension.reconcile(view, now=now):
+        return followed
+    if view.is_suspended_by_user and not view.unfinished:
+        return []
     if over := execution_limit.reconcile(view, now=now):
         return over
     if refused := refused_there.reconcile(view, now=now):
@@ -353,7 +367,7 @@ def end(view: JobView, *, reason: str, ended: Sequence[Slice], orphaned: Sequenc
         return dispatch.withdraw(view, reason=reason)
     if view.left_copies:
         return []
-    released = [*orphaned] or _release(ended, view)
+    released = [*orphaned] or _release(ended, view) or endings.remove_with(view)
     return dispatch.copy_to_job(view) + released if released else []
 
 

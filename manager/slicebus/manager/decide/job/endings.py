@@ -127,6 +127,18 @@ def is_orphan(workload: Manifest) -> bool:
     return not any(owner.get("controller") for owner in workload["metadata"].get("ownerReferences") or ())
 
 
+def remove_with(view: JobView) -> list[Command]:
+    """Remove the Workloads of a job that is being deleted, and stays for a finalizer of somebody else: nobody removes
+    them before it goes, and they would keep their quota."""
+    if view.job is None or "deletionTimestamp" not in view.job["metadata"]:
+        return []
+    return [
+        Remove(resource=WORKLOADS, target=workload)
+        for workload in map(view.workload, view.unfinished)
+        if "deletionTimestamp" not in workload["metadata"]
+    ]
+
+
 def is_deleted(view: JobView) -> bool:
     """Whether the job is gone or being deleted, or one of its Workloads is while it has not ended."""
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
