@@ -56,7 +56,7 @@ async def operator(request: pytest.FixtureRequest, replica_labels: bool) -> Asyn
     control_plane: ControlPlane = request.getfixturevalue("control_plane")
     async with await KubeClient.from_kubeconfig(control_plane.clusters["manager"].kubeconfig) as client:
         if request.param == "kuberay":
-            yield Operator(client, namespace, quiet_s=_QUIET_REAL_S)
+            yield Operator(client, namespace, is_real=True, quiet_s=_QUIET_REAL_S)
             return
         await client.create(NAMESPACES, objects.namespace(namespace))
         async with running(*stand_ins(client, replica_labels=replica_labels)):
