@@ -47,10 +47,10 @@ class RabbitCluster:
             f"cluster_formation.classic_config.nodes.{number} = {name}\n"
             for number, name in enumerate(self.nodes, start=1)
         ]
-        self._port_mapper.start()
         first, *others = self.nodes.values()
         for node in self.nodes.values():
             node.configure(_DISCOVERY + "".join(peers))
+        self._port_mapper.start()
         first.launch()
         first.wait_ready()
         for node in others:
