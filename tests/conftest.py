@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,6 +12,12 @@ import structlog
 from slicebus.sandbox.bus import MemoryBroker
 
 pytest_plugins = ["support.servers"]
+
+
+def pytest_configure() -> None:
+    """End on SIGINT, and let children do so. A shell starts what runs in its background with SIGINT ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
