@@ -86,7 +86,7 @@ def managers_side(job: Manifest, ref: JobRef, version: int) -> tuple[Manifest, M
         name=slice_of(ref),
         queue=objects.QUEUE,
         annotations=annotations,
-        priority={"priority": 0},
+        spec={"priority": 0},
     )
     workload["metadata"] |= {
         "uid": f"w-{ref.uid}",

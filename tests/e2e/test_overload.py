@@ -212,7 +212,7 @@ async def test_a_manager_outlasts_a_storm_of_statuses_and_requests(
 
             async def newest() -> bool:
                 found = [await clusters.manager.get(JOBS, ref.name, NAMESPACE) for ref in placed]
-                wishes = [SizeRequest.from_job(job) for job in found]
+                wishes = [SizeRequest.from_manifest(job) for job in found]
                 return all(job["status"].get("ready") == said for job in found) and all(
                     wish is not None and wish.worker_generation == said for wish in wishes
                 )

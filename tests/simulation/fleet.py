@@ -11,7 +11,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from simulation import loop
+from simulation import additions, loop
 from simulation.definitions import remove_at_first
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Target, Weather
 from simulation.gangs import PROFILES, install
@@ -57,9 +57,12 @@ from slicebus.sandbox.controllers.ray import RayClusterController
 from slicebus.sandbox.controllers.ray_jobs import RayJobController
 from slicebus.sandbox.controllers.ray_services import RayServiceController
 from slicebus.sandbox.controllers.ttl import TtlController
+from support.failed_decisions import failed_decisions
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 MANAGER = "manager"
+_NEVER_S = 1e6
+"""Between two reconciles that nothing asks for: nothing shall heal by these alone."""
 _WAY_S = 0.0005
 _RESTART_S = (1.0, 20.0)
 _SKEW_S = 120.0
@@ -270,6 +273,7 @@ class Fleet:
         self.servers = {name: Server(schedule.seed, name, self.now) for name in (MANAGER, *WORKERS, *self.others)}
         apis = {name: server.api for name, server in self.servers.items()}
         self.rules = Rules(apis, others=self.others, shards=schedule.shards)
+        self.rules.quota.has_additions = additions.are_in(schedule)
         self.processes = [
             Process(self, role, number, self._start(role), delay_s=number - 1.0)
             for role in ROLES
@@ -379,7 +383,7 @@ class Fleet:
 
     async def run(self, scenario: Callable[["Fleet"], Awaitable[None]]) -> None:
         """Everything starts, the story is played, everything ends. Raises Violation."""
-        with ambient(clock=self.now, random=self.random):
+        with ambient(clock=self.now, random=self.random), failed_decisions() as failed:
             # Made anew here: what is under way goes by the fleet's clock.
             self.network = Network()
             world = self.world()
@@ -410,6 +414,8 @@ class Fleet:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+            if failed:
+                raise Violation(f"a decision raised: {failed[0]}")
 
     def _controllers(self) -> list[Coroutine[Any, Any, None]]:
         ray = partial(RayClusterController, replica_labels=self.schedule.replica_labels)
@@ -438,6 +444,7 @@ class Fleet:
                 admission_writers=self.schedule.admission_writers,
                 breaker_count=self.schedule.breaker_count,
                 shards=self._shards,
+                reconcile_s=_NEVER_S,
                 decisions=ManagerDecisionSettings(
                     admission=self._admission,
                     fair_sharing=self.schedule.fair_sharing,
@@ -464,6 +471,7 @@ class Fleet:
                 namespace=objects.SYSTEM_NAMESPACE,
                 identity=identity,
                 inventory_s=self.schedule.inventory_s,
+                reconcile_s=_NEVER_S,
                 schedulers=PROFILES if self.schedule.gangs else "",
             )
             client, bus = self._connections(cluster, link, identity, api=on)

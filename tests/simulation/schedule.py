@@ -140,6 +140,8 @@ class Submit(Moment):
     """Of the second group."""
     completions: int | None = None
     """Of a Job that does not end by itself; None for none."""
+    deadline_s: int | None = None
+    """After how many seconds KubeRay ends a RayJob; None for never."""
     fixed: bool = False
     """Whether it has no elastic annotation."""
     gang: bool = False

@@ -1,8 +1,10 @@
 """The schedule of a seed."""
 
+from simulation.additions import with_additions
 from simulation.random_choices import everything_of
 from simulation.schedule import Schedule
 from simulation.swarm import swarm_of
+from simulation.tenants import with_tenants
 
 _OLD = range(100_000, 2_000_000)
 """Those that failed before there were others. They fail with what they had then."""
@@ -11,7 +13,7 @@ _ONE_OF = 10
 
 def schedule_of(seed: int) -> Schedule:
     """The run of a seed: the same for the same seed."""
-    return everything_of(seed) if has_everything(seed) else swarm_of(seed)
+    return with_tenants(with_additions(everything_of(seed) if has_everything(seed) else swarm_of(seed)))
 
 
 def has_everything(seed: int) -> bool:

@@ -49,7 +49,7 @@ from slicebus.kube.resources import (
 )
 from slicebus.proto.errors import AlreadyExistsError, TransientError
 from slicebus.proto.messages import MESSAGES, Direction
-from slicebus.proto.topology import JOURNAL, exchange_of
+from slicebus.proto.topology import exchange_of
 from slicebus.sandbox.bus import MemoryBus
 from slicebus.slices.api import kueue
 
@@ -254,7 +254,7 @@ class Users:
         """A cluster's user says what another cluster has said before."""
         said = [
             record.message
-            for record in self._fleet.memory.streams[JOURNAL].records
+            for record in self._fleet.memory.journal
             if (known := MESSAGES.get(record.message.type or "")) is not None
             and known.direction is Direction.UP
             and record.message.routing_key.startswith(f"{item.of}.")

@@ -55,6 +55,80 @@ variables.new{{ . }}.all(name, !name.startsWith('slicebus.dev/') || variables.ol
 {{- end }}
 {{- end }}
 
+{{/* Strings as a list in CEL. */}}
+{{- define "slicebus.celList" -}}
+[{{ range $number, $name := . }}{{ if $number }}, {{ end }}'{{ $name | replace "\\" "\\\\" | replace "'" "\\'" }}'{{ end }}]
+{{- end }}
+
+{{/* The names of schedulers that pods may have by the agent's own backends. */}}
+{{- define "slicebus.schedulerNames" -}}
+{{- $names := concat (list "" "default-scheduler") (.Values.policy.schedulerNames | default list) }}
+{{- range .Values.schedulers }}
+{{- $usual := get (dict "kai" "kai-scheduler" "volcano" "volcano") .name | default "" }}
+{{- $names = append $names (.schedulerName | default $usual) }}
+{{- end }}
+{{- include "slicebus.celList" (uniq $names) }}
+{{- end }}
+
+{{/* What the cluster's policy says of pods and of what KubeRay makes, as far as CEL can say it. */}}
+{{- define "slicebus.policyValidations" -}}
+{{- $policy := .Values.policy }}
+{{- if kindIs "slice" $policy.priorityClasses }}
+- expression: "variables.judged.all(pod, pod.?priorityClassName.orValue('') in {{ include "slicebus.celList" (concat (list "") $policy.priorityClasses) }})"
+{{- else }}
+- expression: "variables.judged.all(pod, !pod.?priorityClassName.orValue('').startsWith('system-'))"
+{{- end }}
+  message: "slicebus: the policy of this cluster does not allow this PriorityClass (priorityClasses)"
+  reason: Forbidden
+{{- if kindIs "slice" $policy.tolerationKeys }}
+- expression: "variables.judged.all(pod, pod.?tolerations.orValue([]).all(one, one.?key.orValue('') in {{ include "slicebus.celList" $policy.tolerationKeys }}))"
+{{- else }}
+- expression: "variables.judged.all(pod, pod.?tolerations.orValue([]).all(one, one.?key.orValue('') != '' && !one.key.startsWith('node-role.kubernetes.io/')))"
+{{- end }}
+  message: "slicebus: the policy of this cluster does not allow this toleration (tolerationKeys)"
+  reason: Forbidden
+{{- if kindIs "slice" $policy.runtimeClasses }}
+- expression: "variables.judged.all(pod, pod.?runtimeClassName.orValue('') in {{ include "slicebus.celList" (concat (list "") $policy.runtimeClasses) }})"
+  message: "slicebus: the policy of this cluster does not allow this RuntimeClass (runtimeClasses)"
+  reason: Forbidden
+{{- end }}
+{{- if kindIs "slice" $policy.schedulerNames }}
+- expression: "variables.judged.all(pod, pod.?schedulerName.orValue('') in {{ include "slicebus.schedulerNames" . }})"
+  message: "slicebus: the policy of this cluster does not allow this scheduler (schedulerNames)"
+  reason: Forbidden
+{{- end }}
+{{- if kindIs "slice" $policy.csiDrivers }}
+- expression: "variables.judged.all(pod, pod.?volumes.orValue([]).all(volume, !volume.?csi.hasValue() || volume.csi.?driver.orValue('') in {{ include "slicebus.celList" $policy.csiDrivers }}))"
+  message: "slicebus: the policy of this cluster does not allow a volume of this CSI driver (csiDrivers)"
+  reason: Forbidden
+{{- end }}
+{{- if not $policy.ingress }}
+- expression: "variables.judged.size() == 0 || variables.clusterSpecs.all(spec, !spec.headGroupSpec.?enableIngress.orValue(false))"
+  message: "slicebus: the policy of this cluster does not allow an Ingress (ingress)"
+  reason: Forbidden
+- expression: >-
+    request.resource.resource != 'rayservices' || request.operation == 'DELETE'
+    || object.spec.?upgradeStrategy.?type.orValue('') != 'NewClusterWithIncrementalUpgrade'
+    || request.operation == 'UPDATE' && oldObject.spec.?upgradeStrategy.?type.orValue('') == 'NewClusterWithIncrementalUpgrade'
+  message: "slicebus: the policy of this cluster does not allow a Gateway (ingress)"
+  reason: Forbidden
+{{- end }}
+{{- if kindIs "slice" $policy.serviceNames }}
+- expression: >-
+    variables.judged.size() == 0 || variables.serviceNames.all(name,
+    name in [object.metadata.name + '-head-svc', object.metadata.name + '-serve-svc'] + {{ include "slicebus.celList" $policy.serviceNames }})
+  message: "slicebus: the policy of this cluster does not allow a Service of this name (serviceNames)"
+  reason: Forbidden
+{{- end }}
+{{- $accounts := $policy.autoscalerAccounts }}
+{{- if kindIs "invalid" $accounts }}{{ $accounts = not (kindIs "slice" $policy.serviceAccounts) }}{{ end }}
+{{- if not $accounts }}
+- expression: "variables.judged.size() == 0 || variables.clusterSpecs.all(spec, !spec.?enableInTreeAutoscaling.orValue(false))"
+  message: "slicebus: the policy of this cluster does not allow the service account of Ray's autoscaler (autoscalerAccounts)"
+  reason: Forbidden
+{{- end }}
+{{- end }}
+
 {{/* Whether the pods of a template wait behind our gate, and carry the label by which that is kept. */}}
 {{- define "slicebus.isHeld" -}}
 {{ . }}.?spec.?schedulingGates.orValue([]).exists(gate, gate.name == 'kueue.x-k8s.io/elastic-job') && 'slicebus.dev/manager-uid' in {{ . }}.?metadata.?labels.orValue({})

@@ -63,6 +63,9 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """What to remember when the API server gives no answer: the patch may have had its effect, or have it later."""
     if_refused: Remember | None = None
     """What to remember where the API server or a webhook refuses the patch, as in `Create`."""
+    only_shows: bool = False
+    """Whether it only shows something: where the API server refuses its content, the other commands go on. An object
+    whose annotations are full has no room for it."""
 
 
 class PatchEach(msgspec.Struct, frozen=True, kw_only=True):

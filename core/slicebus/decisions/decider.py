@@ -60,7 +60,7 @@ from slicebus.kube.cache import Cache, Change, Key, key_of
 from slicebus.kube.resources import Resource
 from slicebus.proto.codec import Decoded
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import ProtocolError
+from slicebus.proto.errors import DecisionError, ProtocolError, SlicebusError
 from slicebus.proto.headers import ATTRIBUTES
 from slicebus.proto.messages import Manifest, Order, Report, job_of
 
@@ -139,7 +139,8 @@ class Decider(Generic[S]):
             self._record(lambda: self._received_record(wire, number, problem))
 
     def __call__(self, decision: Callable[Concatenate[S, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Make a decision, and return its outcome. Raises what the decision raises."""
+        """Make a decision, and return its outcome. Raises the errors of slicebus that the decision raises, and
+        DecisionError for any other."""
         name, at = decision.__name__, _at()
         if self._begun:
             for value in kwargs.values():
@@ -149,7 +150,9 @@ class Decider(Generic[S]):
         except Exception as error:
             failed = failure_of(error)
             self._record(lambda: Decided(what=name, at=at, given=self._arguments(kwargs), failed=failed))
-            raise
+            if isinstance(error, SlicebusError):
+                raise
+            raise DecisionError.of(name, error) from error
         self._record(
             lambda: Decided(
                 what=name, at=at, given=self._arguments(kwargs), outcome=self._hidden(encode_outcome(outcome))

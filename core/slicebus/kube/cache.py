@@ -14,7 +14,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from typing import Any, TypeVar
 
 import msgspec
+import structlog
 
+from slicebus.proto.errors import DecisionError
+
+_log = structlog.get_logger()
 Manifest = dict[str, Any]
 Key = tuple[str, str]
 Indexer = Callable[[Manifest], Iterable[str]]
@@ -41,9 +45,13 @@ class Change(msgspec.Struct, frozen=True):
 class Cache:
     """Keeps objects by namespace and name. It is not synced until a reflector has listed them once."""
 
-    def __init__(self, indexes: Mapping[str, Indexer] | None = None) -> None:
+    def __init__(
+        self, indexes: Mapping[str, Indexer] | None = None, *, fitting: Callable[[Manifest], Manifest] | None = None
+    ) -> None:
+        """`fitting` makes an object one that everybody can read: it returns the same object, or a copy."""
         self.synced = asyncio.Event()
         self._objects: dict[Key, Manifest] = {}
+        self._fitting = fitting
         self._indexers = dict(indexes or {})
         self._indexes: dict[str, defaultdict[str, dict[Key, Manifest]]] = {
             name: defaultdict(dict) for name in self._indexers
@@ -99,6 +107,8 @@ class Cache:
                 return
         if "managedFields" in metadata:
             manifest = manifest | {"metadata": {n: value for n, value in metadata.items() if n != "managedFields"}}
+        if self._fitting is not None:
+            manifest = self._fitting(manifest)
         self._store(key, manifest, old, is_own=is_own)
 
     def remove(self, manifest: Manifest, *, is_final: bool = False) -> None:
@@ -168,7 +178,7 @@ class Cache:
     ) -> None:
         for name, indexer in self._indexers.items():
             index = self._indexes[name]
-            before, after = tuple(indexer(old)) if old else (), tuple(indexer(new)) if new else ()
+            before, after = _values(indexer, old), _values(indexer, new)
             for value in before:
                 if value not in after:
                     index[value].pop(key, None)
@@ -182,7 +192,20 @@ class Cache:
             self._objects[key] = new
         change = Change(old, new, is_own, final)
         for callback in self._callbacks:
-            callback(change)
+            try:
+                callback(change)
+            except Exception as error:  # noqa: BLE001 whoever wrote the object must not end the role
+                failed = DecisionError.of(getattr(callback, "__qualname__", "callback"), error)
+                _log.error("object.unfollowed", namespace=key[0], name=key[1], error=str(failed), exc_info=error)
+
+
+def _values(indexer: Indexer, manifest: Manifest | None) -> tuple[str, ...]:
+    """The values of an object in an index; none where the object cannot be read."""
+    try:
+        return tuple(indexer(manifest)) if manifest else ()
+    except Exception as error:  # noqa: BLE001 whoever wrote the object must not end the role
+        _log.error("object.unindexed", error=str(DecisionError.of("index", error)), exc_info=error)
+        return ()
 
 
 async def _some_at_a_time(items: Iterable[T]) -> AsyncIterator[T]:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+import structlog
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.retries import repeated
@@ -31,6 +32,7 @@ from slicebus.proto.errors import (
     ConflictError,
     InvalidError,
     NotFoundError,
+    NotServedError,
     PermanentError,
     SlicebusError,
     TransientError,
@@ -39,7 +41,10 @@ from slicebus.proto.errors import (
 )
 from slicebus.proto.messages import JobRef, Manifest
 
+_log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.1, most_s=10.0)
+_SHOWN = 500
+"""The most characters of a refusal in the log: it may quote the write."""
 _CONCURRENT_PATCHES = 16
 
 Publisher = Callable[[Publish, Envelope | None], Awaitable[None]]
@@ -116,10 +121,16 @@ class Executor:
                     self._requeue(job, delay_s)
 
     async def refresh(self, resource: Resource, target: Manifest) -> Manifest | None:
-        """Read a cached object again. If it is gone it leaves the cache, unless the watch will report that."""
+        """Read a cached object again. If it is gone it leaves the cache, unless the watch will report that.
+
+        Raises UnavailableError where its resource is not served: then nobody knows whether it is gone.
+        """
         metadata = target["metadata"]
         try:
             present = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
+        except NotServedError as error:
+            await self._confirm(resource)
+            raise UnavailableError(f"{resource.plural} are not served now: {error}") from error
         except NotFoundError:
             await self._drop(resource, target)
             return None
@@ -188,13 +199,18 @@ class Executor:
             await self.refresh(resource, command.target)
             raise
         except NotFoundError as error:
-            await self._drop(resource, command.target)
+            # While a definition is upgraded, a subresource may be missing although its object is there.
+            if await self.refresh(resource, command.target) is not None:
+                raise UnavailableError(f"{resource.kind} {namespace}/{name} is there, but not its path") from error
             raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
         except (PermanentError, WebhookError) as error:
             # A test of a JSON patch may fail because the object has changed: the server checks it before the version.
             is_tested = isinstance(error, InvalidError) and isinstance(command.body, list)
             if is_tested and await self._has_changed(command):
                 raise ConflictError(f"{resource.kind} {namespace}/{name} has changed") from error
+            if command.only_shows and isinstance(error, InvalidError):
+                _log.warning("unshown", kind=resource.kind, namespace=namespace, name=name, error=str(error)[:_SHOWN])
+                return
             self._note_refusal(command.if_refused, error)
             return
         except UnavailableError:

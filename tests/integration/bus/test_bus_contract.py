@@ -14,10 +14,10 @@ from slicebus.bus.lanes import consume
 from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import (
+    AGENT_JOURNAL,
     DEAD,
     DELIVERY_LIMIT,
     DOWN,
-    JOURNAL,
     UP,
     Binding,
     Exchange,
@@ -35,7 +35,7 @@ DEAD_TIME = re.compile(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{3}\+00:00")
 
 
 async def read(bus: Bus, offset: StreamOffset) -> list[Record]:
-    return [record async for record in bus.read_stream(JOURNAL, offset, follow=False)]
+    return [record async for record in bus.read_stream(AGENT_JOURNAL, offset, follow=False)]
 
 
 async def test_a_message_arrives_as_it_was_published(bus: Bus) -> None:
@@ -262,7 +262,7 @@ async def test_an_empty_journal_ends(bus: Bus) -> None:
 
 async def test_following_the_journal_goes_on_with_what_comes(bus: Bus) -> None:
     await bus.publish(UP, message(body=b"before"))
-    records = bus.read_stream(JOURNAL, "first", follow=True)
+    records = bus.read_stream(AGENT_JOURNAL, "first", follow=True)
     assert (await asyncio.wait_for(anext(records), PATIENCE_S)).message.body == b"before"
     await bus.publish(UP, message(body=b"after"))
     assert (await asyncio.wait_for(anext(records), PATIENCE_S)).message.body == b"after"

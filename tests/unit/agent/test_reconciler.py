@@ -15,12 +15,12 @@ from slicebus.proto.errors import ConflictError, UnavailableError
 from slicebus.proto.messages import Applied, JobPhase, JobRef, RequestKey, ScaleRequest, Status
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.ungate import is_gated
-from unit.agent.objects import KEY, REF, a_copy, a_job, a_pod
+from unit.agent.objects import KEY, REF, a_copy, a_job, a_pod, an_end
 from unit.agent.worker import Worker, types
 from unit.kube.loop_time import LoopTime
 from unit.kube.servers import NAMESPACE
 
-OVER = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1}
+OVER = an_end() | {"succeeded": 1}
 NEXT = JobRef("batch/v1", "Job", "team", "train", "next-uid")
 
 
@@ -276,7 +276,7 @@ async def test_reports_on_a_running_job_keep_the_interval(worker: Worker, loop_t
 async def test_the_end_is_reported_at_once(worker: Worker, loop_time: LoopTime) -> None:
     await given_job(worker)
     await worker.reconcile_job()
-    await patch_job(worker, {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, "status")
+    await patch_job(worker, {"status": an_end()}, "status")
     [status] = await worker.reconcile_job()
     assert isinstance(status, Status)
     assert status.phase is JobPhase.SUCCEEDED

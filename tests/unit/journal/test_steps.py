@@ -66,6 +66,10 @@ def size_request(**recorded: Any) -> dict[str, Any]:
     return on_job({"metadata": {"annotations": {api_names.REQUESTED_ANNOTATION: orjson.dumps(recorded).decode()}}})
 
 
+def noted_on_slice(**recorded: Any) -> dict[str, Any]:
+    return patch(WORKLOADS, TARGET, size_request(**recorded)["body"])
+
+
 UNGATE = patch("pods", "Pod team/a u@1", [{"op": "remove"}])
 ADMITTED = {
     "admission": {"clusterQueue": "batch", "podSetAssignments": [{"name": "main", "count": 5}]},
@@ -115,7 +119,7 @@ STEPS: dict[str, tuple[Source, dict[str, Any], str]] = {
         size_request(wanted={"main": 5}, unanswered=[["target", 2, {"main": 5}]]),
         "records the request for main=5",
     ),
-    "a size request at the manager": (MANAGER, size_request(counts={"main": 5}), "records the request for main=5"),
+    "a size request at the manager": (MANAGER, noted_on_slice(counts={"main": 5}), "records the request for main=5"),
     "a job": (
         EAST,
         {
@@ -242,7 +246,7 @@ def a_resize(*, manager_s: float = 0.0) -> list[Entry]:
     manager = batch(
         MANAGER,
         received(asked, at_s=1.1 + manager_s),
-        decided(size_request(counts={"main": 5}), incoming=1, now=NOW, at_s=1.1 + manager_s),
+        decided(noted_on_slice(counts={"main": 5}), incoming=1, now=NOW, at_s=1.1 + manager_s),
         decided(create("slice-2", 5), job=REF, now=NOW, at_s=1.2 + manager_s),
     )
     east = batch(

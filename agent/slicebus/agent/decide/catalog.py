@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from slicebus.agent.decide import finishing, gangs, orders, reconcile, triage, waiting, withdrawals
+from slicebus.agent.decide import finishing, gangs, orders, reconcile, set_aside, triage, waiting, withdrawals
 from slicebus.agent.decide.orders import NextStep
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore
@@ -104,13 +104,14 @@ def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float,
         if commands:
             return Work(continuation, commands)
     if view.job is not None and annotations.is_ours(view.job):
-        return Work(Continuation.DONE, [])
+        return Work(Continuation.DONE, set_aside.clear(view.job))
     known = {
         AgentTable.SURPLUS: key in store.surplus,
         AgentTable.NOTICED: key in store.noticed,
         AgentTable.NOTICED_BY: key in store.noticed_by,
         AgentTable.FINISHING: key in store.finishing,
         AgentTable.REFUSED_OBJECTS: key in store.refused_objects,
+        AgentTable.REFUSED_WRITES: key in store.refused_writes,
     }
     left = [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
     return Work(Continuation.FIND, [*triage.forget_reports(store, key), *left])
@@ -163,11 +164,29 @@ def reconcile_absent(store: AgentStore, *, key: JobKey, found: Manifest | None) 
     return Absence(_cause_of(gone), [*commands, Publish(cluster=cluster, message=gone)])
 
 
-def take_over_pods(store: AgentStore, *, epoch: int) -> list[Command]:
-    """Write once to each pod that an earlier agent may be about to ungate; nothing when all are written."""
-    jobs = map(store.view, store.our_jobs())
+def note_refused(store: AgentStore, *, key: JobKey, problem: str, now: str) -> Sequence[Command]:
+    """Remember that the API server refuses what a job needs, and say so on the job. `problem` has its words."""
+    return waiting.note_refused(store.view(key), store.settings.cluster, problem, now=now)
+
+
+def report(store: AgentStore, *, key: JobKey, now_s: float) -> Sequence[Command]:
+    """Report the status of a job that cannot be reconciled now."""
+    last, interval_s = store.reported.get(key), store.settings.status_interval_s
+    return reconcile.report(store.view(key), store.settings.cluster, last=last, now_s=now_s, interval_s=interval_s)
+
+
+def take_over_pods(store: AgentStore, *, epoch: int, job: JobKey | None = None) -> list[Command]:
+    """Write once to each pod that an earlier agent may be about to ungate; nothing when all are written. `job`: only to
+    those of this one."""
+    jobs = map(store.view, store.our_jobs() if job is None else [job])
     patches = tuple(patch for view in jobs for patch in reconcile.take_over_pods(view, epoch=epoch))
     return [PatchEach(patches=patches)] if patches else []
+
+
+def show_set_aside(store: AgentStore, *, key: JobKey, problem: str) -> list[Command]:
+    """Show on a job of ours, once, that nothing is done for it, as the decision about it raises."""
+    job = store.view(key).job
+    return set_aside.show(job, problem) if job is not None and annotations.is_ours(job) else []
 
 
 DECISIONS: tuple[Callable[..., Any], ...] = (
@@ -176,7 +195,10 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     proceed,
     reconcile_job,
     reconcile_absent,
+    note_refused,
+    report,
     take_over_pods,
+    show_set_aside,
 )
 MODEL = Model(state=AgentStore, decode=decode_order, decisions={decision.__name__: decision for decision in DECISIONS})
 """The agent, for a replay."""

@@ -4,8 +4,6 @@ over.
 Each is changed only where the manager's value differs from its last one: until then a change that was made here stays.
 """
 
-from collections.abc import Callable
-
 import msgspec
 
 from slicebus.agent.decide.pod_placement import places
@@ -58,9 +56,20 @@ def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str]:
 def take(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
     """Applies a resize that was made at the manager, and gives the autoscaler the bounds that were set there.
 
-    A suspended job comes back with the counts of the manager's spec, whatever it had grown to.
+    A suspended job comes back with the counts of the manager's spec, whatever it had grown to. Of several patches of
+    one object the first makes the next conflict, and the order is taken again.
     """
-    return [*_take_counts(view, order, job), *_take_bounds(view, order, job)]
+    counts, why = _count_patches(view, order, job), order.resized_because or ""
+    done = [(patch.target["metadata"]["uid"], operation) for patch in counts for operation in patch.body]
+    bounds = [
+        patch
+        for patch in _bounds_patches(view, order, job)
+        if any((patch.target["metadata"]["uid"], operation) not in done for operation in patch.body)
+    ]
+    events = [
+        Emit(regarding=patch.target, reason="ScaleUpTakenBack", note=why, warning=True) for patch in counts[:1] if why
+    ]
+    return [*counts, *events, *bounds]
 
 
 def ensure_taken(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> None:
@@ -97,28 +106,24 @@ def take_over(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> l
     return [Patch(resource=resource, target=job.manifest, body=patch, impersonate=impersonate)]
 
 
-def _take_counts(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
+def _count_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Patch]:
     """Set the counts in the job, as far as its kind has the size of the next cluster there, and in its present
     clusters."""
     if not sets_another(order, job):
         return []
-    kind, counts, why = KINDS[view.key.kind], counts_of(order), order.resized_because or ""
+    kind = KINDS[view.key.kind]
     # A suspended job has no cluster, or one that is going.
     targets = [job.manifest] if is_suspended(job.manifest) else _targets(view, job)
-    patches = _patches(targets, lambda target: kind.resize(target, counts))
-    events = [
-        Emit(regarding=patch.target, reason="ScaleUpTakenBack", note=why, warning=True) for patch in patches[:1] if why
-    ]
-    return [*patches, *events]
+    return [_patch(target, body) for target in targets for body in kind.follow(target, order.manifest)]
 
 
-def _take_bounds(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
+def _bounds_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Patch]:
     """Set the bounds in the job, and in its present clusters."""
     noted, wanted = annotations.bounds(job.manifest), without(_bounds(order), (_FIELDS,))
     if noted is None or not wanted or without(noted, (_FIELDS,)) == wanted:
         return []
     kind = KINDS[view.key.kind]
-    return [*_patches(_targets(view, job), lambda target: kind.set_bounds(target, wanted))]
+    return [_patch(target, body) for target in _targets(view, job) if (body := kind.set_bounds(target, wanted))]
 
 
 def _targets(view: WorkerView, job: WorkerJobReading) -> list[Manifest]:
@@ -126,12 +131,8 @@ def _targets(view: WorkerView, job: WorkerJobReading) -> list[Manifest]:
     return [*{target["metadata"]["uid"]: target for target in (*view.scale_targets, job.manifest)}.values()]
 
 
-def _patches(targets: list[Manifest], change: Callable[[Manifest], list[Manifest]]) -> list[Patch]:
-    return [
-        Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=patch)
-        for target in targets
-        if (patch := change(target))
-    ]
+def _patch(target: Manifest, body: list[Manifest]) -> Patch:
+    return Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=body)
 
 
 def _noted_bounds(order: WorkloadSpec, job: WorkerJobReading | None) -> Manifest:

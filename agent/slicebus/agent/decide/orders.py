@@ -11,16 +11,16 @@ from typing import NamedTuple
 import msgspec
 
 from slicebus.agent.decide import gangs, order_sizes, scheduling, waiting
-from slicebus.agent.decide.order_contents import ensure_named, flavors_of
+from slicebus.agent.decide.order_contents import charged_of, ensure_named, flavors_of
 from slicebus.agent.decide.pod_placement import placements_note, places
 from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespace
 from slicebus.agent.decide.reconcile import link_copies, link_to
-from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder, reason_of
+from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, ProtocolError
+from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -30,7 +30,6 @@ from slicebus.proto.messages import (
     JobRef,
     Manifest,
     Pending,
-    Refused,
     Relabel,
     Suspend,
     WorkloadSpec,
@@ -41,9 +40,6 @@ from slicebus.slices.jobs.copies import without
 from slicebus.slices.jobs.suspension import can_suspend, suspension, to_resume
 from slicebus.slices.workload.pod_scheduling import PodScheduling
 
-_REFUSAL_LENGTH = 4000
-"""The most characters of a refusal. It may quote the order, and becomes a condition's message, which has at most
-32768."""
 _MANAGERS_OWN = (api_names.DISPATCHED_ANNOTATION, api_names.APPLIED_ANNOTATION, api_names.AVOIDED_CLUSTERS_ANNOTATION)
 
 
@@ -168,18 +164,6 @@ def report_deleted(job: JobRef, version: int, cluster: ClusterName) -> Publish:
     return Publish(cluster=cluster, message=Applied(job=job, workload="", spec_version=version, deleted=True))
 
 
-def refusal(order: WorkloadSpec, error: PermanentError, cluster: ClusterName) -> list[Command]:
-    """Reports to the manager that a spec cannot be applied, and why."""
-    refused = Refused(
-        job=order.job,
-        workload=order.workload["metadata"]["name"],
-        spec_version=order.spec_version,
-        reason=reason_of(error),
-        message=str(error)[:_REFUSAL_LENGTH],
-    )
-    return [Publish(cluster=cluster, message=refused)]
-
-
 def _own_job(view: WorkerView, job: JobRef) -> WorkerJobReading | None:
     """The worker's job of a manager's job, or None. Raises RefusedOrder where a foreign job has the name, ConflictError
     where an earlier job is being deleted."""
@@ -241,6 +225,7 @@ def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading 
     }
     if flavors := flavors_of(order):
         annotations[api_names.FLAVORS_ANNOTATION] = msgspec.json.encode(flavors, order="sorted").decode()
+        annotations[api_names.CHARGED_ANNOTATION] = msgspec.json.encode(charged_of(order), order="sorted").decode()
     if job is not None:
         annotations |= link_to(view, job) | placements_note(job.manifest, order)
     return {
@@ -291,7 +276,8 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     if is_resized or order_sizes.sets_other_bounds(order, job):
         requested = job.requested.beside(counts) if job.requested is not None and is_resized else job.requested
         changed = noted | _request_note(job.requested, requested)
-        return [Patch(resource=resource, target=job.manifest, body={"metadata": {"annotations": changed}})]
+        body = {"metadata": {"annotations": annotations.with_room_on(job.manifest, changed)}}
+        return [Patch(resource=resource, target=job.manifest, body=body)]
     return []
 
 
@@ -337,7 +323,8 @@ def _request_note(
 
 def _resumed(view: WorkerView, job: WorkerJobReading, body: Manifest) -> Manifest:
     """The patch, extended so that it also resumes a suspended job. Raises ConflictError where that has to wait."""
-    resumes = to_resume(job.manifest)
+    metadata, resumes = body["metadata"], to_resume(job.manifest)
+    body |= {"metadata": metadata | {"annotations": annotations.with_room_on(job.manifest, metadata["annotations"])}}
     if resumes:
         gangs.ensure_none_left(view)
     return body | resumes

@@ -14,7 +14,7 @@ from slicebus.agent.decide import gangs, waiting
 from slicebus.agent.decide.next_pods import about_to_go
 from slicebus.agent.decide.pod_placement import is_unplaced, placed, placements
 from slicebus.agent.state import annotations
-from slicebus.agent.state.annotations import PendingRequests
+from slicebus.agent.state.annotations import PendingRequests, with_room_on
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
@@ -199,7 +199,7 @@ def _is_published(view: WorkerView, last: PendingRequests) -> bool:
 
 
 def _note(job: WorkerJobReading, annotations: dict[str, str]) -> Command:
-    body = {"metadata": {"annotations": annotations}}
+    body = {"metadata": {"annotations": with_room_on(job.manifest, annotations)}}
     return Patch(resource=JOB_RESOURCES[job.ref.kind], target=job.manifest, body=body)
 
 
@@ -289,28 +289,30 @@ def confirm_suspended(view: WorkerView, cluster: ClusterName, *, reported: tuple
 def status(view: WorkerView) -> Status | None:
     """The report on a job as it is now; None where it is not ours.
 
-    None also for an ended job whose pods still run: the manager frees their quota with the end. KubeRay ends a RayJob
-    before its cluster, and Kubernetes before 1.31 a Job before its pods.
+    KubeRay ends a RayJob before its cluster and, past its deadline, before its submitter: the end is told with the pods
+    that still run. Kubernetes before 1.31 ends a Job before its pods, which end at once: None until they have.
     """
     job = view.reading
     if job is None or job.is_going:
         return None
-    if job.outcome.phase is not JobPhase.RUNNING and any(members.running for members in view.pod_sets.values()):
+    if job.outcome.phase is not JobPhase.RUNNING and KINDS[view.key.kind].ends_with_pods and view.has_running_pods:
         return None
     pods = {name: _status_of(members) for name, members in sorted(view.pod_sets.items())}
-    return job.report(pods, waits=waiting.reported(job))
+    return job.report(pods, waits=waiting.reported(view, job))
 
 
 def report(
     view: WorkerView, cluster: ClusterName, *, last: tuple[Status, float] | None, now_s: float, interval_s: float
 ) -> list[Command]:
-    """Publishes the status when it differs from the last one: an end at once, everything else at most every
-    `interval_s` seconds. The note comes before the confirm: until that comes, the manager may ask for it again."""
+    """Publishes the status when it differs from the last one: an end, and that its last pod has gone, at once;
+    everything else at most every `interval_s` seconds. The note comes before the confirm: until that comes, the manager
+    may ask for it again."""
     present = status(view)
     if present is None or (last is not None and present == last[0]):
         return []
     due_s = last[1] + interval_s - now_s if last is not None else 0.0
-    if due_s > 0 and present.phase is JobPhase.RUNNING:
+    is_end = present.phase is not JobPhase.RUNNING and not (present.running and last and last[0].phase is present.phase)
+    if due_s > 0 and not is_end:
         return [Requeue(job=present.job, delay_s=due_s)]
     forget = Forget(table=AgentTable.REPORTED, key=view.key)
     return [
@@ -322,14 +324,15 @@ def report(
 def gone_report(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | None:
     """The report on a job that is missing although a Workload copy is linked to it, or a watch has brought it before.
 
-    It is the job's end where that was seen, otherwise GONE. `departed` is by the UID of the manager's job.
+    It is the job's end where that was seen, otherwise GONE, with the newest version of its copies. `departed` is by the
+    UID of the manager's job.
 
     The caller has asked the API server: an empty cache is no evidence (rule 6 of the design). Neither is a missing job
     whose kind is not served, or was not in the meantime.
     """
     if view.is_hidden:
         return None
-    for copy in view.copies:
+    for copy in sorted(view.copies, key=annotations.spec_version, reverse=True):
         uid = annotations.annotation(copy, api_names.MANAGER_UID_ANNOTATION) or ""
         departure = departed.get(uid)
         if departure is not None and departure.end is not None:
@@ -365,4 +368,5 @@ def _without_gate(pod: Manifest) -> list[Manifest]:
 
 def _status_of(members: Members) -> PodSetStatus:
     gated, running = len(members.gated), len(members.running)
-    return PodSetStatus(ready=sum(pod.is_ready for pod in members.running), gated=gated, total=gated + running)
+    ready = sum(pod.is_ready for pod in members.running)
+    return PodSetStatus(ready=ready, gated=gated, total=gated + running, requests=members.requests)

@@ -4,14 +4,16 @@ On a job: its slice, the manager's UID, the applied version, the granted counts,
 of the manager's spec. On a Workload copy: the version, and the job that it belongs to.
 """
 
+from collections.abc import Mapping
 from typing import Any, Self
 
 import msgspec
 from msgspec import UnsetType
 
-from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
+from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey, Version
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.api.annotation_values import read_json, read_number
+from slicebus.slices.api.annotation_values import read_json, read_number, with_room
+from slicebus.slices.workload.waiting import SCHEDULING, Waiting
 from slicebus.slices.workload.workload import FlavorName
 
 _MOST_UNANSWERED = 16
@@ -22,7 +24,7 @@ class PendingRequest(msgspec.Struct, frozen=True, array_like=True):
     """A request that no order of the manager has answered yet."""
 
     worker_uid: str
-    worker_generation: int
+    worker_generation: Version
     wanted: Counts
 
 
@@ -30,7 +32,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
     """The last request of a job, and those before it that no order has answered."""
 
     worker_uid: str
-    worker_generation: int
+    worker_generation: Version
     wanted: Counts
     finished: Counts = {}
     """The pods that had ended for good by then: `wanted` leaves them out."""
@@ -41,7 +43,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
     they gave up, so no order that does not answer them grants more than they request."""
     overruled: bool | UnsetType = msgspec.UNSET
     """Whether the worker has taken over another size of the manager's spec since: the request then no longer stands."""
-    made_at: int | UnsetType = msgspec.UNSET
+    made_at: Version | UnsetType = msgspec.UNSET
     """The generation of the object when the last request was made, where the request has a later one."""
 
     def to_annotation(self) -> str:
@@ -137,6 +139,7 @@ def left_behind(requested: PendingRequests | None, by: RequestKey) -> PendingReq
 _PENDING_REQUESTS = msgspec.json.Decoder(PendingRequests)
 _COUNTS = msgspec.json.Decoder(Counts)
 _BOUNDS = msgspec.json.Decoder(dict[str, Any])
+_CHARGED = msgspec.json.Decoder(dict[str, dict[str, int]])
 _FLAVORS = msgspec.json.Decoder(dict[str, dict[str, FlavorName]])
 
 
@@ -144,6 +147,11 @@ def annotation(manifest: Manifest, name: str) -> str | None:
     """The value of an annotation, or None."""
     value: str | None = (manifest["metadata"].get("annotations") or {}).get(name)
     return value
+
+
+def with_room_on(manifest: Manifest, changes: Mapping[str, str | None]) -> dict[str, str | None]:
+    """The changes of an object's annotations, as they find room there (`with_room`)."""
+    return with_room(manifest["metadata"].get("annotations") or {}, changes)
 
 
 def is_ours(manifest: Manifest) -> bool:
@@ -201,6 +209,11 @@ def flavors(copy: Manifest) -> dict[str, dict[str, FlavorName]] | None:
     return read_json(annotation(copy, api_names.FLAVORS_ANNOTATION), _FLAVORS)
 
 
+def charged(copy: Manifest) -> dict[str, dict[str, int]]:
+    """What one pod of a Workload copy's slice was admitted with, by pod set and resource."""
+    return read_json(annotation(copy, api_names.CHARGED_ANNOTATION), _CHARGED) or {}
+
+
 def scheduler(job: Manifest) -> str:
     """The scheduler backend that a job was made for; empty for one that needs no objects."""
     return annotation(job, api_names.SCHEDULER_ANNOTATION) or ""
@@ -247,3 +260,9 @@ def reference(job: Manifest) -> JobRef:
 
 def _counts(job: Manifest, name: str) -> Counts | None:
     return read_json(annotation(job, name), _COUNTS)
+
+
+def shows_held_up(job: Manifest) -> bool:
+    """Whether a job shows that its pods wait for what their scheduler backend needs."""
+    waiting = Waiting.from_manifest(job)
+    return waiting is not None and waiting.reason in SCHEDULING

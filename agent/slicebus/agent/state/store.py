@@ -12,17 +12,24 @@ from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.schedulers import BY_JOB, RefusedObject, Schedulers, by_job
 from slicebus.agent.state.settings import AgentDecisionSettings
 from slicebus.agent.state.tables import AgentTable
-from slicebus.agent.state.views import Finishing, JobKey, Tombstone, Withdrawn, WorkerJobReading, WorkerView
+from slicebus.agent.state.views import (
+    Finishing,
+    JobKey,
+    PodsRefusal,
+    Tombstone,
+    Withdrawn,
+    WorkerJobReading,
+    WorkerView,
+)
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
 from slicebus.kube.resources import GONE, JOB_RESOURCES, NODES, PODS, WORKLOADS, Resource
-from slicebus.proto.messages import JobRef, Manifest, RequestKey, Status
+from slicebus.proto.messages import JobRef, Manifest, RequestKey, Status, Waits
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs import KINDS, fitting
 from slicebus.slices.schedulers import every_resource
 from slicebus.slices.workload.ungate import Pod
-from slicebus.slices.workload.waiting import SCHEDULING, Waiting
 
 POLICY = "policy"
 """The only key of the table of that name."""
@@ -54,7 +61,7 @@ class AgentStore:
     """Everything that the agent decides by."""
 
     def __init__(self) -> None:
-        self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in (*SELECTORS, *SCHEDULING_SELECTORS)}
+        self._caches = {resource: _cache(resource) for resource in (*SELECTORS, *SCHEDULING_SELECTORS)}
         self.foreign_pods = Cache()
         """The pods that belong to no job of ours, slim. No decision reads them: they only take room."""
         self.settings = AgentDecisionSettings()
@@ -98,14 +105,16 @@ class AgentStore:
         """The shard of the manager that sent this notice, where that has not always been the first."""
         self.finishing: Table[JobKey, Finishing] = Table(JobKey, Finishing)
         """The jobs of which pods have ended for good since their last request."""
-        self.refused_pods: Table[JobKey, str] = Table(JobKey, str)
-        """Why pods of a job cannot be made, by the Events of its controller."""
+        self.refused_pods: Table[JobKey, PodsRefusal] = Table(JobKey, PodsRefusal)
+        """Why pods of a job are not made, by the Events of its controllers."""
         self.unserved_objects: Table[str, str] = Table(str, str)
         """The resources of backends that the API server does not serve now, and why."""
         self.forbidden_schedulers: Table[str, str] = Table(str, str)
         """What the agent may not do for a backend, by its name."""
         self.refused_objects: Table[JobKey, RefusedObject] = Table(JobKey, RefusedObject)
         """The objects for scheduler backends that the API server refused."""
+        self.refused_writes: Table[JobKey, Waits] = Table(JobKey, Waits)
+        """Why the API server refuses what a job needs, until it takes it."""
         self.schedulers = Schedulers(
             unserved=self.unserved_objects,
             forbidden=self.forbidden_schedulers,
@@ -126,7 +135,7 @@ class AgentStore:
         self._caches[PODS].subscribe(self._forget_unanswered)
         read: list[Table[Any, Any]] = [self.left_requests, self.unanswered, self.published, self.unserved]
         read += [self.definitions, self.policy, self.namespaces, self.surplus, self.withdrawn, self.finishing]
-        for table in (*read, self.refused_pods, self.refused_objects):
+        for table in (*read, self.refused_pods, self.refused_objects, self.refused_writes):
             table.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
         self._configured.observe(self._take_settings)
@@ -172,6 +181,7 @@ class AgentStore:
             AgentTable.UNSERVED_OBJECTS: self.unserved_objects,
             AgentTable.FORBIDDEN_SCHEDULERS: self.forbidden_schedulers,
             AgentTable.REFUSED_OBJECTS: self.refused_objects,
+            AgentTable.REFUSED_WRITES: self.refused_writes,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -214,9 +224,10 @@ class AgentStore:
             surplus_since=self.surplus.get(key),
             withdrawn=self.withdrawn.get(key),
             finishing=self.finishing.get(key),
-            refused_pods=self.refused_pods.get(key, ""),
+            refused_pods=self.refused_pods.get(key),
             schedulers=self.schedulers,
             refused_object=self.refused_objects.get(key),
+            refused_write=self.refused_writes.get(key),
         )
 
     def _unserved_of(self, kind: str) -> dict[str, str]:
@@ -360,24 +371,19 @@ class AgentStore:
         """The jobs that may wait for a queue. Not all jobs: the status of a queue changes with every pod."""
         jobs = (job for resource in JOB_RESOURCES.values() for job in self._caches[resource].all())
         for job in filter(annotations.scheduler, jobs):
-            if _shows_held_up(job) or not any(self.schedulers.made_for(job)):
+            if annotations.shows_held_up(job) or not any(self.schedulers.made_for(job)):
                 yield _key(job)
 
     def _job(self, key: JobKey) -> Manifest | None:
         return self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
 
 
-def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]]]:
+def _cache(resource: Resource) -> Cache:
     if resource == PODS:
-        return {_BY_OWNER: owners.owner_labels}
+        return Cache({_BY_OWNER: owners.owner_labels})
     if resource == WORKLOADS or resource in _MADE_FOR_JOBS:
-        return {BY_JOB: lambda copy: [by_job(key.kind, key.namespace, key.name) for key in _keys_of_copy(copy)]}
-    return {}
-
-
-def _shows_held_up(job: Manifest) -> bool:
-    waiting = Waiting.from_manifest(job)
-    return waiting is not None and waiting.reason in SCHEDULING
+        return Cache({BY_JOB: lambda copy: [by_job(key.kind, key.namespace, key.name) for key in _keys_of_copy(copy)]})
+    return Cache(fitting=fitting(resource.kind) if resource in JOB_RESOURCES.values() else None)
 
 
 def _pod_stands(change: Change) -> bool:

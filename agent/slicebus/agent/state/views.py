@@ -129,6 +129,14 @@ class Finishing(msgspec.Struct, frozen=True):
     """Whether it is time to tell the manager."""
 
 
+class PodsRefusal(msgspec.Struct, frozen=True):
+    """Says why a job lacks pods, by the Events of its controllers. Without a reason they say nothing."""
+
+    reason: str = ""
+    """One of `REFUSED_THERE`."""
+    text: str = ""
+
+
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job with all objects that belong to it. Manifests are read-only."""
 
@@ -165,12 +173,14 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A request that was taken back, as far as this process knows."""
     finishing: Finishing | None = None
     """Set where pods have ended for good since the last request, as far as this process knows."""
-    refused_pods: str = ""
-    """Why pods cannot be made, by the Events of the job's controller."""
+    refused_pods: PodsRefusal | None = None
+    """Why pods are not made, by the Events of the job's controllers; None before they were read."""
     schedulers: Schedulers = Schedulers(unserved={}, forbidden={}, caches={})
     """The scheduler backends of the cluster, and the objects that they need."""
     refused_object: RefusedObject | None = None
     """An object for the job's scheduler backend that the API server refused, as far as this process knows."""
+    refused_write: Waits | None = None
+    """Why the API server refuses what the job needs; None while it does not."""
 
     @property
     def desired(self) -> Counts:
@@ -246,6 +256,11 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def pod_sets(self) -> PodSets:
         """The pods that have not ended, without those that clean up."""
         return by_pod_set(self.pods)
+
+    @property
+    def has_running_pods(self) -> bool:
+        """Whether a pod of the job runs."""
+        return any(members.running for members in self.pod_sets.values())
 
     @cached_property
     def running(self) -> set[str]:

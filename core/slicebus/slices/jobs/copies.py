@@ -1,9 +1,11 @@
 """Makes a worker's copy of a job, as far as every kind does the same."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.jobs.base import Placement, Problem
 from slicebus.slices.workload.pod_requests import container_resources, pod_requests, with_container_resources
 
@@ -19,12 +21,14 @@ _DROPPED_ANNOTATIONS = (
     api_names.APPLIED_ANNOTATION,
     api_names.UNHEEDED_ANNOTATION,
     api_names.UNSHOWN_ANNOTATION,
+    api_names.SPEC_COUNTS_ANNOTATION,
     api_names.IN_TREE_AUTOSCALING_ANNOTATION,
     kueue.REPLICA_SIZES_ANNOTATION,
     kueue.RAYCLUSTER_GENERATION_ANNOTATION,
 )
 _LIFETIME_FIELDS = ("ttlSecondsAfterFinished", "deletionStrategy", "deletionPolicy")
 """What makes a controller delete a job after its end. The first is of Jobs and RayJobs, the others are KubeRay's."""
+_LABEL_LENGTH, _HASH_LENGTH = 63, 8
 _MAX_POD_SETS = 18
 """Of a Workload's schema."""
 
@@ -49,6 +53,13 @@ def without(mapping: Manifest, names: Iterable[str]) -> Manifest:
     """A copy without some keys."""
     dropped = set(names)
     return {name: value for name, value in mapping.items() if name not in dropped}
+
+
+def dns_label(name: str) -> str:
+    """A name as that of a pod set: lower case, DNS characters only, and never empty. One that has no such character
+    becomes a hash."""
+    label = re.sub(r"[^a-z0-9-]", "-", name.lower())[:_LABEL_LENGTH].strip("-")
+    return label or f"pods-{content_hash(name)[:_HASH_LENGTH]}"
 
 
 def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Manifest:

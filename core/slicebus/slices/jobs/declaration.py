@@ -39,6 +39,7 @@ ApiVersion = Annotated[
 Kind = Annotated[str, _pattern("^[A-Z][A-Za-z0-9]{0,62}$", "a kind, as Deployment")]
 Plural = Annotated[str, _pattern("^[a-z]([-a-z0-9]*[a-z0-9])?$", "a plural, as deployments")]
 _REGEX = re.compile(r"^Expected `str` matching regex (.*)$")
+_GATES = "spec.schedulingGates"
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 
 
@@ -241,6 +242,18 @@ class Declaration(_Strict, frozen=True, kw_only=True):
             if text is not None:
                 paths.append(DeclaredPath(field, None, path_of(text), type))
         return paths
+
+    def gates(self) -> list[DeclaredPath]:
+        """Where a worker's copy has the gates of its pods: without them pods start before they have quota."""
+        return [
+            DeclaredPath(
+                f"podSets[{number}].templatePath",
+                path_of(pod_set.list_path) if pod_set.list_path else None,
+                path_of(f"{pod_set.template_path}.{_GATES}"),
+                "array",
+            )
+            for number, pod_set in enumerate(self.pod_sets)
+        ]
 
 
 def _sign_paths(field: str, sign: Sign | None) -> list[tuple[str, str, str]]:

@@ -4,7 +4,6 @@ Only the declaration tells what such a manifest has, and its API server may let 
 manifest, and `problems` names what is not as declared.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeGuard
 
@@ -14,7 +13,7 @@ from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import Outcome, Placement, Problem
-from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template
+from slicebus.slices.jobs.copies import common_problems, copy_of, dns_label, gated_template
 from slicebus.slices.jobs.declaration import Declaration, DeclaredPodSet
 from slicebus.slices.jobs.paths import (
     Path,
@@ -139,6 +138,21 @@ class DeclaredKind(PlainKind):
             patch += [add_operation(scale_target, path, wanted) for path in pod_set.count_paths(scale_target)]
         return patch
 
+    def follow(self, scale_target: Manifest, job: Manifest) -> list[list[Manifest]]:
+        """Patch the numbers, and give the fields that change with them what the manager's job has there."""
+        patch = self.resize(scale_target, self.counts(job, job))
+        own = {pod_set.name: pod_set for pod_set in self._pod_sets(job)}
+        for pod_set in self._pod_sets(scale_target):
+            if pod_set.name not in own:
+                continue
+            for text in pod_set.declared.count_also_paths:
+                path, wanted = pod_set.path(text), value_at(job, own[pod_set.name].path(text))
+                change = add_operation(scale_target, path, wanted)
+                patch = [operation for operation in patch if operation["path"] != change["path"]]
+                if _is_count(wanted) and wanted != value_at(scale_target, path):
+                    patch.append(change)
+        return [patch] if patch else []
+
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
         """Set the numbers."""
         changed = job
@@ -226,7 +240,8 @@ class DeclaredKind(PlainKind):
         if not pod_sets:
             yield Problem("NoPodSets", f"no {self.resource.kind} without pods is run: it has no pod template")
         for pod_set in pod_sets:
-            if not pod_set.name:
+            named = pod_set.declared.name_path
+            if named is not None and not _is_name(value_at(job, pod_set.path(named))):
                 yield Problem("UnnamedPodSet", f"{text_of(pod_set.at)} has no name")
             if not is_template(pod_set.template_value(job)):
                 text = f"{text_of(pod_set.path(pod_set.declared.template_path))} is no pod template"
@@ -246,12 +261,12 @@ def _expand(declared: DeclaredPodSet, job: Manifest) -> Iterator[_PodSet]:
     at = path_of(declared.list_path)
     entries = value_at(job, at)
     for number, entry in enumerate(entries if isinstance(entries, list) else ()):
-        yield _PodSet(_pod_set_name(value_at(entry, path_of(declared.name_path))), (*at, number), declared)
+        name = value_at(entry, path_of(declared.name_path))
+        yield _PodSet(dns_label(name) if _is_name(name) else f"unnamed-{number}", (*at, number), declared)
 
 
-def _pod_set_name(name: object) -> str:
-    """A name as that of a pod set: lower case, DNS characters only."""
-    return re.sub(r"[^a-z0-9-]", "-", name.lower())[:63].strip("-") if isinstance(name, str) else ""
+def _is_name(name: object) -> TypeGuard[str]:
+    return isinstance(name, str) and name != ""
 
 
 def _is_count(value: object) -> TypeGuard[int]:

@@ -10,6 +10,7 @@ from slicebus.kube.readings import Readings
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.cycle import Admit, Snapshot
+from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.api.quantities import add
 from slicebus.slices.placement.fleet import Strategy
@@ -135,6 +136,7 @@ class Quotas:
         strategy: Strategy = Strategy.SPREAD,
         fair_sharing: FairSharing = FairSharing.OFF,
         preemption_cycles_since: str | None = None,
+        growth_limit: GrowthLimit | None = None,
     ) -> Snapshot:
         """The input of an admission cycle over some trees; all for None. `assumed` slices count as admitted."""
         forest = self._forest
@@ -163,6 +165,7 @@ class Quotas:
             strategy=strategy,
             fair_sharing=fair_sharing,
             preemption_cycles_since=preemption_cycles_since,
+            growth_limit=growth_limit,
         )
 
     def _added_usage(self, slice: Slice, admit: Admit) -> Usage:

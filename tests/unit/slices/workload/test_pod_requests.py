@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.slices.workload.pod_requests import pod_requests
+from slicebus.slices.workload.pod_requests import pod_requests, requests_of
 
 
 def container(cpu: str | None = None, *, limit: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -91,3 +91,31 @@ def test_pod_requests(spec: dict[str, Any], expected: dict[str, int]) -> None:
 def test_a_request_that_is_no_quantity_is_refused(spec: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not a quantity: 'lots'"):
         pod_requests(spec)
+
+
+def resized(spec: str, status: str, allocated: str | None = None, *, init: bool = False) -> dict[str, Any]:
+    entry = {"name": "c", "resources": {"requests": {"cpu": status}}}
+    if allocated:
+        entry["allocatedResources"] = {"cpu": allocated}
+    own = sidecar(spec) if init else container(spec)
+    containers = {"initContainers": [own], "containers": []} if init else {"containers": [own]}
+    return {"spec": containers, "status": {"initContainerStatuses" if init else "containerStatuses": [entry]}}
+
+
+RESIZED: dict[str, tuple[dict[str, Any], int]] = {
+    "as it was": (resized("1", "1", "1"), 1000),
+    "larger, not yet carried out": (resized("4", "1", "1"), 4000),
+    "smaller, not yet carried out": (resized("1", "4", "4"), 4000),
+    "allocated, not yet in force": (resized("1", "1", "3"), 3000),
+    "a sidecar": (resized("1", "2", init=True), 2000),
+    "a status without resources": (
+        {"spec": {"containers": [container("1")]}, "status": {"containerStatuses": [{"name": "c"}]}},
+        1000,
+    ),
+    "no status": ({"spec": {"containers": [container("1")]}}, 1000),
+}
+
+
+@pytest.mark.parametrize(("pod", "cpu"), RESIZED.values(), ids=RESIZED.keys())
+def test_a_resize_in_place_keeps_what_it_had_until_it_is_carried_out(pod: dict[str, Any], cpu: int) -> None:
+    assert requests_of(pod) == {"cpu": cpu}

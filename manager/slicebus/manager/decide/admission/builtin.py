@@ -10,8 +10,19 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.admission import evictions, readiness
-from slicebus.manager.decide.job import edits, endings, pod_templates, unknown_ends
+from slicebus.manager.decide.admission import evictions, execution_limit, honoring, readiness, refused_there
+from slicebus.manager.decide.job import (
+    charges,
+    edits,
+    endings,
+    execution_time,
+    pod_templates,
+    pods_left,
+    size_bounds,
+    status_mirror,
+    unknown_ends,
+    unshown_ends,
+)
 from slicebus.manager.decide.manifests import (
     finalizer_patch,
     findings_patch,
@@ -20,7 +31,7 @@ from slicebus.manager.decide.manifests import (
     priority_class,
     workload_manifest,
 )
-from slicebus.manager.decide.order import dispatch, holding
+from slicebus.manager.decide.order import dispatch, holding, size_requests
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest
@@ -29,6 +40,7 @@ from slicebus.slices.api.conditions import Finding, has_finding
 from slicebus.slices.api.kueue import Condition, FinishedReason
 from slicebus.slices.api.selectors import parse_selector
 from slicebus.slices.jobs import KINDS, Problem
+from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.chain import (
     ChainCommand,
     CreateSlice,
@@ -55,23 +67,47 @@ def _decide(view: JobView, now: str) -> list[Command]:
         return end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))
     if not view.is_managed:
         return []
-    kind = KINDS[view.ref.kind]
-    outcome = kind.outcome(view.job)
+    if (waiting := pods_left.reconcile(view, now=now)) is not None:
+        return _finish_others(view, now) or waiting
+    outcome = view.outcome
     if outcome.phase in _FINISHED:
         if dispatch.may_have_next_copy(view):
             return end(view, reason="JobFinished", ended=())
         reason = _FINISHED[outcome.phase]
         finishes = [_finish(view, slice, reason=reason, message=outcome.message, now=now) for slice in view.unfinished]
         # The order to withdraw is written on one of these Workloads, so it is decided after their own writes.
-        return finishes or end(view, reason="JobFinished", ended=view.slices)
+        return finishes or end(view, reason="JobFinished", ended=view.slices) or status_mirror.complete(view.job)
     deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
         return end(view, reason="WorkloadDeleted", ended=deleting)
     if (deletion := endings.reconcile_vanished(view)) is not None:
         return deletion
-    if not view.slices and (problems := [*kind.problems(as_copied(view.job)), *_other_problems(view.job, view)]):
+    if not view.unfinished and (problems := [*view.problems, *_other_problems(view.job, view)]):
         return _refuse(view.job, problems, now=now)
+    if view.problems and view.holder is None and view.is_without_pods and not dispatch.has_unknown_end(view):
+        return _give_up(view, now=now)
     return _reconcile_chain(view, view.job, now)
+
+
+def _finish_others(view: JobView, now: str) -> list[Command]:
+    """Finish the slices of an ended job but the one that is charged for the pods left."""
+    outcome = view.outcome if view.job is not None else None
+    reason = _FINISHED.get(outcome.phase) if outcome is not None else None
+    return [
+        _finish(view, slice, reason=reason, message=outcome.message if outcome else "", now=now)
+        for slice in view.unfinished
+        if slice is not view.waits_for_pods and reason is not None
+    ]
+
+
+def _give_up(view: JobView, *, now: str) -> list[Command]:
+    """Finish the slices of a job that waits, and that an edit has made impossible: it is refused until it is mended.
+
+    Where it is suspended on a worker, its copy stays. What runs runs on, and says that the edit has no effect.
+    """
+    message = "; ".join(problem.message for problem in view.problems)
+    waiting = [slice for slice in view.unfinished if slice.admission is None]
+    return [_finish(view, slice, reason=FinishedReason.OUT_OF_SYNC, message=message, now=now) for slice in waiting]
 
 
 def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
@@ -80,16 +116,20 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
         return _stop(view, job, now)
     if restarted := unknown_ends.restarted(view, now=now):
         return restarted
-    if copied := edits.copied(view, job):
+    if copied := edits.copied(view, job) or size_requests.carry(view):
         return copied
+    if over := execution_limit.reconcile(view, now=now):
+        return over
+    if refused := refused_there.reconcile(view, now=now):
+        return refused
     if stuck := readiness.reconcile(view, job, now=now):
         return stuck
     desired = _with_kept_quota(view.desired, view)
     edited = _edited_pods(view)
     released = given_back(view.holder, desired.counts) if view.holder else []
     planned = [*edited, *plan(view.slices, desired.counts, finished=desired.finished), *released]
-    # A worker applies only sizes to a copy, but it would make a missing copy with the edited pods.
-    may_send = not edited or dispatch.has_copy(view)
+    # A worker applies only sizes to a copy, but it would make a missing copy with the edited or impossible pods.
+    may_send = not (edited or view.problems) or dispatch.has_copy(view)
     resumed = evictions.resume(view, view.holder) if view.holder is not None else []
     commands: list[Command] = []
     for command in planned:
@@ -104,7 +144,22 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
     # The newest dispatch is released only after the next one is written: the job's copy would be forgotten with it.
     recorded_on = view.outbox.recorded_on if view.outbox else None
     ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not recorded_on]
-    return [*commands, *_release(ended, view), *_replaced(view, planned), *readiness.requeue_after(view, now=now)]
+    # A reconcile that writes Workloads comes again: two writes of one would conflict.
+    writes = any(isinstance(command, (Create, Patch)) for command in commands)
+    told = [] if writes else refused_there.show(view, job, now=now) or honoring.of_job(view, job, now=now)
+    return [
+        *commands,
+        *told,
+        *_release(ended, view),
+        *_replaced(view, planned),
+        *_requeue_after(view, now=now),
+    ]
+
+
+def _requeue_after(view: JobView, *, now: str) -> list[Command]:
+    """Of several delays only the earliest counts."""
+    rules = (readiness, execution_limit, refused_there)
+    return [command for rule in rules for command in rule.requeue_after(view, now=now)]
 
 
 def _replaced(view: JobView, planned: Sequence[ChainCommand]) -> list[Command]:
@@ -184,17 +239,26 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     annotations = elastic | {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
     if command.replaces:
         annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
+    if view.holder is not None:
+        annotations |= execution_time.said_by(view.workload(view.holder), view.holder)
+    annotations |= size_requests.annotations(view)
     annotations |= {name: wanted for name, wanted in edits.placement_choices(job).items() if wanted}
     if annotation(job, api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true":
         annotations[api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     before = view.workload(view.unfinished[-1]) if view.unfinished else None
     if before is not None and (avoided := annotation(before, api_names.AVOIDED_CLUSTERS_ANNOTATION)):
         annotations[api_names.AVOIDED_CLUSTERS_ANNOTATION] = avoided
+    if (observed := charges.known_beforehand(view)) is not None:
+        annotations[api_names.OBSERVED_ANNOTATION] = observed.to_annotation()
     pod_sets = pod_templates.pod_sets(job, view, counts=command.counts)
     if sizes := _replica_sizes(job, pod_sets):
         annotations[api_names.REPLICA_SIZES_ANNOTATION] = msgspec.json.encode(sizes, order="sorted").decode()
     known = map(edits.priority_now, map(view.workload, view.slices))
     priority = edits.priority(job, view) or next(known, {})
+    labels, limit = execution_time.fields(job)
+    if not limit and view.holder is not None:
+        # Somebody has given the Workload itself a limit.
+        limit = execution_time.limit_of(view.workload(view.holder))
     manifest = workload_manifest(
         job,
         pod_sets,
@@ -202,7 +266,8 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
         name=name,
         queue=view.queue,
         annotations=annotations,
-        priority=priority,
+        spec=priority | limit,
+        labels=labels,
     )
     note = f"Created Workload: {ref.namespace}/{name}"
     return [
@@ -219,8 +284,8 @@ def _replica_sizes(job: Manifest, pod_sets: list[Manifest]) -> dict[str, int]:
 
 
 def _other_problems(job: Manifest, view: JobView) -> list[Problem]:
-    """The problems of the job's priority class, cluster selector and fixed size."""
-    problems = []
+    """The problems of the job's priority class, cluster selector, maximum time and fixed size."""
+    problems = [*execution_time.problems(job), *([] if view.problems else _device_problems(job))]
     if view.is_fixed and KINDS[view.ref.kind].is_autoscaled(as_copied(job)):
         message = f'with the autoscaler on a job needs the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
         problems.append(Problem("AutoscalingOfFixedSize", message))
@@ -231,7 +296,18 @@ def _other_problems(job: Manifest, view: JobView) -> list[Problem]:
     except ValueError as error:
         message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
         problems.append(Problem("InvalidClusterSelector", message))
-    return problems
+    return [*problems, *size_bounds.problems(job)]
+
+
+def _device_problems(job: Manifest) -> list[Problem]:
+    """The claims of devices in the job's pods: nobody would be charged for what they get."""
+    pod_sets = KINDS[job["kind"]].pod_sets(as_copied(job))
+    claims = {pod_set["name"]: device_claims.claims_of(pod_set["template"].get("spec") or {}) for pod_set in pod_sets}
+    return [
+        Problem(device_claims.REASON, f"pod set {name} {device_claims.why_not_charged(names)}")
+        for name, names in claims.items()
+        if names
+    ]
 
 
 def _reclaim(view: JobView, slice: Slice, counts: Counts) -> Command:
@@ -242,9 +318,8 @@ def _reclaim(view: JobView, slice: Slice, counts: Counts) -> Command:
 def _finish(view: JobView, slice: Slice, *, reason: FinishedReason, message: str, now: str) -> Command:
     workload = view.workload(slice)
     finding = Finding(Condition.FINISHED, True, reason, message or f"Job {reason.lower()}")
-    return Patch(
-        resource=WORKLOADS, target=workload, body=findings_patch(workload, finding, now=now), subresource="status"
-    )
+    body = findings_patch(workload, finding, *unshown_ends.findings(view), now=now)
+    return Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")
 
 
 def _refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str, now: str) -> list[Command]:

@@ -19,7 +19,6 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
-from slicebus.slices.jobs import KINDS
 
 
 class Ending(StrEnum):
@@ -132,14 +131,14 @@ def is_deleted(view: JobView) -> bool:
     """Whether the job is gone or being deleted, or one of its Workloads is while it has not ended."""
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
         return True
-    ended = KINDS[view.ref.kind].outcome(view.job).phase.is_terminal
+    ended = view.outcome.phase.is_terminal
     return not ended and any(slice.deleting for slice in view.unfinished)
 
 
 def _has_vanished(view: JobView) -> bool:
     if view.job is None or not view.vanished or view.evicted is not None:
         return False
-    return not KINDS[view.ref.kind].outcome(view.job).phase.is_terminal
+    return not view.outcome.phase.is_terminal
 
 
 def _persists(namespace: Manifest | None, view: JobView) -> bool:

@@ -18,7 +18,7 @@ from slicebus.slices.workload.workload import Slice
 
 def take_over(view: JobView, job: Manifest) -> list[Command]:
     """Commands that give the job's present pods to slices without quota, while its worker holds nothing."""
-    if not view.is_withdrawn or KINDS[view.ref.kind].problems(as_copied(job)):
+    if not view.is_withdrawn or view.problems:
         return []
     return [
         Patch(resource=WORKLOADS, target=view.workload(slice), body=_pods_patch(view.workload(slice), view, job))
@@ -34,9 +34,8 @@ def refused(slice: Slice, view: JobView) -> str:
     """
     if names := " and ".join(sorted(_changed(slice, view))):
         return f"A job that runs keeps its pods: what {names} requests is changed when it is made anew"
-    kind, job = KINDS[view.ref.kind], as_copied(view.job) if view.job is not None else {}
-    problems = kind.problems(job) if job and "fields" in kind.bounds(job) else []
-    return "; ".join(problem.message for problem in problems)
+    takes_edits = view.job is not None and "fields" in KINDS[view.ref.kind].bounds(as_copied(view.job))
+    return "; ".join(problem.message for problem in view.problems) if takes_edits else ""
 
 
 def pod_sets(job: Manifest, view: JobView, *, counts: Counts) -> list[Manifest]:
