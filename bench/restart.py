@@ -33,7 +33,7 @@ from figures import Figure, Target
 from installation import need_servers
 from roles import Place, RoleProcess
 
-from slicebus.agent.state.store import SELECTORS
+from slicebus.agent.state.watched import SELECTORS
 from slicebus.bus.contract import Bus
 from slicebus.bus.rabbitmq_messages import to_message
 from slicebus.cli.broker.connection import bus_of

@@ -28,8 +28,9 @@ from slicebus.agent.metrics.jobs import JobMetrics
 from slicebus.agent.permissions import COMPONENT
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
-from slicebus.agent.state.store import SELECTORS, AgentStore
+from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
+from slicebus.agent.state.watched import SELECTORS
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.lanes import Backlog
 from slicebus.decisions.commands import Publish

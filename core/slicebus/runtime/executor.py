@@ -208,7 +208,7 @@ class Executor:
             is_tested = isinstance(error, InvalidError) and isinstance(command.body, list)
             if is_tested and await self._has_changed(command):
                 raise ConflictError(f"{resource.kind} {namespace}/{name} has changed") from error
-            if command.only_shows and isinstance(error, InvalidError):
+            if command.only_shows:
                 _log.warning("unshown", kind=resource.kind, namespace=namespace, name=name, error=str(error)[:_SHOWN])
                 return
             self._note_refusal(command.if_refused, error)

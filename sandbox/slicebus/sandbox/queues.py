@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from slicebus.sandbox.bus import MemoryBroker
 
 
-class Entry:
+class QueuedMessage:
     """One message in a queue, and how often it was delivered."""
 
     __slots__ = ("delivered", "message", "number")
@@ -30,8 +30,8 @@ class MemoryQueue:
 
     def __init__(self, declared: Queue) -> None:
         self.declared = declared
-        self.ready: deque[Entry] = deque()
-        self.consumers: list[Consumer] = []
+        self.ready: deque[QueuedMessage] = deque()
+        self.consumers: list[MemoryConsumer] = []
         self.published = 0
 
     @property
@@ -42,9 +42,9 @@ class MemoryQueue:
     def push(self, message: WireMessage) -> None:
         """Append a message."""
         self.published += 1
-        self.ready.append(Entry(message, self.published))
+        self.ready.append(QueuedMessage(message, self.published))
 
-    def put_back(self, entry: Entry) -> None:
+    def put_back(self, entry: QueuedMessage) -> None:
         """Put a message back where it was: before everything published after it."""
         position = next((i for i, other in enumerate(self.ready) if other.number > entry.number), len(self.ready))
         self.ready.insert(position, entry)
@@ -54,7 +54,7 @@ class MemoryQueue:
         limit = self.declared.arguments.get("x-max-length")
         return isinstance(limit, int) and len(self.ready) >= limit
 
-    def active_consumers(self) -> "list[Consumer]":
+    def active_consumers(self) -> "list[MemoryConsumer]":
         """The consumers that get messages now."""
         return self.consumers[:1] if self.single_active else list(self.consumers)
 
@@ -62,7 +62,7 @@ class MemoryQueue:
 class MemoryDelivery:
     """One message that a consumer holds."""
 
-    def __init__(self, subscription: "Consumer", entry: Entry) -> None:
+    def __init__(self, subscription: "MemoryConsumer", entry: QueuedMessage) -> None:
         self._subscription = subscription
         self._entry = entry
         self._message = subscription.keep(entry.message)
@@ -104,7 +104,7 @@ class MemoryDelivery:
             self._subscription.settle(self._entry)
 
 
-class Consumer:
+class MemoryConsumer:
     """A consumer of one queue."""
 
     def __init__(
@@ -115,13 +115,13 @@ class Consumer:
         prefetch: int,
         user: str,
         keep: Keep,
-        offered: "asyncio.Queue[tuple[Consumer, Entry] | None]",
+        offered: "asyncio.Queue[tuple[MemoryConsumer, QueuedMessage] | None]",
     ) -> None:
         self.broker = broker
         self.queue = queue
         self.user = user
         self.keep = keep
-        self.unsettled: dict[Entry, None] = {}
+        self.unsettled: dict[QueuedMessage, None] = {}
         self._prefetch = prefetch
         self._offered = offered
 
@@ -130,12 +130,12 @@ class Consumer:
         """Whether it is below its prefetch."""
         return len(self.unsettled) < self._prefetch
 
-    def offer(self, entry: Entry) -> None:
+    def offer(self, entry: QueuedMessage) -> None:
         """Deliver a message to it."""
         self.unsettled[entry] = None
         self._offered.put_nowait((self, entry))
 
-    def settle(self, entry: Entry) -> bool:
+    def settle(self, entry: QueuedMessage) -> bool:
         """Remove a message from those it holds; False when it no longer holds it. Makes room for the next."""
         if entry not in self.unsettled:
             return False
@@ -158,10 +158,11 @@ class MemorySubscription:
     def __init__(
         self, broker: "MemoryBroker", queues: Sequence[MemoryQueue], *, prefetch: int, user: str, keep: Keep
     ) -> None:
-        self._offered: asyncio.Queue[tuple[Consumer, Entry] | None] = asyncio.Queue()
+        self._offered: asyncio.Queue[tuple[MemoryConsumer, QueuedMessage] | None] = asyncio.Queue()
         self._closed = False
         self._consumers = [
-            Consumer(broker, queue, prefetch=prefetch, user=user, keep=keep, offered=self._offered) for queue in queues
+            MemoryConsumer(broker, queue, prefetch=prefetch, user=user, keep=keep, offered=self._offered)
+            for queue in queues
         ]
         for consumer in self._consumers:
             consumer.queue.consumers.append(consumer)

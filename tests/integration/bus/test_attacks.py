@@ -290,7 +290,7 @@ async def test_what_a_user_may_is_found_out_without_a_trace(manager: Bus, rabbit
         refused = await east.refused(agent_uses(EAST, UID))
         assert refused is not None
         assert [str(use) for use in refused] == [
-            "publish east.relabel to slicebus.dead",
+            "publish east.relabel to slicebus.agent-dead",
             "publish east.decisions to slicebus.agent-decisions",
             f"read {OWN}",
             f"read {agent_queue(EAST, Lane.STATUS, UID)}",

@@ -648,3 +648,28 @@ async def test_an_object_whose_annotations_are_full_holds_up_nothing_that_only_s
     assert "shown" not in changed["metadata"]["annotations"]
     with pytest.raises(InvalidError, match="annotations: Too long"):
         await shell.executor.run([Patch(resource=CONFIGMAPS, target=changed, body=body)])
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("403: no right"), WebhookError("500: failed calling webhook")])
+async def test_what_only_shows_holds_up_nothing_where_the_server_takes_no_such_write(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, error: SlicebusError
+) -> None:
+    await shell.executor.run([Create(resource=CONFIGMAPS, manifest=config_map())])
+    patch = shell.client.patch
+
+    async def refuse_annotations(resource: Resource, name: str, namespace: str | None, body: Any, **more: Any) -> Any:
+        if "annotations" in body.body.get("metadata", {}):
+            raise error
+        return await patch(resource, name, namespace, body, **more)
+
+    monkeypatch.setattr(shell.client, "patch", refuse_annotations)
+    present = shell.cached()
+    assert present is not None
+    body = {"metadata": {"annotations": {"shown": "x"}}}
+    shows = Patch(resource=CONFIGMAPS, target=present, body=body, only_shows=True)
+    await shell.executor.run([shows, Patch(resource=CONFIGMAPS, target=present, body={"data": {"a": "changed"}})])
+    changed = shell.cached()
+    assert changed is not None
+    assert changed["data"] == {"a": "changed"}
+    with pytest.raises(type(error)):
+        await shell.executor.run([Patch(resource=CONFIGMAPS, target=changed, body=body)])

@@ -21,14 +21,22 @@ from slicebus.agent.state.views import (
     WorkerJobReading,
     WorkerView,
 )
+from slicebus.agent.state.watched import (
+    BY_OWNER,
+    MADE_FOR_JOBS,
+    QUEUES,
+    SCHEDULING_SELECTORS,
+    SELECTORS,
+    cache_for,
+    keys_of_copy,
+)
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
 from slicebus.kube.resources import GONE, JOB_RESOURCES, NODES, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import JobRef, Manifest, RequestKey, Status, Waits
-from slicebus.slices.api import api_names, kueue
-from slicebus.slices.jobs import KINDS, fitting
-from slicebus.slices.schedulers import every_resource
+from slicebus.slices.api import api_names
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.ungate import Pod
 
 POLICY = "policy"
@@ -36,32 +44,13 @@ POLICY = "policy"
 _NO_FILE = Policy()
 _LEFT_REQUESTS = 1000
 """The most jobs whose requests are kept after they have gone. Those requests reach the manager within minutes."""
-_BY_OWNER = "owner"
-_OURS = f"{api_names.ORIGIN_LABEL}={api_names.ORIGIN}"
-
-SELECTORS: dict[Resource, str | None] = {
-    # What a job's own controller makes does not have our label.
-    **{resource: None if owners.has_parents(kind) else _OURS for kind, resource in JOB_RESOURCES.items()},
-    WORKLOADS: _OURS,
-    PODS: kueue.POD_SET_LABEL,
-    NODES: None,
-}
-"""The watched resources, each with its label selector."""
-SCHEDULING_SELECTORS: dict[Resource, str | None] = {
-    # Others make the queues, without our label.
-    resource: _OURS if resource.namespaced else None
-    for resource in every_resource()
-}
-"""The resources that are watched too where a profile enables a scheduler backend that needs them."""
-_MADE_FOR_JOBS = tuple(resource for resource in SCHEDULING_SELECTORS if resource.namespaced)
-_QUEUES = tuple(resource for resource in SCHEDULING_SELECTORS if not resource.namespaced)
 
 
 class AgentStore:
     """Everything that the agent decides by."""
 
     def __init__(self) -> None:
-        self._caches = {resource: _cache(resource) for resource in (*SELECTORS, *SCHEDULING_SELECTORS)}
+        self._caches = {resource: cache_for(resource) for resource in (*SELECTORS, *SCHEDULING_SELECTORS)}
         self.foreign_pods = Cache()
         """The pods that belong to no job of ours, slim. No decision reads them: they only take room."""
         self.settings = AgentDecisionSettings()
@@ -260,7 +249,7 @@ class AgentStore:
         """Every job that the agent has made, and those of which only Workload copies are left; some of them twice."""
         yield from self.our_jobs()
         for copy in self._caches[WORKLOADS].all():
-            yield from _keys_of_copy(copy)
+            yield from keys_of_copy(copy)
 
     def behind(self) -> int:
         """How many jobs are not at the newest version that was ordered."""
@@ -290,9 +279,9 @@ class AgentStore:
 
         for resource in JOB_RESOURCES.values():
             self._caches[resource].subscribe(changed(owners.keys_of_job))
-        for resource in (WORKLOADS, *_MADE_FOR_JOBS):
-            self._caches[resource].subscribe(changed(_keys_of_copy))
-        for resource in _QUEUES:
+        for resource in (WORKLOADS, *MADE_FOR_JOBS):
+            self._caches[resource].subscribe(changed(keys_of_copy))
+        for resource in QUEUES:
             self._caches[resource].subscribe(changed(self._keys_held_up))
         self._caches[PODS].subscribe(changed(lambda pod: owners.keys_of_pod(pod, self._job), unless=_pod_stands))
 
@@ -363,7 +352,7 @@ class AgentStore:
             pod: self._pods.values[pod]
             for selector in KINDS[key.kind].pod_selectors(named)
             for label, value in selector.items()
-            for pod in self._caches[PODS].keyed_by(_BY_OWNER, f"{key.namespace}/{label}={value}")
+            for pod in self._caches[PODS].keyed_by(BY_OWNER, f"{key.namespace}/{label}={value}")
         }
         return tuple(pods.values())
 
@@ -378,14 +367,6 @@ class AgentStore:
         return self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
 
 
-def _cache(resource: Resource) -> Cache:
-    if resource == PODS:
-        return Cache({_BY_OWNER: owners.owner_labels})
-    if resource == WORKLOADS or resource in _MADE_FOR_JOBS:
-        return Cache({BY_JOB: lambda copy: [by_job(key.kind, key.namespace, key.name) for key in _keys_of_copy(copy)]})
-    return Cache(fitting=fitting(resource.kind) if resource in JOB_RESOURCES.values() else None)
-
-
 def _pod_stands(change: Change) -> bool:
     old, new = change.old, change.new
     return old is not None and new is not None and Pod.from_manifest(new).stands_as(Pod.from_manifest(old))
@@ -397,9 +378,3 @@ def _version(manifest: Manifest) -> str:
 
 def _key(job: Manifest) -> JobKey:
     return JobKey(job["kind"], job["metadata"]["namespace"], job["metadata"]["name"])
-
-
-def _keys_of_copy(copy: Manifest) -> Iterator[JobKey]:
-    kind, _, name = (annotations.annotation(copy, api_names.JOB_ANNOTATION) or "").partition("/")
-    if kind in JOB_RESOURCES and name:
-        yield JobKey(kind, copy["metadata"]["namespace"], name)

@@ -6,61 +6,32 @@ replaces another is charged the difference.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from slicebus.slices.admission.growth_limit import GrowthLimit, Growths
+from slicebus.slices.admission.growth_limit import Growths
 from slicebus.slices.admission.preemption import Claim, Preemptor, Victim, message_of, preempted_for, without
 from slicebus.slices.admission.preemption_conflicts import PreemptionConflicts
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
 from slicebus.slices.admission.queue_order import Pending, by_distance, by_share, claim_of, preemptors_first, rank
 from slicebus.slices.admission.reservations import Reservations
 from slicebus.slices.admission.sharing import FairSharing, Head
+from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.admission.victims import Search, no_victims
 from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED, Condition, EvictionReason
 from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
-from slicebus.slices.placement.fleet import Cluster, Fleet, Strategy
+from slicebus.slices.placement.fleet import Fleet
 from slicebus.slices.placement.placement import Placed, Placer, usage_of
-from slicebus.slices.quota.holdings import Part
 from slicebus.slices.quota.quota import (
     ClusterQueue,
-    Cohort,
-    FlavorResource,
-    LocalQueue,
-    ResourceFlavor,
     usable_queue,
 )
 from slicebus.slices.workload.workload import Admission, Slice, SliceKey
 
 _VICTIMS_SHOWN = 3
 _DEACTIVATED = "The workload is deactivated"
-
-
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs of a cycle."""
-
-    cluster_queues: Mapping[str, ClusterQueue]
-    cohorts: tuple[Cohort, ...]
-    local_queues: Mapping[tuple[str, str], LocalQueue]
-    """By namespace and name."""
-    flavors: Mapping[str, ResourceFlavor]
-    namespaces: Mapping[str, Mapping[str, str]]
-    """Labels by namespace."""
-    part: Part
-    clusters: tuple[Cluster, ...]
-    load: Mapping[str, int]
-    """The number of chains on each worker cluster, also of jobs that are not among the slices."""
-    granted: Mapping[str, Mapping[FlavorResource, int]] = {}
-    """What these chains together are granted, by worker cluster."""
-    strategy: Strategy = Strategy.SPREAD
-    """The placement strategy of queues that name none."""
-    fair_sharing: FairSharing = FairSharing.OFF
-    preemption_cycles_since: str | None = None
-    """See `PreemptionCycles`."""
-    growth_limit: GrowthLimit | None = None
-    """None for no limit."""
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):

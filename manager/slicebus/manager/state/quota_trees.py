@@ -9,9 +9,10 @@ from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
-from slicebus.slices.admission.cycle import Admit, Snapshot
+from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.api.quantities import add
 from slicebus.slices.placement.fleet import Strategy
 from slicebus.slices.placement.placement import usage_of
