@@ -149,13 +149,13 @@ class Decider(Generic[S]):
             outcome = decision(self.state, *args, **kwargs)
         except Exception as error:
             failed = failure_of(error)
-            self._record(lambda: Decided(what=name, at=at, given=self._arguments(kwargs), failed=failed))
+            self._record(lambda: Decided(what=name, at=at, arguments=self._arguments(kwargs), failed=failed))
             if isinstance(error, SlicebusError):
                 raise
             raise DecisionError.of(name, error) from error
         self._record(
             lambda: Decided(
-                what=name, at=at, given=self._arguments(kwargs), outcome=self._hidden(encode_outcome(outcome))
+                what=name, at=at, arguments=self._arguments(kwargs), outcome=self._hidden(encode_outcome(outcome))
             )
         )
         return outcome

@@ -177,7 +177,7 @@ class Decided(_Record, frozen=True, kw_only=True):
     """The function's name."""
     at: float
     """Unix time."""
-    given: Raw
+    arguments: Raw
     """Its arguments beside the state, by name."""
     outcome: Raw = _NOTHING
     """What it returned: mostly commands, in the form of `recorded_commands`."""

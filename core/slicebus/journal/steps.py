@@ -169,7 +169,7 @@ class _Reader:
         commands = commands_of(bytes(record.outcome))
         if record.failed is None and not commands:
             return
-        arguments = orjson.loads(bytes(record.given))
+        arguments = orjson.loads(bytes(record.arguments))
         received = self._received.get(arguments.get("incoming", -1))
         at = _moment(record.at)
         if record.failed is not None:

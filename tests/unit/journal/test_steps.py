@@ -36,7 +36,7 @@ def batch(source: Source, *records: Record, number: int = 0) -> Entry:
 def decided(*commands: dict[str, Any], at_s: float = 0.0, failed: Failure | None = None, **given: Any) -> Decided:
     at = (BEGAN + timedelta(seconds=at_s)).timestamp()
     return Decided(
-        what="any", at=at, given=Raw(orjson.dumps(given)), outcome=Raw(orjson.dumps(commands)), failed=failed
+        what="any", at=at, arguments=Raw(orjson.dumps(given)), outcome=Raw(orjson.dumps(commands)), failed=failed
     )
 
 
@@ -196,9 +196,9 @@ def test_a_write_that_only_keeps_books_is_no_step(source: Source, command: dict[
 def test_a_slice_leads_to_its_job() -> None:
     manifest = create("slice-2", 5)["manifest"]
     waits = conditions(("QuotaReserved", "False", "Pending", "no quota"))
-    verdict = decided(waits, decision={"key": "team/slice-2"}, now=NOW)
+    applied = decided(waits, decision={"key": "team/slice-2"}, now=NOW)
     unknown = decided(waits, decision={"key": "team/other"}, now=NOW)
-    [step] = steps_of(batch(MANAGER, Put(of=WORKLOADS, object=manifest), unknown, verdict))
+    [step] = steps_of(batch(MANAGER, Put(of=WORKLOADS, object=manifest), unknown, applied))
     assert (step.job, step.slice, step.waits) == (JOB.key, "slice-2", "no quota")
 
 

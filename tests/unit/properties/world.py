@@ -259,7 +259,9 @@ class World:
         for decision in self._decide(catalog.cycle, trees=None, preemption_cycles_since=NOW):
             version = self.manager.version_of(decision.key)
             try:
-                commands = self._decide(catalog.verdict, decision=decision, version=version, in_turn=True, now=NOW)
+                commands = self._decide(
+                    catalog.apply_decision, decision=decision, version=version, in_turn=True, now=NOW
+                )
             except ConflictError:
                 continue
             self._carry_out(self.here, commands)
@@ -292,7 +294,7 @@ class World:
             if then is agent_catalog.Continuation.FIND:
                 found = self.there.get(JOB_RESOURCES[key.kind], key.name, key.namespace)
                 try:
-                    _, commands = self._decide_there(agent_catalog.reconcile_absent, key=key, found=found)
+                    _, commands = self._decide_there(agent_catalog.reconcile_absent, key=key, stored=found)
                 except ConflictError:
                     continue
                 self._carry_out(self.there, commands)

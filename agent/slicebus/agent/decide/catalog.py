@@ -138,18 +138,18 @@ class Absence(NamedTuple):
     commands: Sequence[Command]
 
 
-def reconcile_absent(store: AgentStore, *, key: JobKey, found: Manifest | None) -> Absence:
+def reconcile_absent(store: AgentStore, *, key: JobKey, stored: Manifest | None) -> Absence:
     """The reports on a job that is missing: deleted by order, or gone otherwise. None before its last pod has ended:
     with the report the manager frees their quota.
 
-    `found` is what the API server has under the name: an empty cache is no evidence. Raises ConflictError where that is
-    the job after all. A job of a kind that is not served is not reported; copies are unlinked from a job that went with
-    its definition.
+    `stored` is what the API server has under the name: an empty cache is no evidence. Raises ConflictError where that
+    is the job after all. A job of a kind that is not served is not reported; copies are unlinked from a job that went
+    with its definition.
     """
     view, cluster = store.view(key), store.settings.cluster
     if view.is_hidden:
         return Absence(None, [])
-    present = found or view.job
+    present = stored or view.job
     if present is not None and (
         annotations.is_ours(present) or present["metadata"]["uid"] in reconcile.linked_uids(view)
     ):

@@ -88,7 +88,7 @@ class Admitter:
         """The trees of quota whose decision raises: nothing is admitted there."""
         self._limited: set[SliceKey] = set()
         """The growths that wait for time to pass (`growth_limit`)."""
-        store.quotas.follow_slices(self._slice_changed)
+        store.quotas.on_slice_change(self._slice_changed)
 
     async def run(self) -> None:
         """Decide until cancelled."""
@@ -192,7 +192,7 @@ class Admitter:
         workload = self._workload(decision)
         try:
             commands = self._decide(
-                catalog.verdict, decision=decision, version=version, in_turn=in_turn, now=now_text()
+                catalog.apply_decision, decision=decision, version=version, in_turn=in_turn, now=now_text()
             )
             if workload is None or not commands:
                 return True

@@ -119,7 +119,7 @@ class FleetWatch:
             version = made_from[decision.key]
             try:
                 commands = self._decide(
-                    catalog.verdict, decision=decision, version=version, in_turn=False, now=now_text()
+                    catalog.apply_decision, decision=decision, version=version, in_turn=False, now=now_text()
                 )
                 if not commands:
                     continue

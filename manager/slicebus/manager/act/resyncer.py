@@ -160,12 +160,12 @@ class Resyncer:
                 continue
             item = items.pop(ref, None)
             try:
-                verdict = await self._compare_job(listed, ref, item, statuses, requests)
+                difference = await self._compare_job(listed, ref, item, statuses, requests)
             except DecisionError as error:
                 _log.error("difference.undecided", job=ref.key, error=str(error), exc_info=error)
                 continue
-            if verdict is not None:
-                differences[verdict] += 1
+            if difference is not None:
+                differences[difference] += 1
         strays = {
             ref: item.spec_version
             for ref, item in items.items()
@@ -189,15 +189,15 @@ class Resyncer:
         if self._lacks_request(listed, ref):
             requests.append(ref)
         async with self._locks.of(ref):
-            verdict = await self._correct(listed, ref, item)
-        if verdict is None:
+            difference = await self._correct(listed, ref, item)
+        if difference is None:
             differs = not self._has_status_since(listed, ref) and self._status_differs(ref, item)
         else:
-            is_other = verdict in _NOT_ABOUT_STATUS and self._status_differs(ref, item)
-            differs = verdict is Difference.STATUS or is_other
+            is_other = difference in _NOT_ABOUT_STATUS and self._status_differs(ref, item)
+            differs = difference is Difference.STATUS or is_other
         if differs:
             statuses.append(ref)
-        return verdict
+        return difference
 
     async def _ask(self, cluster: ClusterName, reason: str, jobs: list[JobRef]) -> None:
         for start in range(0, len(jobs), _ASKED_AT_ONCE):
@@ -213,13 +213,13 @@ class Resyncer:
         """
         origin = {"speaker": listed.speaker, "published_at": listed.since}
         waits = {"waits": True} if ref.uid in listed.unanswered else {}
-        verdict = None
+        difference = None
         for _ in range(_TRIES):
             if self._has_reported_since(listed, ref):
                 return None
-            verdict = self._decide(catalog.compare, job=ref, item=item, **waits)
+            difference = self._decide(catalog.compare, job=ref, item=item, **waits)
             try:
-                match verdict:
+                match difference:
                     case Difference.AGAIN:
                         await self._write(catalog.publish_again, job=ref, item=item, **origin)
                     case Difference.HELD:
@@ -238,7 +238,7 @@ class Resyncer:
                 break
             else:
                 break
-        return verdict
+        return difference
 
     def _ask_later(self, cluster: ClusterName) -> None:
         """Ask a cluster for another inventory in a while: a write that corrects a difference was refused."""

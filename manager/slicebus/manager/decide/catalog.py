@@ -223,7 +223,7 @@ def cycle(
     return [decision for decision in decided if _is_unshown(store, decision)]
 
 
-def verdict(store: ManagerStore, *, decision: Decision, version: str, in_turn: bool, now: str) -> list[Command]:
+def apply_decision(store: ManagerStore, *, decision: Decision, version: str, in_turn: bool, now: str) -> list[Command]:
     """The writes of a decision about a slice that was made from this resourceVersion of its Workload.
 
     Raises ConflictError when the Workload has another version now: its counts may be others, so it is decided again.
@@ -306,7 +306,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     is_back,
     move,
     cycle,
-    verdict,
+    apply_decision,
     collect,
     report_queues,
     report_checks,
