@@ -1,5 +1,6 @@
 """The policy of the agent's own cluster: what it allows, how it is read, and that every order is judged by it."""
 
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -231,6 +232,12 @@ REFUSED: dict[str, tuple[Policy, Manifest, str, str]] = {
         "VolumeNotAllowed",
         "secrets-store.csi.k8s.io in pod set main .policy csiDrivers",
     ),
+    "a driver of the older sort": (
+        Policy(csi_drivers=("nfs",)),
+        pod(JOB, volumes=[{"name": "v", "flexVolume": {"driver": "mine/root"}}]),
+        "VolumeNotAllowed",
+        "mine/root in pod set main .policy csiDrivers",
+    ),
     "an account of KubeRay's where accounts are named": (
         Policy(service_accounts=("default",)),
         a_cluster(enableInTreeAutoscaling=True),
@@ -259,6 +266,32 @@ def test_what_a_policy_does_not_allow_is_refused_with_its_rule(
     with pytest.raises(RefusedOrder, match=text) as raised:
         ensure_allowed(policy, copy_of(job), namespace_labels={"stage": "test"})
     assert raised.value.reason == reason
+
+
+def pod_specs(value: Any) -> Iterator[Manifest]:
+    """The specs of all pod templates in a value."""
+    if isinstance(value, dict) and "containers" in value:
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from pod_specs(inner)
+
+
+SUBMITTED = a_rayjob(submitterPodTemplate={"spec": {"containers": [{"name": "submitter", "image": "ray"}]}})
+EVERY_KIND = {"Job": (JOB, 1), "RayCluster": (RAY, 2), "RayJob": (SUBMITTED, 3), "RayService": (a_rayservice(), 2)}
+"""A job of each kind, and how many pod templates it has."""
+
+
+@pytest.mark.parametrize(("job", "templates"), EVERY_KIND.values(), ids=EVERY_KIND.keys())
+@pytest.mark.parametrize("sort", ["containers", "initContainers", "ephemeralContainers"])
+def test_no_container_of_any_sort_in_any_template_escapes_the_policy(job: Manifest, templates: int, sort: str) -> None:
+    assert len(list(pod_specs(job["spec"]))) == templates
+    for number in range(templates):
+        changed = deepcopy(job)
+        spec = list(pod_specs(changed["spec"]))[number]
+        spec[sort] = [*(spec.get(sort) or ()), {"name": "more", "securityContext": {"privileged": True}}]
+        with pytest.raises(RefusedOrder, match=f"privileged: spec.{sort}"):
+            ensure_allowed(Policy(), copy_of(changed), namespace_labels={})
 
 
 ALLOWED: dict[str, tuple[Policy, Manifest]] = {

@@ -29,6 +29,8 @@ _SCHEDULER = "default-scheduler"
 _SYSTEM_CLASS = "system-"
 _CONTROL_PLANE = "node-role.kubernetes.io/"
 """How the taints of nodes begin that are for the cluster itself."""
+_DRIVEN = ("csi", "flexVolume")
+"""The volumes that a driver of the node mounts, which the pod names."""
 _MOST_NAMED = 3
 
 
@@ -141,10 +143,11 @@ def _classes(policy: Policy, spec: Manifest, name: str) -> Iterator[_Objection]:
         subject = f"a toleration of {f'the taint {key}' if key else 'every taint'} in pod set {name}"
         yield _Objection("TolerationNotAllowed", "tolerationKeys", subject)
     for volume in spec.get("volumes") or ():
-        driver = (volume.get("csi") or {}).get("driver") or ""
-        if volume.get("csi") and policy.csi_drivers is not None and driver not in policy.csi_drivers:
-            subject = f"a volume of the CSI driver {driver} in pod set {name}"
-            yield _Objection("VolumeNotAllowed", "csiDrivers", subject)
+        for kind in _DRIVEN if policy.csi_drivers is not None else ():
+            driver = (volume.get(kind) or {}).get("driver") or ""
+            if volume.get(kind) and driver not in (policy.csi_drivers or ()):
+                subject = f"a volume of the driver {driver} in pod set {name}"
+                yield _Objection("VolumeNotAllowed", "csiDrivers", subject)
 
 
 def _tolerates(policy: Policy, key: str) -> bool:

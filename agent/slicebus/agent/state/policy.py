@@ -70,7 +70,7 @@ class _Rules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     scheduler_names: tuple[str, ...] | None = ()
     """The schedulers that pods may name, beside the default one and those of the agent's own backends."""
     csi_drivers: tuple[str, ...] | None = ()
-    """The CSI drivers of volumes that pods define themselves."""
+    """The drivers of CSI and Flex volumes that pods define themselves."""
     create_as: ServiceAccountName | None = None
     """The service account of a job's namespace as which the agent creates the job; None: as itself."""
 
