@@ -1,12 +1,15 @@
-"""A job that has ended while pods of it run on: what the agent reports of it, and when."""
+"""A job that has ended while pods of it run on: what the agent reports of it, and when, and of the next of its name."""
+
+from typing import Any
 
 from msgspec import structs
 
 from slicebus.agent.decide import inventory, reconcile
 from slicebus.agent.state.views import WorkerView
-from slicebus.decisions.commands import Publish
-from slicebus.proto.messages import Manifest, Status
-from unit.agent.objects import EAST, a_job, a_pod
+from slicebus.decisions.commands import Patch, Publish
+from slicebus.proto.messages import JobRef, Manifest, PodSetUse, Status
+from slicebus.slices.api import api_names
+from unit.agent.objects import EAST, REF, a_job, a_pod
 from unit.agent.objects import a_view as a_job_view
 from unit.agent.test_ray_pods import WORKERS, a_spec, a_view, running
 
@@ -63,3 +66,44 @@ def test_an_inventory_shows_what_is_left_up_to_the_grant() -> None:
     assert len({listed(view) for view in (none, one, two)}) == 3
     past = a_rayjob(running("a"), running("b"), granted=1)
     assert listed(past) == listed(a_rayjob(running("a"), granted=1))
+
+
+EARLIER = JobRef("batch/v1", "Job", "team", "train", "uid-of-the-job-before")
+
+
+def owned(name: str, by: str, **more: Any) -> Manifest:
+    pod = a_pod(name, **more)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": by, "controller": True}
+    pod["metadata"]["ownerReferences"] = [owner]
+    return pod
+
+
+def test_pods_that_an_earlier_job_left_are_not_reported_for_the_next() -> None:
+    """They run until they have ended, and the earlier one is charged for them."""
+    left = [owned(name, "gone", of=EARLIER, ready=True) for name in ("a", "b")]
+    view = a_job_view(a_job(1), pods=(*left, owned("c", "worker-uid", of=REF, gated=True)))
+    assert {name: (pods.ready, pods.total) for name, pods in told(view).pods.items()} == {"main": (0, 1)}
+    item = inventory.item(view, EAST)
+    assert item is not None
+    assert item.pods == {}
+    assert view.running == {EARLIER.uid}, "the quota of the earlier one waits for them"
+
+
+def test_the_next_asks_for_its_size_while_they_run() -> None:
+    left = [owned(name, "gone", of=EARLIER) for name in "abcd"]
+    [request] = reconcile.request(a_job_view(a_job(3), pods=tuple(left)), EAST)
+    assert isinstance(request, Patch)
+    assert '"main":3' in request.body["metadata"]["annotations"][api_names.REQUESTED_ANNOTATION]
+
+
+def test_a_pod_that_belongs_to_the_job_is_reported_whatever_its_label_says() -> None:
+    view = a_job_view(a_job(1), pods=(owned("a", "worker-uid", of=EARLIER), a_pod("b")))
+    assert told(view).running == {"main": 2}
+    item = inventory.item(view, EAST)
+    assert item is not None
+    assert item.pods == {"main": PodSetUse(2, {"cpu": "2"})}
+
+
+def test_the_end_of_a_job_does_not_wait_for_pods_of_an_earlier_one() -> None:
+    view = a_job_view(a_job(over="Failed"), pods=(owned("a", "gone", of=EARLIER),))
+    assert str(told(view).phase) == "Failed"

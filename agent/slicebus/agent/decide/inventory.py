@@ -101,7 +101,7 @@ def _item(view: WorkerView, manifest: Manifest, spec: str, status: str) -> Inven
         status_hash=status,
         pods={
             name: PodSetUse(len(members.running), members.requests)
-            for name, members in sorted(view.pod_sets.items())
+            for name, members in sorted(view.own_pod_sets.items())
             if members.running
         },
     )

@@ -88,7 +88,7 @@ class _Sizes(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, view: WorkerView, granted: Counts) -> Self:
         """The sizes of a job that runs."""
-        running = {name: len(members.running) for name, members in view.pod_sets.items() if members.running}
+        running = {name: len(members.running) for name, members in view.own_pod_sets.items() if members.running}
         going = frozenset(name for name, count in running.items() if count > view.desired.get(name, 0))
         wanted = {name: running[name] if name in going else count for name, count in view.desired.items()}
         return cls(wanted, granted, going)
@@ -297,7 +297,7 @@ def status(view: WorkerView) -> Status | None:
         return None
     if job.outcome.phase is not JobPhase.RUNNING and KINDS[view.key.kind].ends_with_pods and view.has_running_pods:
         return None
-    pods = {name: _status_of(members) for name, members in sorted(view.pod_sets.items())}
+    pods = {name: _status_of(members) for name, members in sorted(view.own_pod_sets.items())}
     return job.report(pods, waits=waiting.reported(view, job))
 
 

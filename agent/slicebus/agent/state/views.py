@@ -254,13 +254,27 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def pod_sets(self) -> PodSets:
-        """The pods that have not ended, without those that clean up."""
+        """The pods that have not ended, without those that clean up; also those that earlier jobs of this name left."""
         return by_pod_set(self.pods)
+
+    @cached_property
+    def own_pod_sets(self) -> PodSets:
+        """`pod_sets` without the pods that an earlier job of this name has left: that one is charged for them.
+
+        The label alone does not tell, as tenants may write it: a pod that belongs to one of the job's objects is its
+        own whatever it says.
+        """
+        if self.reading is None:
+            return self.pod_sets
+        own, label = self.reading.ref.uid, api_names.MANAGER_UID_LABEL
+        owners = {target["metadata"]["uid"] for target in (self.reading.manifest, *self.scale_targets)}
+        pods = [pod for pod in self.pods if pod.labels.get(label, own) == own or pod.owner_uid in owners]
+        return self.pod_sets if len(pods) == len(self.pods) else by_pod_set(pods)
 
     @property
     def has_running_pods(self) -> bool:
         """Whether a pod of the job runs."""
-        return any(members.running for members in self.pod_sets.values())
+        return any(members.running for members in self.own_pod_sets.values())
 
     @cached_property
     def running(self) -> set[str]:
