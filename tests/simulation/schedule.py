@@ -40,8 +40,8 @@ class Patience(msgspec.Struct, frozen=True):
 NO_LIMIT = Patience()
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """One thing that happens."""
+class Item(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """One thing that happens. A new field with a default changes no encoded schedule."""
 
     def __str__(self) -> str:
         """As a person reads it."""
@@ -377,7 +377,7 @@ def other_of(name: str) -> str:
     return f"other-{name}"
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run: what it is played with, and what happens in it."""
 
     seed: int
