@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from slicebus.slices.api import api_names
+from slicebus.slices.api import api_names, kueue
 from unit.proto.strategies import VALUES
 
 Manifest = dict[str, Any]
@@ -21,7 +21,10 @@ ODD = st.sampled_from([*_NUMBERS, *_TEXTS, True, False, None]) | st.sampled_from
 JSON = ODD | VALUES
 OURS = sorted({value for name, value in vars(api_names).items() if isinstance(value, str) and name[0] != "_"})
 """Every name that slicebus gives to annotations, labels and others."""
-ANNOTATIONS = st.sampled_from([name for name in OURS if "/" in name])
+KEYS = sorted({*(name for name in OURS if "/" in name), kueue.POD_SET_LABEL, kueue.QUEUE_NAME_LABEL})
+ANNOTATIONS = st.sampled_from(KEYS)
+LABEL_VALUES = st.from_regex(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?", fullmatch=True)
+"""What an API server takes as the value of a label."""
 
 
 def paths(value: Any, at: Path = ()) -> list[Path]:

@@ -8,7 +8,7 @@ default, with other seeds each time.
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import hypothesis
@@ -19,13 +19,14 @@ from hypothesis import strategies as st
 
 from slicebus.slices.jobs import KINDS
 from support.failed_decisions import failed_decisions
-from unit.properties.changes import ANNOTATIONS, edited, texts_like
-from unit.properties.world import NAMESPACE, Cluster, World, started
+from unit.properties.changes import ANNOTATIONS, LABEL_VALUES, edited, texts_like
+from unit.properties.world import NAMESPACE, RESOURCES, Cluster, World, started
+from unit.slices.jobs import declared
 from unit.slices.jobs.manifests import a_cluster, a_group, a_job, a_rayjob, a_rayservice
 
 Manifest = dict[str, Any]
 MINUTES = float(os.environ.get("PROPERTY_MINUTES", "60"))
-_EXAMPLES, _LONG = 40, 500
+_EXAMPLES, _LONG = int(os.environ.get("PROPERTY_EXAMPLES", "40")), 500
 
 
 def _settings(examples: int) -> settings:
@@ -39,13 +40,16 @@ def _running(job: Manifest) -> Manifest:
     return job | {"spec": spec, "status": {}}
 
 
-MADE: dict[str, Manifest] = {
+OWN: dict[str, Manifest] = {
     "Job": _running(a_job()),
     "RayCluster": _running(a_cluster(a_group(), a_group("large", numOfHosts=2))),
     "autoscaled": _running(a_cluster(a_group(), enableInTreeAutoscaling=True)),
     "RayJob": _running(a_rayjob()),
     "RayService": _running(a_rayservice()),
 }
+DECLARED = {name: _running(job) for name, (_, job) in declared.JOBS.items() if job["kind"] in KINDS}
+"""Jobs of the kinds that this process has by a declaration: some cannot be suspended."""
+MADE = DECLARED or OWN
 jobs = st.sampled_from(sorted(MADE)).map(MADE.__getitem__)
 phases = st.sampled_from([0, 1, 2, 12])
 """How many rounds a job has had: it is new, waits, was ordered, or runs."""
@@ -78,11 +82,16 @@ def any_edit_of_a_running_job_in_any_phase(data: st.DataObject) -> World:
     return world
 
 
-def anything_in_any_annotation_of_ours(data: st.DataObject) -> World:
+def anything_in_any_annotation_or_label_of_ours(data: st.DataObject) -> World:
+    """Also of Workloads, pods, queues and clusters."""
     world, _ = started(data.draw(jobs))
     world.go_on(data.draw(phases))
     for _ in range(data.draw(st.integers(1, 3))):
-        _edit(world, data, _annotated)
+        kinds, change = (
+            data.draw(st.sampled_from([KINDS, RESOURCES])),
+            data.draw(st.sampled_from([_annotated, _annotated, _labelled])),
+        )
+        _edit(world, data, change, kinds)
         world.go_on(data.draw(phases))
     return world
 
@@ -103,7 +112,7 @@ def anything_that_is_said(data: st.DataObject) -> World:
 PROPERTIES = [
     any_manifest,
     any_edit_of_a_running_job_in_any_phase,
-    anything_in_any_annotation_of_ours,
+    anything_in_any_annotation_or_label_of_ours,
     anything_that_is_said,
 ]
 each = pytest.mark.parametrize("happens", PROPERTIES, ids=lambda happens: happens.__name__)
@@ -141,27 +150,42 @@ def test_no_decision_raises_for_an_hour(happens: Callable[[st.DataObject], World
 
 
 def _annotated(manifest: Manifest) -> st.SearchStrategy[Manifest]:
+    """Any text in an annotation of ours, or in one that is there."""
     present = manifest["metadata"].get("annotations") or {}
 
     def with_text(name: str) -> st.SearchStrategy[Manifest]:
-        def changed(text: str) -> Manifest:
-            return manifest | {"metadata": manifest["metadata"] | {"annotations": present | {name: text}}}
-
-        return texts_like(present.get(name)).map(changed)
+        return texts_like(present.get(name)).map(lambda text: _with(manifest, "annotations", {name: text}))
 
     names = st.sampled_from(sorted(present)) if present else ANNOTATIONS
     return (ANNOTATIONS | names).flatmap(with_text)
 
 
-def _edit(world: World, data: st.DataObject, change: Callable[[Manifest], st.SearchStrategy[Manifest]]) -> None:
-    """Somebody edits a job of one of the clusters, or deletes it."""
+def _labelled(manifest: Manifest) -> st.SearchStrategy[Manifest]:
+    """Another value in a label of ours, or in one that is there; or that label taken away."""
+    present = sorted(manifest["metadata"].get("labels") or {})
+    names = ANNOTATIONS | st.sampled_from(present) if present else ANNOTATIONS
+    return st.tuples(names, st.none() | LABEL_VALUES).map(lambda label: _with(manifest, "labels", {label[0]: label[1]}))
+
+
+def _with(manifest: Manifest, part: str, changes: dict[str, str | None]) -> Manifest:
+    merged = (manifest["metadata"].get(part) or {}) | changes
+    kept = {name: value for name, value in merged.items() if value is not None}
+    return manifest | {"metadata": manifest["metadata"] | {part: kept}}
+
+
+def _edit(
+    world: World,
+    data: st.DataObject,
+    change: Callable[[Manifest], st.SearchStrategy[Manifest]],
+    kinds: Collection[str] = KINDS,
+) -> None:
+    """Somebody edits an object of one of the clusters, by default a job, or deletes it."""
     cluster: Cluster = data.draw(st.sampled_from([world.here, world.there]))
-    found = [manifest for manifest in cluster.objects.values() if manifest["metadata"].get("namespace") == NAMESPACE]
-    found = [manifest for manifest in found if manifest["kind"] in KINDS]
+    found = [manifest for manifest in cluster.objects.values() if manifest["kind"] in kinds]
     if not found:
         return
     manifest = data.draw(st.sampled_from(found))
-    if data.draw(st.integers(0, 9)) == 0:
-        cluster.delete(KINDS[manifest["kind"]].resource, manifest)
+    if data.draw(st.integers(0, 9)) == 0 and manifest["metadata"].get("namespace") == NAMESPACE:
+        cluster.delete(RESOURCES[manifest["kind"]], manifest)
     else:
         world.change(cluster, manifest, data.draw(change(manifest)))

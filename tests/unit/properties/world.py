@@ -47,6 +47,7 @@ from slicebus.kube.resources import (
     Resource,
 )
 from slicebus.manager.decide import catalog
+from slicebus.manager.decide.explain import explain
 from slicebus.manager.decide.messages import message_router
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
@@ -68,6 +69,11 @@ EAST, EAST_UID = ClusterName("east"), ClusterUid("uid-of-east")
 NAMESPACE = "team"
 NOW = "2026-01-31T12:00:00Z"
 NOW_S = 1000.0
+RESOURCES = {
+    resource.kind: resource
+    for resource in (*JOB_RESOURCES.values(), PODS, WORKLOADS, WORKERCLUSTERS, CLUSTERQUEUES, LOCALQUEUES, NAMESPACES)
+}
+"""What anybody writes, by kind."""
 _MOST_PODS = 6
 """A job of a billion pods is no other than one of some."""
 _ROUNDS = 12
@@ -128,8 +134,11 @@ class Cluster:
         metadata = manifest["metadata"] | {"resourceVersion": str(next(self._versions))}
         stored = manifest | {"metadata": metadata}
         self.objects[self._key(resource, stored)] = stored
-        if (cache := self._store.cache_of(resource)) is not None and self._is_seen(resource, stored):
-            cache.put(copy.deepcopy(stored))
+        if (cache := self._store.cache_of(resource)) is not None:
+            if self._is_seen(resource, stored):
+                cache.put(copy.deepcopy(stored))
+            elif cache.get(metadata.get("namespace"), metadata["name"]) is not None:
+                cache.remove(stored, is_final=True)
         return stored
 
     def _drop(self, resource: Resource, manifest: Manifest) -> None:
@@ -211,6 +220,20 @@ class World:
             self._decide(decision, now=NOW)
         self._decide(catalog.move)
         self._decide_there(agent_catalog.take_over_pods, epoch=2)
+        for key in dict.fromkeys(self.agent.keys()):
+            self._decide_there(agent_catalog.report, key=key, now_s=NOW_S)
+            self._decide_there(agent_catalog.note_refused, key=key, problem="refused", now=NOW)
+            self._decide_there(agent_catalog.show_set_aside, key=key, problem="odd")
+        for ref in dict.fromkeys(self.manager.refs()):
+            self._decide(catalog.show_set_aside, job=ref, problem="odd", now=NOW)
+            if self.manager.view(ref).job is not None:
+                explain(self.manager, ref)
+        self._decide(catalog.is_outage, silent=[EAST])
+        self._decide(catalog.lose, cluster=EAST, silent_s=600.0, now=NOW)
+        self._decide(catalog.is_back, cluster=EAST)
+        finding = self._decide(catalog.assess_silent, cluster=EAST, silent_s=600.0, outage=False)
+        if finding is not None:
+            self._decide(catalog.show_standing, cluster=EAST, finding=finding, now=NOW)
 
     def beside_kueue(self) -> None:
         """Decide about the same objects as a manager that has a Kueue beside it."""
@@ -248,7 +271,7 @@ class World:
         metadata = manifest["metadata"] | {
             name: value for name, value in changed["metadata"].items() if name in ("labels", "annotations")
         }
-        cluster.write(JOB_RESOURCES[manifest["kind"]], manifest, changed | {"metadata": metadata})
+        cluster.write(RESOURCES[manifest["kind"]], manifest, changed | {"metadata": metadata})
 
     # --- the manager --------------------------------------------------------------------------------------------
 
