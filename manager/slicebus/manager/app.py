@@ -12,6 +12,7 @@ from slicebus.ambient.clock import now, random_bytes
 from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Decider
 from slicebus.journal.recording import Source
+from slicebus.journal.recording_shares import PARTS, RecordingShares
 from slicebus.kube.cache import Cache
 from slicebus.kube.events import EventRecorder
 from slicebus.kube.informers import Informers
@@ -142,7 +143,8 @@ class Manager(Role[ManagerSettings]):
     def _base(self, epoch: int) -> _Base:
         store, shard = ManagerStore(), self._shard
         store.configure(self._settings.leading(shard, since=now_text()))
-        decide = Decider(store, self.recorder(Source("manager", "", epoch, shard=shard.index)))
+        shares = RecordingShares(self._settings.journal_max_bytes // PARTS, registry=self._registry)
+        decide = Decider(store, self.recorder(Source("manager", "", epoch, shard=shard.index)), shares)
         informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes, shard=shard.index)

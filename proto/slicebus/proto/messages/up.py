@@ -32,6 +32,8 @@ _HEARTBEAT_BYTES = 256 * 1024
 """A hundred flavors with ten resources each, three times, and the namespaces that are lacking."""
 _PAGE_BYTES = 256 * 1024
 """A body below 128 KiB, and headers."""
+_STATUS_BYTES = 256 * 1024
+"""An agent cuts what it tells of a job's status down to 128 KiB; the rest is counts."""
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -183,6 +185,7 @@ class Status(JobMessage, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "status"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _STATUS_BYTES
     lane: ClassVar[Lane] = Lane.STATUS
     not_redriven: ClassVar[str] = "the manager asks for one that differs"
 
