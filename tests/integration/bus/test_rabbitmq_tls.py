@@ -25,7 +25,8 @@ from support.waiting import eventually
 
 pytestmark = pytest.mark.rabbitmq
 
-SOON = BusSettings(connect_s=1.0)
+SOON = BusSettings(connect_s=5.0)
+"""Long enough for a handshake on a slow machine. A refused connection is tried again until then."""
 QUICK = BusSettings(connect_s=10.0, files_s=0.1, reconnect_most_s=1.0)
 USER = "tls-user"
 QUEUE = "slicebus.manager.control"

@@ -20,6 +20,7 @@ from slicebus.cli.demo.world import embedded_world, fleet
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.rights import Member, definitions
 from support.installation import run_cli
+from support.processes import COMMAND_S
 from support.rabbitmq import RabbitBroker
 from support.rabbitmq_releases import every_rabbitmq
 from support.scenario import Scenario, set_quota
@@ -120,7 +121,7 @@ async def test_the_script_runs_and_leaves_the_password_of_a_user_who_is_there(
         env={**os.environ, **broker.environment(), "PASSWORDS": str(tmp_path)},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1.8 * COMMAND_S,  # It runs nine commands, each of which starts an Erlang.
         check=False,
     )
     assert done.returncode == 0, done.stderr
