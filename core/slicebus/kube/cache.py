@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from slicebus.kube.packed import Packed, packed
 from slicebus.proto.errors import DecisionError
 
 _log = structlog.get_logger()
@@ -46,12 +47,18 @@ class Cache:
     """Keeps objects by namespace and name. It is not synced until a reflector has listed them once."""
 
     def __init__(
-        self, indexes: Mapping[str, Indexer] | None = None, *, fitting: Callable[[Manifest], Manifest] | None = None
+        self,
+        indexes: Mapping[str, Indexer] | None = None,
+        *,
+        fitting: Callable[[Manifest], Manifest] | None = None,
+        packs: bool = False,
     ) -> None:
-        """`fitting` makes an object one that everybody can read: it returns the same object, or a copy."""
+        """`fitting` makes an object one that everybody can read: it returns the same object, or a copy. `packs`:
+        whether the large parts of objects are kept as JSON (`packed`)."""
         self.synced = asyncio.Event()
         self._objects: dict[Key, Manifest] = {}
         self._fitting = fitting
+        self._packs = packs
         self._indexers = dict(indexes or {})
         self._indexes: dict[str, defaultdict[str, dict[Key, Manifest]]] = {
             name: defaultdict(dict) for name in self._indexers
@@ -93,6 +100,14 @@ class Cache:
         where the cache had lost the object before. An object that a list lacks leads to no call."""
         self._deleted_callbacks.append(callback)
 
+    def kept(self, manifest: Manifest) -> Manifest:
+        """What is kept of an object: it fits, and is packed where that is set. What it returned is kept as it is."""
+        if isinstance(manifest, Packed):
+            return manifest
+        if self._fitting is not None:
+            manifest = self._fitting(manifest)
+        return packed(manifest) if self._packs else manifest
+
     def put(self, manifest: Manifest, *, is_own: bool = False) -> None:
         """Store an object, unless a newer state of it is known. `is_own` as in `Change`."""
         key, metadata = key_of(manifest), manifest["metadata"]
@@ -107,9 +122,7 @@ class Cache:
                 return
         if "managedFields" in metadata:
             manifest = manifest | {"metadata": {n: value for n, value in metadata.items() if n != "managedFields"}}
-        if self._fitting is not None:
-            manifest = self._fitting(manifest)
-        self._store(key, manifest, old, is_own=is_own)
+        self._store(key, self.kept(manifest), old, is_own=is_own)
 
     def remove(self, manifest: Manifest, *, is_final: bool = False) -> None:
         """Remove an object, and drop older states of it that come later. `is_final`: the watch brought this as its last

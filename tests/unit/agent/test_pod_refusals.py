@@ -11,7 +11,7 @@ from slicebus.agent.act.pod_refusals import PodRefusals
 from slicebus.agent.decide import pod_refusals, waiting
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey, PodsRefusal, WorkerView
-from slicebus.kube.client import ListPage
+from slicebus.kube.lists import ListPage
 from slicebus.kube.resources import EVENTS, JOBS
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import Manifest, Waits

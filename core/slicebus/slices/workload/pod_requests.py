@@ -7,6 +7,13 @@ from slicebus.slices.api.quantities import Amounts, add, amounts, larger
 
 Manifest = dict[str, Any]
 _CONTAINERS = ("containers", "initContainers")
+_TO_ADMIT = (
+    *("nodeSelector", "affinity", "tolerations"),
+    *("resources", "overhead", "runtimeClassName", "resourceClaims"),
+)
+_TO_ADMIT_OF_A_CONTAINER = ("resources", "restartPolicy")
+_PLAIN: Manifest = {}
+"""One for all containers that request nothing."""
 GCS_WAIT, COLLECTOR = "wait-gcs-ready", "collector"
 ADDITIONS = {GCS_WAIT: {"cpu": "200m", "memory": "256Mi"}, COLLECTOR: {"cpu": "50m", "memory": "64Mi"}}
 """What the containers request that KubeRay adds to pods and that no field of the job gives resources, by name."""
@@ -55,6 +62,18 @@ def requests_of(pod: Manifest) -> dict[str, int]:
     status = pod.get("status") or {}
     entries = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
     return pod_requests(pod["spec"], statuses={entry["name"]: entry for entry in entries if "resources" in entry})
+
+
+def as_admitted(spec: Manifest) -> Manifest:
+    """What of a PodSpec is read to admit its pods: the nodes that it may run on, what it requests, and its claims. The
+    rest may be as large as an object may be."""
+    kept = {name: spec[name] for name in _TO_ADMIT if name in spec}
+    containers = {name: [*map(_as_admitted, spec[name])] for name in _CONTAINERS if spec.get(name)}
+    return kept | containers
+
+
+def _as_admitted(container: Manifest) -> Manifest:
+    return {name: container[name] for name in _TO_ADMIT_OF_A_CONTAINER if container.get(name)} or _PLAIN
 
 
 def without_additions(spec: Manifest) -> Manifest:

@@ -61,8 +61,8 @@ class ManagerStore:
     """Every object and table that the manager decides by. Only the manager writes it; watches bring other changes."""
 
     def __init__(self) -> None:
-        self.jobs = {kind: Cache(fitting=fitting(kind)) for kind in JOB_RESOURCES}
-        self.workloads = Cache(indexes={_BY_CHAIN: _chains})
+        self.jobs = {kind: Cache(fitting=fitting(kind), packs=True) for kind in JOB_RESOURCES}
+        self.workloads = Cache(indexes={_BY_CHAIN: _chains}, packs=True)
         self.cluster_queues = Cache()
         self.cohorts = Cache()
         self.namespaces = Cache()
