@@ -14,6 +14,7 @@ from support.missing import skip_or_fail
 from support.rabbitmq import RabbitBroker
 from support.rabbitmq_releases import Release, releases
 from support.scenario import Scenario, set_quota
+from support.waiting import eventually
 
 pytestmark = pytest.mark.rabbitmq
 EAST = ClusterName("east")
@@ -46,26 +47,31 @@ def node() -> Iterator[Node]:
         broker.stop()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(560)
 async def test_a_fleet_moves_to_the_next_major_version_with_the_definitions(
     majors: tuple[Release, Release], node: Node, tmp_path: Path
 ) -> None:
-    """Over 20 s: two brokers start, one after the other. No role is restarted, and the job runs all along."""
+    """Over 20 s: two brokers start, one after the other. No role is restarted, and the job runs all along. An order
+    that waits in the old broker's queue goes with it, and is sent again."""
     old = node(tmp_path / "old", majors[0])
     old.start()
     old.import_all(VHOST, EAST)
     urls = {role: old.url(VHOST, role) for role in ("manager", EAST)}
     async with embedded_world([EAST]) as world, fleet(world, urls):
         await set_quota(world, 20)
-        job = Scenario(world, "Job", "train")
+        job, queued = Scenario(world, "Job", "train"), Scenario(world, "Job", "queued")
         await job.submit()
         await job.expect_pods(running=1)
         before = await job.running()
 
         exported = tmp_path / "definitions.json"
-        old.ctl("export_definitions", str(exported))
-        old.stop()
-        await job.scale(3, settles=False)
+        await asyncio.to_thread(old.ctl, "export_definitions", str(exported))
+        await asyncio.to_thread(cut_off, old, EAST)
+        await queued.submit()
+        await eventually(lambda: asyncio.to_thread(waits_for, old, EAST), "an order waits for the agent")
+        await job.scale(3)
+        await asyncio.to_thread(old.stop)
+
         new = node(tmp_path / "new", majors[1], port=old.port)
         new.configure()
         new.launch()
@@ -74,7 +80,8 @@ async def test_a_fleet_moves_to_the_next_major_version_with_the_definitions(
 
         await job.expect_pods(running=3)
         assert before < await job.running(), "the pods before run on"
-        await job.scale(2, settles=False)
+        await queued.expect_pods(running=1)
+        await job.scale(2)
         await job.expect_pods(running=2)
         other = Scenario(world, "Job", "other")
         await other.submit()
@@ -84,3 +91,15 @@ async def test_a_fleet_moves_to_the_next_major_version_with_the_definitions(
         assert (await bus.depth(DEAD)).ready == 0
     finally:
         await bus.aclose()
+
+
+def cut_off(broker: RabbitBroker, user: str) -> None:
+    """Let a user do nothing any more, and lose its connection."""
+    broker.permit(VHOST, user, configure="^$", write="^$", read="^$")
+    broker.close_connections()
+
+
+def waits_for(broker: RabbitBroker, cluster: str) -> bool:
+    """Whether something waits in the queues of an agent."""
+    queues = broker.api("GET", f"queues/{VHOST}")
+    return any(queue["name"].startswith(f"slicebus.agent.{cluster}.") and queue.get("messages") for queue in queues)
