@@ -195,6 +195,7 @@ AGENT_CAN: dict[str, tuple[str, ...] | Manifest] = {
     "write its tombstones": config_map("slicebus-tombstones"),
     "report": event("own", by="slicebus-agent"),
     "take a pod over": patch("pod", POD, noted(api_names.EPOCH_ANNOTATION, "9")),
+    "take a pod over whose annotations are full": patch("pod", POD, labelled(api_names.EPOCH_ANNOTATION, "9")),
     "open our gate": patch("pod", POD, UNGATE, "--dry-run=server"),
     "place a pod without a flavor, and open its gate": patch(
         "pod",
@@ -285,6 +286,7 @@ TENANT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
         "nobody writes the label ray.io/node-type",
     ),
     "set an epoch": (patch("pod", POD, noted(api_names.EPOCH_ANNOTATION, "99999999")), ONLY_AGENT),
+    "set an epoch as a label": (patch("pod", POD, labelled(api_names.EPOCH_ANNOTATION, "99999999")), ONLY_AGENT),
     "take the gate out of a RayCluster": (
         patch("raycluster", "grid", remove("/spec/workerGroupSpecs/0/template/spec/schedulingGates")),
         KEEP,

@@ -16,6 +16,7 @@ from slicebus.agent.decide.pod_placement import placements_note, places
 from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespace
 from slicebus.agent.decide.reconcile import link_copies, link_to
 from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder
+from slicebus.agent.decide.room import patch_job
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove
@@ -272,12 +273,11 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     if job.slice == name and job.version < order.spec_version:
         at = _stamp(order, job.requested, workload=name, before=job.granted, own=counts if is_resized else None)
         at["annotations"] |= noted
-        return [Patch(resource=resource, target=job.manifest, body=_resumed(view, job, {"metadata": at}))]
+        return _stamped(view, job, at)
     if is_resized or order_sizes.sets_other_bounds(order, job):
         requested = job.requested.beside(counts) if job.requested is not None and is_resized else job.requested
         changed = noted | _request_note(job.requested, requested)
-        body = {"metadata": {"annotations": annotations.with_room_on(job.manifest, changed)}}
-        return [Patch(resource=resource, target=job.manifest, body=body)]
+        return patch_job(job.manifest, {"metadata": {"annotations": changed}})
     return []
 
 
@@ -321,13 +321,12 @@ def _request_note(
     return {api_names.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
 
 
-def _resumed(view: WorkerView, job: WorkerJobReading, body: Manifest) -> Manifest:
-    """The patch, extended so that it also resumes a suspended job. Raises ConflictError where that has to wait."""
-    metadata, resumes = body["metadata"], to_resume(job.manifest)
-    body |= {"metadata": metadata | {"annotations": annotations.with_room_on(job.manifest, metadata["annotations"])}}
+def _stamped(view: WorkerView, job: WorkerJobReading, at: Manifest) -> list[Command]:
+    """Writes metadata onto a job, which also resumes a suspended one. Raises ConflictError where that has to wait."""
+    resumes = to_resume(job.manifest)
     if resumes:
         gangs.ensure_none_left(view)
-    return body | resumes
+    return patch_job(job.manifest, {"metadata": at} | resumes)
 
 
 def _with_metadata(manifest: Manifest, at: Manifest) -> Manifest:
@@ -342,8 +341,7 @@ def _move(view: WorkerView, order: Relabel) -> list[Command]:
     if job is None or job.version >= order.spec_version:
         return []
     at = _stamp(order, job.requested, workload=order.to_workload, before=job.granted)
-    body = _resumed(view, job, {"metadata": at})
-    return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=body)]
+    return _stamped(view, job, at)
 
 
 def _drop_old_copies(view: WorkerView, job: JobRef) -> list[Command]:
@@ -369,7 +367,5 @@ def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
     nothing: Counts = {}
     at = annotations.job_metadata(order.job, workload=order.workload, version=order.spec_version, grant=nothing)
     at["annotations"] |= {api_names.REQUESTED_ANNOTATION: None, api_names.BASELINE_ANNOTATION: None}
-    body = {"metadata": at} | suspension(order.job.kind, True)
-    resource = JOB_RESOURCES[view.key.kind]
     event = Emit(regarding=job.manifest, reason=order.reason or "Suspended", note=order.message, warning=True)
-    return [Patch(resource=resource, target=job.manifest, body=body), event]
+    return [*patch_job(job.manifest, {"metadata": at} | suspension(order.job.kind, True)), event]

@@ -13,8 +13,9 @@ from msgspec import UNSET
 from slicebus.agent.decide import gangs, waiting
 from slicebus.agent.decide.next_pods import about_to_go
 from slicebus.agent.decide.pod_placement import is_unplaced, placed, placements
+from slicebus.agent.decide.room import patch_job
 from slicebus.agent.state import annotations
-from slicebus.agent.state.annotations import PendingRequests, with_room_on
+from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
@@ -37,6 +38,8 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.suspension import to_suspend
 from slicebus.slices.workload.ungate import Members, could_start, pod_set_of
+
+_EPOCH = api_names.EPOCH_ANNOTATION
 
 
 def link_copies(view: WorkerView) -> list[Command]:
@@ -127,7 +130,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     sizes, last = _Sizes.of(view, job.granted), job.requested
     key = RequestKey(scale_target["metadata"]["uid"], scale_target["metadata"]["generation"])
     if _is_first_due(sizes, job) if last is None else _is_another_due(sizes, view, job, last, key):
-        return [_write_request(sizes, view, job, key)] if sizes.going <= sizes.wanted.keys() else []
+        return _write_request(sizes, view, job, key) if sizes.going <= sizes.wanted.keys() else []
     if last is None or _is_published(view, last):
         return []
     message = ScaleRequest(
@@ -146,14 +149,14 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     ]
 
 
-def _write_request(sizes: _Sizes, view: WorkerView, job: WorkerJobReading, key: RequestKey) -> Command:
+def _write_request(sizes: _Sizes, view: WorkerView, job: WorkerJobReading, key: RequestKey) -> list[Command]:
     wanted, granted = sizes.wanted, sizes.granted
     pending = PendingRequests.after(job.requested, key, wanted=wanted, granted=granted, finished=view.finished)
     note = {
         api_names.REQUESTED_ANNOTATION: pending.to_annotation(),
         api_names.GRANTED_ANNOTATION: annotations.encode_counts(sizes.lowered),
     }
-    return _note(job, note)
+    return patch_job(job.manifest, {"metadata": {"annotations": note}})
 
 
 def _is_first_due(sizes: _Sizes, job: WorkerJobReading) -> bool:
@@ -196,11 +199,6 @@ def _is_exceeded(sizes: _Sizes, last: PendingRequests) -> bool:
 def _is_published(view: WorkerView, last: PendingRequests) -> bool:
     """Whether this agent has published the request, or an order has answered it."""
     return not last.unanswered or view.published == last.key
-
-
-def _note(job: WorkerJobReading, annotations: dict[str, str]) -> Command:
-    body = {"metadata": {"annotations": with_room_on(job.manifest, annotations)}}
-    return Patch(resource=JOB_RESOURCES[job.ref.kind], target=job.manifest, body=body)
 
 
 def _without(counts: Counts, names: Collection[str]) -> Counts:
@@ -258,11 +256,10 @@ def take_over_pods(view: WorkerView, *, epoch: int) -> list[Patch]:
     """One write to each pod that an earlier agent may be about to ungate, so that its patch conflicts."""
     if view.reading is None:
         return []
-    body = {"metadata": {"annotations": {api_names.EPOCH_ANNOTATION: str(epoch)}}}
     return [
-        Patch(resource=PODS, target=pod, body=body)
+        Patch(resource=PODS, target=pod, body={"metadata": {annotations.place_of_epoch(pod): {_EPOCH: str(epoch)}}})
         for pod in could_start(view.pod_sets, view.reading.granted)
-        if annotations.annotation(pod, api_names.EPOCH_ANNOTATION) != str(epoch)
+        if annotations.epoch(pod) != str(epoch)
     ]
 
 

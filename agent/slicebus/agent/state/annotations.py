@@ -4,7 +4,6 @@ On a job: its slice, the manager's UID, the applied version, the granted counts,
 of the manager's spec. On a Workload copy: the version, and the job that it belongs to.
 """
 
-from collections.abc import Mapping
 from typing import Any, Self
 
 import msgspec
@@ -12,7 +11,7 @@ from msgspec import UnsetType
 
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey, Version
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.api.annotation_values import read_json, read_number, with_room
+from slicebus.slices.api.annotation_values import is_full, read_json, read_number
 from slicebus.slices.workload.waiting import SCHEDULING, Waiting
 from slicebus.slices.workload.workload import FlavorName
 
@@ -149,9 +148,18 @@ def annotation(manifest: Manifest, name: str) -> str | None:
     return value
 
 
-def with_room_on(manifest: Manifest, changes: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The changes of an object's annotations, as they find room there (`with_room`)."""
-    return with_room(manifest["metadata"].get("annotations") or {}, changes)
+def epoch(pod: Manifest) -> str | None:
+    """The epoch of the agent that has taken a gated pod over; None where none has."""
+    labelled: str | None = (pod["metadata"].get("labels") or {}).get(api_names.EPOCH_ANNOTATION)
+    return labelled or annotation(pod, api_names.EPOCH_ANNOTATION)
+
+
+def place_of_epoch(pod: Manifest) -> str:
+    """Where the epoch of the agent goes that takes a pod over. A pod whose annotations are full has it as a label:
+    there is always room for one, and without it no agent would begin."""
+    labels, notes = pod["metadata"].get("labels") or {}, pod["metadata"].get("annotations") or {}
+    is_label = api_names.EPOCH_ANNOTATION in labels or is_full(notes)
+    return "labels" if is_label else "annotations"
 
 
 def is_ours(manifest: Manifest) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.annotation_values import too_many
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.jobs.base import Placement, Problem
 from slicebus.slices.workload.pod_requests import container_resources, pod_requests, with_container_resources
@@ -35,7 +36,7 @@ _MAX_POD_SETS = 18
 
 def copy_of(job: Manifest, spec: Manifest) -> Manifest:
     """A job for a worker: the metadata that travels, and the spec without what only the manager's object has."""
-    metadata = job["metadata"]
+    metadata, travelling = job["metadata"], _travelling_annotations(job)
     return {
         "apiVersion": job["apiVersion"],
         "kind": job["kind"],
@@ -43,10 +44,19 @@ def copy_of(job: Manifest, spec: Manifest) -> Manifest:
             "name": metadata["name"],
             "namespace": metadata["namespace"],
             "labels": _travelling_labels(metadata.get("labels", {})),
-            "annotations": without(metadata.get("annotations", {}), _DROPPED_ANNOTATIONS),
+            "annotations": without(travelling, too_many(travelling)),
         },
         "spec": without(spec, ("managedBy", *_LIFETIME_FIELDS)),
     }
+
+
+def left_out(job: Manifest) -> list[str]:
+    """The annotations that a job's copy does not get: they would leave no room for slicebus' own."""
+    return too_many(_travelling_annotations(job))
+
+
+def _travelling_annotations(job: Manifest) -> Manifest:
+    return without(job["metadata"].get("annotations") or {}, _DROPPED_ANNOTATIONS)
 
 
 def without(mapping: Manifest, names: Iterable[str]) -> Manifest:

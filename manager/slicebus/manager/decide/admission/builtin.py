@@ -16,6 +16,7 @@ from slicebus.manager.decide.job import (
     edits,
     endings,
     execution_time,
+    left_out,
     pod_templates,
     pods_left,
     size_bounds,
@@ -273,6 +274,7 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     return [
         Create(resource=WORKLOADS, manifest=manifest),
         Emit(regarding=job, reason="CreatedWorkload", note=note),
+        *([] if view.slices else left_out.tell(job)),
     ]
 
 

@@ -13,6 +13,7 @@ from slicebus.manager.state.requirements import is_elastic, queue_of
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.selectors import MOST_CHARACTERS
 from slicebus.slices.schedulers import chosen_by
 from slicebus.slices.workload.chain import SetCounts, plan
 
@@ -66,11 +67,11 @@ def priority_now(workload: Manifest) -> Manifest:
 
 def placement_choices(job: Manifest) -> dict[str, str | None]:
     """The cluster selector and the scheduler that a job names, as annotations of its slices; None for one that it does
-    not name."""
-    return {
-        api_names.CLUSTER_SELECTOR_ANNOTATION: annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or None,
-        api_names.SCHEDULER_LABEL: chosen_by(job) or None,
-    }
+    not name. A selector that is too long is not among them: a Workload whose annotations are full takes no order."""
+    selector = annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or None
+    has_room = selector is None or len(selector) <= MOST_CHARACTERS
+    choices = {api_names.CLUSTER_SELECTOR_ANNOTATION: selector} if has_room else {}
+    return choices | {api_names.SCHEDULER_LABEL: chosen_by(job) or None}
 
 
 def _set_priority(view: JobView, job: Manifest) -> list[Command]:

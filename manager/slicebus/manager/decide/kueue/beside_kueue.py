@@ -18,7 +18,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.job import endings, size_bounds, unknown_ends, unshown_ends
+from slicebus.manager.decide.job import endings, left_out, size_bounds, unknown_ends, unshown_ends
 from slicebus.manager.decide.kueue import kueue_checks, kueue_status
 from slicebus.manager.decide.manifests import (
     annotation_patch,
@@ -36,6 +36,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, Counts, Manifest
 from slicebus.slices.admission.cycle import Evict
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.annotation_values import with_room
 from slicebus.slices.api.fingerprints import spec_hash
 from slicebus.slices.api.kueue import CheckState, Condition, EvictionReason
 from slicebus.slices.api.selectors import parse_selector
@@ -249,7 +250,8 @@ def _place(
         message = f"Waits for a worker cluster: {places.fleet.why_not([needs], tenant=tenant)}"
         event = _set_check(view, holder, entry, CheckState.PENDING, message, now)
         return [*event, Requeue(job=view.ref, delay_s=_PLACE_AGAIN_S)]
-    return _with_order(view, job, holder, _set_cluster(view, holder, chosen), ClusterName(chosen), now)
+    told = left_out.tell(job) if view.cluster is None else []
+    return [*_with_order(view, job, holder, _set_cluster(view, holder, chosen), ClusterName(chosen), now), *told]
 
 
 def _with_order(
@@ -319,7 +321,8 @@ def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]
 
 def _spec_patch(job: Manifest, wanted: Manifest, annotations: Mapping[str, str | None]) -> Command:
     spec = merge_difference(job["spec"], wanted["spec"])
-    body = {"metadata": {"annotations": dict(annotations)}} | ({"spec": spec} if spec else {})
+    written = with_room(job["metadata"].get("annotations") or {}, annotations)
+    body = {"metadata": {"annotations": written}} | ({"spec": spec} if spec else {})
     return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)
 
 
