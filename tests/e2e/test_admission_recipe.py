@@ -28,7 +28,7 @@ def unsettled(slice: Slice, *, made_before: str | None) -> Misfit | None:
     ),
     Edit(f"{SLICES}/cycle.py", ", unsettled", after="claim_of, preemptors_first, rank"),
     Edit(
-        f"{SLICES}/cycle.py",
+        f"{SLICES}/snapshot.py",
         '''
     made_before: str | None = None
     """See `unsettled`."""''',

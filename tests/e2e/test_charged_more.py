@@ -1,7 +1,5 @@
 """Pods request more where they run than their templates say, or run without a grant: their quota is charged for it."""
 
-import pytest
-
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import NAMESPACES, PODS, WORKERCLUSTERS
@@ -71,7 +69,6 @@ async def test_pods_without_their_gate_are_charged_for(world: World) -> None:
     await expect_charge(job, 1000, reason=None)
 
 
-@pytest.mark.real
 async def test_what_is_injected_takes_room(world: World) -> None:
     await set_quota(world, 50)
     await annotate(world, SIDECAR_ANNOTATION, "10")
