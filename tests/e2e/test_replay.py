@@ -48,14 +48,17 @@ async def test_a_fleets_life_is_decided_the_same(
     await set_quota(world, 8)
     for kind in KINDS:
         await live(world, kind)
-    file = await exported(urls["manager"], tmp_path / "life.jsonl")
+    file = tmp_path / "life.jsonl"
 
-    same = await replay(file, "--state")
-    assert same.returncode == 0, same.stdout + same.stderr
-    assert "none differs" in same.stdout
-    assert "passed over" not in same.stdout
-    assert all(source in same.stdout for source in ("manager, epoch", "agent east, epoch"))
-    assert "all jobs are seen alike" in same.stdout
+    async def replayed() -> str:
+        same = await replay(await exported(urls["manager"], file), "--state")
+        assert same.returncode == 0, same.stdout + same.stderr
+        return same.stdout if "all jobs are seen alike" in same.stdout else ""
+
+    shown = await eventually(replayed, "both sides have recorded that nothing is left")
+    assert "none differs" in shown
+    assert "passed over" not in shown
+    assert all(source in shown for source in ("manager, epoch", "agent east, epoch"))
 
     apply_decision = MODELS["manager"].decisions["apply_decision"]
 
