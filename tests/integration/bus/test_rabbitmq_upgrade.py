@@ -94,8 +94,8 @@ async def test_a_fleet_moves_to_the_next_major_version_with_the_definitions(
 
 
 def cut_off(broker: RabbitBroker, user: str) -> None:
-    """Let a user do nothing any more, and lose its connection."""
-    broker.permit(VHOST, user, configure="^$", write="^$", read="^$")
+    """Have a user lose its connection, and get no other."""
+    broker.api("PUT", f"users/{user}", {"password": "another", "tags": ""})
     broker.close_connections()
 
 
