@@ -2,6 +2,7 @@
 over.
 
 Each is changed only where the manager's value differs from its last one: until then a change that was made here stays.
+Nothing is taken from an edit that nobody can run: the job runs on as it was, which the manager says.
 """
 
 import msgspec
@@ -32,6 +33,8 @@ def counts_of(order: WorkloadSpec) -> Counts:
 def sets_another(order: WorkloadSpec, job: WorkerJobReading) -> bool:
     """Whether the manager has set another size than the last time. The size of a scale-up that is taken back always
     counts as another: the worker may have grown from the same size."""
+    if not _can_run(order):
+        return False
     taken_back = order.taken_back or None
     is_news = (
         taken_back is not None and annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION) != taken_back
@@ -50,7 +53,9 @@ def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str]:
     noted = {api_names.BASELINE_ANNOTATION: annotations.encode_counts(counts_of(order))}
     if bounds := _noted_bounds(order, job):
         noted[api_names.BOUNDS_ANNOTATION] = msgspec.json.encode(bounds, order="sorted").decode()
-    return noted | ({api_names.TAKEN_BACK_ANNOTATION: order.taken_back} if order.taken_back else {})
+    if order.taken_back and (job is None or _can_run(order)):
+        noted[api_names.TAKEN_BACK_ANNOTATION] = order.taken_back
+    return noted
 
 
 def take(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
@@ -120,7 +125,7 @@ def _count_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading)
 def _bounds_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Patch]:
     """Set the bounds in the job, and in its present clusters."""
     noted, wanted = annotations.bounds(job.manifest), without(_bounds(order), (_FIELDS,))
-    if noted is None or not wanted or without(noted, (_FIELDS,)) == wanted:
+    if noted is None or not wanted or not _can_run(order) or without(noted, (_FIELDS,)) == wanted:
         return []
     kind = KINDS[view.key.kind]
     return [_patch(target, body) for target in _targets(view, job) if (body := kind.set_bounds(target, wanted))]
@@ -136,8 +141,10 @@ def _patch(target: Manifest, body: list[Manifest]) -> Patch:
 
 
 def _noted_bounds(order: WorkloadSpec, job: WorkerJobReading | None) -> Manifest:
-    """The order's bounds; for fields that are impossible the noted ones, so that each later order tries again."""
+    """The order's bounds; for what is impossible the noted ones, so that each later order tries again."""
     bounds = _bounds(order)
+    if job is not None and not _can_run(order):
+        return annotations.bounds(job.manifest) or {}
     if job is None or not _edited_fields(order, job) or _can_be_had(order, job):
         return bounds
     return bounds | {_FIELDS: (annotations.bounds(job.manifest) or {})[_FIELDS]}
@@ -154,13 +161,18 @@ def _can_be_had(order: WorkloadSpec, job: WorkerJobReading) -> bool:
     """Whether the job may take over the manager's fields: it keeps the pod sets of its slice, pods that request what it
     is charged for, and replicas of as many pods, and KubeRay refuses nothing. The manager shows what prevents it."""
     kind = KINDS[order.job.kind]
-    if kind.problems(order.manifest):
+    if not _can_run(order):
         return False
     copy = kind.worker_copy(order.manifest, places(order))
     requests = _requests(kind.pod_sets(copy))
     if requests != _requests(order.workload["spec"]["podSets"]):
         return False
     return all(kind.replica_size(copy, name) == kind.replica_size(job.manifest, name) for name in requests)
+
+
+def _can_run(order: WorkloadSpec) -> bool:
+    """Whether the job's kind takes the job as its user has it on the manager now."""
+    return not KINDS[order.job.kind].problems(order.manifest)
 
 
 def _requests(pod_sets: list[Manifest]) -> dict[str, dict[str, int]]:
