@@ -142,9 +142,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         Ray's autoscaler owns the size of a job that runs: replicas that were edited on the manager's job are for its
         next start. A Kueue reads them itself. A job of a fixed size keeps it while it has quota, but for pods that have
-        ended.
+        ended. A worker's request for other pod sets than the job has by now ends with the slices that have those.
         """
         edited = self._edited
+        if not self.unfinished and edited.counts.keys() != edited.own.keys():
+            return msgspec.structs.replace(edited, counts=edited.own)
         if self.is_fixed and self.holder is not None:
             ended, gone = edited.finished, self.holder.reclaimable
             left = {

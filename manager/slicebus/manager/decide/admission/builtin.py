@@ -126,7 +126,7 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
     if stuck := readiness.reconcile(view, job, now=now):
         return stuck
     desired = _with_kept_quota(view.desired, view)
-    edited = _edited_pods(view)
+    edited = _edited_pods(view, desired)
     released = given_back(view.holder, desired.counts) if view.holder else []
     planned = [*edited, *plan(view.slices, desired.counts, finished=desired.finished), *released]
     # A worker applies only sizes to a copy, but it would make a missing copy with the edited or impossible pods.
@@ -190,10 +190,10 @@ def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
     )
 
 
-def _edited_pods(view: JobView) -> list[ChainCommand]:
-    """Refuse edited pods, which are no resize, beside every other command."""
+def _edited_pods(view: JobView, desired: DesiredSize) -> list[ChainCommand]:
+    """Refuse edited pods, which are no resize, beside every other command; the plan refuses other pod sets."""
     held = view.holder
-    message = pod_templates.refused(held, view) if held else ""
+    message = pod_templates.refused(held, view) if held and held.counts.keys() == desired.counts.keys() else ""
     return [RefuseScaling(slice=held, message=message)] if held and message else []
 
 
@@ -252,7 +252,7 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     if (observed := charges.known_beforehand(view)) is not None:
         annotations[api_names.OBSERVED_ANNOTATION] = observed.to_annotation()
     pod_sets = pod_templates.pod_sets(job, view, counts=command.counts)
-    if sizes := _replica_sizes(job, pod_sets):
+    if sizes := _replica_sizes(view, job, pod_sets):
         annotations[api_names.REPLICA_SIZES_ANNOTATION] = msgspec.json.encode(sizes, order="sorted").decode()
     known = map(edits.priority_now, map(view.workload, view.slices))
     priority = edits.priority(job, view) or next(known, {})
@@ -278,10 +278,11 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     ]
 
 
-def _replica_sizes(job: Manifest, pod_sets: list[Manifest]) -> dict[str, int]:
+def _replica_sizes(view: JobView, job: Manifest, pod_sets: list[Manifest]) -> dict[str, int]:
     """The sizes of replicas of more than one pod, by pod set: a part of such a replica is of no use."""
-    kind = KINDS[job["kind"]]
-    sizes = {pod_set["name"]: kind.replica_size(job, pod_set["name"]) for pod_set in pod_sets}
+    kind, names = KINDS[job["kind"]], [pod_set["name"] for pod_set in pod_sets]
+    known = view.unfinished[-1].replica_sizes if view.unfinished else {}
+    sizes = {name: kind.replica_size(job, name) if name in view.desired.own else known.get(name, 1) for name in names}
     return {name: size for name, size in sizes.items() if size > 1}
 
 
