@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
+from simulation.later import with_later
 from simulation.queues import flavor_of
-from simulation.schedule import WORKERS, Item, Moment, Schedule, Seed
+from simulation.schedule import WORKERS, Moment, Schedule
 from simulation.violations import Violation
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
@@ -22,8 +23,6 @@ from slicebus.slices.workload.workload import FlavorName
 
 Manifest = dict[str, Any]
 _SIDECARS = ("250m", "500m", "1", "")
-_OLD = range(100_000, 2_000_000)
-"""Seeds that failed before there were such workers: see `seeds`."""
 
 
 class Inject(Moment):
@@ -35,26 +34,16 @@ class Inject(Moment):
 
 def with_additions(schedule: Schedule) -> Schedule:
     """The same run, on one of six with such a worker."""
-    items = tuple(_additions(schedule.seed, _run_s(schedule.items)))
-    if not items:
-        return schedule
-    all_along = [item for item in schedule.items if not isinstance(item, Moment)]
-    moments = [*(item for item in schedule.items if isinstance(item, Moment)), *items]
-    return schedule.with_items((*all_along, *sorted(moments, key=lambda item: item.at_s)))
+    return with_later(schedule, "additions", _additions)
 
 
-def _additions(seed: Seed, run_s: float) -> Iterator[Inject]:
-    random = Random(f"{seed}/additions")
-    if seed in _OLD or random.random() > 1 / 6:
+def _additions(random: Random, run_s: float) -> Iterator[Inject]:
+    if random.random() > 1 / 6:
         return
     cluster = random.choice(WORKERS)
     yield Inject(at_s=round(random.uniform(0, run_s / 2), 2), cluster=cluster, cpu=random.choice(_SIDECARS[:-1]))
     if random.random() < 0.5:
         yield Inject(at_s=round(random.uniform(run_s / 2, run_s), 2), cluster=cluster, cpu=random.choice(_SIDECARS))
-
-
-def _run_s(items: Iterable[Item]) -> float:
-    return max((item.at_s for item in items if isinstance(item, Moment)), default=0.0)
 
 
 def are_in(schedule: Schedule) -> bool:

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from simulation import additions, recorded, tenants
+from simulation import additions, meddlers, recorded, tenants
 from simulation.agreement import Agreement, UnderWay
 from simulation.definitions import bring_definition, remove_definition
 from simulation.fleet import MANAGER, Fleet
@@ -101,9 +101,17 @@ class Run:
             await self._happen(item)
         except SlicebusError as error:
             self._fleet.note(f"given up: {error}")
+        except (LookupError, TypeError) as error:
+            if not meddlers.are_in(self._fleet.schedule):
+                raise
+            self._fleet.note(f"given up, as the manifest is broken: {error!r}")
 
     async def _happen(self, item: Item) -> None:
         match item:
+            case meddlers.Break():
+                await meddlers.break_for_a_while(self._fleet.client(MANAGER), item)
+            case meddlers.Mislead():
+                await self.users.mislead(item)
             case additions.Inject():
                 await additions.inject(self._fleet.client(item.cluster), item)
             case tenants.Forged():

@@ -4,13 +4,14 @@ Nothing follows from them: the rule on quota holds, and every job has the size i
 say.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any
 
 import msgspec
 
-from simulation.schedule import WORKERS, Item, Moment, Schedule, Seed
+from simulation.later import with_later
+from simulation.schedule import WORKERS, Moment, Schedule
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOB_RESOURCES
@@ -19,8 +20,6 @@ from slicebus.slices.jobs import KINDS
 
 Manifest = dict[str, Any]
 _FAR = 1_000_000
-_OLD = range(100_000, 2_000_000)
-"""Seeds that failed before there were such tenants: see `seeds`."""
 _OFTEN = (3, 6, 12)
 _BYTES = ("", "{", "null", "[]", "0", "-1", "\u0000", '{"counts":{"":1}}', '{"version":"x"}', "9" * 40)
 
@@ -37,12 +36,7 @@ class Forged(Moment):
 
 def with_tenants(schedule: Schedule) -> Schedule:
     """The same run, on one of six with such tenants."""
-    items = tuple(_lies(schedule.seed, _run_s(schedule.items)))
-    if not items:
-        return schedule
-    all_along = [item for item in schedule.items if not isinstance(item, Moment)]
-    moments = [*(item for item in schedule.items if isinstance(item, Moment)), *items]
-    return schedule.with_items((*all_along, *sorted(moments, key=lambda item: item.at_s)))
+    return with_later(schedule, "tenants", _lies)
 
 
 async def forge(manager: KubeClient, item: Forged) -> None:
@@ -56,18 +50,13 @@ async def forge(manager: KubeClient, item: Forged) -> None:
         await manager.patch(resource, job["metadata"]["name"], objects.NAMESPACE, body)
 
 
-def _lies(seed: Seed, run_s: float) -> Iterator[Forged]:
-    random = Random(f"{seed}/tenants")
-    if seed in _OLD or random.random() > 1 / 6:
+def _lies(random: Random, run_s: float) -> Iterator[Forged]:
+    if random.random() > 1 / 6:
         return
     for _ in range(random.choice(_OFTEN)):
         at_s, kind = round(random.uniform(0, run_s), 2), random.choice(("Job", "RayCluster", "RayJob"))
         lie, pick, text = random.choice((*LIES, "bytes")), random.randrange(100), random.choice(_BYTES)
         yield Forged(at_s=at_s, kind=kind, pick=pick, lie=lie, text=text if lie == "bytes" else "")
-
-
-def _run_s(items: Iterable[Item]) -> float:
-    return max((item.at_s for item in items if isinstance(item, Moment)), default=0.0)
 
 
 def _request(own: Mapping[str, int], counts: Mapping[str, int], **more: Any) -> dict[str, str]:

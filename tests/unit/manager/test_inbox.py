@@ -204,6 +204,7 @@ ILL_TYPED: dict[str, object] = {
     "a condition that is text": {"conditions": ["Complete"]},
     "a condition without a status": {"conditions": [{"type": "Complete"}]},
     "a time that is a number": {"startTime": 7},
+    "a condition since a number": {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": 7}]},
 }
 
 

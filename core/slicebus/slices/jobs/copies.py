@@ -8,6 +8,8 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import too_many
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.jobs.base import Placement, Problem
+from slicebus.slices.jobs.fit import misfit
+from slicebus.slices.jobs.shapes import TemplateShape
 from slicebus.slices.workload.pod_requests import container_resources, pod_requests, with_container_resources
 
 Manifest = dict[str, Any]
@@ -122,6 +124,9 @@ def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
     if len(set(names)) < len(names):
         problems.append(Problem("DuplicatePodSets", f"two pod sets have the same name: {', '.join(sorted(names))}"))
     for pod_set in pod_sets:
+        if problem := misfit(pod_set["template"], TemplateShape):
+            problems.append(Problem("InvalidPodTemplate", f"pod set {pod_set['name']}: {problem}"))
+            continue
         if "minCount" in pod_set:
             problems.append(Problem("PartialAdmissionNotSupported", f"pod set {pod_set['name']}: minCount is set"))
         try:

@@ -26,6 +26,9 @@ class ConditionShape(Shape):
     status: str
     reason: str = ""
     message: str = ""
+    last_probe_time: str | None = None
+    last_transition_time: str | None = None
+    observed_generation: int | None = None
 
 
 class PlainStatus(Shape):

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.slices.jobs import KINDS, fitting, spec_shape_of, status_shape_of
+from slicebus.slices.jobs.copies import common_problems
 from slicebus.slices.jobs.fit import fitted, misfit
 from slicebus.slices.jobs.shapes import JobStatus, RayClusterSpec, TemplateShape
 from unit.slices.jobs.declared import DECLARED, a_jobset
@@ -112,3 +113,14 @@ def _jobset(name: str) -> Manifest:
     job = a_jobset()
     job["spec"]["replicatedJobs"][0]["name"] = name
     return job
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [None, "x", {"containers": {}}, {"containers": [], "affinity": "x"}, {"containers": [{"name": 7}]}],
+    ids=repr,
+)
+def test_a_kind_that_types_nothing_takes_no_pods_that_the_admission_cannot_read(spec: Any) -> None:
+    job = {"metadata": {"name": "x", "namespace": "team"}}
+    pod_sets = [{"name": "main", "count": 1, "template": {"spec": spec}}]
+    assert [problem.reason for problem in common_problems(job, pod_sets)] == ["InvalidPodTemplate"]
