@@ -214,7 +214,7 @@ def decode(path: Path, *, messages: bool = True) -> int:
                 case Received():
                     codec.decode(record.wire)
                 case Decided():
-                    orjson.loads(bytes(record.given))
+                    orjson.loads(bytes(record.arguments))
                     orjson.loads(bytes(record.outcome))
                 case Noted():
                     orjson.loads(bytes(record.key))
