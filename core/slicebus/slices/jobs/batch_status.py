@@ -16,7 +16,8 @@ _BEFORE = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}
 _REASONS = {"Complete": "CompletionsReached", "Failed": ""}
 _OF_PODS = ("active", "ready", "terminating", "uncountedTerminatedPods")
 """The fields that a Job which has ended does not have."""
-_ALL_INDEXES = re.compile(r"0(?:-([1-9][0-9]{0,8}))?")
+_ALL_INDEXES = re.compile(r"0(?:,(1)|-([1-9][0-9]{0,8}))?")
+"""All indexes from the first one. Kubernetes writes two of them as `0,1`."""
 _MOST_INDEXES = 100_000
 """Kubernetes' own limit for the parallelism of an Indexed Job."""
 
@@ -48,7 +49,7 @@ def complete_indexes(status: Manifest) -> int | None:
     match = _ALL_INDEXES.fullmatch(text) if isinstance(text, str) else None
     if match is None or "Complete" not in _true(status):
         return None
-    number = int(match[1] or 0) + 1
+    number = int(match[1] or match[2] or 0) + 1
     return number if number <= _MOST_INDEXES else None
 
 

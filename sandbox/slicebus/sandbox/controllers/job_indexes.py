@@ -45,14 +45,16 @@ def free_indexes(pods: Iterable[Manifest], done: Collection[int]) -> Iterator[in
 
 
 def text_of(indexes: Iterable[int]) -> str:
-    """Indexes as a Job's status has them: `0-2,5`."""
+    """Indexes as a Job's status has them: `0,1,3-5`."""
     intervals: list[list[int]] = []
     for index in sorted(indexes):
         if intervals and index == intervals[-1][-1] + 1:
             intervals[-1] = [intervals[-1][0], index]
         else:
             intervals.append([index])
-    return ",".join("-".join(map(str, interval)) for interval in intervals)
+    return ",".join(
+        ("," if interval[-1] - interval[0] == 1 else "-").join(map(str, interval)) for interval in intervals
+    )
 
 
 def _parsed(text: str) -> Iterator[int]:

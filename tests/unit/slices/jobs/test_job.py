@@ -244,6 +244,8 @@ COMPLETE = [{"type": "Complete", "status": "True"}]
 ENDED_WITH: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, int]]] = {
     "more": (an_indexed(3, 3), {"completedIndexes": "0-4", "conditions": COMPLETE}, (5, 5)),
     "fewer": (an_indexed(3, 3), {"completedIndexes": "0", "conditions": COMPLETE}, (1, 1)),
+    "two": (an_indexed(3, 3), {"completedIndexes": "0,1", "conditions": COMPLETE}, (2, 2)),
+    "two others": (an_indexed(3, 3), {"completedIndexes": "0,2", "conditions": COMPLETE}, (3, 3)),
     "as many": (an_indexed(2, 3), {"completedIndexes": "0-2", "conditions": COMPLETE}, (2, 3)),
     "not complete": (an_indexed(3, 3), {"completedIndexes": "0-4"}, (3, 3)),
     "not from the first one": (an_indexed(3, 3), {"completedIndexes": "1-4", "conditions": COMPLETE}, (3, 3)),
