@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import msgspec
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
-from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.admission import evictions, execution_limit, honoring, readiness, refused_there
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.decide.admission import evictions, execution_limit, honoring, readiness, refusals, refused_there
 from slicebus.manager.decide.job import (
     charges,
     edits,
@@ -19,7 +19,6 @@ from slicebus.manager.decide.job import (
     left_out,
     pod_templates,
     pods_left,
-    size_bounds,
     status_mirror,
     unknown_ends,
     unshown_ends,
@@ -29,19 +28,16 @@ from slicebus.manager.decide.manifests import (
     findings_patch,
     free_name,
     has_finalizer,
-    priority_class,
     workload_manifest,
 )
 from slicebus.manager.decide.order import dispatch, holding, size_requests
-from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
+from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.api.conditions import Finding, has_finding
+from slicebus.slices.api.conditions import Finding
 from slicebus.slices.api.kueue import Condition, FinishedReason
-from slicebus.slices.api.selectors import parse_selector
-from slicebus.slices.jobs import KINDS, Problem
-from slicebus.slices.workload import device_claims
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.chain import (
     ChainCommand,
     CreateSlice,
@@ -83,8 +79,8 @@ def _decide(view: JobView, now: str) -> list[Command]:
         return end(view, reason="WorkloadDeleted", ended=deleting)
     if (deletion := endings.reconcile_vanished(view)) is not None:
         return deletion
-    if not view.unfinished and (problems := [*view.problems, *_other_problems(view.job, view)]):
-        return _refuse(view.job, problems, now=now)
+    if not view.unfinished and (problems := refusals.problems_of(view, view.job)):
+        return refusals.refuse(view.job, problems, now=now)
     if view.problems and view.holder is None and view.is_without_pods and not dispatch.has_unknown_end(view):
         return _give_up(view, now=now)
     return _reconcile_chain(view, view.job, now)
@@ -126,7 +122,7 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
     if stuck := readiness.reconcile(view, job, now=now):
         return stuck
     desired = _with_kept_quota(view.desired, view)
-    edited = _edited_pods(view, desired)
+    edited = refusals.edited_pods(view, desired)
     released = given_back(view.holder, desired.counts) if view.holder else []
     planned = [*edited, *plan(view.slices, desired.counts, finished=desired.finished), *released]
     # A worker applies only sizes to a copy, but it would make a missing copy with the edited or impossible pods.
@@ -136,7 +132,7 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
     for command in planned:
         commands += _commands_for(view, job, command, desired=desired, orders=may_send and not resumed, now=now)
     if not any(isinstance(command, RefuseScaling) for command in planned):
-        commands += _clear_refusal(view, now=now)
+        commands += refusals.clear_refusal(view, now=now)
     resized = {command.slice.key for command in planned if isinstance(command, (SetCounts, Reclaim))}
     if view.holder is not None and view.holder.key not in resized:
         commands += [*resumed, *(holding.hold(view, view.holder, now=now) if may_send else [])]
@@ -190,13 +186,6 @@ def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
     )
 
 
-def _edited_pods(view: JobView, desired: DesiredSize) -> list[ChainCommand]:
-    """Refuse edited pods, which are no resize, beside every other command; the plan refuses other pod sets."""
-    held = view.holder
-    message = pod_templates.refused(held, view) if held and held.counts.keys() == desired.counts.keys() else ""
-    return [RefuseScaling(slice=held, message=message)] if held and message else []
-
-
 def _with_kept_quota(desired: DesiredSize, view: JobView) -> DesiredSize:
     """The desired size, with the granted counts kept until the worker has carried out a shrink.
 
@@ -227,7 +216,7 @@ def _commands_for(
         case FinishSlice(slice=slice, reason=reason, message=message):
             return [_finish(view, slice, reason=reason, message=message, now=now)]
         case RefuseScaling(slice=slice, message=message):
-            return _refuse_scaling(view, job, slice, message=message, now=now)
+            return refusals.refuse_scaling(view, job, slice, message=message, now=now)
 
 
 def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: DesiredSize) -> list[Command]:
@@ -286,33 +275,6 @@ def _replica_sizes(view: JobView, job: Manifest, pod_sets: list[Manifest]) -> di
     return {name: size for name, size in sizes.items() if size > 1}
 
 
-def _other_problems(job: Manifest, view: JobView) -> list[Problem]:
-    """The problems of the job's priority class, cluster selector, maximum time and fixed size."""
-    problems = [*execution_time.problems(job), *([] if view.problems else _device_problems(job))]
-    if view.is_fixed and KINDS[view.ref.kind].is_autoscaled(as_copied(job)):
-        message = f'with the autoscaler on a job needs the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
-        problems.append(Problem("AutoscalingOfFixedSize", message))
-    if not edits.priority(job, view):
-        problems.append(Problem("PriorityClassNotFound", f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
-    try:
-        parse_selector(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or "")
-    except ValueError as error:
-        message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
-        problems.append(Problem("InvalidClusterSelector", message))
-    return [*problems, *size_bounds.problems(job)]
-
-
-def _device_problems(job: Manifest) -> list[Problem]:
-    """The claims of devices in the job's pods: nobody would be charged for what they get."""
-    pod_sets = KINDS[job["kind"]].pod_sets(as_copied(job))
-    claims = {pod_set["name"]: device_claims.claims_of(pod_set["template"].get("spec") or {}) for pod_set in pod_sets}
-    return [
-        Problem(device_claims.REASON, f"pod set {name} {device_claims.why_not_charged(names)}")
-        for name, names in claims.items()
-        if names
-    ]
-
-
 def _reclaim(view: JobView, slice: Slice, counts: Counts) -> Command:
     body = {"status": {"reclaimablePods": [{"name": name, "count": count} for name, count in counts.items()]}}
     return Patch(resource=WORKLOADS, target=view.workload(slice), body=body, subresource="status")
@@ -323,32 +285,6 @@ def _finish(view: JobView, slice: Slice, *, reason: FinishedReason, message: str
     finding = Finding(Condition.FINISHED, True, reason, message or f"Job {reason.lower()}")
     body = findings_patch(workload, finding, *unshown_ends.findings(view), now=now)
     return Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")
-
-
-def _refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str, now: str) -> list[Command]:
-    workload = view.workload(slice)
-    finding = Finding(api_names.RESIZABLE_CONDITION, False, api_names.STRUCTURAL_CHANGE, message)
-    if has_finding(workload, finding):
-        return []
-    body = findings_patch(workload, finding, now=now)
-    return [
-        Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
-        Emit(regarding=job, reason=finding.reason, note=message, warning=True),
-    ]
-
-
-def _clear_refusal(view: JobView, *, now: str) -> list[Command]:
-    cleared = Finding(api_names.RESIZABLE_CONDITION, True, "Resizable", "The job's pod sets are those of its workload")
-    return [
-        Patch(
-            resource=WORKLOADS,
-            target=view.workload(slice),
-            body=findings_patch(view.workload(slice), cleared, now=now),
-            subresource="status",
-        )
-        for slice in view.unfinished
-        if slice.conditions.get(api_names.RESIZABLE_CONDITION, {}).get("status") == "False"
-    ]
 
 
 def end(view: JobView, *, reason: str, ended: Sequence[Slice], orphaned: Sequence[Command] = ()) -> list[Command]:
@@ -376,20 +312,4 @@ def _release(ended: Sequence[Slice], view: JobView) -> list[Command]:
         Patch(resource=WORKLOADS, target=workload, body=finalizer_patch(workload))
         for workload in workloads
         if has_finalizer(workload)
-    ]
-
-
-def _refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command]:
-    message = "; ".join(problem.message for problem in problems)
-    return _report(job, Finding(api_names.ACCEPTED_CONDITION, False, problems[0].reason, message), now=now)
-
-
-def _report(job: Manifest, finding: Finding, *, now: str) -> list[Command]:
-    """Show a reason on the job, as a condition and an Event; nothing when it is shown already."""
-    status = KINDS[job["kind"]].refusal.status(job, finding, now=now)
-    if all(job.get("status", {}).get(name) == value for name, value in status.items()):
-        return []
-    return [
-        Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body={"status": status}, subresource="status"),
-        Emit(regarding=job, reason=finding.reason, note=finding.message, warning=True),
     ]
