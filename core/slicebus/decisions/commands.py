@@ -81,6 +81,8 @@ class Remove(msgspec.Struct, frozen=True, kw_only=True):
 
     resource: Resource
     target: Manifest
+    foreground: bool = False
+    """Delete what it owns before it: for an object that stays for a finalizer of somebody else."""
 
 
 class Emit(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from slicebus.decisions.commands import (
 )
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache
-from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
+from slicebus.kube.client import JsonPatch, KubeClient, MergePatch, Propagation
 from slicebus.kube.resources import Resource
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import (
@@ -111,8 +111,8 @@ class Executor:
                     await self._patch(command)
                 case PatchEach(patches=patches, lets_start=lets_start):
                     await self._patch_each(patches, unless=self._is_fenced if lets_start else lambda: False)
-                case Remove(resource=resource, target=target):
-                    await self._remove(resource, target)
+                case Remove(resource=resource, target=target, foreground=foreground):
+                    await self._remove(resource, target, "Foreground" if foreground else "Background")
                 case Emit(regarding=regarding, reason=reason, note=note, warning=warning):
                     self._record(regarding, reason=reason, note=note, warning=warning)
                 case Publish():
@@ -256,10 +256,12 @@ class Executor:
         if errors:
             raise min(errors, key=lambda error: isinstance(error, ConflictError))
 
-    async def _remove(self, resource: Resource, target: Manifest) -> None:
+    async def _remove(self, resource: Resource, target: Manifest, propagation: Propagation) -> None:
         metadata = target["metadata"]
         with suppress(NotFoundError):
-            await self._client.delete(resource, metadata["name"], metadata.get("namespace"), uid=metadata["uid"])
+            await self._client.delete(
+                resource, metadata["name"], metadata.get("namespace"), uid=metadata["uid"], propagation=propagation
+            )
 
     def _keep(self, resource: Resource, manifest: Manifest, *, is_own: bool = False) -> None:
         cache = self._caches(resource)

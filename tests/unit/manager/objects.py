@@ -240,6 +240,10 @@ def short(command: Command) -> tuple[Any, ...]:
 def _patch(patch: Patch) -> tuple[Any, ...]:
     assert isinstance(patch.body, dict)
     annotations = patch.body.get("metadata", {}).get("annotations", {})
+    if "suspend" in patch.body.get("spec", {}):
+        suspended = patch.body["spec"]["suspend"]
+        assert annotations == {api_names.SUSPENDED_ANNOTATION: "true" if suspended else None}
+        return ("suspended" if suspended else "resumed",)
     if api_names.DISPATCHED_ANNOTATION in annotations:
         record = Dispatch.from_manifest(patch.body)
         assert record is not None
@@ -247,14 +251,12 @@ def _patch(patch: Patch) -> tuple[Any, ...]:
         more = (api_names.APPLIED_ANNOTATION,) if api_names.APPLIED_ANNOTATION in annotations else ()
         resized = {pod_set["name"]: pod_set["count"] for pod_set in patch.body.get("spec", {}).get("podSets", ())}
         return *(("counts", resized) if resized else ()), f"version {record.version} is {what}", *more
+    if "active" in patch.body.get("spec", {}):
+        return ("active" if patch.body["spec"]["active"] else "inactive",)
     if annotations:
         return tuple(annotations.items())
     if "finalizers" in patch.body.get("metadata", {}):
         return "release", *patch.body["metadata"]["finalizers"]
-    if "suspend" in patch.body.get("spec", {}):
-        return ("suspended" if patch.body["spec"]["suspend"] else "resumed",)
-    if "active" in patch.body.get("spec", {}):
-        return ("active" if patch.body["spec"]["active"] else "inactive",)
     if "podSets" in patch.body.get("spec", {}):
         return "counts", {pod_set["name"]: pod_set["count"] for pod_set in patch.body["spec"]["podSets"]}
     assert patch.subresource == "status"

@@ -32,6 +32,7 @@ from unit.manager.objects import (
     condition,
     desired_of,
     requested,
+    short,
     shorts,
     uid_of,
 )
@@ -68,6 +69,8 @@ def without_quota(*conditions: Manifest, **how: Any) -> Manifest:
 def forgetting(parallelism: int = 1, *, suspended: bool = True) -> Manifest:
     job = a_job(parallelism, annotations={api_names.REQUESTED_ANNOTATION: FORGOTTEN.to_annotation()})
     job["spec"]["suspend"] = suspended
+    if suspended:
+        job["metadata"]["annotations"][api_names.SUSPENDED_ANNOTATION] = "true"
     return job
 
 
@@ -154,6 +157,7 @@ def test_what_it_had_shrunk_by_is_given_up_before_it_has_its_size_again() -> Non
 def test_the_request_of_a_worker_that_left_the_fleet_is_forgotten() -> None:
     asked = asking(1, 5)
     asked["spec"]["suspend"] = True
+    asked["metadata"]["annotations"][api_names.SUSPENDED_ANNOTATION] = "true"
     [patch] = reconcile(a_view(asked, evicted(dispatched=3, applied=3), in_fleet=False), NOW)
     assert isinstance(patch, Patch)
     job = merge_patch(asked, patch.body)
@@ -167,21 +171,12 @@ def test_a_deactivated_size_changes_while_nothing_runs() -> None:
 def test_the_managers_job_is_suspended_and_resumed_before_its_copy() -> None:
     first, *others = reconcile(a_view(forgetting(suspended=False), evicted(dispatched=3, applied=3)), NOW)
     assert isinstance(first, Patch)
-    assert (first.target["kind"], first.body) == ("Job", {"spec": {"suspend": True}})
+    assert (first.target["kind"], short(first)) == ("Job", ("train", "suspended"))
     assert shorts(others) == SUSPENDS
     first, *others = reconcile(a_view(forgetting(), back(without_quota())), NOW)
     assert isinstance(first, Patch)
-    assert (first.target["kind"], first.body) == ("Job", {"spec": {"suspend": False}})
+    assert (first.target["kind"], short(first)) == ("Job", ("train", "resumed"))
     assert shorts(others) == RESUMED
-
-
-def test_what_a_user_has_suspended_is_left_alone() -> None:
-    job = a_job()
-    job["spec"]["suspend"] = True
-    assert shorts(reconcile(a_view(job, a_workload(admitted=1)), NOW)) == [
-        ("w1", "version 1 is held"),
-        ("workload-spec to east", 1),
-    ]
 
 
 def test_the_order_names_the_slice_and_the_reason() -> None:

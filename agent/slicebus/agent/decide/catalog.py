@@ -8,12 +8,23 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from slicebus.agent.decide import finishing, gangs, orders, reconcile, set_aside, triage, waiting, withdrawals
+from slicebus.agent.decide import (
+    finishing,
+    gangs,
+    kept_jobs,
+    orders,
+    reconcile,
+    set_aside,
+    suspension,
+    triage,
+    waiting,
+    withdrawals,
+)
 from slicebus.agent.decide.orders import NextStep
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.tables import AgentTable
-from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
+from slicebus.agent.state.views import JobKey, Tombstone, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Forget, PatchEach, Publish
 from slicebus.decisions.decider import Incoming
 from slicebus.decisions.replay import Model
@@ -81,6 +92,13 @@ def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float,
             # Earlier jobs of the name are reported on now: the pods of a job go after it.
             yield Continuation.AGAIN, _deletion_reports(store, key, cluster, present=view.reading)
         yield Continuation.AGAIN, reconcile.link_copies(view)
+        yield (
+            Continuation.DONE,
+            kept_jobs.report(
+                view, cluster, tombstone=_tombstone_of(store, view), last=store.reported.get(key), now_s=now_s
+            ),
+        )
+        yield Continuation.AGAIN, suspension.undo(view, now=now)
         confirmed = store.confirmed_suspended.get(key)
         yield Continuation.AGAIN, reconcile.confirm_suspended(view, cluster, reported=confirmed)
         yield Continuation.AGAIN, [*withdrawals.reconcile(view, now_s=now_s), *finishing.reconcile(view, now_s=now_s)]
@@ -225,6 +243,10 @@ def _gone(store: AgentStore, view: WorkerView) -> Status | None:
     return gone if gone is not None and (tombstone is None or tombstone.version < gone.spec_version) else None
 
 
+def _tombstone_of(store: AgentStore, view: WorkerView) -> Tombstone | None:
+    return store.tombstones.get(view.reading.ref.uid) if view.reading is not None else None
+
+
 def _removes_tombstoned(store: AgentStore, key: JobKey, view: WorkerView) -> list[Command]:
     """Removes the objects of jobs with a tombstone: an agent that was stopped for a while may have created them
     late."""
@@ -239,13 +261,14 @@ def _removes_tombstoned(store: AgentStore, key: JobKey, view: WorkerView) -> lis
 def _deletion_reports(
     store: AgentStore, key: JobKey, cluster: ClusterName, *, present: WorkerJobReading | None
 ) -> list[Command]:
-    """The reports on ended jobs of the name that are gone. `present` is the job that has the name now."""
+    """The reports on ended jobs of the name that are gone, or stay for a finalizer only (`kept_jobs`). `present` is the
+    job that has the name now."""
     return [
         command
         for tombstone in store.ended(key)
         if tombstone.job.uid in store.unreported
         and tombstone.job.uid not in store.view(key).running
-        and not (present is not None and present.is_of(tombstone.job))
+        and not (present is not None and present.is_of(tombstone.job) and not kept_jobs.is_kept(present))
         for command in (
             orders.report_deleted(tombstone.job, tombstone.version, cluster),
             Forget(table=AgentTable.UNREPORTED, key=tombstone.job.uid),

@@ -41,7 +41,12 @@ from slicebus.slices.jobs.copies import without
 from slicebus.slices.jobs.suspension import can_suspend, suspension, to_resume
 from slicebus.slices.workload.pod_scheduling import PodScheduling
 
-_MANAGERS_OWN = (api_names.DISPATCHED_ANNOTATION, api_names.APPLIED_ANNOTATION, api_names.AVOIDED_CLUSTERS_ANNOTATION)
+_MANAGERS_OWN = (
+    api_names.DISPATCHED_ANNOTATION,
+    api_names.APPLIED_ANNOTATION,
+    api_names.AVOIDED_CLUSTERS_ANNOTATION,
+    api_names.SUSPENDED_ANNOTATION,
+)
 
 
 class OrderStep(NamedTuple):
@@ -136,11 +141,12 @@ def pending(notice: Pending) -> list[OrderStep]:
 
 
 def removes(view: WorkerView, job: JobRef, *, up_to: int) -> list[Remove]:
-    """Removes the objects that were made for this job of the manager, up to that version."""
+    """Removes the objects that were made for this job of the manager, up to that version. A job that stays for a
+    finalizer of somebody else goes after its pods: nobody else deletes them."""
     objects = [(JOB_RESOURCES[view.key.kind], view.job)] if view.job is not None else []
     objects += [(WORKLOADS, copy) for copy in view.copies]
     return [
-        Remove(resource=resource, target=target)
+        Remove(resource=resource, target=target, foreground=annotations.is_kept_by_others(target))
         for resource, target in objects
         if annotations.is_of(target, job) and annotations.spec_version(target) <= up_to
     ]

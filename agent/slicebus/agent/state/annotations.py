@@ -16,6 +16,9 @@ from slicebus.slices.workload.waiting import SCHEDULING, Waiting
 from slicebus.slices.workload.workload import FlavorName
 
 _MOST_UNANSWERED = 16
+_COLLECTORS = ("foregroundDeletion", "orphan")
+_CONTROLLERS = ("ray.io/", "batch.kubernetes.io/")
+"""Of finalizers by which the controllers of jobs clean up."""
 _NOTHING: Counts = {}
 
 
@@ -175,6 +178,13 @@ def is_ours(manifest: Manifest) -> bool:
 def is_of(manifest: Manifest, job: JobRef) -> bool:
     """Whether the object was made for this job of the manager."""
     return is_ours(manifest) and annotation(manifest, api_names.MANAGER_UID_ANNOTATION) == job.uid
+
+
+def is_kept_by_others(manifest: Manifest) -> bool:
+    """Whether an object stays when it is deleted, for a finalizer that is neither the garbage collector's nor that of
+    its own controller."""
+    finalizers = manifest["metadata"].get("finalizers") or ()
+    return any(name not in _COLLECTORS and not name.startswith(_CONTROLLERS) for name in finalizers)
 
 
 def spec_version(manifest: Manifest) -> int:

@@ -353,8 +353,8 @@ def _stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]
 
 def _why_deactivated(slice: Slice) -> str:
     evicted = slice.conditions.get(Condition.EVICTED, {})
-    is_for_time = evicted.get("reason") == EvictionReason.EXECUTION_TIME
-    return f"{_DEACTIVATED}: {evicted.get('message', '')}" if is_for_time else _DEACTIVATED
+    is_explained = evicted.get("reason") in (EvictionReason.EXECUTION_TIME, EvictionReason.SUSPENDED)
+    return f"{_DEACTIVATED}: {evicted.get('message', '')}" if is_explained else _DEACTIVATED
 
 
 def in_order(slices: Iterable[Slice]) -> list[Slice]:

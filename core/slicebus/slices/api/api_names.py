@@ -109,6 +109,8 @@ SCHEDULER_LABEL: Final = "slicebus.dev/scheduler"
 """On a job of the manager: the scheduler backend that it chooses. An annotation of its slices."""
 SCHEDULER_ANNOTATION: Final = "slicebus.dev/scheduler-backend"
 """On the worker's job: the backend that it was made for, where that needs more than a scheduler's name."""
+RESUMED_ANNOTATION: Final = "slicebus.dev/resumed-at"
+"""On the worker's job: when its agent has last resumed what somebody else had suspended, RFC 3339."""
 GANG_ANNOTATION: Final = "slicebus.dev/gang"
 """On the worker's job, JSON: how many pods of each pod set start together."""
 SPEC_HASH_ANNOTATION: Final = "slicebus.dev/spec-hash"
@@ -126,6 +128,9 @@ CLUSTER_SELECTOR_ANNOTATION: Final = "slicebus.dev/cluster-selector"
 AVOIDED_CLUSTERS_ANNOTATION: Final = "slicebus.dev/avoided-clusters"
 """On a manager's Workload, JSON by cluster: where its pods did not get ready in time, how often, and until when it does
 not go there again (`readiness`)."""
+SUSPENDED_ANNOTATION: Final = "slicebus.dev/suspended"
+"""On a job of the manager: "true" where slicebus has suspended it, and not its user. On its Workload: "true" where that
+is deactivated because its user has suspended the job."""
 RUNNING_SINCE_ANNOTATION: Final = "slicebus.dev/running-since"
 """On a manager's Workload that replaces another one: since when its job runs, RFC 3339 (`execution_time`)."""
 CHECK_CONTROLLER: Final = "slicebus.dev/dispatch"
@@ -172,6 +177,7 @@ AGENTS_OWN: Final = frozenset(
         WAITING_ANNOTATION,
         SCHEDULER_ANNOTATION,
         GANG_ANNOTATION,
+        RESUMED_ANNOTATION,
         SPEC_HASH_ANNOTATION,
         SET_ASIDE_ANNOTATION,
     }

@@ -72,6 +72,8 @@ class EvictionReason(StrEnum):
     """Not Kueue's: the controller of its kind has refused the job there for too long."""
     PODS_READY_TIMEOUT = "PodsReadyTimeout"
     EXECUTION_TIME = "DeactivatedDueToMaximumExecutionTimeExceeded"
+    SUSPENDED = "SuspendedByUser"
+    """Not Kueue's: somebody has set the job's `spec.suspend`."""
 
 
 class PreemptionReason(StrEnum):

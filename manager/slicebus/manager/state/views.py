@@ -7,14 +7,23 @@ import msgspec
 from propcache.api import cached_property
 
 from slicebus.bus.sizes import MESSAGE_BYTES
-from slicebus.manager.state.annotations import DesiredSize, SizeRequest, as_copied, desired_size_of, own_counts
+from slicebus.manager.state.annotations import (
+    DesiredSize,
+    SizeRequest,
+    annotation,
+    as_copied,
+    desired_size_of,
+    own_counts,
+)
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, OutboxState
 from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
 from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, Status, Waits
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.honored import Unhonored, unhonored_of_job
+from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS, Outcome, Problem
+from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.workload import workload
 from slicebus.slices.workload.pod_requests import pod_requests
 from slicebus.slices.workload.workload import Slice, SliceKey
@@ -266,6 +275,14 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The slice of a job that has ended while pods of it run on: it is charged for those."""
         by_status = ((slice, slice.conditions.get(api_names.PODS_GONE_CONDITION, {})) for slice in self.unfinished)
         return next((slice for slice, condition in by_status if condition.get("status") == "False"), None)
+
+    @cached_property
+    def is_suspended_by_user(self) -> bool:
+        """Whether somebody else than the manager has suspended the job. The manager suspends only evicted ones."""
+        if self.job is None or self.checks or not is_suspended(self.job):
+            return False
+        is_own = annotation(self.job, api_names.SUSPENDED_ANNOTATION) is not None
+        return not (is_own and any(Condition.EVICTED in slice.conditions for slice in self.unfinished))
 
     @cached_property
     def place(self) -> ClusterName | None:

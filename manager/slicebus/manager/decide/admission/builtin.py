@@ -10,7 +10,15 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide.admission import evictions, execution_limit, honoring, readiness, refusals, refused_there
+from slicebus.manager.decide.admission import (
+    evictions,
+    execution_limit,
+    honoring,
+    readiness,
+    refusals,
+    refused_there,
+    user_suspension,
+)
 from slicebus.manager.decide.job import (
     charges,
     edits,
@@ -51,6 +59,7 @@ from slicebus.slices.workload.chain import (
 from slicebus.slices.workload.names import group_of, slice_name
 from slicebus.slices.workload.workload import Slice
 
+_KEPT = "Its {} was deleted, and stays for a finalizer of somebody else"
 _FINISHED = {JobPhase.SUCCEEDED: FinishedReason.SUCCEEDED, JobPhase.FAILED: FinishedReason.FAILED}
 
 
@@ -61,7 +70,7 @@ def reconcile(view: JobView, now: str) -> list[Command]:
 
 def _decide(view: JobView, now: str) -> list[Command]:
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
-        return end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))
+        return _finish_kept(view, now) or end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))
     if not view.is_managed:
         return []
     if (waiting := pods_left.reconcile(view, now=now)) is not None:
@@ -76,7 +85,7 @@ def _decide(view: JobView, now: str) -> list[Command]:
         return finishes or end(view, reason="JobFinished", ended=view.slices) or status_mirror.complete(view.job)
     deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
-        return end(view, reason="WorkloadDeleted", ended=deleting)
+        return _finish_kept(view, now) or end(view, reason="WorkloadDeleted", ended=deleting)
     if (deletion := endings.reconcile_vanished(view)) is not None:
         return deletion
     if not view.unfinished and (problems := refusals.problems_of(view, view.job)):
@@ -84,6 +93,21 @@ def _decide(view: JobView, now: str) -> list[Command]:
     if view.problems and view.holder is None and view.is_without_pods and not dispatch.has_unknown_end(view):
         return _give_up(view, now=now)
     return _reconcile_chain(view, view.job, now)
+
+
+def _finish_kept(view: JobView, now: str) -> list[Command]:
+    """Finish slices that are deleted, or whose job is, and stay for a finalizer of somebody else, when their worker
+    holds nothing: they would keep their quota. They are released afterwards."""
+    if not view.is_withdrawn or view.left_copies:
+        return []
+    job = view.job if view.job is not None and endings.is_kept_by_others(view.job) else None
+    finishes = [
+        _finish(view, slice, reason=FinishedReason.OUT_OF_SYNC, message=_KEPT.format(kept["kind"]), now=now)
+        for slice in view.unfinished
+        for kept in [job or view.workload(slice)]
+        if endings.is_kept_by_others(kept)
+    ]
+    return dispatch.copy_to_job(view) + finishes if finishes else []
 
 
 def _finish_others(view: JobView, now: str) -> list[Command]:
@@ -115,6 +139,10 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
         return restarted
     if copied := edits.copied(view, job) or size_requests.carry(view):
         return copied
+    if followed := user_suspension.reconcile(view, now=now):
+        return followed
+    if view.is_suspended_by_user and not view.unfinished:
+        return []
     if over := execution_limit.reconcile(view, now=now):
         return over
     if refused := refused_there.reconcile(view, now=now):

@@ -8,7 +8,7 @@ job's spec.
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide.job import execution_time
-from slicebus.manager.decide.manifests import NOT_YET_READY, counts_patch
+from slicebus.manager.decide.manifests import NOT_YET_READY, annotation_patch, counts_patch
 from slicebus.manager.decide.order import dispatch, size_requests
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts
@@ -54,10 +54,12 @@ def quota_held(slice: Slice) -> Finding:
 
 
 def _set_suspended(view: JobView, suspended: bool) -> list[Command]:
-    """Suspend or resume the manager's own job, as Kueue does: only a suspended Job may lose its start time."""
+    """Suspend or resume the manager's own job, as Kueue does: only a suspended Job may lose its start time. An
+    annotation tells it from a job that its user has suspended (`user_suspension`)."""
     if view.job is None or not (body := to_suspend(view.job) if suspended else to_resume(view.job)):
         return []
-    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+    mark = annotation_patch(api_names.SUSPENDED_ANNOTATION, "true" if suspended else None)
+    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=mark | body)]
 
 
 def _forget_request(view: JobView) -> list[Command]:

@@ -30,6 +30,8 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.kueue import Condition
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.paths import text_of
 from slicebus.slices.workload.chain import structural_message
 from slicebus.slices.workload.waiting import (
     ONLY_WORKERS_KNOW,
@@ -41,6 +43,8 @@ from slicebus.slices.workload.waiting import (
 )
 from slicebus.slices.workload.workload import Slice
 
+SUSPENDED = "SuspendedByUser"
+"""The reason of a job that its user has suspended."""
 REQUEST_REFUSED = "RequestRefused"
 """The reason of a request that the manager's API server does not let slicebus write."""
 _LENGTH = 2000
@@ -76,7 +80,7 @@ def reason_for(view: JobView) -> WaitReason | None:
         return None
     if view.outcome.phase.is_terminal or dispatch.has_unknown_end(view):
         return None
-    if (fixed := _for_fixed_size(view)) is not None:
+    if (fixed := _for_suspension(view, job) or _for_fixed_size(view)) is not None:
         return fixed
     return (
         _for_refused_request(view)
@@ -154,6 +158,18 @@ def _tell_refused(
         Remember(table=ManagerTable.REFUSED_REQUESTS, key=view.ref, value=refused),
         Publish(cluster=envelope.cluster, message=notice, correlation=envelope.correlation_id),
     ]
+
+
+def _for_suspension(view: JobView, job: Manifest) -> WaitReason | None:
+    """A job that its user has suspended."""
+    if not view.is_suspended_by_user:
+        return None
+    path = text_of(KINDS[view.ref.kind].suspend_path or ())
+    evicted = view.evicted.conditions[Condition.EVICTED] if view.evicted is not None else {}
+    since = evicted.get("lastTransitionTime") or job["metadata"].get("creationTimestamp", "")
+    message = f"Its user has suspended it: it has no quota, and runs when somebody sets {path} to false"
+    granted = view.holder.granted if view.holder else {}
+    return WaitReason(Waiting.of(view.desired.counts, granted, reason=SUSPENDED, message=message, since=since))
 
 
 def _for_refused_request(view: JobView) -> WaitReason | None:
@@ -244,7 +260,7 @@ def _show(view: JobView, waiting: Waiting | None) -> list[Command]:
     before = Waiting.from_manifest(job)
     if waiting.says_same(before):
         return []
-    is_news = waiting.reason in ONLY_WORKERS_KNOW and (before is None or before.reason != waiting.reason)
+    is_news = waiting.reason in (SUSPENDED, *ONLY_WORKERS_KNOW) and (before is None or before.reason != waiting.reason)
     events = [Emit(regarding=job, reason=waiting.reason, note=waiting.message, warning=True)] if is_news else []
     return [_annotate(job, waiting.to_annotation()), *events]
 
