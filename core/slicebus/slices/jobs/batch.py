@@ -21,7 +21,8 @@ _POD_SET = "main"
 _SUSPENDED = "Suspended"
 _INDEXED, _COMPLETIONS = "Indexed", "completions"
 _SERVER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", JOB_NAME_LABEL)
-"""The API server writes these into the template, together with a selector; the worker's has to make its own."""
+"""The API server writes these into the template, together with a selector; the worker's has to make its own. With
+`manualSelector` their user may have written those of another Job."""
 
 
 class BatchJob(PlainKind):
@@ -69,10 +70,10 @@ class BatchJob(PlainKind):
         return common_problems(job, self.pod_sets(job))
 
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
-        """The job with a gated template and without the selector of the manager's API server."""
+        """The job with a gated template and no selector, also none of its user's: the worker's API server makes one
+        with the labels by which the pods are found."""
         template = gated_template(_own_template(job), _POD_SET, placements.get(_POD_SET, Placement()))
-        dropped = () if job["spec"].get("manualSelector") else ("selector", "manualSelector")
-        spec = without(job["spec"], dropped) | {"template": template, "suspend": False}
+        spec = without(job["spec"], ("selector", "manualSelector")) | {"template": template, "suspend": False}
         return copy_of(job, spec)
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:

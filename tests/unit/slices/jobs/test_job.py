@@ -113,10 +113,13 @@ class TestCopy:
     def test_nothing_deletes_it_after_its_end(self) -> None:
         assert "ttlSecondsAfterFinished" not in JOB.worker_copy(a_job(ttlSecondsAfterFinished=0), {})["spec"]
 
-    def test_a_selector_of_the_users_own_goes_along(self) -> None:
-        selector = {"matchLabels": {"app": "demo"}}
-        spec = JOB.worker_copy(a_job(selector=selector, manualSelector=True), {})["spec"]
-        assert (spec["selector"], spec["manualSelector"]) == (selector, True)
+    def test_a_selector_of_the_users_own_stays_behind_too(self) -> None:
+        own = {"app": "demo", "controller-uid": "of another Job", "batch.kubernetes.io/job-name": "another"}
+        job = a_job(selector={"matchLabels": own}, manualSelector=True)
+        job["spec"]["template"]["metadata"] = {"labels": own}
+        spec = JOB.worker_copy(job, {})["spec"]
+        assert not spec.keys() & {"selector", "manualSelector"}
+        assert spec["template"]["metadata"]["labels"] == {"app": "demo", POD_SET: "main"}
 
     def test_pods_go_where_the_flavor_says(self) -> None:
         own = {"key": "own", "operator": "Exists"}
