@@ -144,8 +144,22 @@ async def suspended_by_its_user(world: World) -> None:
     await deleted(scenario)
 
 
+async def within_its_completions(world: World) -> None:
+    """A JobSet with fewer completions than its parallelism is charged for those, and runs."""
+    scenario = DeclaredScenario(world, "JobSet", "few")
+    await set_quota(world, 2 * SIZE)
+    manifest = scenario.manifest()
+    manifest["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 9, "completions": 2}
+    await world.manager.create(scenario.resource, manifest)
+    await scenario.expect(running=2)
+    await expect_used(world, str(2 * SIZE))
+    await deleted(scenario)
+    await set_quota(world, 20)
+
+
 async def jobsets(world: World) -> None:
     await suspended_by_its_user(world)
+    await within_its_completions(world)
     await completed(world)
 
 

@@ -59,6 +59,12 @@ class _PodSet(NamedTuple):
         """The number that a resize changes."""
         return self.number(job, self.declared.count_path)
 
+    def limited(self, job: Manifest) -> int:
+        """The number of them that its controller makes: that number, or its limit where this is smaller."""
+        path = self.declared.count_limit_path
+        limit = value_at(job, self.path(path)) if path is not None else None
+        return min(self.count(job), limit) if _is_count(limit) else self.count(job)
+
     def count_paths(self, job: Manifest) -> list[Path]:
         """The paths where a resize writes that number."""
         declared = (self.declared.count_path, *self.declared.count_also_paths)
@@ -100,9 +106,9 @@ class DeclaredKind(PlainKind):
         ]
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
-        """The declared numbers, multiplied."""
+        """The declared numbers, within their limits, multiplied."""
         return {
-            pod_set.name: pod_set.count(scale_target) * self._pods_of_one(pod_set, scale_target)
+            pod_set.name: pod_set.limited(scale_target) * self._pods_of_one(pod_set, scale_target)
             for pod_set in self._pod_sets(scale_target)
         }
 
@@ -221,13 +227,16 @@ class DeclaredKind(PlainKind):
         return self._size(pod_set, job) * pod_set.number(job, pod_set.declared.multiplier_path)
 
     def _wanted(self, job: Manifest, counts: Counts) -> list[tuple[_PodSet, int]]:
-        """The numbers that counts of pods need. Pod sets that share a number get what all of them have room for."""
+        """The numbers that counts of pods need. Pod sets that share one get what all of them have room for. One that
+        keeps within its limit says nothing of the number."""
         wanted: dict[Path, tuple[_PodSet, int]] = {}
         for pod_set in self._pod_sets(job):
             pods = self._pods_of_one(pod_set, job)
             if pod_set.declared.count_path is None or pod_set.name not in counts or pods == 0:
                 continue
             path, number = pod_set.path(pod_set.declared.count_path), counts[pod_set.name] // pods
+            if number == pod_set.limited(job) < pod_set.count(job):
+                continue
             before = wanted.get(path)
             wanted[path] = (pod_set, number if before is None else min(number, before[1]))
         return list(wanted.values())
@@ -246,7 +255,8 @@ class DeclaredKind(PlainKind):
             if not is_template(pod_set.template_value(job)):
                 text = f"{text_of(pod_set.path(pod_set.declared.template_path))} is no pod template"
                 yield Problem("NoPodTemplate", text)
-            for path in (pod_set.path(text) for _, text, type in pod_set.declared.paths() if type == "integer"):
+            numbers = (pod_set.path(text) for _, text, type in pod_set.declared.paths() if type == "integer")
+            for path in dict.fromkeys(numbers):
                 value = value_at(job, path)
                 if value is not None and not _is_count(value):
                     text = f"{text_of(path)} is {value!r}, and no number of pods"

@@ -33,7 +33,7 @@ def a_jobset(pod_spec: Schema) -> Schema:
 
 
 JOBSET = a_jobset(OPEN)
-FIELDS = ("namePath", "templatePath", "countPath", "multiplierPath", "countAlsoPaths[0]")
+FIELDS = ("namePath", "templatePath", "countPath", "countLimitPath", "multiplierPath", "countAlsoPaths[0]")
 REFERRING = {
     "schemas.Deployment": an_object(
         spec={"allOf": [{"$ref": "#/components/schemas/schemas.Spec"}], "default": {}},
