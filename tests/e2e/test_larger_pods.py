@@ -19,20 +19,21 @@ pytestmark = pytest.mark.real
 Manifest = dict[str, Any]
 TEMPLATE = "/spec/workerGroupSpecs/0/template"
 REQUEST = f"{TEMPLATE}/spec/containers/0/resources/requests/cpu"
+CONTAINERS = f"{TEMPLATE}/spec/containers"
 LABEL = f"{TEMPLATE}/metadata/labels/{kueue.POD_SET_LABEL.replace('/', '~1')}"
 MORE = {"name": "more", "image": "busybox", "resources": {"requests": {"cpu": "30"}}}
 EDITS: dict[str, tuple[str, Any, str]] = {
     "larger requests": (REQUEST, "30", "cpu 30 in place of 1"),
-    "another container": (f"{TEMPLATE}/spec/containers/-", MORE, "cpu 31 in place of 1"),
+    "another container": (f"{CONTAINERS}/-", MORE, "cpu 31 in place of 1"),
 }
 
 
-async def edit(scenario: Scenario, path: str, value: Any) -> None:
+async def edit(scenario: Scenario, path: str, value: Any, op: str = "add") -> None:
     """Patch the RayCluster of the job on its worker."""
     name = scenario.name
     if KINDS[scenario.kind].child_kind:
         [name] = KINDS[scenario.kind].children(await scenario.worker_job()) or []
-    change = JsonPatch([{"op": "add", "path": path, "value": value}])
+    change = JsonPatch([{"op": op, "path": path} | ({"value": value} if op == "add" else {})])
     await (await scenario.worker()).patch(RAYCLUSTERS, name, NAMESPACE, change)
 
 
@@ -62,12 +63,15 @@ async def test_edited_pods_stay_gated_and_are_told(world: World, kind: str, path
     await expect_told(world, scenario, text)
     assert await scenario.running() == runs
 
-    if path == REQUEST:
-        await edit(scenario, path, "1")
-        [gated] = [pod for pod in await scenario.pods() if is_gated(pod)]
-        await scenario.expect_pods(running=1, gated=1)
-        await (await scenario.worker()).delete(PODS, gated["metadata"]["name"], NAMESPACE)
-        await scenario.expect_pods(running=2)
+    [gated] = [pod for pod in await scenario.pods() if is_gated(pod)]
+    await edit(scenario, path, "1") if path == REQUEST else await edit(scenario, f"{CONTAINERS}/1", None, op="remove")
+    worker = await scenario.worker()
+    # Whatever the agent decides of the pod that was made meanwhile, it decides before it lets another one go.
+    await scenario.scale(3, settles=False)
+    await scenario.expect_pods(running=2, gated=1)
+    assert is_gated(await worker.get(PODS, gated["metadata"]["name"], NAMESPACE))
+    await worker.delete(PODS, gated["metadata"]["name"], NAMESPACE)
+    await scenario.expect_pods(running=3)
 
 
 async def test_pods_with_the_label_of_another_set_stay_gated(world: World) -> None:

@@ -1,5 +1,6 @@
 """Pods that are not those of their slice stay gated, and the job says why."""
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
@@ -7,9 +8,12 @@ import pytest
 
 from slicebus.agent.decide import pod_fit, reconcile, waiting
 from slicebus.agent.state.annotations import job_metadata
+from slicebus.agent.state.edited_templates import EditedTemplates, note_edit
 from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.cli.demo import objects
 from slicebus.decisions.commands import Emit, PatchEach
+from slicebus.decisions.table import Table
+from slicebus.kube.cache import Change
 from slicebus.proto.messages import Counts, JobRef, Waits
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS, Placement
@@ -61,7 +65,7 @@ class Made:
         metadata = {"name": name, "namespace": "team", "uid": name, "resourceVersion": "1", "labels": labels}
         return {"metadata": metadata, "spec": spec, "status": {}}
 
-    def view(self, *pods: Manifest, copies: bool = True) -> WorkerView:
+    def view(self, *pods: Manifest, copies: bool = True, edited: EditedTemplates | None = None) -> WorkerView:
         job = self.job
         return WorkerView(
             key=JobKey(job["kind"], job["metadata"]["namespace"], "train"),
@@ -70,7 +74,20 @@ class Made:
             scale_target=self.target,
             copies=(self.slice,) if copies else (),
             pods=tuple(map(Pod.from_manifest, pods)),
+            edited=edited or {},
         )
+
+    def for_a_moment(self, edit: Callable[[Manifest], None]) -> tuple[Manifest, EditedTemplates]:
+        """A pod that was made while the template was another, and what the agent has noted of that."""
+        edited: Table[str, EditedTemplates] = Table(str, EditedTemplates)
+        before = deepcopy(self.target)
+        edit(self.template()["spec"])
+        pod, then = self.pod("a"), deepcopy(self.target)
+        note_edit(Change(before, then), edited)
+        self.target["spec"].clear()
+        self.target["spec"].update(deepcopy(before["spec"]))
+        note_edit(Change(then, deepcopy(before)), edited)
+        return pod, edited[self.target["metadata"]["uid"]]
 
 
 def let_go(view: WorkerView) -> list[str]:
@@ -109,6 +126,82 @@ def test_larger_ones_stay_gated_and_smaller_ones_start_in_their_place(kind: str)
     assert problem is not None
     assert problem.reason == PODS_PAST_SLICE
     assert problem.message.endswith(f"2 pods of {made.name}: cpu 30 in place of 1")
+
+
+def with_another(spec: Manifest) -> None:
+    spec["containers"].append({"name": "more", "image": "x", "resources": {"requests": {"cpu": "30"}}})
+
+
+def with_an_init(spec: Manifest) -> None:
+    more = {"name": "more", "image": "x", "restartPolicy": "Always", "resources": {"limits": {"cpu": "30"}}}
+    spec["initContainers"] = [more]
+
+
+def with_a_device(spec: Manifest) -> None:
+    spec["containers"][0]["resources"]["limits"] = {"nvidia.com/gpu": "8"}
+
+
+def with_a_runtime(spec: Manifest) -> None:
+    spec["runtimeClassName"] = "heavy"
+
+
+MOMENTS: dict[str, tuple[Callable[[Manifest], None], str]] = {
+    "larger requests": (lambda spec: enlarge({"spec": spec}), "cpu 30 in place of 1"),
+    "another container": (with_another, "cpu 31 in place of 1"),
+    "a sidecar": (with_an_init, "cpu 31 in place of 1"),
+    "a device": (with_a_device, "nvidia.com/gpu 8 in place of 0"),
+    "a RuntimeClass": (with_a_runtime, "RuntimeClass heavy in place of none"),
+}
+
+
+@PER_KIND
+@pytest.mark.parametrize(("edit", "told"), MOMENTS.values(), ids=MOMENTS.keys())
+def test_pods_of_a_template_that_was_edited_for_a_moment_stay_gated(
+    kind: str, edit: Callable[[Manifest], None], told: str
+) -> None:
+    made = Made(kind)
+    pod, edited = made.for_a_moment(edit)
+    fits = made.pod("b")
+    view = made.view(pod, fits, edited=edited)
+    assert let_go(view) == ["b"]
+    problem = pod_fit.problem(view)
+    assert problem is not None
+    assert told in problem.message
+
+
+@PER_KIND
+def test_what_the_cluster_adds_starts_after_an_edit_too(kind: str) -> None:
+    """Sidecars, defaults and RuntimeClasses by its admission, while a template once had another container."""
+    made = Made(kind)
+    _, edited = made.for_a_moment(with_another)
+    pod = made.pod("b")
+    spec = pod["spec"]
+    spec["containers"].append({"name": "mesh", "image": "x", "resources": {"requests": {"cpu": "2"}}})
+    spec["containers"][0]["resources"]["requests"]["memory"] = "4Gi"
+    spec |= {"runtimeClassName": "sandboxed", "overhead": {"cpu": "250m"}}
+    assert let_go(made.view(pod, edited=edited)) == ["b"]
+
+
+@PER_KIND
+def test_another_runtime_in_the_template_keeps_its_pods_gated(kind: str) -> None:
+    """Its overhead is nowhere in the template."""
+    made = Made(kind)
+    with_a_runtime(made.template()["spec"])
+    assert let_go(made.view(made.pod("a"))) == []
+
+
+def test_what_is_not_in_a_template_is_no_edit_and_a_job_that_goes_is_forgotten() -> None:
+    made = Made("RayCluster")
+    edited: Table[str, EditedTemplates] = Table(str, EditedTemplates)
+    before, resized = deepcopy(made.target), deepcopy(made.target)
+    resized["spec"]["workerGroupSpecs"][0]["replicas"] = 9
+    note_edit(Change(None, before), edited)
+    note_edit(Change(before, resized), edited)
+    assert dict(edited.items()) == {}
+    _, noted = made.for_a_moment(with_another)
+    edited[made.target["metadata"]["uid"]] = noted
+    note_edit(Change(before, None), edited)
+    assert dict(edited.items()) == {}
 
 
 @PER_KIND

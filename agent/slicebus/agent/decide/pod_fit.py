@@ -28,6 +28,7 @@ class Fit:
         self._charged: dict[str, Manifest] = {one["name"]: one["template"].get("spec") or {} for one in pod_sets}
         self._kind = KINDS[view.key.kind]
         self._templates = self._of_templates(view) if self._charged else {}
+        self._edited = view.edited
 
     def misfit(self, pod: Pod) -> PodMisfit | None:
         """Why a gated pod may not start under its pod set's grant; None where it may."""
@@ -36,7 +37,8 @@ class Fit:
         charged, made_for = self._charged.get(pod.pod_set), self._kind.pod_set_of(pod.labels)
         if charged is None or (made_for and made_for != pod.pod_set):
             return _of_other(made_for or pod.pod_set, pod.pod_set)
-        return self._templates.get(pod.pod_set) or of_pod(pod.manifest["spec"], charged)
+        named = self._edited.get(pod.pod_set, {})
+        return self._templates.get(pod.pod_set) or of_pod(pod.manifest["spec"], charged, named)
 
     def _of_templates(self, view: WorkerView) -> dict[str, PodMisfit]:
         """Why no pod of a pod set may start, by the present templates."""

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from slicebus.agent.state import annotations, owners
 from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
+from slicebus.agent.state.edited_templates import EditedTemplates, joined, note_edit
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.schedulers import BY_JOB, RefusedObject, Schedulers, by_job
 from slicebus.agent.state.settings import AgentDecisionSettings
@@ -104,6 +105,8 @@ class AgentStore:
         """The objects for scheduler backends that the API server refused."""
         self.refused_writes: Table[JobKey, Waits] = Table(JobKey, Waits)
         """Why the API server refuses what a job needs, until it takes it."""
+        self.edited: Table[str, EditedTemplates] = Table(str, EditedTemplates)
+        """What edited pod templates of jobs and of their clusters have named, by UID."""
         self.schedulers = Schedulers(
             unserved=self.unserved_objects,
             forbidden=self.forbidden_schedulers,
@@ -120,11 +123,12 @@ class AgentStore:
         for resource in JOB_RESOURCES.values():
             self._caches[resource].subscribe(self._note_departure)
             self._caches[resource].subscribe(self._note_left_requests)
+            self._caches[resource].subscribe(self._note_edit)
         self._caches[WORKLOADS].subscribe(self._forget_departure)
         self._caches[PODS].subscribe(self._forget_unanswered)
         read: list[Table[Any, Any]] = [self.left_requests, self.unanswered, self.published, self.unserved]
         read += [self.definitions, self.policy, self.namespaces, self.surplus, self.withdrawn, self.finishing]
-        for table in (*read, self.refused_pods, self.refused_objects, self.refused_writes):
+        for table in (*read, self.refused_pods, self.refused_objects, self.refused_writes, self.edited):
             table.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
         self._configured.observe(self._take_settings)
@@ -171,6 +175,7 @@ class AgentStore:
             AgentTable.FORBIDDEN_SCHEDULERS: self.forbidden_schedulers,
             AgentTable.REFUSED_OBJECTS: self.refused_objects,
             AgentTable.REFUSED_WRITES: self.refused_writes,
+            AgentTable.EDITED: self.edited,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -217,7 +222,11 @@ class AgentStore:
             schedulers=self.schedulers,
             refused_object=self.refused_objects.get(key),
             refused_write=self.refused_writes.get(key),
+            edited=self._edited(job, *targets) if self.edited else {},
         )
+
+    def _edited(self, *jobs: Manifest | None) -> EditedTemplates:
+        return joined(self.edited.get(job["metadata"]["uid"], {}) for job in jobs if job is not None)
 
     def _unserved_of(self, kind: str) -> dict[str, str]:
         kinds = (kind, KINDS[kind].child_kind)
@@ -309,6 +318,10 @@ class AgentStore:
         # A recording has the entry before the change that it came of, and of that not whether it was seen.
         if known is None or known.worker_uid != departure.worker_uid:
             self.departed[job.ref.uid] = departure
+
+    def _note_edit(self, change: Change) -> None:
+        if change.new is None or any(owners.keys_of_job(change.new)):
+            note_edit(change, self.edited)
 
     def _note_left_requests(self, change: Change) -> None:
         if change.new is not None:

@@ -29,3 +29,4 @@ class AgentTable(StrEnum):
     FORBIDDEN_SCHEDULERS = "forbidden_schedulers"
     REFUSED_OBJECTS = "refused_objects"
     REFUSED_WRITES = "refused_writes"
+    EDITED = "edited"

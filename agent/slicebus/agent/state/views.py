@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from propcache.api import cached_property
 
 from slicebus.agent.state import annotations
+from slicebus.agent.state.edited_templates import EditedTemplates
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.schedulers import RefusedObject, Schedulers
 from slicebus.kube.resources import GONE
@@ -181,6 +182,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """An object for the job's scheduler backend that the API server refused, as far as this process knows."""
     refused_write: Waits | None = None
     """Why the API server refuses what the job needs; None while it does not."""
+    edited: EditedTemplates = {}
+    """What pod templates have named since somebody edited them here."""
 
     @property
     def desired(self) -> Counts:

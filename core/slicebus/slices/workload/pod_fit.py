@@ -3,6 +3,7 @@
 Whoever may edit a job on its worker may edit its pod templates. The quota was given for those of the slice.
 """
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -11,12 +12,24 @@ from slicebus.slices.api.quantities import amounts, format_amount
 from slicebus.slices.workload.pod_requests import container_resources, pod_requests, without_additions
 
 Manifest = dict[str, Any]
+_POD = ""
+_CONTAINERS = ("containers", "initContainers")
 
 
 class PodMisfit(msgspec.Struct, frozen=True, order=True):
     """Why a pod may not start under a pod set's grant. The text is the same for pods of one template."""
 
     text: str
+
+
+Named = Mapping[str, Collection[str]]
+"""The resources that pod templates have named, by container; under the empty name the RuntimeClasses."""
+
+
+def named_in(spec: Manifest) -> dict[str, list[str]]:
+    """What a pod template names, as `Named`."""
+    found = {name: sorted(_given(resources)) for name, resources in container_resources(spec).items()}
+    return found | ({_POD: [runtime]} if (runtime := spec.get("runtimeClassName")) else {})
 
 
 def of_template(spec: Manifest, charged: Manifest) -> PodMisfit | None:
@@ -26,21 +39,66 @@ def of_template(spec: Manifest, charged: Manifest) -> PodMisfit | None:
     """
     try:
         asked, granted = pod_requests(spec), pod_requests(charged)
+        misfit = _exceeding(asked, granted) or _of_containers(spec, charged)
     except ValueError as error:
         return PodMisfit(f"requests that nobody can read: {error}")
-    return _exceeding(asked, granted) or _of_containers(spec, charged)
+    return misfit or _of_runtime(spec, charged, named_in(spec))
 
 
-def of_pod(spec: Manifest, charged: Manifest) -> PodMisfit | None:
-    """Why a pod may not start, as `of_template`.
+def of_pod(spec: Manifest, charged: Manifest, named: Mapping[str, Collection[str]] = {}) -> PodMisfit | None:
+    """Why a pod may not start, as `of_template`. `named` is what templates of its pod set have named since they were
+    edited.
 
     A cluster's admission adds containers to pods, and defaults where a container names nothing: that is charged when it
-    runs. What the pod set's template names is compared container by container.
+    runs. What the pod set's template names is compared container by container, and in sum with what an edited one
+    has named for a while.
     """
     try:
-        return _of_containers(spec, charged) or _exceeding(_requests(spec), pod_requests(charged))
+        misfit = (
+            _of_containers(spec, charged)
+            or _exceeding(_requests(spec), pod_requests(charged))
+            or _of_named(spec, without_additions(charged), named)
+        )
     except ValueError as error:
         return PodMisfit(f"requests that nobody can read: {error}")
+    return misfit or _of_runtime(spec, charged, named)
+
+
+def _of_named(spec: Manifest, charged: Manifest, named: Named) -> PodMisfit | None:
+    """Why the containers that templates have named are too large in sum; the others are of the cluster."""
+    known = {name: _given(resources) for name, resources in container_resources(charged).items()}
+    present = container_resources(spec)
+    counted = {name: known.get(name, set()).union(named.get(name, ())) for name in present if name in {*known, *named}}
+    asked = {
+        field: [
+            container | {"resources": _only(container.get("resources") or {}, counted[container["name"]])}
+            for container in spec.get(field) or ()
+            if container["name"] in counted
+        ]
+        for field in _CONTAINERS
+    }
+    return _exceeding(pod_requests(asked), pod_requests({field: charged.get(field) for field in _CONTAINERS}))
+
+
+def _of_runtime(spec: Manifest, charged: Manifest, named: Named) -> PodMisfit | None:
+    """Why a pod whose RuntimeClass is a template's may not start: it adds to what the pod requests."""
+    runtime, granted = spec.get("runtimeClassName"), charged.get("runtimeClassName")
+    if not runtime or runtime == granted or runtime not in named.get(_POD, ()):
+        return None
+    return PodMisfit(f"RuntimeClass {runtime} in place of {granted or 'none'}")
+
+
+def _given(resources: Manifest) -> set[str]:
+    """The names of the resources that a container requests or limits."""
+    return {*(resources.get("limits") or {}), *(resources.get("requests") or {})}
+
+
+def _only(resources: Manifest, names: Collection[str]) -> Manifest:
+    """The resources with these names."""
+    return {
+        field: {name: value for name, value in (resources.get(field) or {}).items() if name in names}
+        for field in ("limits", "requests")
+    }
 
 
 def _of_containers(spec: Manifest, charged: Manifest) -> PodMisfit | None:
