@@ -6,6 +6,7 @@ from typing import Any
 from simulation.activation_rules import ActivationRules
 from simulation.additions import check_charge
 from simulation.limits import fitting
+from simulation.refusals import check_dead_letters
 from simulation.schedule import WORKERS
 from simulation.services import edited
 from simulation.violations import Violation
@@ -217,6 +218,7 @@ class Agreement:
 
     def _check_queues(self) -> None:
         """Rule 4: every message was applied, coalesced with a newer one, or dead-lettered."""
+        check_dead_letters(self._broker)
         left = {name: len(queue.ready) for name, queue in self._broker.queues.items() if queue.ready}
         left = {name: count for name, count in left.items() if name not in DEAD_LETTERS}
         if left:

@@ -9,6 +9,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import orjson
 from prometheus_client import CollectorRegistry
 
 from simulation import additions, loop
@@ -16,6 +17,7 @@ from simulation.definitions import remove_at_first
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Target, Weather
 from simulation.gangs import PROFILES, install
 from simulation.queues import FLAVORS, node_labels
+from simulation.refusals import Refusals
 from simulation.relocations import REQUEUE_S, crowd, fail_pods
 from simulation.removals import delete_many, release_held
 from simulation.rules import Rules
@@ -41,6 +43,7 @@ from slicebus.bus.contract import Bus
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, prepare
 from slicebus.kube.client import KubeClient
+from slicebus.kube.failures import error_of
 from slicebus.kube.resources import NODES, WORKERCLUSTERS
 from slicebus.kube.transport import Answer, Request
 from slicebus.manager.app import Manager
@@ -50,6 +53,7 @@ from slicebus.proto.errors import SlicebusError, UnavailableError
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.inprocess import InProcessTransport
+from slicebus.sandbox.apiserver.status import ApiError
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.sandbox.controllers.jobs import JobController
 from slicebus.sandbox.controllers.pods import PodRunner
@@ -96,6 +100,7 @@ class Server:
             self.api = Api(history=500)
         self.up = asyncio.Event()
         self.up.set()
+        self.refusals = Refusals()
         self._now = now
         self._random = Random(f"{seed}/{name}/server")
 
@@ -129,6 +134,8 @@ class ObservedTransport(InProcessTransport):
         # Controllers that go round in circles must not stop the clock.
         await asyncio.sleep(self._way_s() if self._waits else 0)
         await self._reach()
+        if (refusal := self._refusal(request)) is not None:
+            return Answer(refusal.code, orjson.dumps(refusal.to_status()))
         answer = self._server.answer(request)
         self._rules.look(was_held=was_held, by=self._by)
         return answer
@@ -136,8 +143,14 @@ class ObservedTransport(InProcessTransport):
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
         await self._reach()
+        if (refusal := self._refusal(request)) is not None:
+            raise error_of(refusal.code, orjson.dumps(refusal.to_status()))
         async with super().stream(request) as lines:
             yield lines
+
+    def _refusal(self, request: Request) -> ApiError | None:
+        """Only roles are refused: users and controllers have rights of their own."""
+        return None if self._waits else self._server.refusals.of(request)
 
     def _way_s(self) -> float:
         is_slow = self._weather is not None and "slow" in self._weather.levels

@@ -4,6 +4,7 @@ from simulation.additions import with_additions
 from simulation.later import OLD
 from simulation.meddlers import with_meddlers
 from simulation.random_choices import everything_of
+from simulation.refusals import with_refusals
 from simulation.schedule import Schedule
 from simulation.swarm import swarm_of
 from simulation.tenants import with_tenants
@@ -14,7 +15,7 @@ _ONE_OF = 10
 def schedule_of(seed: int) -> Schedule:
     """The run of a seed: the same for the same seed."""
     drawn = everything_of(seed) if has_everything(seed) else swarm_of(seed)
-    return with_meddlers(with_tenants(with_additions(drawn)))
+    return with_refusals(with_meddlers(with_tenants(with_additions(drawn))))
 
 
 def has_everything(seed: int) -> bool:
