@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.paths import with_value
 from support.failed_decisions import failed_decisions
 from unit.properties.changes import ANNOTATIONS, LABEL_VALUES, edited, texts_like
 from unit.properties.world import NAMESPACE, RESOURCES, Cluster, World, started
@@ -36,8 +37,8 @@ def _settings(examples: int) -> settings:
 
 
 def _running(job: Manifest) -> Manifest:
-    spec = {name: value for name, value in job["spec"].items() if name != "suspend"}
-    return job | {"spec": spec, "status": {}}
+    path = KINDS[job["kind"]].suspend_path
+    return (with_value(job, path, False) if path is not None else job) | {"status": {}}
 
 
 OWN: dict[str, Manifest] = {
