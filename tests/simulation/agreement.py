@@ -9,6 +9,7 @@ from simulation.limits import fitting
 from simulation.refusals import check_dead_letters
 from simulation.schedule import WORKERS
 from simulation.services import edited
+from simulation.tenants import has_bytes
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
@@ -168,8 +169,9 @@ class Agreement:
             "what is granted": (there, granted),
             "its bounds lack": (KINDS[kind].set_bounds(scale_target, KINDS[kind].bounds(job)), []),
             "what it takes over": (edited(copy), edited(job)) if kind == "RayService" else ("", ""),
-            "its status": (copy.get("status", {}), reported_status(job)),
         }
+        if not has_bytes(job):
+            told["its status"] = copy.get("status", {}), reported_status(job)
         for what, (is_there, is_here) in told.items():
             if is_there != is_here:
                 raise Violation(

@@ -18,6 +18,7 @@ from slicebus.proto.topology import (
     DEAD,
     DELIVERY_LIMIT,
     DOWN,
+    JOURNAL,
     UP,
     Binding,
     Exchange,
@@ -241,11 +242,12 @@ async def test_one_consumer_is_active_and_the_next_takes_over(connect_as: Connec
             await delivery.ack()
 
 
-async def test_the_journal_has_every_message_of_both_directions(bus: Bus) -> None:
+async def test_the_two_journals_have_every_message_of_both_directions(bus: Bus) -> None:
     await bus.publish(UP, message("east.hello", b"1"))
     await bus.publish(DOWN, message(f"east.resync.{EAST_UID}", b"2"))
-    records = await read(bus, "first")
-    assert [(record.offset, record.message.body) for record in records] == [(0, b"1"), (1, b"2")]
+    for journal, body in ((AGENT_JOURNAL, b"1"), (JOURNAL, b"2")):
+        records = [record async for record in bus.read_stream(journal, "first", follow=False)]
+        assert [(record.offset, record.message.body) for record in records] == [(0, body)]
 
 
 async def test_the_journal_is_read_by_offset_and_time(bus: Bus) -> None:
