@@ -95,26 +95,26 @@ variables.new{{ . }}.all(name, !name.startsWith('slicebus.dev/') || variables.ol
 {{- define "slicebus.policyValidations" -}}
 {{- $policy := .Values.policy }}
 {{- if kindIs "slice" $policy.priorityClasses }}
-- expression: "variables.judged.all(pod, pod.?priorityClassName.orValue('') in {{ include "slicebus.celList" (concat (list "") $policy.priorityClasses) }})"
+- expression: {{ printf "variables.judged.all(pod, pod.?priorityClassName.orValue('') in %s)" (include "slicebus.celList" (concat (list "") $policy.priorityClasses)) | quote }}
 {{- else }}
 - expression: "variables.judged.all(pod, !pod.?priorityClassName.orValue('').startsWith('system-'))"
 {{- end }}
   message: "slicebus: the policy of this cluster does not allow this PriorityClass (priorityClasses)"
   reason: Forbidden
 {{- if kindIs "slice" $policy.tolerationKeys }}
-- expression: "variables.judged.all(pod, pod.?tolerations.orValue([]).all(one, one.?key.orValue('') in {{ include "slicebus.celList" $policy.tolerationKeys }}))"
+- expression: {{ printf "variables.judged.all(pod, pod.?tolerations.orValue([]).all(one, one.?key.orValue('') in %s))" (include "slicebus.celList" $policy.tolerationKeys) | quote }}
 {{- else }}
 - expression: "variables.judged.all(pod, pod.?tolerations.orValue([]).all(one, one.?key.orValue('') != '' && !one.key.startsWith('node-role.kubernetes.io/')))"
 {{- end }}
   message: "slicebus: the policy of this cluster does not allow this toleration (tolerationKeys)"
   reason: Forbidden
 {{- if kindIs "slice" $policy.runtimeClasses }}
-- expression: "variables.judged.all(pod, pod.?runtimeClassName.orValue('') in {{ include "slicebus.celList" (concat (list "") $policy.runtimeClasses) }})"
+- expression: {{ printf "variables.judged.all(pod, pod.?runtimeClassName.orValue('') in %s)" (include "slicebus.celList" (concat (list "") $policy.runtimeClasses)) | quote }}
   message: "slicebus: the policy of this cluster does not allow this RuntimeClass (runtimeClasses)"
   reason: Forbidden
 {{- end }}
 {{- if kindIs "slice" $policy.schedulerNames }}
-- expression: "variables.judged.all(pod, pod.?schedulerName.orValue('') in {{ include "slicebus.schedulerNames" . }})"
+- expression: {{ printf "variables.judged.all(pod, pod.?schedulerName.orValue('') in %s)" (include "slicebus.schedulerNames" .) | quote }}
   message: "slicebus: the policy of this cluster does not allow this scheduler (schedulerNames)"
   reason: Forbidden
 {{- end }}

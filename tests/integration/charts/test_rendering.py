@@ -456,7 +456,14 @@ def test_the_agents_policy_is_its_values(helm: Path, tmp_path: Path) -> None:
         "labelPrefixes": ["team/"],
         "annotationPrefixes": [],
         "serviceTypes": ["ClusterIP", "NodePort"],
+        "serviceNames": ["train"],
         "ingress": True,
+        "autoscalerAccounts": True,
+        "priorityClasses": ["batch"],
+        "tolerationKeys": ["gpu"],
+        "runtimeClasses": ["gvisor"],
+        "schedulerNames": ['my "own"'],
+        "csiDrivers": ["disks.example.dev"],
         "createAs": None,
     }
     rendered = render(helm, "slicebus-agent", VALUES["slicebus-agent"] | {"policy": values})
