@@ -33,7 +33,7 @@ async def journal_check(url: str, *, max_age: str, max_bytes: int) -> Check:
 
 
 async def declare(bus: Bus, *, max_age: str) -> None:
-    await bus.declare(manager_topology() + Topology((), (journal_queues(max_age=max_age, max_bytes=2**30),), ()))
+    await bus.declare(manager_topology() + Topology((), journal_queues(max_age=max_age, max_bytes=2**30), ()))
 
 
 async def test_other_limits_are_shown_and_are_no_fault(url: str) -> None:
