@@ -108,7 +108,7 @@ SHOWN_BY = {
     "last pod": 2,
     "room": 0,
     "first report": 35,
-    "stale decisions": 220,
+    "stale decisions": 306,
     "lifetimes": 6,
     "ends": 220,
     "orphans": 139,

@@ -124,6 +124,16 @@ async def test_a_newer_request_takes_the_place_of_one_that_is_refused(manager: M
     assert written.counts == {"main": 4}
 
 
+async def test_a_report_that_comes_late_takes_no_place_of_a_newer_one(manager: Manager) -> None:
+    ref = await manager.given_job()
+    late = manager.wire(status(ref, 5))
+    with refusing(manager, POLICY, (JOBS, "status")):
+        await manager.receive(status(ref, 7))
+        await manager.again(late)
+    assert await manager.inbox.retry(ref) is None
+    assert (await manager.job_status())["active"] == 7
+
+
 MESSAGES: dict[str, Any] = {
     "a status": (lambda ref: status(ref, 7), (JOBS, "status")),
     "a report of a version": (lambda ref: Applied(job=ref, workload="w1", spec_version=1), (WORKLOADS, "")),

@@ -28,9 +28,9 @@ class HeldMessages:
         return iter(sorted(held, key=lambda incoming: incoming.number))
 
     def settle(self, job: JobRef, incoming: Incoming[Report]) -> None:
-        """Drop what a message that was handled is, or has superseded."""
+        """Drop what a message that was handled is, or has superseded. One that comes late supersedes nothing."""
         held = self._held.get(job)
-        if held is None:
+        if held is None or _is_older(incoming, held.get(incoming.message.type)):
             return
         held.pop(incoming.message.type, None)
         if not held:
@@ -40,3 +40,11 @@ class HeldMessages:
         """Drop everything of a job."""
         self._held.pop(job, None)
         self._store.refused_requests.pop(job, None)
+
+
+def _is_older(incoming: Incoming[Report], kept: Incoming[Report] | None) -> bool:
+    """Whether a message was published before the one that is kept, by the same cluster."""
+    if kept is None or kept.envelope.cluster_uid != incoming.envelope.cluster_uid:
+        return False
+    first, second = incoming.envelope, kept.envelope
+    return (first.epoch, first.sequence) < (second.epoch, second.sequence)
