@@ -19,7 +19,7 @@ from slicebus.kube.resources import JOBS, RAYCLUSTERS, WORKLOADS
 from slicebus.proto.codec import encode
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobRef, Refused, WorkloadSpec
-from slicebus.proto.topology import DEAD, DOWN
+from slicebus.proto.topology import AGENT_DEAD, DOWN
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.api_names import DISPATCHED_CONDITION
 from slicebus.slices.jobs import KINDS
@@ -162,7 +162,7 @@ async def test_a_stolen_manager_makes_nothing_past_the_clusters_policy(world: Wo
         await publish(malformed)
 
         async def dead() -> bool:
-            return (await thief.depth(DEAD)).ready == 1
+            return (await thief.depth(AGENT_DEAD)).ready == 1
 
         await eventually(dead, "what cannot be read is a dead letter")
         assert await ours(world) == []
