@@ -29,8 +29,8 @@ import structlog
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.retries import repeated
 from slicebus.bus.contract import Delivery, Subscription
-from slicebus.bus.sizes import check_whole, size_of
-from slicebus.bus.turns import Turns
+from slicebus.bus.sizes import check_whole, received_size
+from slicebus.bus.turns import Pace, Turns
 from slicebus.proto.errors import (
     ConflictError,
     DeadReason,
@@ -61,9 +61,21 @@ Superseded = Callable[[Delivery, Delivery], bool]
 """Whether the first delivery has no effect once the second is handled; both have the same key."""
 
 
-def turns_of(workers: int = _WORKERS, *, most_each: int | None = None) -> Turns:
+def turns_of(
+    workers: int = _WORKERS,
+    *,
+    most_each: int | None = None,
+    most_bytes_each: int | None = None,
+    pace: Pace | None = None,
+) -> Turns:
     """Turns for the handlers of one or several consumers, `most_each` of them for one owner."""
-    return Turns(workers, most_each=most_each or workers, most_bytes=_HANDLED_BYTES)
+    return Turns(
+        workers,
+        most_each=most_each or workers,
+        most_bytes=_HANDLED_BYTES,
+        most_bytes_each=most_bytes_each,
+        pace=pace,
+    )
 
 
 class Backlog:
@@ -107,8 +119,8 @@ async def consume(
     queues: dict[str, deque[Delivery]] = {}
 
     async def attempt(delivery: Delivery) -> None:
-        check_whole(delivery.message)
-        async with turns.take(owner(delivery), size_of(delivery.message)):
+        async with turns.take(owner(delivery), received_size(delivery.message)):
+            check_whole(delivery.message)
             if delivery.held:
                 await handler(delivery)
 

@@ -26,6 +26,7 @@ HEADER_BYTES = 64 * 1024
 whoever sends a larger one: a dead copy of a message with many headers would end it again and again."""
 SIZE_HEADER = "slicebus-dead-size"
 """The size in bytes of a message whose body was cut off."""
+_DIGITS = 12
 LEFT_OUT_HEADER = "slicebus-dead-headers-left-out"
 """How many headers a dead letter lacks."""
 
@@ -36,6 +37,12 @@ Keep = Callable[[WireMessage], WireMessage]
 def size_of(message: WireMessage) -> int:
     """The bytes of the body and of the headers."""
     return len(message.body) + header_bytes(message)
+
+
+def received_size(message: WireMessage) -> int:
+    """The bytes that a message had when it came: what a cut one has cost."""
+    cut_off = message.headers.get(SIZE_HEADER, "")
+    return int(cut_off) if cut_off.isdecimal() and len(cut_off) < _DIGITS else size_of(message)
 
 
 def header_bytes(message: WireMessage) -> int:

@@ -20,6 +20,7 @@ from slicebus.bus.contract import Bus, Delivery, Subscription
 from slicebus.bus.dead_letter_headers import as_sent, was_passed_on
 from slicebus.bus.lanes import Keeps, OnDead, consume, turns_of
 from slicebus.bus.sizes import MESSAGE_BYTES, cut
+from slicebus.bus.turns import Pace
 from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.cache import Change
@@ -57,6 +58,11 @@ _SEQUENCE = f"{PREFIX}sequence"
 _WORKERS = 64
 _WORKERS_OF_A_CLUSTER = 8
 """Most messages of one cluster that are handled at once: what each does in between delays the others."""
+_BYTES_OF_A_CLUSTER = 64 * 1024
+"""Most bytes of one cluster's messages that are handled at once, or one message: a large one takes the loop for a
+hundredth of a second, and eight of them would for each step of everybody else."""
+_PACE = Pace(burst_bytes=8 * 1024**2, bytes_s=1024**2)
+"""Two thousand usual messages at once, and 250 a second, while other clusters have some too."""
 _SUPERSEDED = (Status.type, Heartbeat.type)
 _UNKNOWN_BYTES = 64 * 1024
 """The limit of a message whose type is unknown: only its head is of use."""
@@ -88,7 +94,9 @@ class ManagerInbox:
         self._on_dead = on_dead
         self._keeps_dead = keeps_dead
         self._message_bytes = message_bytes
-        self._turns = turns_of(_WORKERS, most_each=_WORKERS_OF_A_CLUSTER)
+        self._turns = turns_of(
+            _WORKERS, most_each=_WORKERS_OF_A_CLUSTER, most_bytes_each=_BYTES_OF_A_CLUSTER, pace=_PACE
+        )
         self._router = router
         self._listeners: list[Callable[[ClusterName], None]] = []
         self._decide = decide
