@@ -67,7 +67,8 @@ class Builtin:
 
     def reconcile(self, store: ManagerStore, view: JobView, now: str) -> list[Command]:
         """Make the chain follow the desired size, and dispatch it to the worker."""
-        return waiting.extend(builtin.reconcile(view, now), view) or unshown_ends.show_again(view, now=now)
+        commands = waiting.extend(builtin.reconcile(view, now), view) or unshown_ends.show_again(view, now=now)
+        return [*unshown_ends.requeue_after(view), *commands]
 
     def go_on_ending(self, view: JobView) -> list[Command]:
         """Delete the copy if one was dispatched, and release the Workloads."""
@@ -112,7 +113,8 @@ class BesideKueue:
     def reconcile(self, store: ManagerStore, view: JobView, now: str) -> list[Command]:
         """Dispatch the slice, pass the worker's request to Kueue, and answer the check."""
         commands = waiting.extend(beside_kueue.reconcile(view, _places(store, view), now), view)
-        return commands or unshown_ends.show_again(view, now=now)
+        commands = commands or unshown_ends.show_again(view, now=now)
+        return [*unshown_ends.requeue_after(view), *commands]
 
     def go_on_ending(self, view: JobView) -> list[Command]:
         """Only our own finalizer is removed: Kueue removes its own."""

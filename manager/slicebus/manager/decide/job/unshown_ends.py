@@ -4,7 +4,7 @@ The end is kept on the job's Workload, where only slicebus writes. From there th
 free, and its copy goes. What the worker has reported is written onto the job as soon as the API server takes it.
 """
 
-from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember
+from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, Requeue
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, write_status
 from slicebus.manager.state.tables import ManagerTable
@@ -17,6 +17,8 @@ from slicebus.slices.api.kueue import Condition, FinishedReason
 from slicebus.slices.jobs import KINDS
 
 _NOT_SHOWN = "EndNotShown"
+_AGAIN_S = 30.0
+"""As often as an order that is refused. Nobody tells when the API server takes the end."""
 
 
 def if_refused(view: JobView, report: Status) -> Remember | None:
@@ -83,3 +85,10 @@ def show_again(view: JobView, *, now: str) -> list[Command]:
         for workload in view.workloads.values()
         if any((c["type"], c["status"]) == (shown.type, "False") for c in conditions_of(workload))
     ]
+
+
+def requeue_after(view: JobView) -> list[Command]:
+    """Reconcile a job again while its end is kept. These commands go first: a refused write ends those after it."""
+    if view.unshown_end is None or view.job is None or KINDS[view.ref.kind].outcome(view.job).phase.is_terminal:
+        return []
+    return [Requeue(job=view.ref, delay_s=_AGAIN_S)]
