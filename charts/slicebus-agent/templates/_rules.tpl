@@ -29,9 +29,6 @@
   resources: [events]
   verbs: [list, create, patch]
 - apiGroups: [""]
-  resources: [limitranges]
-  verbs: [get, list, watch]
-- apiGroups: [""]
   resources: [namespaces]
   verbs: [get]
 {{- include "slicebus.schedulerRules" . }}

@@ -22,15 +22,7 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import LEASES
 from slicebus.kube.times import micro_time_text
 from slicebus.proto.epochs import epoch_at
-from slicebus.proto.errors import (
-    AlreadyExistsError,
-    ConflictError,
-    ForbiddenError,
-    NotFoundError,
-    PermanentError,
-    SlicebusError,
-    TransientError,
-)
+from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError, SlicebusError, TransientError
 
 _log = structlog.get_logger()
 Manifest = dict[str, Any]
@@ -70,8 +62,6 @@ class LeaderElection:
         self._answered_at = -math.inf
         self._seen = ""
         self._expires_at = math.inf
-        self.problem = ""
-        """Why the last attempt or renewal failed, for people; empty where it did not."""
 
     @property
     def silent_s(self) -> float:
@@ -92,11 +82,9 @@ class LeaderElection:
         sent_at = asyncio.get_running_loop().time()
         try:
             lease = await self._try()
-        except (TransientError, ConflictError, PermanentError) as error:
-            self.problem = str(error)
+        except (TransientError, ConflictError) as error:
             _log.warning("lease.retry", lease=self._name, error=str(error))
             return None
-        self.problem = ""
         if lease is None:
             return None
         self._lease, self._renewed_at = lease, sent_at
@@ -179,10 +167,8 @@ class LeaderElection:
             sent_at = asyncio.get_running_loop().time()
             try:
                 self._lease = await self._write({})
-                self.problem = ""
                 return sent_at
-            except (TransientError, ForbiddenError) as error:
-                self.problem = str(error)
+            except TransientError as error:
                 _log.warning("lease.renewal.failed", lease=self._name, error=str(error))
             except ConflictError:
                 await self._reread()

@@ -53,7 +53,6 @@ _BUILTIN_PERMISSIONS = (
     Permission(LOCALQUEUES, ("patch",), "status"),
     Permission(COHORTS, READ),
     Permission(COHORTS, ("patch",), "status"),
-    Permission(RESOURCEFLAVORS, ("patch",), "status"),
     Permission(WORKLOADPRIORITYCLASSES, READ),
 )
 _PERMISSIONS_OF_SHARDS = (Permission(CLUSTERQUEUES, ("patch",)),)

@@ -16,21 +16,16 @@ import msgspec
 
 from slicebus.proto.messages import CLUSTER_NAME, CLUSTER_UID, ClusterName, ClusterUid, Lane
 from slicebus.proto.topology import (
-    AGENT_DEAD,
-    AGENT_DECISIONS,
     DEAD,
-    DEAD_LETTERS,
     DECISIONS,
     DOWN,
-    JOURNALS,
+    JOURNAL,
     MANAGER_KEY,
-    STRANGERS,
     UP,
     Topology,
     agent_queue,
     agent_topology,
-    cluster_queue,
-    cluster_topology,
+    common_topology,
     decisions_key,
     manager_queue,
     manager_topology,
@@ -38,19 +33,14 @@ from slicebus.proto.topology import (
     shard_exchanges,
 )
 
-EXCHANGES = (UP, DOWN, DEAD, DECISIONS, STRANGERS, AGENT_DEAD, AGENT_DECISIONS)
-AGENT_EXCHANGES = (UP, AGENT_DEAD, AGENT_DECISIONS)
+EXCHANGES = (UP, DOWN, DEAD, DECISIONS)
+AGENT_EXCHANGES = (UP, DEAD, DECISIONS)
 """The exchanges that an agent publishes to."""
 NOTHING = "^$"
 """The expression that RabbitMQ itself writes for no right. No queue, exchange or message of slicebus has an empty name
 or key."""
 
 DEAD_LETTER_BYTES = 1024**3
-AGENT_DEAD_LETTER_BYTES = 256 * 1024**2
-LANE_MESSAGES = 50_000
-LANE_BYTES = 512 * 1024**2
-"""What one cluster's messages may take in each lane while the manager is away, or slower than they come. Then its agent
-is refused, and tries again."""
 AGENT_QUEUE_BYTES = 1024**3
 AGENT_QUEUE_EXPIRES_MS = 14 * 24 * 3600 * 1000
 """Without a consumer for this long, the queue of a cluster that has left is deleted. RabbitMQ takes 49 days at most."""
@@ -62,8 +52,6 @@ role has one connection, and a channel for each subscription, for publishing, an
 time."""
 _MANAGER_LIMITS = (32, 512)
 """The same for the manager's user, with the commands of several people, who use it too."""
-_CHANNELS_OF_A_CLUSTER = 2
-"""One for a cluster's queues, and one more while the connection is replaced."""
 _QUEUES_BESIDE = 100
 """The queues that the vhost may have beside the topology: those of a repinned cluster stay until they expire."""
 
@@ -181,12 +169,10 @@ def definitions(members: Iterable[Member], *, manager: str = "manager", shards: 
         raise ValueError(
             f"every cluster has a name and a broker user of its own: {', '.join(names)}; {', '.join(users)}"
         )
-    rights, topology = manager_rights(manager, shards=shards, members=len(members)), manager_topology(shards)
+    rights, topology = manager_rights(manager, shards=shards), manager_topology(shards)
     for member in members:
         rights += agent_rights(member, shards=shards)
-        topology += cluster_topology(member.name)
-        if member.uid:
-            topology += agent_topology(member.name, member.uid)
+        topology += agent_topology(member.name, member.uid) if member.uid else common_topology()
     return Definitions(
         users=users,
         rights=rights,
@@ -208,41 +194,32 @@ def agent_rights(member: Member, *, shards: int = 1) -> Rights:
         permissions=(BrokerPermission(user, configure=NOTHING, write=_one_of(AGENT_EXCHANGES), read=own),),
         topic_permissions=(
             TopicPermission(user, UP, write=rf"^{name}\.", read=NOTHING),
-            TopicPermission(user, AGENT_DEAD, write=rf"^{name}\.", read=NOTHING),
-            TopicPermission(user, AGENT_DECISIONS, write=_exactly(decisions_key(name)), read=NOTHING),
-            *(
-                TopicPermission(user, exchange, write=NOTHING, read=NOTHING)
-                for exchange in (*EXCHANGES, *shard_exchanges(shards))
-                if exchange not in AGENT_EXCHANGES
-            ),
+            TopicPermission(user, DOWN, write=NOTHING, read=NOTHING),
+            TopicPermission(user, DEAD, write=rf"^{name}\.", read=NOTHING),
+            TopicPermission(user, DECISIONS, write=_exactly(decisions_key(name)), read=NOTHING),
+            *(TopicPermission(user, exchange, write=NOTHING, read=NOTHING) for exchange in shard_exchanges(shards)),
         ),
         limits=(UserLimits(user, *_AGENT_LIMITS),),
     )
 
 
-def manager_rights(user: str, *, shards: int = 1, members: int = 0) -> Rights:
-    """The rights of the manager of so many clusters: to make the whole topology, to publish orders, and to publish
-    again what is requeued, redriven or passed on.
+def manager_rights(user: str, *, shards: int = 1) -> Rights:
+    """The rights of the manager: to make the whole topology, to publish orders, and to publish again what is requeued,
+    redriven or passed on.
 
     A dead letter keeps its key, whatever that was. A queue with a dead-letter exchange needs read on the queue itself.
     """
-    of_shards, (connections, channels) = shard_exchanges(shards), _MANAGER_LIMITS
+    of_shards = shard_exchanges(shards)
     shard = r"(\.[0-9]+)?" if of_shards else ""
     manager = rf"manager\.([0-9]+\.)?({_LANES})" if of_shards else rf"manager\.({_LANES})"
-    queues = "|".join((manager, rf"agent\.{_CLUSTER}\.{_UID}\.({_LANES})", rf"cluster\.{_CLUSTER}\.({_LANES})"))
-    names = "|".join(_escaped(name.removeprefix("slicebus.")) for name in (*EXCHANGES, *JOURNALS, *of_shards))
+    queues = "|".join((manager, rf"agent\.{_CLUSTER}\.{_UID}\.({_LANES})"))
+    names = "|".join(_escaped(name.removeprefix("slicebus.")) for name in (*EXCHANGES, JOURNAL, *of_shards))
     own = rf"^slicebus\.({names}|{queues})$"
     order = rf"{_CLUSTER}\.{_TYPE}\.{_UID}"
     return Rights(
         permissions=(BrokerPermission(user, configure=own, write=own, read=own),),
         topic_permissions=(
-            TopicPermission(
-                user,
-                UP,
-                write=rf"^{_CLUSTER}\.{_TYPE}$",
-                read=rf"^({_CLUSTER}\.({_TYPE}|#)|\*\.{_TYPE}{shard})$",
-            ),
-            TopicPermission(user, STRANGERS, write=NOTHING, read=rf"^(#|\*\.{_TYPE})$"),
+            TopicPermission(user, UP, write=rf"^{_CLUSTER}\.{_TYPE}$", read=rf"^(#|\*\.{_TYPE}{shard})$"),
             *(
                 TopicPermission(user, exchange, write=rf"^{_CLUSTER}\.{_TYPE}{shard}$", read=rf"^\*\.{_TYPE}\.#$")
                 for exchange in of_shards
@@ -250,26 +227,19 @@ def manager_rights(user: str, *, shards: int = 1, members: int = 0) -> Rights:
             TopicPermission(user, DOWN, write=rf"^{order}$", read=rf"^(#|{order})$"),
             TopicPermission(user, DEAD, write=".*", read="^#$"),
             TopicPermission(user, DECISIONS, write=_exactly(decisions_key(MANAGER_KEY)), read="^#$"),
-            *(TopicPermission(user, name, write=NOTHING, read="^#$") for name in (AGENT_DEAD, AGENT_DECISIONS)),
         ),
-        limits=(UserLimits(user, connections, channels + members * _CHANNELS_OF_A_CLUSTER),),
+        limits=(UserLimits(user, *_MANAGER_LIMITS),),
     )
 
 
 def policies() -> tuple[BrokerPolicy, ...]:
-    """The bounds of the queues that somebody else fills. A full queue refuses messages, and drops none, but for what
-    agents dead-letter: there the oldest go, so that no agent stops another one."""
+    """The bounds of the queues that somebody else fills. A full queue refuses messages, and drops none."""
     refuse: dict[str, str | int] = {"overflow": "reject-publish"}
     dead = refuse | {"max-length-bytes": DEAD_LETTER_BYTES}
     agents = refuse | {"max-length-bytes": AGENT_QUEUE_BYTES, "expires": AGENT_QUEUE_EXPIRES_MS}
-    lane = refuse | {"max-length": LANE_MESSAGES, "max-length-bytes": LANE_BYTES}
-    agents_dead: dict[str, str | int] = {"overflow": "drop-head", "max-length-bytes": AGENT_DEAD_LETTER_BYTES}
     return (
         BrokerPolicy("slicebus-dead-letters", _exactly(DEAD), dead),
-        BrokerPolicy("slicebus-agents-dead-letters", _exactly(AGENT_DEAD), agents_dead),
         BrokerPolicy("slicebus-agents", r"^slicebus\.agent\.", agents),
-        BrokerPolicy("slicebus-clusters", r"^slicebus\.cluster\.", lane | {"expires": AGENT_QUEUE_EXPIRES_MS}),
-        BrokerPolicy("slicebus-manager", r"^slicebus\.manager\.", lane),
     )
 
 
@@ -277,8 +247,8 @@ def agent_uses(cluster: ClusterName, uid: ClusterUid = _NO_CLUSTER) -> tuple[Use
     """Everything that an agent does on the broker. Its rights are the same for every UID."""
     return (
         Use(Action.WRITE, UP, routing_key(cluster, "hello")),
-        Use(Action.WRITE, AGENT_DEAD, routing_key(cluster, "relabel")),
-        Use(Action.WRITE, AGENT_DECISIONS, decisions_key(cluster)),
+        Use(Action.WRITE, DEAD, routing_key(cluster, "relabel")),
+        Use(Action.WRITE, DECISIONS, decisions_key(cluster)),
         *(Use(Action.READ, agent_queue(cluster, lane, uid)) for lane in Lane),
     )
 
@@ -286,14 +256,13 @@ def agent_uses(cluster: ClusterName, uid: ClusterUid = _NO_CLUSTER) -> tuple[Use
 def manager_uses(shards: int = 1) -> tuple[Use, ...]:
     """What the manager does on the broker beside making the topology, which shows by itself whether it may."""
     example, queues = ClusterName("a"), [manager_queue(lane, shard) for shard in range(shards) for lane in Lane]
-    queues += [cluster_queue(example, lane) for lane in Lane]
     return (
         Use(Action.WRITE, DOWN, routing_key(example, "resync", _NO_CLUSTER)),
         Use(Action.WRITE, UP, routing_key(example, "hello")),
         Use(Action.WRITE, DEAD, routing_key(example, "hello")),
         Use(Action.WRITE, DECISIONS, decisions_key(MANAGER_KEY)),
         *(Use(Action.WRITE, exchange, routing_key(example, "status", 1)) for exchange in shard_exchanges(shards)),
-        *(Use(Action.READ, name) for name in (*DEAD_LETTERS, *JOURNALS, *queues)),
+        *(Use(Action.READ, name) for name in (DEAD, JOURNAL, *queues)),
     )
 
 
@@ -304,8 +273,7 @@ def too_much(user_of: ClusterName | None) -> tuple[Use, ...]:
     if user_of is None:
         return (*beyond, Use(Action.WRITE, DECISIONS, decisions_key(stranger)))
     longer, uid = ClusterName(f"{user_of}-2"), _NO_CLUSTER
-    names = (*EXCHANGES, *JOURNALS, *map(manager_queue, Lane), agent_queue(stranger, Lane.CONTROL, uid))
-    names += (cluster_queue(user_of, Lane.CONTROL), cluster_queue(stranger, Lane.STATUS))
+    names = (*EXCHANGES, JOURNAL, *map(manager_queue, Lane), agent_queue(stranger, Lane.CONTROL, uid))
     names += (agent_queue(longer, Lane.CONTROL, uid),)
     own = agent_queue(user_of, Lane.CONTROL, uid)
     return (

@@ -38,9 +38,7 @@ class Operator(msgspec.Struct, frozen=True):
 
     client: KubeClient
     namespace: str
-    is_real: bool = False
-    """Whether it is KubeRay."""
-    quiet_s: float = 0.5
+    quiet_s: float
     """For so long nothing may change that a test says is how it stays."""
 
     async def cluster(self, name: str, *groups: Manifest, autoscaling: bool = True) -> "RayCluster":

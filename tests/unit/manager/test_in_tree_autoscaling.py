@@ -23,7 +23,7 @@ def queued(job: Manifest, **annotations: str) -> Manifest:
         "labels": {kueue.QUEUE_NAME_LABEL: "lq"},
         "annotations": {kueue.ELASTIC_ANNOTATION: "true", **annotations},
     }
-    return job | {"metadata": metadata, "spec": job["spec"] | {"suspend": False}}
+    return job | {"metadata": metadata}
 
 
 def autoscaled(job: Manifest) -> Manifest:

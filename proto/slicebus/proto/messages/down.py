@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from slicebus.proto.messages.base import (
+    Count,
     Counts,
     Direction,
     JobMessage,
@@ -13,12 +14,6 @@ from slicebus.proto.messages.base import (
     Lane,
     Manifest,
     Message,
-    OptionalReason,
-    PodSetName,
-    Reason,
-    Seconds,
-    Time,
-    Version,
     counts_text,
 )
 from slicebus.proto.messages.up import RequestKey
@@ -37,7 +32,7 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     type: ClassVar[str] = "workload-spec"
     direction: ClassVar[Direction] = Direction.DOWN
 
-    spec_version: Version
+    spec_version: Count
     """Grows with every change of what the worker has to hold for this job, across its slices."""
     workload: Manifest
     """The manager's Workload, with its status."""
@@ -45,7 +40,7 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     """The manager's job, without its status. The worker applies its counts when they have changed since the last spec,
     so a resize that starts at the manager reaches the worker."""
     granted: Counts
-    flavors: dict[PodSetName, PodSetFlavor] = msgspec.field(default_factory=dict)
+    flavors: dict[str, PodSetFlavor] = msgspec.field(default_factory=dict)
     """Where the pods may run, by pod set."""
     answers: RequestKey = RequestKey()
     """The newest size request that the manager knew. A later request for less still limits the worker."""
@@ -67,7 +62,7 @@ class Relabel(JobMessage, frozen=True, kw_only=True):
     type: ClassVar[str] = "relabel"
     direction: ClassVar[Direction] = Direction.DOWN
 
-    spec_version: Version
+    spec_version: Count
     from_workload: str
     to_workload: str
     granted: Counts
@@ -86,10 +81,10 @@ class Suspend(JobMessage, frozen=True, kw_only=True):
     type: ClassVar[str] = "suspend"
     direction: ClassVar[Direction] = Direction.DOWN
 
-    spec_version: Version
+    spec_version: Count
     workload: str
     """The slice that the job names from now on."""
-    reason: OptionalReason = ""
+    reason: str = ""
     message: str = ""
 
     def summary(self) -> str:
@@ -103,7 +98,7 @@ class Delete(JobMessage, frozen=True, kw_only=True):
     type: ClassVar[str] = "delete"
     direction: ClassVar[Direction] = Direction.DOWN
 
-    spec_version: Version
+    spec_version: Count
     reason: str = ""
 
     def summary(self) -> str:
@@ -122,12 +117,12 @@ class Pending(JobMessage, frozen=True, kw_only=True):
     workload: str
     """The pending slice; empty where the request was refused and no slice was made."""
     worker_uid: str
-    worker_generation: Version
+    worker_generation: Count
     wanted: Counts
-    reason: Reason
+    reason: str
     """CamelCase: `Pending` (waits for quota), `Inadmissible`, `StructuralChange`."""
     message: str
-    since: Time
+    since: str
     would_admit: str = ""
     """What would admit it, in words."""
 
@@ -166,8 +161,8 @@ class Flavor(msgspec.Struct, frozen=True):
 class Heard(msgspec.Struct, frozen=True):
     """A heartbeat that the manager received."""
 
-    epoch: Version
-    said_s: Seconds
+    epoch: int
+    said_s: float
 
 
 class Terms(Message, frozen=True, kw_only=True):
@@ -182,7 +177,7 @@ class Terms(Message, frozen=True, kw_only=True):
     """Identifies the terms, and does not order them: the last ones received are in force."""
     flavors: list[Flavor] = msgspec.field(default_factory=list)
     """The flavors to report capacity and use for, beside the whole cluster."""
-    fence_s: Seconds | UnsetType = UNSET
+    fence_s: float | UnsetType = UNSET
     """If set, the agent starts no pod when its last heard heartbeat is older than this: the manager may have moved its
     jobs to another cluster by then. Running pods run on."""
     namespaces: list[str] | UnsetType = UNSET

@@ -90,13 +90,6 @@ def test_it_comes_back_where_its_copy_is(cordoned: bool, expected: str) -> None:
 
 def test_the_reasons_are_those_of_kueue() -> None:
     ours = {EvictionReason.CLUSTER_DRAINED, EvictionReason.CLUSTER_LOST, EvictionReason.NAMESPACE_LACKING}
-    ours |= {EvictionReason.SCHEDULER_LACKING, EvictionReason.REFUSED, EvictionReason.SUSPENDED}
+    ours.add(EvictionReason.SCHEDULER_LACKING)
     kueues = [reason for reason in EvictionReason if reason not in ours]
-    assert kueues == [
-        "ClusterQueueStopped",
-        "LocalQueueStopped",
-        "Deactivated",
-        "Preempted",
-        "PodsReadyTimeout",
-        "DeactivatedDueToMaximumExecutionTimeExceeded",
-    ]
+    assert kueues == ["ClusterQueueStopped", "LocalQueueStopped", "Deactivated", "Preempted", "PodsReadyTimeout"]

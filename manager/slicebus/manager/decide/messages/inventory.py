@@ -11,8 +11,6 @@ import msgspec
 
 from slicebus.decisions.commands import Command
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.manager.decide.job import charges
-from slicebus.manager.decide.job.charges import NO_QUEUES, Queues
 from slicebus.manager.decide.kueue import beside_kueue
 from slicebus.manager.decide.messages.message_handlers import forget_requests
 from slicebus.manager.decide.order.dispatch import is_unanswered
@@ -20,7 +18,6 @@ from slicebus.manager.state.annotations import reported_status
 from slicebus.manager.state.outbox import Held, OutboxState, Progress
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest, RequestKey
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import all_ready, status_hash
@@ -66,70 +63,40 @@ class Listed(msgspec.Struct, frozen=True):
     """The requests that no order has answered, by the UID of their job."""
 
 
-_MOST_BYTES = 16 * 1024**2
-"""An inventory of 150,000 jobs. What is half there is held as bytes, because items take five times as much."""
-_PAGE_LEAST_BYTES = 1024
-"""What a page counts at least."""
-
-
 class Assembly:
     """Puts the pages of a speaker's inventory together. It keeps only the newest inventory."""
 
     def __init__(self) -> None:
         self._round = (-1, -1)
-        self._pages: dict[int, bytes] = {}
-        self._bytes = 0
-        self._last: int | None = None
-        """The number of the last page, once that is there."""
-        self._since: Stamp | None = None
+        self._pages: dict[int, Inventory] = {}
+        self._since: dict[int, Stamp] = {}
         self._done = False
 
-    @property
-    def is_half(self) -> bool:
-        """Whether some pages are there, and some are not."""
-        return bool(self._pages)
-
     def add(self, envelope: Envelope, page: Inventory) -> Listed | None:
-        """Return the inventory when this page completes it. Pages may come twice, late, or after a newer one's. Raises
-        ProtocolError where they take too much; nothing more of that inventory is kept."""
+        """Return the inventory when this page completes it. Pages may come twice, late, or after a newer one's."""
         round = envelope.epoch, page.round
         if round < self._round or (round == self._round and self._done):
             return None
         if round > self._round:
-            self.finish()
-            self._round, self._done = round, False
-        self._keep(page)
-        self._since = min(self._since or stamp_of(envelope), stamp_of(envelope))
-        if self._last is None or len(self._pages) != self._last + 1 or max(self._pages) != self._last:
+            self._round, self._pages, self._since, self._done = round, {}, {}, False
+        self._pages[page.page] = page
+        self._since[page.page] = stamp_of(envelope)
+        last = next((number for number, held in self._pages.items() if held.last), None)
+        if last is None or len(self._pages) != last + 1 or max(self._pages) != last:
             return None
-        pages = [msgspec.json.decode(held, type=Inventory) for held in self._pages.values()]
-        items = (item for held in pages for item in held.items if item.kind in JOB_RESOURCES)
-        requests = [held.unanswered for held in pages if isinstance(held.unanswered, dict)]
+        items = (item for held in self._pages.values() for item in held.items if item.kind in JOB_RESOURCES)
+        requests = [held.unanswered for held in self._pages.values() if isinstance(held.unanswered, dict)]
         return Listed(
             envelope.cluster,
             envelope.cluster_uid,
-            self._since,
+            min(self._since.values()),
             {job_of(item): item for item in items},
             {uid: request for page in requests for uid, request in page.items()},
         )
 
-    def _keep(self, page: Inventory) -> None:
-        held = msgspec.json.encode(page)
-        self._bytes += _counted(held) - _counted(self._pages.get(page.page))
-        if self._bytes > _MOST_BYTES:
-            self.finish()
-            raise ProtocolError(DeadReason.REFUSED, f"an inventory of more than {_MOST_BYTES} bytes")
-        self._pages[page.page] = held
-        if page.last:
-            self._last = page.page
-
     def finish(self) -> None:
-        """Forget the inventory: it was compared, or is given up. What comes of it later has no effect."""
-        self._pages, self._bytes, self._last, self._since, self._done = {}, 0, None, None, True
-
-
-def _counted(page: bytes | None) -> int:
-    return max(len(page), _PAGE_LEAST_BYTES) if page is not None else 0
+        """Forget the complete inventory: it was compared."""
+        self._pages, self._since, self._done = {}, {}, True
 
 
 def stamp_of(envelope: Envelope) -> Stamp:
@@ -142,12 +109,10 @@ def job_of(item: InventoryItem) -> JobRef:
     return JobRef(KINDS[item.kind].resource.api_version, item.kind, item.namespace, item.name, item.uid)
 
 
-def difference(
-    view: JobView, item: InventoryItem | None, *, queues: Queues = NO_QUEUES, waits: bool = False
-) -> Difference:
+def difference(view: JobView, item: InventoryItem | None, *, waits: bool = False) -> Difference:
     """How the worker's item differs from what it shall hold. `item` is None where the worker has nothing of the job.
 
-    `queues` are the ClusterQueues by name. `waits`: whether the worker waits for the answer to a request.
+    `waits`: whether the worker waits for the answer to a request.
     """
     outbox = view.outbox
     if outbox is None:
@@ -158,9 +123,6 @@ def difference(
         return (
             Difference.STATUS if item is not None and item.spec_hash not in ("", api_names.ABSENT) else Difference.NONE
         )
-    if view.waits_for_pods is not None and item is not None and view.state.held is Held.HOLD and reported:
-        # Its slice has given a part of the grant back, without an order.
-        return Difference.STATUS if status_differs(view, item) else Difference.NONE
     not_held = Difference.RENEW if reported or _is_request_lost(view, item) else Difference.AGAIN
     if item is None:
         # A job that was suspended before the worker had made it has no copy, and need not have one.
@@ -170,7 +132,7 @@ def difference(
     if not item.spec_hash:
         if not reported:
             return Difference.AGAIN
-        return Difference.STATUS if status_differs(view, item, queues=queues) else Difference.NONE
+        return Difference.STATUS if status_differs(view, item) else Difference.NONE
     if item.spec_version > record.version:
         return Difference.RENEW
     if view.has_left_copy:
@@ -184,7 +146,7 @@ def difference(
         return Difference.AGAIN
     if not waits and view.job is not None and view.state.held is Held.HOLD and is_unanswered(view):
         return Difference.WITHDRAWN
-    return Difference.STATUS if status_differs(view, item, queues=queues) else Difference.NONE
+    return Difference.STATUS if status_differs(view, item) else Difference.NONE
 
 
 def forget_lost_requests(
@@ -225,8 +187,8 @@ def _shows(item: InventoryItem, state: OutboxState, version: int) -> bool:
     return is_whole and state.held is Held.HOLD and state.progress is not Progress.LOST
 
 
-def status_differs(view: JobView, item: InventoryItem, *, queues: Queues = NO_QUEUES) -> bool:
-    """Whether the worker's job has another status than was mirrored last, or its pods request what is not recorded.
+def status_differs(view: JobView, item: InventoryItem) -> bool:
+    """Whether the worker's job has another status than was mirrored last.
 
     Its agent counts every status of its first inventory as reported. So one that differs has to be asked for, whatever
     else the job needs.
@@ -235,16 +197,14 @@ def status_differs(view: JobView, item: InventoryItem, *, queues: Queues = NO_QU
         # The item shows that the copy is gone. While the job is here, the report of that has not come.
         return view.job is not None and not view.is_withdrawing
     mirrored = _status_hash(view)
-    if not mirrored:
-        return False
-    return item.status_hash not in ("", mirrored) or charges.differs(view, item.pods, queues=queues)
+    return bool(mirrored) and item.status_hash not in ("", mirrored)
 
 
 def lacks_request(view: JobView, request: RequestKey, *, speaker: str, published_at: Stamp) -> bool:
     """Whether a worker waits for the answer to a request that the manager does not have: it has to ask again."""
     if view.job is None or view.holder is None:
         return False
-    if view.outcome.phase is not JobPhase.RUNNING:
+    if KINDS[view.ref.kind].outcome(view.job).phase is not JobPhase.RUNNING:
         return False
     last = view.desired.requested
     return last is None or last.is_older_than(request, speaker=speaker, published_at=published_at)
@@ -262,13 +222,10 @@ def _reported_hash(view: JobView, job: Manifest) -> str:
 
 
 def _status_hash(view: JobView) -> str:
-    """The hash of the status that was mirrored last; empty for a job that has ended with its pods, which takes no more
-    statuses."""
+    """The hash of the status that was mirrored last; empty for a job that has ended, which takes no more statuses."""
     if view.job is None:
         return ""
-    phase = view.outcome.phase
-    if (waiting := view.waits_for_pods) is not None:
-        return status_hash(reported_status(view.job), phase, None, left=waiting.granted)
+    phase = KINDS[view.ref.kind].outcome(view.job).phase
     if phase is not JobPhase.RUNNING:
         return ""
     if view.checks:
