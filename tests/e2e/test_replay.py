@@ -24,6 +24,13 @@ async def replay(file: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return await asyncio.to_thread(run_cli, "replay", str(file), *options, env={})
 
 
+async def states(url: str, file: Path) -> str:
+    """What both sides believe at the end of a fleet's journal, exported to the file."""
+    shown = await replay(await exported(url, file), "--state")
+    assert shown.returncode == 0, shown.stdout + shown.stderr
+    return shown.stdout
+
+
 async def live(world: World, kind: str) -> Scenario:
     """A whole life: start, growth, a wish past the quota, shrinking, the end."""
     scenario = Scenario(world, kind, f"life-{kind.lower()}")
@@ -51,9 +58,8 @@ async def test_a_fleets_life_is_decided_the_same(
     file = tmp_path / "life.jsonl"
 
     async def replayed() -> str:
-        same = await replay(await exported(urls["manager"], file), "--state")
-        assert same.returncode == 0, same.stdout + same.stderr
-        return same.stdout if "all jobs are seen alike" in same.stdout else ""
+        shown = await states(urls["manager"], file)
+        return shown if "all jobs are seen alike" in shown else ""
 
     shown = await eventually(replayed, "both sides have recorded that nothing is left")
     assert "none differs" in shown
@@ -110,10 +116,9 @@ async def test_what_each_side_believed_in_the_middle(world: World, urls: dict[st
     file = tmp_path / "middle.jsonl"
 
     async def is_shown() -> bool:
-        shown = await replay(await exported(urls["manager"], file), "--state")
-        assert shown.returncode == 0, shown.stdout + shown.stderr
+        shown = await states(urls["manager"], file)
         said = ("insufficient quota", "1 pods ready, 4 gated", "all jobs are seen alike")
-        return all(text in shown.stdout for text in said)
+        return all(text in shown for text in said)
 
     await eventually(is_shown, "both sides believe the same")
     before = await replay(file, "--state", "--until", "0")
