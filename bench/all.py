@@ -53,6 +53,7 @@ QUICK: dict[str, tuple[str, ...]] = {
         *("--settle", "3", "--idle", "1", "--idle-jobs", "3"),
     ),
     "journal.py": ("--jobs", "1", "--resizes", "2", "--blocks", "4", "--rounds", "1", "--no-rabbitmq"),
+    "memory.py": ("--jobs", "50", "--hostile", "2"),
     "restart.py": ("--workloads", "20", "--agent-jobs", "5", "--messages", "50", "--rounds", "1"),
     "resync.py": ("--jobs", "20", "--rounds", "1"),
     "shards.py": (

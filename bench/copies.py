@@ -16,12 +16,12 @@ import orjson
 from slicebus.bus.contract import Bus
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
+from slicebus.journal.streams import read_journals
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS, Resource
 from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.codec import decode
 from slicebus.proto.messages import ClusterName, Status
-from slicebus.proto.topology import JOURNAL
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import spec_hash
 
@@ -77,7 +77,7 @@ async def _settled(world: World) -> tuple[Manifest, Manifest] | None:
 
 async def _last_status(bus: Bus, mirrored: Manifest) -> Status:
     """The status that the manager's job shows, from the journal."""
-    records = [record.message async for record in bus.read_stream(JOURNAL, "first", follow=False)]
+    records = [record.message async for record in read_journals(bus, "first", follow=False)]
     statuses = [decode(message).message for message in records if message.type == Status.type]
     last = statuses[-1]
     assert isinstance(last, Status)

@@ -213,7 +213,7 @@ async def measure_fleet(of: Template, clusters: int, given: argparse.Namespace) 
             light_agents(url, jobs, heartbeat_s=HEARTBEAT_S) as agents,
             at_rest(given.settle),
         ):
-            resident_mb, idle_share = manager.resident_mb, await share_of(manager, given.idle)
+            resident_mb, idle_share = manager.resident_mb, await manager.share_of_a_core(given.idle)
             await resize(agents, rate=given.rate, seconds=given.seconds / 10)
             began, began_cpu = time.perf_counter(), manager.cpu_s
             latencies = await resize(agents, rate=given.rate, seconds=given.seconds)
@@ -233,13 +233,6 @@ async def at_rest(settle_s: float) -> AsyncIterator[None]:
         yield
     finally:
         gc.unfreeze()
-
-
-async def share_of(process: RoleProcess, seconds: float) -> float:
-    """What part of a core a process takes in the next seconds."""
-    began, began_cpu = time.perf_counter(), process.cpu_s
-    await asyncio.sleep(seconds)
-    return (process.cpu_s - began_cpu) / (time.perf_counter() - began)
 
 
 # --- the other figures ----------------------------------------------------------------------------------------------
@@ -263,7 +256,7 @@ async def idle_agent(of: Template, given: argparse.Namespace) -> Figure:
             role(Place(EAST, workers, url(EAST))) as agent,
         ):
             await asyncio.sleep(_SETTLE_S)
-            share = await share_of(agent, given.idle)
+            share = await agent.share_of_a_core(given.idle)
     return Figure.of(f"idle agent with {given.idle_jobs:,} jobs", 1e3 * share, "millicores", target=_MOST_IDLE)
 
 

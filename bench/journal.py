@@ -55,6 +55,7 @@ from slicebus.decisions.replay import WINDOW, Replayer
 from slicebus.journal.entry import Entry
 from slicebus.journal.export import to_line
 from slicebus.journal.recording import Decided, Noted, Received, decode_batch
+from slicebus.journal.streams import read_journals
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.reflector import Reflector
@@ -62,7 +63,6 @@ from slicebus.kube.resources import JOBS, WORKERCLUSTERS
 from slicebus.manager.settings import ManagerSettings
 from slicebus.proto import codec
 from slicebus.proto.messages import ClusterName
-from slicebus.proto.topology import JOURNAL
 from slicebus.runtime.logs import configure_logging
 from slicebus.sandbox.bus import MemoryBroker
 from support.rabbitmq_releases import releases
@@ -189,7 +189,7 @@ async def export(jobs: int, path: Path) -> None:
             await user.resize_all(size)
         await asyncio.sleep(_QUIET_S)
         bus = await connect(f"memory://manager@{broker}", name="bench")
-        lines = [to_line(record) async for record in bus.read_stream(JOURNAL, "first", follow=False)]
+        lines = [to_line(record) async for record in read_journals(bus, "first", follow=False)]
     MemoryBroker.forget(broker)
     await asyncio.to_thread(path.write_bytes, gzip.compress(b"".join(line + b"\n" for line in lines), mtime=0))
 
@@ -214,7 +214,7 @@ def decode(path: Path, *, messages: bool = True) -> int:
                 case Received():
                     codec.decode(record.wire)
                 case Decided():
-                    orjson.loads(bytes(record.given))
+                    orjson.loads(bytes(record.arguments))
                     orjson.loads(bytes(record.outcome))
                 case Noted():
                     orjson.loads(bytes(record.key))

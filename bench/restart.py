@@ -5,7 +5,8 @@
 On a real API server and RabbitMQ. A fleet runs one job; copies of its objects are written straight into etcd, and its
 controllers end. A role starts in a process of its own: the time is from its start, by when it is connected, until it
 does its work. In the same process everything that the role watches is listed just before: all resources at once as the
-role does, in pages of 500. A figure is the median of the rounds.
+role does, in pages of 500. A figure is the median of the rounds. Memory is that of a role that starts without such a
+list: what is resident once it works, and the most that was until it had looked at every object once and was quiet.
 
 Then the manager is away, and every job of ten clusters reports its status, which changes nothing: again and again
 until so many messages wait. The manager starts; what counts is the time from when it works until its queue is empty.
@@ -18,7 +19,7 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,9 +32,9 @@ from broker import MANAGER, issuer_of, rabbitmq, uid_of
 from copies import Copies, template, write_to_etcd
 from figures import Figure, Target
 from installation import need_servers
-from roles import Place, RoleProcess
+from roles import Place, RoleProcess, Start
 
-from slicebus.agent.state.store import SELECTORS
+from slicebus.agent.state.watched import SELECTORS
 from slicebus.bus.contract import Bus
 from slicebus.bus.rabbitmq_messages import to_message
 from slicebus.cli.broker.connection import bus_of
@@ -65,6 +66,10 @@ _DRAIN = Target(0.7, is_least=True, of_ratio=True)
 _LOOKS_S = 0.05
 _BARE_SHARE = 5
 _PATIENCE_S = 600.0
+_QUIET_S, _QUIET_SHARE = 5.0, 0.05
+"""A role is quiet that takes so little of a core for so long."""
+LIMIT_MB = 1024 * 1024**2 / 1e6
+"""The memory limit of the manager's chart."""
 
 
 def watched(role: str) -> list[tuple[Resource, str | None]]:
@@ -84,21 +89,37 @@ async def _list(client: KubeClient, resource: Resource, labels: str | None) -> N
         items += page.items
 
 
-async def starts(place: Place, rounds: int) -> list[tuple[float, float, float]]:
-    """The seconds of a list and of a start, and the MB that are resident then, of each round."""
+async def starts(place: Place, rounds: int) -> list[Start]:
+    """The seconds of a list and of a start, of each round."""
     found = []
     for _ in range(rounds):
         process = RoleProcess(place, before=list_all)
-        found.append((*await process.started(), process.resident_mb))
+        found.append(await process.started())
         await process.end()
     return found
 
 
-def start_figures(what: str, found: Sequence[tuple[float, float, float]]) -> list[Figure]:
-    list_s, ready_s, resident_mb = map(statistics.median, zip(*found, strict=True))
+async def memory(place: Place) -> tuple[float, float]:
+    """The MB that are resident once a role works, and the most until it is quiet."""
+    process = RoleProcess(place)
+    await process.started()
+    resident_mb = process.resident_mb
+    while await process.share_of_a_core(_QUIET_S) > _QUIET_SHARE:
+        process.check()
+    most_mb = process.most_resident_mb
+    await process.end()
+    return resident_mb, most_mb
+
+
+async def start_figures(what: str, place: Place, rounds: int, *, limit_mb: float | None = None) -> list[Figure]:
+    list_s, ready_s = map(statistics.median, zip(*await starts(place, rounds), strict=True))
+    resident_mb, most_mb = await memory(place)
     return [
         Figure.of(f"{what}: until it works", ready_s, "s", beside="plain list", beside_value=list_s, target=_READY),
         Figure.of(f"{what}: resident then", resident_mb, "MB"),
+        Figure.of(
+            f"{what}: resident until it is quiet, at most", most_mb, "MB", target=Target(limit_mb) if limit_mb else None
+        ),
     ]
 
 
@@ -218,7 +239,6 @@ async def drain(place: Place, url: Callable[[str], str], copies: Copies, given: 
     """The manager's queue of statuses, after a while without the manager."""
     bare = given.messages // _BARE_SHARE
     prefetch = ManagerSettings(amqp_url=place.url).prefetch_of(len(Lane))
-    most = 0.0
     async with bus_of(place.url, name="bench") as bus:
         before = (await bus.depth(QUEUE)).ready
         await publish(url, statuses(copies, given.workloads, bare + given.messages))
@@ -227,21 +247,15 @@ async def drain(place: Place, url: Callable[[str], str], copies: Copies, given: 
         process = RoleProcess(place)
         await process.started()
 
-        def look() -> None:
-            nonlocal most
-            process.check()
-            most = max(most, process.resident_mb)
-
-        look()
         began = time.perf_counter()
-        await until_depth(bus, lambda ready: not ready, look=look)
-        took = time.perf_counter() - began
+        await until_depth(bus, lambda ready: not ready, look=process.check)
+        took, most_mb = time.perf_counter() - began, process.most_resident_mb
         await process.end()
     rate, bare_rate = given.messages / took, (before + bare) / bare_s
     name = f"{given.messages:,} statuses that waited"
     return [
         Figure.of(name, rate, "/s", beside="bare consumption", beside_value=bare_rate, target=_DRAIN),
-        Figure.of("resident while they are taken in, at most", most, "MB"),
+        Figure.of("resident while they are taken in, at most", most_mb, "MB", target=Target(LIMIT_MB)),
     ]
 
 
@@ -256,9 +270,9 @@ async def measure_at(url: Callable[[str], str], given: argparse.Namespace) -> li
         places = {role: Place(role, cluster.kubeconfig, url(role)) for role, cluster in plane.clusters.items()}
         ours, agents = f"manager with {given.workloads:,} workloads", f"agent with {given.agent_jobs:,} jobs"
         return [
-            *start_figures(ours, await starts(places[MANAGER], given.rounds)),
+            *await start_figures(ours, places[MANAGER], given.rounds, limit_mb=LIMIT_MB),
             *await drain(places[MANAGER], url, copies, given),
-            *start_figures(agents, await starts(places[EAST], given.rounds)),
+            *await start_figures(agents, places[EAST], given.rounds),
         ]
 
 

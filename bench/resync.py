@@ -22,8 +22,8 @@ from prometheus_client import CollectorRegistry
 from slicebus.agent.act.inventory import InventoryPublisher
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
-from slicebus.agent.state.store import SELECTORS
 from slicebus.agent.state.store import AgentStore as AgentStore
+from slicebus.agent.state.watched import SELECTORS
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.cli.demo import objects
 from slicebus.decisions.commands import Publish
@@ -86,7 +86,7 @@ def managers_side(job: Manifest, ref: JobRef, version: int) -> tuple[Manifest, M
         name=slice_of(ref),
         queue=objects.QUEUE,
         annotations=annotations,
-        priority={"priority": 0},
+        spec={"priority": 0},
     )
     workload["metadata"] |= {
         "uid": f"w-{ref.uid}",

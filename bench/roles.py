@@ -23,7 +23,7 @@ from slicebus.manager.app import Manager
 from slicebus.manager.settings import ManagerSettings
 from slicebus.proto.messages import ClusterName
 from slicebus.runtime.logs import configure_logging
-from support.processes import cpu_s_of, memory_bytes_of
+from support.processes import cpu_s_of, memory_bytes_of, most_memory_bytes_of
 
 Before = Callable[[str, KubeClient], Awaitable[None]]
 """What a process does before its role starts, given the role: `manager`, or a cluster's name. A function of a module:
@@ -79,9 +79,20 @@ class RoleProcess:
         return memory_bytes_of(self._pid) / 1e6
 
     @property
+    def most_resident_mb(self) -> float:
+        """The most of its memory that has been resident so far."""
+        return most_memory_bytes_of(self._pid) / 1e6
+
+    @property
     def cpu_s(self) -> float:
         """The processor time that it has taken so far."""
         return cpu_s_of(self._pid)
+
+    async def share_of_a_core(self, seconds: float) -> float:
+        """What part of a core it takes in the next seconds."""
+        began, began_cpu = time.perf_counter(), self.cpu_s
+        await asyncio.sleep(seconds)
+        return (self.cpu_s - began_cpu) / (time.perf_counter() - began)
 
     async def end(self) -> None:
         """Let it end, and return when it has."""

@@ -23,7 +23,7 @@ import figures
 from broker import MANAGER, rabbitmq
 from copies import Copies, Template
 from figures import Figure, Target
-from fleet import HEARTBEAT_S, SHOWN_S, Filled, api_server, at_rest, jobs_of, one_job, resize, role, share_of
+from fleet import HEARTBEAT_S, SHOWN_S, Filled, api_server, at_rest, jobs_of, one_job, resize, role
 from light_agents import LightAgent, light_agents
 from roles import Place, RoleProcess
 
@@ -65,7 +65,7 @@ async def measure_shards(of: Template, shards: int, given: argparse.Namespace) -
             if shards > 1:
                 await _have_orders(server, agents)
             async with at_rest(given.settle):
-                idle = await asyncio.gather(*(share_of(manager, given.idle) for manager in managers))
+                idle = await asyncio.gather(*(manager.share_of_a_core(given.idle) for manager in managers))
                 await resize(agents, rate=given.rate, seconds=given.seconds / 10)
                 began, before = time.perf_counter(), _cpu_s(managers)
                 latencies = await resize(agents, rate=given.rate, seconds=given.seconds)

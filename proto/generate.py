@@ -19,12 +19,16 @@ from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.headers import PREFIX, Headers
 from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction, Lane, Message
 from slicebus.proto.topology import (
+    AGENT_DEAD,
+    AGENT_JOURNAL,
     DEAD,
     JOURNAL,
     Queue,
     Topology,
     agent_queue,
     agent_topology,
+    cluster_queue,
+    cluster_topology,
     exchange_of,
     manager_queue,
     manager_topology,
@@ -200,7 +204,7 @@ def _server() -> Json:
 
 def _channels() -> Json:
     exchanges = {direction.value: _exchange_channel(direction) for direction in Direction}
-    manager, agent = manager_topology(), agent_topology(CLUSTER, UID)
+    manager, agent, cluster = manager_topology(), agent_topology(CLUSTER, UID), cluster_topology(CLUSTER)
     agents = {
         f"agent-{lane}": _queue_channel(agent, agent_queue(CLUSTER, lane, UID), _of(Direction.DOWN, lane))
         for lane in Lane
@@ -209,8 +213,14 @@ def _channels() -> Json:
         "manager-control": _queue_channel(manager, manager_queue(Lane.CONTROL), _of(Direction.UP, Lane.CONTROL)),
         "manager-status": _queue_channel(manager, manager_queue(Lane.STATUS), _of(Direction.UP, Lane.STATUS)),
         **agents,
-        "journal": _queue_channel(manager, JOURNAL, list(MESSAGES.values())),
-        "dead": _queue_channel(manager, DEAD, list(MESSAGES.values())),
+        **{
+            f"cluster-{lane}": _queue_channel(cluster, cluster_queue(CLUSTER, lane), _of(Direction.UP, lane))
+            for lane in Lane
+        },
+        "journal": _queue_channel(manager, JOURNAL, _of(Direction.DOWN)),
+        "agent-journal": _queue_channel(manager + cluster, AGENT_JOURNAL, _of(Direction.UP)),
+        "dead": _queue_channel(manager, DEAD, _of(Direction.UP)),
+        "agent-dead": _queue_channel(manager, AGENT_DEAD, _of(Direction.DOWN)),
     }
 
 
@@ -285,6 +295,7 @@ def _operations() -> Json:
             "bindings": bindings,
         }
 
+    strangers = "The manager takes what comes from clusters that it has not accepted."
     return {
         "agent-publishes": operation("send", "up", "An agent reports and asks.", publishing),
         "agent-takes-orders": operation("receive", "agent-control", "An agent carries out orders.", consuming),
@@ -292,8 +303,20 @@ def _operations() -> Json:
             "receive", "agent-status", "An agent receives notices and inquiries.", consuming
         ),
         "manager-publishes": operation("send", "down", "The manager orders and answers.", publishing),
-        "manager-takes-requests": operation("receive", "manager-control", "The manager decides.", consuming),
-        "manager-takes-reports": operation("receive", "manager-status", "The manager mirrors statuses.", consuming),
+        "manager-takes-requests": operation("receive", "cluster-control", "The manager decides.", consuming),
+        "manager-takes-reports": operation("receive", "cluster-status", "The manager mirrors statuses.", consuming),
+        "manager-refuses-requests": operation(
+            "receive",
+            "manager-control",
+            strangers,
+            consuming,
+        ),
+        "manager-refuses-reports": operation(
+            "receive",
+            "manager-status",
+            strangers,
+            consuming,
+        ),
     }
 
 

@@ -10,6 +10,7 @@ import pytest
 import structlog
 
 from slicebus.sandbox.bus import MemoryBroker
+from support.failed_decisions import failed_decisions
 
 pytest_plugins = ["support.servers"]
 
@@ -45,6 +46,14 @@ def logging_put_back() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def no_failed_decisions(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test in which a decision raised: the roles set its object aside, and go on."""
+    with failed_decisions() as failed:
+        yield
+    assert not failed or request.node.get_closest_marker("decisions_fail"), failed
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ def unsettled(slice: Slice, *, made_before: str | None) -> Misfit | None:
     ),
     Edit(f"{SLICES}/cycle.py", ", unsettled", after="claim_of, preemptors_first, rank"),
     Edit(
-        f"{SLICES}/cycle.py",
+        f"{SLICES}/snapshot.py",
         '''
     made_before: str | None = None
     """See `unsettled`."""''',
@@ -67,24 +67,25 @@ SNAPSHOT = [
 ADMITTER = [
     Edit(
         f"{MANAGER}/act/admitter.py",
-        """        settling_s = self._store.settings.settling_s
-        made_before = time_text(now() - timedelta(seconds=settling_s)) if settling_s else None
+        """            "made_before": time_text(now() - timedelta(seconds=settling_s)) if settling_s else None,
 """,
-        after="""        if self._store.quotas.is_settled(trees) and not self._store.uncertain:
-            return True
+        after="""            "preemption_cycles_since": time_text(now() - _RING),
 """,
     ),
     Edit(
         f"{MANAGER}/act/admitter.py",
-        ", made_before=made_before",
-        after="preemption_cycles_since=time_text(now() - _RING)",
+        """        settling_s = self._store.settings.settling_s
+""",
+        after="""        aside: they are decided again with their next change, and after a while.\"\"\"
+""",
     ),
     Edit(
         f"{MANAGER}/act/admitter.py",
         """
+        settling_s = self._store.settings.settling_s
         if settling_s and decided:
             asyncio.get_running_loop().call_later(settling_s + 1.0, self._dirty.add, trees)""",
-        after=", made_before=made_before)",
+        after="        decided = self._decide_trees(trees)",
     ),
     Edit(
         f"{MANAGER}/state/settings.py",

@@ -6,7 +6,8 @@ import pytest
 
 from support.controlplane import ControlPlane
 from support.declared.process import run_apart
-from support.declared.round_trip import PODS_OF, Parts
+from support.declared.round_trip import Parts
+from support.declared.scenario import PODS_OF
 from support.rabbitmq import RabbitBroker
 
 KINDS_FILE = Path(__file__).parents[1] / "support" / "declared" / "kinds.yaml"

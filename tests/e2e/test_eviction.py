@@ -8,12 +8,12 @@ import pytest
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, PODS, WORKLOADS, Resource
+from slicebus.kube.resources import CLUSTERQUEUES, JOBS, LOCALQUEUES, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import ClusterName
-from slicebus.slices.api.kueue import Condition
+from slicebus.slices.api.kueue import MAX_EXECUTION_TIME_LABEL, Condition
 from slicebus.slices.workload.workload import Slice
 from support import roles
-from support.scenario import NAMESPACE, Scenario, expect_used, set_quota, straggler
+from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota, straggler
 from support.waiting import eventually
 
 EAST = ClusterName("east")
@@ -144,3 +144,21 @@ async def test_a_deactivated_job_waits_until_it_is_active_again(world: World, ur
         await world.manager.patch(WORKLOADS, slice.name, NAMESPACE, MergePatch({"spec": {"active": True}}))
         await scenario.expect_pods(running=1)
         await expect_condition(scenario, Condition.REQUEUED, "True", "Reactivated")
+
+
+async def test_a_job_whose_time_is_over_waits_until_it_is_active_again(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls), roles.agent(world, urls, EAST):
+        await set_quota(world, 8)
+        job = elastic("Job", "late")
+        job["metadata"]["labels"] |= {MAX_EXECUTION_TIME_LABEL: "8"}
+        await world.manager.create(JOBS, job)
+        scenario = Scenario(world, "Job", "late")
+        await scenario.expect_pods(running=1)
+        await scenario.scale(3)
+        await expect_no_pods(scenario)
+        waits = await expect_condition(scenario, Condition.QUOTA_RESERVED, "False", "Inadmissible")
+        told = "The workload is deactivated: exceeding the maximum execution time of 8 s"
+        assert waits.conditions[Condition.QUOTA_RESERVED]["message"] == told
+        await expect_used(world, "0")
+        await world.manager.patch(WORKLOADS, waits.name, NAMESPACE, MergePatch({"spec": {"active": True}}))
+        await scenario.expect_pods(running=1)

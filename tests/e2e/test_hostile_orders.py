@@ -19,7 +19,7 @@ from slicebus.kube.resources import JOBS, RAYCLUSTERS, WORKLOADS
 from slicebus.proto.codec import encode
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, JobRef, Refused, WorkloadSpec
-from slicebus.proto.topology import DEAD, DOWN
+from slicebus.proto.topology import AGENT_DEAD, DOWN
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.api_names import DISPATCHED_CONDITION
 from slicebus.slices.jobs import KINDS
@@ -33,6 +33,7 @@ Manifest = dict[str, Any]
 UID = "0190ffff-0000-7000-8000-00000000000a"
 POLICY = """
 serviceAccounts: [default]
+runtimeClasses: []
 namespaceSelector:
   matchExpressions:
     - {key: jobs, operator: NotIn, values: [none]}
@@ -67,6 +68,12 @@ def a_cluster(**head: Any) -> Manifest:
     return cluster
 
 
+def a_service(**fields: Any) -> Manifest:
+    service = elastic("RayService", "forged")
+    service["spec"] |= fields
+    return service
+
+
 def binding() -> Manifest:
     """What would make an agent's account the cluster's administrator."""
     job = a_job()
@@ -86,6 +93,23 @@ REFUSED: dict[str, tuple[WorkloadSpec, str]] = {
     "another service account": (order(a_job(serviceAccountName="admin")), "ServiceAccountNotAllowed"),
     "a public Service": (order(a_cluster(serviceType="LoadBalancer"), kind="RayCluster"), "ServiceTypeNotAllowed"),
     "an Ingress": (order(a_cluster(enableIngress=True), kind="RayCluster"), "IngressNotAllowed"),
+    "a Gateway": (
+        order(a_service(upgradeStrategy={"type": "NewClusterWithIncrementalUpgrade"}), kind="RayService"),
+        "IngressNotAllowed",
+    ),
+    "another's Service": (
+        order(a_service(serveService={"metadata": {"name": "postgres"}}), kind="RayService"),
+        "ServiceNameNotAllowed",
+    ),
+    "a class of the cluster": (order(a_job(priorityClassName="system-node-critical")), "PriorityClassNotAllowed"),
+    "every node": (order(a_job(tolerations=[{"operator": "Exists"}])), "TolerationNotAllowed"),
+    "another scheduler": (order(a_job(schedulerName="mine")), "SchedulerNotAllowed"),
+    "a runtime": (order(a_job(runtimeClassName="unconfined")), "RuntimeClassNotAllowed"),
+    "a driver": (order(a_job(volumes=[{"name": "v", "csi": {"driver": "mine"}}])), "VolumeNotAllowed"),
+    "an account with rights": (
+        order(a_cluster() | {"spec": a_cluster()["spec"] | {"enableInTreeAutoscaling": True}}, kind="RayCluster"),
+        "ServiceAccountNotAllowed",
+    ),
 }
 
 
@@ -138,7 +162,7 @@ async def test_a_stolen_manager_makes_nothing_past_the_clusters_policy(world: Wo
         await publish(malformed)
 
         async def dead() -> bool:
-            return (await thief.depth(DEAD)).ready == 1
+            return (await thief.depth(AGENT_DEAD)).ready == 1
 
         await eventually(dead, "what cannot be read is a dead letter")
         assert await ours(world) == []

@@ -135,7 +135,7 @@ async def test_a_cluster_joins_works_is_revoked_and_joins_again(
 
             done = await operator.call("revoke", BLUE)
             assert (done.returncode, done.stderr) == (0, ""), done
-            assert done.stdout.startswith("blue is out: it is not accepted, its broker user and 2 queues are gone")
+            assert done.stdout.startswith("blue is out: it is not accepted, its broker user and 4 queues are gone")
 
             async def cut() -> bool:
                 return not agent.bus.connected

@@ -26,7 +26,7 @@ from slicebus.kube.resources import (
 from slicebus.manager.state.requirements import NOT_MANAGED
 from slicebus.manager.state.settings import AdmissionModeName, ManagerDecisionSettings
 from slicebus.proto.messages import ClusterName
-from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
+from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queues
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.api_names import ACCEPTED_CONDITION
 from slicebus.slices.api.kueue import Condition, FinishedReason
@@ -371,7 +371,7 @@ async def test_doctor_finds_nothing_to_do(world: World, plane: ControlPlane, bro
         return any(entry["status"] == "True" for entry in check.get("status", {}).get("conditions", ()))
 
     await eventually(active, "our check is active")
-    journal = journal_queue(max_age=JOURNAL_MAX_AGE, max_bytes=JOURNAL_MAX_BYTES)
+    journal = journal_queues(max_age=JOURNAL_MAX_AGE, max_bytes=JOURNAL_MAX_BYTES)
     needs = needs_of(None, objects.SYSTEM_NAMESPACE, journal, AdmissionModeName.KUEUE)
     kubeconfig = str(plane.clusters["manager"].kubeconfig)
     found = [

@@ -36,7 +36,7 @@ class Checkpoint(JobMessage, frozen=True, kw_only=True):
     type: ClassVar[str] = "checkpoint"
     direction: ClassVar[Direction] = Direction.DOWN
 
-    spec_version: Count
+    spec_version: Version
     path: str
 
     def summary(self) -> str:

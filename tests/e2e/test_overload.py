@@ -45,7 +45,7 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
 )
-from slicebus.proto.topology import DEAD, UP, agent_queue, exchange_of, manager_queue, routing_key
+from slicebus.proto.topology import DEAD, DEAD_LETTERS, UP, agent_queue, exchange_of, manager_queue, routing_key
 from support.controlplane import ControlPlane
 from support.epochs import later_epoch
 from support.fleet import Fleet, Jobs, connected, kubeconfig_through, pod_of
@@ -212,7 +212,7 @@ async def test_a_manager_outlasts_a_storm_of_statuses_and_requests(
 
             async def newest() -> bool:
                 found = [await clusters.manager.get(JOBS, ref.name, NAMESPACE) for ref in placed]
-                wishes = [SizeRequest.from_job(job) for job in found]
+                wishes = [SizeRequest.from_manifest(job) for job in found]
                 return all(job["status"].get("ready") == said for job in found) and all(
                     wish is not None and wish.worker_generation == said for wish in wishes
                 )
@@ -296,11 +296,11 @@ async def test_poison_in_every_queue_stops_nothing(
         await jobs.agreed()
 
         async def all_dead() -> bool:
-            return (await down.depth(DEAD)).ready == len(MESSAGES)
+            return sum([(await down.depth(queue)).ready for queue in DEAD_LETTERS]) == len(MESSAGES)
 
         await eventually(all_dead, "each is a dead letter")
         found = {}
-        async with down.subscribe(DEAD, prefetch=50) as dead:
+        async with down.subscribe(*DEAD_LETTERS, prefetch=50) as dead:
             async for delivery in dead:
                 found[delivery.message.routing_key] = delivery.message.headers[REASON_HEADER]
                 await delivery.ack()

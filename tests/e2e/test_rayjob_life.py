@@ -7,6 +7,7 @@ import pytest
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import PODS, RAYCLUSTERS, RAYJOBS
+from slicebus.slices.api import api_names
 from slicebus.slices.api.kueue import Condition, FinishedReason
 from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota
 from support.waiting import eventually
@@ -93,3 +94,26 @@ async def test_its_end_frees_the_quota_at_once(world: World, ttl_s: int | None) 
     await expect_no_cluster(scenario)
     await expect_used(world, "0")
     assert all(slice.finished for slice in await scenario.chain())
+
+
+async def test_past_its_deadline_it_shows_its_end_and_is_charged_for_what_runs(world: World) -> None:
+    """KubeRay ends it without its submitter's pod, which runs until somebody ends it."""
+    scenario = await submitted(world, activeDeadlineSeconds=3)
+    await expect_status(scenario, jobDeploymentStatus="Failed", reason="DeadlineExceeded")
+    await expect_used(world, "500m")
+    [left] = await scenario.chain()
+    assert (left.finished, left.conditions[api_names.PODS_GONE_CONDITION]["status"]) == (False, "False")
+    await scenario.expect_event("PodsLeft", on=world.manager)
+
+    await end_submitter(scenario, "Failed")
+    await expect_used(world, "0")
+    [left] = await scenario.chain()
+    assert left.conditions[Condition.FINISHED]["reason"] == FinishedReason.FAILED
+
+
+async def test_what_it_has_left_goes_with_it(world: World) -> None:
+    scenario = await submitted(world, activeDeadlineSeconds=3)
+    await expect_used(world, "500m")
+    await world.manager.delete(RAYJOBS, scenario.name, NAMESPACE)
+    await scenario.expect_nothing_left()
+    await expect_used(world, "0")

@@ -66,15 +66,15 @@ async def test_a_fleets_life_is_decided_the_same(
     assert "passed over" not in shown
     assert all(source in shown for source in ("manager, epoch", "agent east, epoch"))
 
-    verdict = MODELS["manager"].decisions["verdict"]
+    apply_decision = MODELS["manager"].decisions["apply_decision"]
 
     def other(store: Any, *, decision: Any, now: str) -> Any:
-        return verdict(store, decision=decision, now=now)[:-1]
+        return apply_decision(store, decision=decision, now=now)[:-1]
 
-    monkeypatch.setitem(MODELS["manager"].decisions, "verdict", other)
+    monkeypatch.setitem(MODELS["manager"].decisions, "apply_decision", other)
     replayer = Replayer(MODELS)
     made = [each for line in file.read_bytes().splitlines() for each in replayer.feed(from_line(line))]
-    assert {each.what for each in made if not each.same} == {"verdict"}
+    assert {each.what for each in made if not each.same} == {"apply_decision"}
 
 
 async def test_a_decision_that_differs_is_shown_with_both(world: World, urls: dict[str, str], tmp_path: Path) -> None:

@@ -12,12 +12,12 @@ from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.cli.demo.world import World
 from slicebus.journal.entry import Entry
+from slicebus.journal.streams import read_journals
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import EVENTS, JOBS, WORKERCLUSTERS, WORKLOADS
 from slicebus.kube.transport import Answer, Request, Transport
 from slicebus.manager.decide.cluster import worker_cluster_status
 from slicebus.proto.messages import ClusterName, Delete, Inventory, Message, Resync, WorkloadSpec
-from slicebus.proto.topology import JOURNAL
 from slicebus.slices.api import api_names
 from support import roles
 from support.installation import run_cli
@@ -46,7 +46,7 @@ async def journal(urls: dict[str, str]) -> AsyncIterator[Bus]:
 async def messages(journal: Bus, *types: type[Message]) -> list[Any]:
     """What has gone over the bus until now."""
     found = []
-    async with aclosing(journal.read_stream(JOURNAL, "first", follow=False)) as records:
+    async with aclosing(read_journals(journal, "first", follow=False)) as records:
         async for record in records:
             entry = Entry.from_record(record)
             if entry.received and isinstance(entry.received.message, types):

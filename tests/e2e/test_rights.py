@@ -26,7 +26,7 @@ from slicebus.proto.codec import encode
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterName, ClusterUid, Hello
 from slicebus.proto.rights import NOTHING, Member, agent_rights
-from slicebus.proto.topology import DEAD, JOURNAL, UP, Topology, common_topology, journal_queue
+from slicebus.proto.topology import DEAD, JOURNAL, UP, Topology, common_topology, journal_queues
 from slicebus.runtime.leadership import NOT_READY_ANNOTATION
 from support import roles
 from support.rabbitmq import RabbitBroker
@@ -229,7 +229,7 @@ async def test_the_doctor_says_whether_rights_are_too_narrow_or_too_broad(
 
     async def rights(role: str) -> str:
         cluster = None if role == "manager" else EAST
-        found = await broker_checks(urls[role], cluster=cluster, uid=uid, journal=journal_queue())
+        found = await broker_checks(urls[role], cluster=cluster, uid=uid, journals=journal_queues())
         [check] = [check for check in found if check.subject == "rights"]
         assert check.ok == check.found.endswith("may do what it needs, and nothing else that was tried")
         return check.found

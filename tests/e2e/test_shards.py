@@ -10,12 +10,13 @@ import pytest
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
+from slicebus.journal.streams import read_journals
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, JOBS, LOCALQUEUES
 from slicebus.manager.permissions import lease_of
 from slicebus.manager.state.shards import claim_of
 from slicebus.proto.messages import Lane
-from slicebus.proto.topology import JOURNAL, manager_queue
+from slicebus.proto.topology import manager_queue
 from slicebus.slices.api import kueue
 from support.controlplane import ControlPlane
 from support.fleet import Fleet, holder, nothing_is_left, queues_of
@@ -127,7 +128,7 @@ async def recorded_keys(url: str) -> set[str]:
     """The routing keys in the journal."""
     bus = await connect(url, name="test")
     try:
-        return {record.message.routing_key async for record in bus.read_stream(JOURNAL, "first", follow=False)}
+        return {record.message.routing_key async for record in read_journals(bus, "first", follow=False)}
     finally:
         await bus.aclose()
 

@@ -13,10 +13,11 @@ import structlog
 from slicebus.bus.factory import connect
 from slicebus.cli.demo.world import World
 from slicebus.journal.entry import Entry
+from slicebus.journal.streams import read_journals
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import LEASES
 from slicebus.proto.messages import ClusterName, Direction
-from slicebus.proto.topology import DEAD, JOURNAL
+from slicebus.proto.topology import DEAD
 from support.controlplane import ControlPlane
 from support.fleet import Fleet, Jobs
 from support.rabbitmq import RabbitBroker
@@ -80,7 +81,7 @@ async def said_by(url: str, direction: Direction, epoch: int) -> int:
     bus = await connect(url, name="test")
     try:
         count = 0
-        async with aclosing(bus.read_stream(JOURNAL, "first", follow=False)) as records:
+        async with aclosing(read_journals(bus, "first", follow=False)) as records:
             async for record in records:
                 received = Entry.from_record(record).received
                 if received and received.message.direction is direction and received.envelope.epoch == epoch:

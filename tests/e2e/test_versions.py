@@ -10,7 +10,7 @@ from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.demo import world as demo
 from slicebus.cli.demo.world import embedded_world, fleet
 from slicebus.proto.envelope import SCHEMA_VERSION
-from slicebus.proto.topology import DEAD, JOURNAL
+from slicebus.proto.topology import DEAD
 from slicebus.sandbox.bus import MemoryBroker
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.versions import NewerPeer
@@ -44,7 +44,7 @@ async def test_versions_live_together(kind: str, newer: str, broker_name: str, m
         assert not broker.queues[DEAD].ready
         spoken = {
             record.message.headers["cloudEvents_schemaversion"]
-            for record in broker.streams[JOURNAL].records
+            for record in broker.journal
             if "cloudEvents_schemaversion" in record.message.headers
         }
         assert spoken == {SCHEMA_VERSION, "1.9"}

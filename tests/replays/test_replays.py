@@ -20,7 +20,7 @@ ANEW = "If that is meant, record it anew: make recordings"
 CONTENT: dict[str, set[tuple[str, bytes]]] = {
     "life-of-a-job": {("reconcile_job", b'"reason":"WorkloadSliceReplaced"'), ("reconcile_job", b'"type":"pending"')},
     "eviction": {
-        ("verdict", b'"reason":"Preempted"'),
+        ("apply_decision", b'"reason":"Preempted"'),
         ("reconcile_job", b'"type":"suspend"'),
         ("receive", b'"Suspended"'),
     },
@@ -33,7 +33,7 @@ CONTENT: dict[str, set[tuple[str, bytes]]] = {
         ("reconcile_job", b"Worker cluster west holds it"),
         ("reconcile_job", b'"type":"pending"'),
         ("move", b'"WorkerClusterDrained"'),
-        ("verdict", b'"Retry"'),
+        ("apply_decision", b'"Retry"'),
         ("report_checks", b'"reason":"Active"'),
     },
     "lost-cluster": {
@@ -51,9 +51,9 @@ def problems(name: str, records: Iterable[Record]) -> list[str]:
     for made in replayer.feed_together(records):
         count += 1
         if not made.same:
-            then, now = made.recorded.decode(), made.made.decode()
+            then, now = made.recorded.decode(), made.replayed.decode()
             found.append(
-                f"{name} at {made.position}: {made.source} decided {made.what}\nfrom     {made.given.decode()}\n"
+                f"{name} at {made.position}: {made.source} decided {made.what}\nfrom     {made.arguments.decode()}\n"
                 f"to be    {then}\nand now  {now}{made.problem}\n{ANEW}\n"
                 f"An incident's: slicebus replay tests/replays/{name} --accept"
             )
@@ -86,7 +86,7 @@ def test_a_decision_that_the_code_no_longer_has_is_told() -> None:
             return record
         batch = decode_batch(record.message)
         records = tuple(
-            Decided(what="gone", at=each.at, given=each.given, outcome=each.outcome)
+            Decided(what="gone", at=each.at, arguments=each.arguments, outcome=each.outcome)
             if isinstance(each, Decided) and each.what == "cycle"
             else each
             for each in batch.records

@@ -4,9 +4,12 @@ from collections import Counter
 from typing import Any
 
 from simulation.activation_rules import ActivationRules
+from simulation.additions import check_charge
 from simulation.limits import fitting
+from simulation.refusals import check_dead_letters
 from simulation.schedule import WORKERS
 from simulation.services import edited
+from simulation.tenants import has_bytes
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
@@ -17,7 +20,7 @@ from slicebus.manager.state.annotations import reported_status
 from slicebus.manager.state.requirements import is_managed
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import ClusterName, JobPhase
-from slicebus.proto.topology import DEAD
+from slicebus.proto.topology import DEAD_LETTERS
 from slicebus.sandbox.bus import MemoryBroker
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.api_names import RESIZABLE_CONDITION
@@ -82,7 +85,7 @@ class Agreement:
     async def _check_job(self, kind: str, job: Manifest, chain: list[Slice]) -> None:
         name = f"{kind} {job['metadata']['name']}"
         if KINDS[kind].outcome(job).phase is not JobPhase.RUNNING:
-            if chain:
+            if chain and not await self._runs_what_is_charged(job, chain):
                 raise Violation(f"converged: {name} is over and has slices {[slice.name for slice in chain]}")
             return
         if any(map(self._activations.has_unknown_end, chain)):
@@ -100,6 +103,16 @@ class Agreement:
             await self._check_copy(name, kind, job, holders[0], waiting)
         else:
             await self._check_rest(name, kind, job)
+
+    async def _runs_what_is_charged(self, job: Manifest, chain: list[Slice]) -> bool:
+        """Whether a job that is over has one slice left, which says so, for the pods of it that run on."""
+        [slice, *others] = chain
+        says_so = slice.conditions.get(api_names.PODS_GONE_CONDITION, {}).get("status") == "False"
+        client = self._workers.get(ClusterName(slice.cluster or ""))
+        if others or not says_so or client is None:
+            return False
+        running = await self._running(client, job)
+        return bool(running) and running == Counter({name: n for name, n in slice.granted.items() if n})
 
     async def _check_unknown_end(self, name: str, kind: str, job: Manifest, chain: list[Slice]) -> None:
         """A job that may have ended unseen is nowhere, holds no quota, and is not started again."""
@@ -156,8 +169,9 @@ class Agreement:
             "what is granted": (there, granted),
             "its bounds lack": (KINDS[kind].set_bounds(scale_target, KINDS[kind].bounds(job)), []),
             "what it takes over": (edited(copy), edited(job)) if kind == "RayService" else ("", ""),
-            "its status": (copy.get("status", {}), reported_status(job)),
         }
+        if not has_bytes(job):
+            told["its status"] = copy.get("status", {}), reported_status(job)
         for what, (is_there, is_here) in told.items():
             if is_there != is_here:
                 raise Violation(
@@ -165,6 +179,7 @@ class Agreement:
                 )
         _check_shown(name, job, [copy, *targets], lacking=lacks(asked, granted))
         await self._check_pods(name, client, job, holder.granted)
+        check_charge(name, await self._running_pods(client, job), holder.usage)
 
     async def _check_rest(self, name: str, kind: str, job: Manifest) -> None:
         """What has no quota is nowhere, or suspended without pods."""
@@ -183,12 +198,16 @@ class Agreement:
 
     async def _running(self, client: KubeClient, job: Manifest) -> Counter[str]:
         """The pods of a job that run on a worker, those that are going too, by pod set."""
-        return Counter(
-            pod["metadata"]["labels"].get(kueue.POD_SET_LABEL, "")
+        pods = await self._running_pods(client, job)
+        return Counter(pod["metadata"]["labels"].get(kueue.POD_SET_LABEL, "") for pod in pods)
+
+    async def _running_pods(self, client: KubeClient, job: Manifest) -> list[Manifest]:
+        return [
+            pod
             for pod in (await client.list(PODS, namespace=objects.NAMESPACE)).items
             if not is_gated(pod) and pod.get("status", {}).get("phase") not in _OVER
             if pod["metadata"].get("labels", {}).get(api_names.MANAGER_UID_LABEL) == job["metadata"]["uid"]
-        )
+        ]
 
     async def _check_worker(self, name: str, client: KubeClient, known: set[str]) -> None:
         for resource in (*JOB_RESOURCES.values(), WORKLOADS):
@@ -201,8 +220,9 @@ class Agreement:
 
     def _check_queues(self) -> None:
         """Rule 4: every message was applied, coalesced with a newer one, or dead-lettered."""
+        check_dead_letters(self._broker)
         left = {name: len(queue.ready) for name, queue in self._broker.queues.items() if queue.ready}
-        left = {name: count for name, count in left.items() if name != DEAD}
+        left = {name: count for name, count in left.items() if name not in DEAD_LETTERS}
         if left:
             raise Violation(f"converged: messages are left in {left}")
 

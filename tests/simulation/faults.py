@@ -20,7 +20,8 @@ from slicebus.proto.errors import DeadReason, ExpiredError, UnavailableError
 from slicebus.proto.messages import Heartbeat, WorkloadSpec
 from slicebus.proto.rights import Use
 from slicebus.proto.topology import Binding, Topology
-from slicebus.sandbox.bus import MemoryBus, MemoryDelivery, MemorySubscription
+from slicebus.sandbox.bus import MemoryBus
+from slicebus.sandbox.queues import MemoryDelivery, MemorySubscription
 
 Result = TypeVar("Result")
 Target = Literal["", "pod", "order", "heartbeat"]
@@ -284,10 +285,10 @@ class FaultyBus:
 
     @asynccontextmanager
     async def subscribe(
-        self, queue: str, *, prefetch: int, keep: Keep | None = None
+        self, *queues: str, prefetch: int, keep: Keep | None = None
     ) -> AsyncIterator[AsyncIterator["WatchedDelivery"]]:
         await self._reach()
-        yield self._deliveries(queue, prefetch, keep)
+        yield self._deliveries(queues, prefetch, keep)
 
     async def read_stream(self, stream: str, offset: StreamOffset, *, follow: bool) -> AsyncIterator[Record]:
         async for record in self._inner.read_stream(stream, offset, follow=follow):
@@ -310,13 +311,15 @@ class FaultyBus:
             raise UnavailableError("the broker is away") from None
         self._link.check()
 
-    async def _deliveries(self, queue: str, prefetch: int, keep: Keep | None) -> AsyncIterator["WatchedDelivery"]:
+    async def _deliveries(
+        self, queues: Sequence[str], prefetch: int, keep: Keep | None
+    ) -> AsyncIterator["WatchedDelivery"]:
         """Deliveries over every loss of the connection; some come late."""
         while True:
             await self._broker.up.wait()
             await self._link.weather.online.wait()
             restarted = self._broker.restarted
-            async with self._inner.subscribe(queue, prefetch=prefetch, keep=keep) as subscription:
+            async with self._inner.subscribe(*queues, prefetch=prefetch, keep=keep) as subscription:
                 self._subscriptions[subscription] = None
                 try:
                     async for delivery in _until(aiter(subscription), restarted, self._link.weather.offline):

@@ -9,13 +9,15 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import orjson
 from prometheus_client import CollectorRegistry
 
-from simulation import loop
+from simulation import additions, loop
 from simulation.definitions import remove_at_first
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Target, Weather
 from simulation.gangs import PROFILES, install
 from simulation.queues import FLAVORS, node_labels
+from simulation.refusals import Refusals
 from simulation.relocations import REQUEUE_S, crowd, fail_pods
 from simulation.removals import delete_many, release_held
 from simulation.rules import Rules
@@ -41,6 +43,7 @@ from slicebus.bus.contract import Bus
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, prepare
 from slicebus.kube.client import KubeClient
+from slicebus.kube.failures import error_of
 from slicebus.kube.resources import NODES, WORKERCLUSTERS
 from slicebus.kube.transport import Answer, Request
 from slicebus.manager.app import Manager
@@ -50,6 +53,7 @@ from slicebus.proto.errors import SlicebusError, UnavailableError
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.inprocess import InProcessTransport
+from slicebus.sandbox.apiserver.status import ApiError
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.sandbox.controllers.jobs import JobController
 from slicebus.sandbox.controllers.pods import PodRunner
@@ -57,9 +61,12 @@ from slicebus.sandbox.controllers.ray import RayClusterController
 from slicebus.sandbox.controllers.ray_jobs import RayJobController
 from slicebus.sandbox.controllers.ray_services import RayServiceController
 from slicebus.sandbox.controllers.ttl import TtlController
+from support.failed_decisions import failed_decisions
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 MANAGER = "manager"
+_NEVER_S = 1e6
+"""Between two reconciles that nothing asks for: nothing shall heal by these alone."""
 _WAY_S = 0.0005
 _RESTART_S = (1.0, 20.0)
 _SKEW_S = 120.0
@@ -93,6 +100,7 @@ class Server:
             self.api = Api(history=500)
         self.up = asyncio.Event()
         self.up.set()
+        self.refusals = Refusals()
         self._now = now
         self._random = Random(f"{seed}/{name}/server")
 
@@ -126,6 +134,8 @@ class ObservedTransport(InProcessTransport):
         # Controllers that go round in circles must not stop the clock.
         await asyncio.sleep(self._way_s() if self._waits else 0)
         await self._reach()
+        if (refusal := self._refusal(request)) is not None:
+            return Answer(refusal.code, orjson.dumps(refusal.to_status()))
         answer = self._server.answer(request)
         self._rules.look(was_held=was_held, by=self._by)
         return answer
@@ -133,8 +143,14 @@ class ObservedTransport(InProcessTransport):
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
         await self._reach()
+        if (refusal := self._refusal(request)) is not None:
+            raise error_of(refusal.code, orjson.dumps(refusal.to_status()))
         async with super().stream(request) as lines:
             yield lines
+
+    def _refusal(self, request: Request) -> ApiError | None:
+        """Only roles are refused: users and controllers have rights of their own."""
+        return None if self._waits else self._server.refusals.of(request)
 
     def _way_s(self) -> float:
         is_slow = self._weather is not None and "slow" in self._weather.levels
@@ -270,6 +286,7 @@ class Fleet:
         self.servers = {name: Server(schedule.seed, name, self.now) for name in (MANAGER, *WORKERS, *self.others)}
         apis = {name: server.api for name, server in self.servers.items()}
         self.rules = Rules(apis, others=self.others, shards=schedule.shards)
+        self.rules.quota.has_additions = additions.are_in(schedule)
         self.processes = [
             Process(self, role, number, self._start(role), delay_s=number - 1.0)
             for role in ROLES
@@ -379,7 +396,7 @@ class Fleet:
 
     async def run(self, scenario: Callable[["Fleet"], Awaitable[None]]) -> None:
         """Everything starts, the story is played, everything ends. Raises Violation."""
-        with ambient(clock=self.now, random=self.random):
+        with ambient(clock=self.now, random=self.random), failed_decisions() as failed:
             # Made anew here: what is under way goes by the fleet's clock.
             self.network = Network()
             world = self.world()
@@ -410,6 +427,8 @@ class Fleet:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+            if failed:
+                raise Violation(f"a decision raised: {failed[0]}")
 
     def _controllers(self) -> list[Coroutine[Any, Any, None]]:
         ray = partial(RayClusterController, replica_labels=self.schedule.replica_labels)
@@ -438,6 +457,7 @@ class Fleet:
                 admission_writers=self.schedule.admission_writers,
                 breaker_count=self.schedule.breaker_count,
                 shards=self._shards,
+                reconcile_s=_NEVER_S,
                 decisions=ManagerDecisionSettings(
                     admission=self._admission,
                     fair_sharing=self.schedule.fair_sharing,
@@ -464,6 +484,7 @@ class Fleet:
                 namespace=objects.SYSTEM_NAMESPACE,
                 identity=identity,
                 inventory_s=self.schedule.inventory_s,
+                reconcile_s=_NEVER_S,
                 schedulers=PROFILES if self.schedule.gangs else "",
             )
             client, bus = self._connections(cluster, link, identity, api=on)

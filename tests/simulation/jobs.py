@@ -48,6 +48,8 @@ def job_of(item: Submit) -> Manifest:
         job["spec"]["completions"] = item.completions
     if item.ttl_s is not None and item.kind == "Job":
         job["spec"]["ttlSecondsAfterFinished"] = item.ttl_s
+    if item.deadline_s is not None and item.kind == "RayJob":
+        job["spec"]["activeDeadlineSeconds"] = item.deadline_s
     job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL] = item.queue
     if item.priority:
         job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = item.priority

@@ -148,9 +148,7 @@ class Kueue:
         pod_sets = [{"name": "main", "count": command.counts["main"], "template": job["spec"]["template"]}]
         priority = {"priority": 0}
         queue = queue_of(job)
-        made = workload_manifest(
-            job, pod_sets, ref=ref, name=name, queue=queue, annotations=annotations, priority=priority
-        )
+        made = workload_manifest(job, pod_sets, ref=ref, name=name, queue=queue, annotations=annotations, spec=priority)
         await self._client.create(WORKLOADS, made, field_manager="kueue")
 
     async def _set_counts(self, workload: Manifest, count: int) -> None:

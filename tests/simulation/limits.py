@@ -118,7 +118,7 @@ def fitting(
         if not (kept or counts[pod_set.name]):
             found.append((pod_set.name, 0, ""))
             continue
-        needs = times(pod_set.requests, counts[pod_set.name])
+        needs = times(pod_set.charged, counts[pod_set.name])
         levels = {
             flavor.name: level
             for flavor in queue.resource_groups[0].flavors

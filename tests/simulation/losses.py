@@ -9,27 +9,28 @@ from random import Random
 
 from simulation.schedule import WORKERS, Lose, Moment, Scale, Seed
 from slicebus.proto.messages import Lane
-from slicebus.proto.topology import manager_queue
+from slicebus.proto.topology import cluster_queue
 from slicebus.sandbox.bus import MemoryBroker
 
-_QUEUES = [manager_queue(lane) for lane in Lane]
 _MOST_PODS = 6
 
 
 def losses_of(seed: Seed, run_s: float) -> Iterator[Moment]:
     """Those of a seed's run. Their random choices are their own."""
-    random = Random(f"{seed}/losses")
+    random, of = Random(f"{seed}/losses"), Random(f"{seed}/losses/clusters")
     for _ in range(random.choice((0, 1, 2))):
-        yield Lose(at_s=random.uniform(0, run_s), queue=random.choice(_QUEUES), for_s=random.choice((0.0, 1.0, 5.0)))
+        at_s, lane, for_s = random.uniform(0, run_s), random.choice(list(Lane)), random.choice((0.0, 1.0, 5.0))
+        yield Lose(at_s=at_s, queue=cluster_queue(of.choice(WORKERS), lane), for_s=for_s)
     if random.random() < 0.5:
         yield from _lost_request(random, random.uniform(run_s / 2, run_s))
 
 
 def _lost_request(random: Random, at_s: float) -> Iterator[Moment]:
     """A worker's job is resized while the queue of its request is away: late, so that little else happens."""
-    yield Lose(at_s=at_s, queue=manager_queue(Lane.CONTROL), for_s=random.choice((1.0, 5.0)))
-    counts = (random.randint(0, _MOST_PODS),)
-    yield Scale(at_s=at_s, api=random.choice(WORKERS), pick=random.randrange(12), counts=counts)
+    for_s, counts = random.choice((1.0, 5.0)), (random.randint(0, _MOST_PODS),)
+    worker = random.choice(WORKERS)
+    yield Lose(at_s=at_s, queue=cluster_queue(worker, Lane.CONTROL), for_s=for_s)
+    yield Scale(at_s=at_s, api=worker, pick=random.randrange(12), counts=counts)
 
 
 async def lose(broker: MemoryBroker, item: Lose) -> None:

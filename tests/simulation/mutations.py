@@ -20,7 +20,9 @@ from slicebus.kube.informers import Informers
 from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
 from slicebus.manager.state import store, worker_clusters
+from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.shards import Shards, belongs_to
+from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.jobs import copies
@@ -53,6 +55,13 @@ def _without_tombstones() -> Iterator[None]:
         patch.object(catalog, "_removes_tombstoned", _removes_tombstoned),
     ):
         yield
+
+
+def _request_of_the_job(view: JobView) -> SizeRequest | None:
+    """As the view's property, where it believes what a tenant has written onto the job."""
+    left = view.reading.left_request if view.reading is not None else None
+    kept = view.requests[view.keeper.name] if view.keeper is not None else None
+    return left if left is not None and left.asks_for_size else kept
 
 
 async def _one_uid_for_all(_client: Any) -> str:
@@ -113,6 +122,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "ungate cap": lambda: patch.object(next_pods, "to_ungate", _everything_may_start),
     "shards": lambda: patch.object(Shards, "trees", _trees_by_hash),
     "gangs": lambda: patch.object(gangs, "_are_there", lambda *_: True),
+    "tenants": lambda: patch.object(JobView, "requested", property(_request_of_the_job)),
 }
 """Each switches one safeguard off for as long as the context lasts."""
 SHARDED = {"shards"}

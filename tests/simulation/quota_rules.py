@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from simulation import additions
 from simulation.limits import excess, grown
-from simulation.queues import flavor_of
 from simulation.turns import Turns
 from simulation.versions import Versions
 from simulation.violations import Violation
@@ -25,7 +25,6 @@ from slicebus.slices.api.kueue import Condition, PreemptionReason
 from slicebus.slices.api.quantities import larger
 from slicebus.slices.quota.policies import Preemption, Whom
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, Usage, usage_by_chain
-from slicebus.slices.workload.pod_requests import pod_requests
 from slicebus.slices.workload.ungate import is_gated
 from slicebus.slices.workload.workload import Slice, SliceKey
 from support.usage import total_by_queue
@@ -52,6 +51,8 @@ class QuotaRules:
         """What runs of each job on all workers."""
         self.lost_by_share: dict[str, float] = {}
         """By job UID: when it was last preempted by fair sharing."""
+        self.has_additions = False
+        """Whether pods may request more than their templates."""
         self.freed = 0
         """How often a slice has given quota back."""
         self._turns = Turns()
@@ -68,6 +69,8 @@ class QuotaRules:
         if slice.admission is not None and (old is None or old.admission is None):
             _check_counts(slice, slice.admission.counts)
             self._check_admission(slice, old)
+        if slice.observed is not None and not self.has_additions:
+            raise Violation(f"charge: {slice.name} is charged for {slice.observed}, and no pod requests more")
         if slice.admission is not None and old is not None and old.admission is not None:
             _check_charge(slice, old)
         if old is not None and old.usage not in ({}, slice.usage):
@@ -93,7 +96,7 @@ class QuotaRules:
             job_uid, usage = self._running.pop(key)
             self._used[job_uid].subtract(usage)
         if job_uid is not None and _runs(change) and cluster not in self._left.get(job_uid, ()):
-            usage = _usage(change.object)
+            usage = additions.of_template(change.object)
             self._running[key] = job_uid, usage
             self._used.setdefault(job_uid, Counter()).update(usage)
             self.check_running(job_uid)
@@ -128,6 +131,9 @@ class QuotaRules:
 
     def _check_admission(self, slice: Slice, old: Slice | None) -> None:
         others = [other for other in self._slices.values() if other.key != slice.key]
+        if self.has_additions:
+            # The manager may have learned of them when the admission was on its way.
+            slice, *others = map(Slice.without_observed, (slice, *others))
         before = total_by_queue(usage_by_chain([*others, old] if old else others))
         after = total_by_queue(usage_by_chain([*others, slice]))
         now_s = asyncio.get_running_loop().time()
@@ -159,9 +165,9 @@ def _check_counts(slice: Slice, admitted: Mapping[str, int]) -> None:
 
 
 def _check_charge(slice: Slice, old: Slice) -> None:
-    """Whoever has been admitted is never charged for more after that: nobody looks whether the quota has it."""
-    before = old.usage
-    more = {key: value - before.get(key, 0) for key, value in slice.usage.items() if value > before.get(key, 0)}
+    """Whoever has been admitted is never admitted with more after that: nobody looks whether the quota has it."""
+    before, after = old.admitted_usage, slice.admitted_usage
+    more = {key: value - before.get(key, 0) for key, value in after.items() if value > before.get(key, 0)}
     if more:
         raise Violation(f"rule 1: {slice.name} is charged for {more} more, and was not admitted with it")
 
@@ -169,12 +175,6 @@ def _check_charge(slice: Slice, old: Slice) -> None:
 def _runs(change: HistoryEntry) -> bool:
     pod = change.object
     return not (change.type == "DELETED" or is_gated(pod) or pod.get("status", {}).get("phase") in _OVER)
-
-
-def _usage(pod: Manifest) -> Usage:
-    """What a pod uses of the flavor on whose nodes it may run."""
-    flavor = flavor_of(pod["spec"].get("nodeSelector") or {})
-    return {(flavor, resource): value for resource, value in pod_requests(pod["spec"]).items()}
 
 
 def _charged(chain: Iterable[Slice]) -> Usage:

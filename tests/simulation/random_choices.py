@@ -8,6 +8,7 @@ from random import Random
 from typing import Literal
 
 from simulation.contention import contention_of, cores_of
+from simulation.deadlines import with_deadlines
 from simulation.definitions import definitions_of
 from simulation.fixed_sizes import runs_fixed, with_fixed
 from simulation.gangs import has_gangs, with_gangs
@@ -102,7 +103,7 @@ def everything_of(seed: int) -> Schedule:
     moments += [*definitions_of(seed, run_s, compares=inventory_s < NEVER_S), *opt_outs(seed, run_s)]
     moments = [*with_groups(seed, with_services(seed, moments)), *rebounds_of(seed, run_s), *upgrades_of(seed, run_s)]
     moments = [
-        *with_completions(seed, with_fixed(seed, with_gangs(seed, moments))),
+        *with_deadlines(seed, with_completions(seed, with_fixed(seed, with_gangs(seed, moments)))),
         *successes_of(seed, run_s),
         *sticks_of(seed, run_s),
     ]

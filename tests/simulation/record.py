@@ -22,7 +22,6 @@ from simulation.run import Run
 from simulation.schedule import Cut, Delete, Drain, Item, Join, Policy, Quota, Scale, Schedule, Submit
 from slicebus.journal.export import to_line
 from slicebus.manager.state.settings import AdmissionModeName
-from slicebus.proto.topology import JOURNAL
 
 BESIDE_KUEUE = "beside-kueue"
 FOLDER = Path(__file__).parents[1] / "replays"
@@ -85,7 +84,7 @@ def recording(name: str) -> bytes:
     admission = AdmissionModeName.KUEUE if beside_kueue else AdmissionModeName.BUILTIN
     fleet = Fleet(SCENARIOS[name], skew_s=0.0, admission=admission)
     run(fleet.run(partial(with_kueue, story=_play) if beside_kueue else _play))
-    lines = [to_line(record) + b"\n" for record in fleet.memory.streams[JOURNAL].records]
+    lines = [to_line(record) + b"\n" for record in fleet.memory.journal]
     return gzip.compress(b"".join(lines), mtime=0)
 
 

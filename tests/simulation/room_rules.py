@@ -43,7 +43,7 @@ class RoomRules:
 
     def see_slice(self, slice: Slice, old: Slice | None) -> None:
         """A slice has changed: it may have been admitted."""
-        if not slice.cluster or (old is not None and old.usage == slice.usage):
+        if not slice.cluster or (old is not None and old.admitted_usage == slice.admitted_usage):
             return
         now_s, others = asyncio.get_running_loop().time(), [*self._slices.values()]
         own = [slice, *(other for other in others if other.chain_id == slice.chain_id and other.key != slice.key)]
@@ -87,7 +87,7 @@ def _room(status: Manifest) -> Usage:
 
 def _granted(cluster: str, slices: Iterable[Slice]) -> Usage:
     """What the chains on a cluster have."""
-    there = [slice for slice in slices if slice.cluster == cluster and not slice.finished]
+    there = [slice.without_observed() for slice in slices if slice.cluster == cluster and not slice.finished]
     total: Usage = {}
     for usage in usage_by_chain(there).values():
         total = add(total, usage)

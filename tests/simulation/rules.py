@@ -31,8 +31,7 @@ from slicebus.kube.resources import (
 )
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.messages import Delete, Lane, Status, Suspend
-from slicebus.proto.topology import MOST_SHARDS, manager_queue
+from slicebus.proto.messages import Delete, Heartbeat, Status, Suspend
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.store import HistoryEntry
 from slicebus.slices.api import api_names, kueue
@@ -43,7 +42,7 @@ from slicebus.slices.workload.workload import Slice, SliceKey
 
 Manifest = dict[str, Any]
 _OVER = ("Succeeded", "Failed")
-_MANAGER_QUEUES = {manager_queue(lane, shard) for lane in Lane for shard in range(MOST_SHARDS)}
+_MANAGER_QUEUES = ("slicebus.manager.", "slicebus.cluster.")
 """Where the manager looks at the sender of every message."""
 _ORIGIN = api_names.MANAGER_UID_ANNOTATION
 OWNED_BY_USER = "simulation/owned-by-user"
@@ -144,8 +143,8 @@ class Rules:
         """Whoever took a message says that its effect is durable."""
         cluster = message.routing_key.partition(".")[0]
         with self._noting():
-            # Of two forged statuses the older is coalesced with the newer, and only that one is handled.
-            looked_at = queue in _MANAGER_QUEUES and message.type != Status.type
+            # Of two forged statuses or heartbeats the older is coalesced, and only the newer is handled.
+            looked_at = queue.startswith(_MANAGER_QUEUES) and message.type not in (Status.type, Heartbeat.type)
             if looked_at and (by := sender(message, trusted="manager")) != cluster:
                 raise Violation(f"rule 10: the manager took a {message.type} of {cluster} from {by}")
         if message.type == Delete.type:

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from simulation import recorded
+from simulation import additions, meddlers, recorded, refusals, tenants
 from simulation.agreement import Agreement, UnderWay
 from simulation.definitions import bring_definition, remove_definition
 from simulation.fleet import MANAGER, Fleet
@@ -55,7 +55,6 @@ from simulation.successes import succeed
 from simulation.users import Users
 from simulation.violations import Violation
 from slicebus.proto.errors import SlicebusError
-from slicebus.proto.topology import JOURNAL
 
 _WARM_UP_S = 4.0
 _REPLAYED = 3
@@ -76,7 +75,7 @@ async def play(fleet: Fleet) -> None:
     fleet.note("the faults end")
     await _agree(fleet, one.users)
     if fleet.schedule.seed % _REPLAYED == 0:
-        count = recorded.check(fleet.memory.streams[JOURNAL].records)
+        count = recorded.check(fleet.memory.journal)
         fleet.note(f"{count} decisions are made again, and are the same")
 
 
@@ -102,9 +101,23 @@ class Run:
             await self._happen(item)
         except SlicebusError as error:
             self._fleet.note(f"given up: {error}")
+        except (LookupError, TypeError) as error:
+            if not meddlers.are_in(self._fleet.schedule):
+                raise
+            self._fleet.note(f"given up, as the manifest is broken: {error!r}")
 
     async def _happen(self, item: Item) -> None:
         match item:
+            case meddlers.Break():
+                await meddlers.break_for_a_while(self._fleet.client(MANAGER), item)
+            case meddlers.Mislead():
+                await self.users.mislead(item)
+            case refusals.Refuse():
+                await self._fleet.servers[item.api].refusals.refuse(item)
+            case additions.Inject():
+                await additions.inject(self._fleet.client(item.cluster), item)
+            case tenants.Forged():
+                await tenants.forge(self._fleet.client(MANAGER), item)
             case Submit():
                 await self.users.submit(item)
             case Scale():

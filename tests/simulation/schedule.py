@@ -40,8 +40,8 @@ class Patience(msgspec.Struct, frozen=True):
 NO_LIMIT = Patience()
 
 
-class Item(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """One thing that happens."""
+class Item(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """One thing that happens. A new field with a default changes no encoded schedule."""
 
     def __str__(self) -> str:
         """As a person reads it."""
@@ -140,6 +140,8 @@ class Submit(Moment):
     """Of the second group."""
     completions: int | None = None
     """Of a Job that does not end by itself; None for none."""
+    deadline_s: int | None = None
+    """After how many seconds KubeRay ends a RayJob; None for never."""
     fixed: bool = False
     """Whether it has no elastic annotation."""
     gang: bool = False
@@ -375,7 +377,7 @@ def other_of(name: str) -> str:
     return f"other-{name}"
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run: what it is played with, and what happens in it."""
 
     seed: int

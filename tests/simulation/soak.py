@@ -3,6 +3,8 @@ is over.
 
 make soak MINUTES=60             names what it played, and of each failure the command that repeats it
 make soak SOAK='--first 5000'    the seeds from there on
+
+The properties of `unit/properties` are of the mark, and played for as long as the seeds.
 """
 
 import argparse
@@ -103,6 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=int(time.time()), help="the first of the fresh seeds")
     parser.add_argument("--testers", type=int, default=2, help="how many processes run the tests")
     options = parser.parse_args(arguments)
+    os.environ.setdefault("PROPERTY_MINUTES", str(options.minutes))
     ends_at = time.monotonic() + options.minutes * 60
     todo = itertools.chain([tests(options.testers), fleets(options.testers)], plays(options.first))
     return soak(todo, _run, seconds_left=lambda: ends_at - time.monotonic())

@@ -12,6 +12,7 @@ import msgspec
 
 from simulation.bursts import bursts_of
 from simulation.contention import contention_of, cores_of
+from simulation.deadlines import with_deadlines
 from simulation.definitions import definitions_of
 from simulation.fixed_sizes import runs_fixed, with_fixed
 from simulation.gangs import has_gangs, with_gangs
@@ -123,7 +124,7 @@ def swarm_of(seed: int) -> Schedule:
             moments += _first(f"{seed}/{name}", lambda own, make=make: list(make(own, run_s)))
     compares = bool(happenings & COMPARED.keys()) or random.random() < 0.5
     with_traits = _Traits(seed, traits)
-    moments = with_traits.of(moments, run_s)
+    moments = list(with_deadlines(seed, with_traits.of(moments, run_s)))
     return Schedule(
         seed=seed,
         # Somebody has to take over from one that is held.

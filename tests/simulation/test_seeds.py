@@ -88,6 +88,7 @@ ONCE_FAILED: tuple[int, ...] = (
     1276157,  # a manager that was stopped right before an admission wrote it when another had the Lease (the rule)
     1277415,  # as 1276157
     1279771,  # as 1276157
+    631173,  # the report that a copy was gone came when the next copy had ended, whose end was lost with its job
 )
 """Seeds past the set that have shown a defect. They are always played with it; a line says what the seed showed."""
 ONE_WRITER = range(20)
@@ -103,23 +104,24 @@ SHOWN_BY = {
     "identity": 9,
     "fence": 14,
     "unanswered requests": 100_152,
-    "claims": 30,
+    "claims": 100_002,
     "last pod": 2,
     "room": 0,
-    "first report": 28,
-    "stale decisions": 61,
+    "first report": 35,
+    "stale decisions": 306,
     "lifetimes": 6,
-    "ends": 121,
+    "ends": 100_003,
     "orphans": 139,
     "definitions": 1,
     "release": 24,
     "ungate cap": 1,
     "shards": 0,
     "gangs": 42,
+    "tenants": 0,
 }
 """A seed that has broken a rule without the safeguard. The search begins there: a change of the product may make
-another one the first, also one past the fixed set. `make sim SIM=--mutations` looks from 0 on. Confirms and unanswered
-requests are shown by runs with every kind of fault and user, which the seeds from 100,000 on are."""
+another one the first, also one past the fixed set. `make sim SIM=--mutations` looks from 0 on. Confirms, unanswered
+requests, claims and ends are shown by runs with every kind of fault and user, which the seeds from 100,000 on are."""
 
 
 def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:

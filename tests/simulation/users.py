@@ -11,6 +11,7 @@ from simulation.faults import Weather
 from simulation.fleet import MANAGER, Fleet, Process
 from simulation.impostors import restored
 from simulation.jobs import bounds_patch, cpu_patch, is_sized_where_it_runs, job_of, scale, settle, size_patch
+from simulation.meddlers import Mislead, misled
 from simulation.removals import create_again
 from simulation.rules import OWNED_BY_USER
 from simulation.schedule import (
@@ -47,9 +48,10 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import AlreadyExistsError, TransientError
 from slicebus.proto.messages import MESSAGES, Direction
-from slicebus.proto.topology import JOURNAL, exchange_of
+from slicebus.proto.topology import exchange_of
 from slicebus.sandbox.bus import MemoryBus
 from slicebus.slices.api import kueue
 
@@ -252,16 +254,24 @@ class Users:
 
     async def forge(self, item: Forge) -> None:
         """A cluster's user says what another cluster has said before."""
-        said = [
-            record.message
-            for record in self._fleet.memory.streams[JOURNAL].records
-            if (known := MESSAGES.get(record.message.type or "")) is not None
-            and known.direction is Direction.UP
-            and record.message.routing_key.startswith(f"{item.of}.")
-        ]
-        if said:
+        if said := self._said_by(item.of):
             forged = msgspec.structs.replace(said[item.pick % len(said)], user_id=item.by)
             await MemoryBus(self._fleet.memory, user=item.by).publish(exchange_of(Direction.UP), forged)
+
+    async def mislead(self, item: Mislead) -> None:
+        """A cluster's user says a status of its own cluster with other types in it."""
+        if (message := misled(self._said_by(item.by), item)) is not None:
+            await MemoryBus(self._fleet.memory, user=item.by).publish(exchange_of(Direction.UP), message)
+
+    def _said_by(self, cluster: str) -> list[WireMessage]:
+        """What the agents of a cluster have said so far."""
+        return [
+            record.message
+            for record in self._fleet.memory.journal
+            if (known := MESSAGES.get(record.message.type or "")) is not None
+            and known.direction is Direction.UP
+            and record.message.routing_key.startswith(f"{cluster}.")
+        ]
 
     async def impersonate(self, item: Impostor) -> None:
         """Another cluster, with an agent of this one's name; whatever it was restored with is scaled there."""

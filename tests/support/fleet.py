@@ -21,7 +21,7 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, JOBS, LEASES, PODS, WORKERCLUSTERS, WORKLOADS
 from slicebus.proto.errors import ConflictError, SlicebusError, TransientError
 from slicebus.proto.messages import ClusterName, Lane
-from slicebus.proto.topology import DEAD, agent_queue, manager_queue
+from slicebus.proto.topology import DEAD_LETTERS, agent_queue, cluster_queue, manager_queue
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.ungate import is_gated
 from slicebus.slices.workload.workload import Slice
@@ -39,7 +39,8 @@ async def queues_of(world: World) -> list[str]:
     """The queues of the manager and of every agent."""
     uids = {name: await cluster_uid(client) for name, client in world.workers.items()}
     agents = [agent_queue(name, lane, uid) for name, uid in uids.items() for lane in Lane]
-    return [*map(manager_queue, Lane), *agents]
+    clusters = [cluster_queue(name, lane) for name in uids for lane in Lane]
+    return [*map(manager_queue, Lane), *clusters, *agents]
 
 
 async def nothing_is_left(url: str, queues: list[str], *, access: Access = Access()) -> None:  # noqa: B008
@@ -52,7 +53,7 @@ async def nothing_is_left(url: str, queues: list[str], *, access: Access = Acces
                 return (await bus.depth(queue)).ready == 0
 
             await eventually(empty, f"{queue} is empty")
-        assert (await bus.depth(DEAD)).ready == 0
+        assert [(await bus.depth(queue)).ready for queue in DEAD_LETTERS] == [0, 0]
     finally:
         await bus.aclose()
 

@@ -44,6 +44,12 @@ def memory_bytes_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def most_memory_bytes_of(pid: int) -> int:
+    """The most of a process' memory that has ever been resident."""
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+
 def cpu_s_of(pid: int) -> float:
     """The processor time that a process has taken so far, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

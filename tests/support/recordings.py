@@ -6,7 +6,7 @@ from pathlib import Path
 from slicebus.bus.contract import Record
 from slicebus.bus.factory import connect
 from slicebus.journal.export import to_line
-from slicebus.proto.topology import JOURNAL
+from slicebus.journal.streams import read_journals
 
 _ALL_RECORDED_S = 0.5
 """Records wait a twentieth of a second for others."""
@@ -17,7 +17,7 @@ async def recorded(url: str) -> list[Record]:
     await asyncio.sleep(_ALL_RECORDED_S)
     bus = await connect(url, name="test")
     try:
-        return [record async for record in bus.read_stream(JOURNAL, "first", follow=False)]
+        return [record async for record in read_journals(bus, "first", follow=False)]
     finally:
         await bus.aclose()
 

@@ -244,7 +244,7 @@ def test_any_mark_on_a_workers_object_is_read(text: str) -> None:
 def test_any_mark_on_a_managers_object_is_read(text: str) -> None:
     manifest = annotated(text)
     assert applied_version(manifest) >= 0
-    SizeRequest.from_job(manifest)
+    SizeRequest.from_manifest(manifest)
     Dispatch.from_manifest(manifest)
 
 

@@ -16,6 +16,7 @@ from slicebus.agent.act.identity import cluster_uid
 from slicebus.agent.act.inbox import AgentInbox
 from slicebus.agent.act.inventory import InventoryPublisher
 from slicebus.agent.act.namespaces import Namespaces
+from slicebus.agent.act.pod_additions import PodAdditionsWatch
 from slicebus.agent.act.pod_refusals import PodRefusals
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.publisher import AgentPublisher
@@ -27,8 +28,9 @@ from slicebus.agent.metrics.jobs import JobMetrics
 from slicebus.agent.permissions import COMPONENT
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
-from slicebus.agent.state.store import SELECTORS, AgentStore
+from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
+from slicebus.agent.state.watched import SELECTORS
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.lanes import Backlog
 from slicebus.decisions.commands import Publish
@@ -47,8 +49,10 @@ from slicebus.runtime.broker import require
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.runtime.logs import configure_logging
-from slicebus.runtime.role import Role, retry_until_available, run_role
+from slicebus.runtime.role import Role, run_role
+from slicebus.runtime.rounds import go_round
 from slicebus.runtime.run import run_process
+from slicebus.runtime.set_aside import show_set_aside
 from slicebus.slices.api import kueue
 
 _log = structlog.get_logger()
@@ -81,6 +85,7 @@ class _Parts(NamedTuple):
     reconciler: AgentReconciler
     inventories: InventoryPublisher
     namespaces: Namespaces
+    additions: PodAdditionsWatch
     heartbeats: Heartbeats
 
 
@@ -101,19 +106,21 @@ class Agent(Role[AgentSettings]):
 
     async def lead(self, epoch: int) -> None:
         """Report on the cluster and carry out orders until cancelled."""
-        uid = await retry_until_available("cluster uid", lambda: cluster_uid(self._client))
+        uid = await self.until_allowed("cluster uid", lambda: cluster_uid(self._client))
         base = self._base(uid, epoch)
         JobMetrics(self._registry).follow(base.store)
+        show_set_aside(self._registry, {"jobs": lambda: base.queue.set_aside})
         parts = self._parts(base)
+        self.refused = lambda: base.queue.refused
         self._inbox = self._order_inbox(base, parts)
         parts.policy.load()
-        await retry_until_available("tombstones", parts.tombstones.load)
-        await retry_until_available("fence", base.fence.load)
+        await self.until_allowed("tombstones", parts.tombstones.load)
+        await self.until_allowed("fence", base.fence.load)
         await parts.backends.look()
         async with base.decide.recording(), asyncio.TaskGroup() as group:
             await self._watch(base, parts, group)
             base.decide.begin()
-            await retry_until_available("pods", lambda: parts.reconciler.take_over_pods(epoch))
+            await self.until_allowed("pods", lambda: parts.reconciler.take_over_pods(epoch))
             await self._introduce(base, parts)
             self._react(base, parts)
             _log.info("agent.leading", cluster=self._settings.cluster, cluster_uid=uid, epoch=epoch)
@@ -189,6 +196,9 @@ class Agent(Role[AgentSettings]):
         namespaces = Namespaces(
             store, client, watched=settings.watched_namespaces, changed=lambda: heartbeats.beat_now()
         )
+        additions = PodAdditionsWatch(
+            client, namespaces=settings.watched_namespaces, changed=lambda: heartbeats.beat_now()
+        )
         heartbeats = Heartbeats(
             store,
             base.fence,
@@ -196,6 +206,7 @@ class Agent(Role[AgentSettings]):
             requeue=queue.add,
             waiting_since=lambda: (queue.due_since_s, base.backlog.since_s),
             lacking=namespaces.lacking,
+            additions=additions.known,
             interval_s=settings.heartbeat_s,
         )
         return _Parts(
@@ -206,11 +217,13 @@ class Agent(Role[AgentSettings]):
             reconciler=reconciler,
             inventories=inventories,
             namespaces=namespaces,
+            additions=additions,
             heartbeats=heartbeats,
         )
 
     def _order_inbox(self, base: _Base, parts: _Parts) -> AgentInbox:
         async def accept(terms: Terms) -> None:
+            parts.additions.accept(terms)
             await parts.heartbeats.accept(terms)
             parts.namespaces.accept(terms)
 
@@ -235,6 +248,7 @@ class Agent(Role[AgentSettings]):
         """Watch the caches. Returns when everything is read that decisions depend on."""
         store = base.store
         parts.backends.start(group)
+        parts.additions.start(group)
         for resource, cache in store.caches():
             kept = base.informers.run(resource, cache, labels=SELECTORS[resource])
             group.create_task(kept, name=f"watch:{resource.plural}")
@@ -245,7 +259,7 @@ class Agent(Role[AgentSettings]):
 
     async def _introduce(self, base: _Base, parts: _Parts) -> None:
         """Say hello to the manager, and send it the inventory."""
-        hello = await retry_until_available("version", partial(self._hello, base.store))
+        hello = await self.until_allowed("version", partial(self._hello, base.store))
         # The manager may have made the exchanges and not yet the bindings.
         await self.until_allowed("hello", lambda: base.publish(hello))
         await self.until_allowed("inventory", parts.inventories.publish)
@@ -268,6 +282,8 @@ class Agent(Role[AgentSettings]):
         """Reconcile jobs, report, and carry out orders."""
         jobs = base.queue.run(parts.reconciler.reconcile_job, workers=self._settings.workers)
         group.create_task(jobs, name="jobs")
+        rounds = go_round(base.store.keys, base.queue.add, round_s=self._settings.reconcile_s)
+        group.create_task(rounds, name="rounds")
         group.create_task(base.events.run(), name="events")
         group.create_task(parts.heartbeats.run(), name="heartbeat")
         group.create_task(parts.namespaces.run(), name="namespaces")

@@ -55,6 +55,109 @@ variables.new{{ . }}.all(name, !name.startsWith('slicebus.dev/') || variables.ol
 {{- end }}
 {{- end }}
 
+{{/* Strings as a list in CEL. */}}
+{{- define "slicebus.celList" -}}
+[{{ range $number, $name := . }}{{ if $number }}, {{ end }}'{{ $name | replace "\\" "\\\\" | replace "'" "\\'" }}'{{ end }}]
+{{- end }}
+
+{{/* The names of schedulers that pods may have by the agent's own backends. */}}
+{{- define "slicebus.schedulerNames" -}}
+{{- $names := concat (list "" "default-scheduler") (.Values.policy.schedulerNames | default list) }}
+{{- range .Values.schedulers }}
+{{- $usual := get (dict "kai" "kai-scheduler" "volcano" "volcano") .name | default "" }}
+{{- $names = append $names (.schedulerName | default $usual) }}
+{{- end }}
+{{- include "slicebus.celList" (uniq $names) }}
+{{- end }}
+
+{{/* The specs of the RayClusters of a job. Called with the variable that holds it. */}}
+{{- define "slicebus.clusterSpecs" -}}
+(request.resource.group != 'ray.io' ? [] : request.resource.resource == 'rayclusters' ? [{{ . }}.spec] : request.resource.resource == 'rayjobs' ? [?{{ . }}.spec.?rayClusterSpec] : request.resource.resource == 'rayservices' ? [{{ . }}.spec.rayClusterConfig] : [])
+{{- end }}
+
+{{/* What KubeRay makes of a job beside its pods, in words. Called with a dict: of, the variable that holds the job, and specs, the
+     one that holds its clusters' specs. */}}
+{{- define "slicebus.exposed" -}}
+{{ .specs }}.filter(spec, spec.headGroupSpec.?enableIngress.orValue(false)).map(spec, 'an Ingress')
++ {{ .specs }}.filter(spec, spec.?enableInTreeAutoscaling.orValue(false)).map(spec, 'an account')
++ {{ .specs }}.map(spec, 'type ' + spec.headGroupSpec.?serviceType.orValue('ClusterIP'))
++ {{ .specs }}.map(spec, 'type ' + spec.headGroupSpec.?headService.?spec.?type.orValue(''))
++ {{ .specs }}.filter(spec, spec.headGroupSpec.?headService.?spec.?externalIPs.orValue([]).size() > 0).map(spec, 'type of its own addresses')
++ {{ .specs }}.map(spec, 'name ' + spec.headGroupSpec.?headService.?metadata.?name.orValue(''))
++ (request.resource.resource != 'rayservices' ? []
+: ({{ .of }}.spec.?upgradeStrategy.?type.orValue('') == 'NewClusterWithIncrementalUpgrade' ? ['a Gateway'] : [])
++ ['type ' + {{ .of }}.spec.?serveService.?spec.?type.orValue('')]
++ ({{ .of }}.spec.?serveService.?spec.?externalIPs.orValue([]).size() > 0 ? ['type of its own addresses'] : [])
++ ['name ' + {{ .of }}.spec.?serveService.?metadata.?name.orValue('')])
+{{- end }}
+
+{{/* What the cluster's policy says of pods and of what KubeRay makes, as far as CEL can say it. */}}
+{{- define "slicebus.policyValidations" -}}
+{{- $policy := .Values.policy }}
+{{- if kindIs "slice" $policy.priorityClasses }}
+- expression: {{ printf "variables.judged.all(pod, pod.?priorityClassName.orValue('') in %s)" (include "slicebus.celList" (concat (list "") $policy.priorityClasses)) | quote }}
+{{- else }}
+- expression: "variables.judged.all(pod, !pod.?priorityClassName.orValue('').startsWith('system-'))"
+{{- end }}
+  message: "slicebus: the policy of this cluster does not allow this PriorityClass (priorityClasses)"
+  reason: Forbidden
+{{- if kindIs "slice" $policy.tolerationKeys }}
+- expression: {{ printf "variables.judged.all(pod, pod.?tolerations.orValue([]).all(one, one.?key.orValue('') in %s))" (include "slicebus.celList" $policy.tolerationKeys) | quote }}
+{{- else }}
+- expression: "variables.judged.all(pod, pod.?tolerations.orValue([]).all(one, one.?key.orValue('') != '' && !one.key.startsWith('node-role.kubernetes.io/')))"
+{{- end }}
+  message: "slicebus: the policy of this cluster does not allow this toleration (tolerationKeys)"
+  reason: Forbidden
+{{- if kindIs "slice" $policy.runtimeClasses }}
+- expression: {{ printf "variables.judged.all(pod, pod.?runtimeClassName.orValue('') in %s)" (include "slicebus.celList" (concat (list "") $policy.runtimeClasses)) | quote }}
+  message: "slicebus: the policy of this cluster does not allow this RuntimeClass (runtimeClasses)"
+  reason: Forbidden
+{{- end }}
+{{- if kindIs "slice" $policy.schedulerNames }}
+- expression: {{ printf "variables.judged.all(pod, pod.?schedulerName.orValue('') in %s)" (include "slicebus.schedulerNames" .) | quote }}
+  message: "slicebus: the policy of this cluster does not allow this scheduler (schedulerNames)"
+  reason: Forbidden
+{{- end }}
+{{- if kindIs "slice" $policy.csiDrivers }}
+- expression: >-
+    variables.judged.all(pod, pod.?volumes.orValue([]).all(volume,
+    (!volume.?csi.hasValue() || volume.csi.?driver.orValue('') in {{ include "slicebus.celList" $policy.csiDrivers }})
+    && (!volume.?flexVolume.hasValue() || volume.flexVolume.?driver.orValue('') in {{ include "slicebus.celList" $policy.csiDrivers }})))
+  message: "slicebus: the policy of this cluster does not allow a volume of this driver (csiDrivers)"
+  reason: Forbidden
+{{- end }}
+{{- if kindIs "slice" $policy.serviceAccounts }}
+- expression: >-
+    variables.judged.all(pod, [pod.?serviceAccountName.orValue(''), pod.?serviceAccount.orValue(''), dyn('default')].filter(name, name != '')[0]
+    in {{ include "slicebus.celList" $policy.serviceAccounts }})
+  message: "slicebus: the policy of this cluster does not allow this service account (serviceAccounts)"
+  reason: Forbidden
+{{- end }}
+{{- if not $policy.ingress }}
+- expression: "!variables.exposed.exists(one, one in ['an Ingress', 'a Gateway'])"
+  message: "slicebus: the policy of this cluster does not allow an Ingress or a Gateway (ingress)"
+  reason: Forbidden
+{{- end }}
+- expression: >-
+    variables.exposed.all(one, !one.startsWith('type ') || one.substring(5) in {{ include "slicebus.celList" (concat (list "") $policy.serviceTypes) }})
+  message: "slicebus: the policy of this cluster does not allow a Service of this type (serviceTypes)"
+  reason: Forbidden
+{{- if kindIs "slice" $policy.serviceNames }}
+- expression: >-
+    variables.exposed.all(one, !one.startsWith('name ') || one.substring(5) in
+    ['', object.metadata.name + '-head-svc', object.metadata.name + '-serve-svc'] + {{ include "slicebus.celList" $policy.serviceNames }})
+  message: "slicebus: the policy of this cluster does not allow a Service of this name (serviceNames)"
+  reason: Forbidden
+{{- end }}
+{{- $accounts := $policy.autoscalerAccounts }}
+{{- if kindIs "invalid" $accounts }}{{ $accounts = not (kindIs "slice" $policy.serviceAccounts) }}{{ end }}
+{{- if not $accounts }}
+- expression: "!('an account' in variables.exposed)"
+  message: "slicebus: the policy of this cluster does not allow the service account of Ray's autoscaler (autoscalerAccounts)"
+  reason: Forbidden
+{{- end }}
+{{- end }}
+
 {{/* Whether the pods of a template wait behind our gate, and carry the label by which that is kept. */}}
 {{- define "slicebus.isHeld" -}}
 {{ . }}.?spec.?schedulingGates.orValue([]).exists(gate, gate.name == 'kueue.x-k8s.io/elastic-job') && 'slicebus.dev/manager-uid' in {{ . }}.?metadata.?labels.orValue({})

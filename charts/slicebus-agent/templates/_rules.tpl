@@ -29,6 +29,9 @@
   resources: [events]
   verbs: [list, create, patch]
 - apiGroups: [""]
+  resources: [limitranges]
+  verbs: [get, list, watch]
+- apiGroups: [""]
   resources: [namespaces]
   verbs: [get]
 {{- include "slicebus.schedulerRules" . }}

@@ -14,6 +14,7 @@ SLICEBUS_CLUSTER_LOST_SECONDS: {{ .Values.clusterLostSeconds }}
 {{- with .Values.clusterLostRequeueSeconds }}
 SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS: {{ . }}
 {{- end }}
+SLICEBUS_REFUSED_REQUEUE_SECONDS: {{ .Values.refusedRequeueSeconds }}
 {{- with .Values.waitForPodsReady.timeoutSeconds }}
 SLICEBUS_PODS_READY_SECONDS: {{ . }}
 {{- end }}

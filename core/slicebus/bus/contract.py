@@ -70,11 +70,11 @@ class Delivery(Protocol):
 
 
 class Subscription(Protocol):
-    """A running consumer of one queue. Iterating ends when the subscription is closed, or with NotFoundError when the
-    queue has gone."""
+    """A running consumer of one queue, or of several. Iterating ends when the subscription is closed, or with
+    NotFoundError when a queue has gone."""
 
     def __aiter__(self) -> AsyncIterator[Delivery]:
-        """Iterate over deliveries, at most `prefetch` of them unsettled at a time."""
+        """Iterate over deliveries, at most `prefetch` of each queue unsettled at a time."""
 
 
 class Bus(Protocol):
@@ -117,11 +117,11 @@ class Bus(Protocol):
         """
 
     def subscribe(
-        self, queue: str, *, prefetch: int, keep: Keep | None = None
+        self, *queues: str, prefetch: int, keep: Keep | None = None
     ) -> AbstractAsyncContextManager[Subscription]:
-        """Consume a queue. Leaving the context closes it; deliveries not settled by then are delivered again.
+        """Consume queues. Leaving the context closes it; deliveries not settled by then are delivered again.
 
-        `keep` is called in the order of the queue, and returns what is kept of a message from its arrival on: by
+        `keep` is called in the order of each queue, and returns what is kept of a message from its arrival on: by
         default all of it, without its body where it is larger than the limit (`sizes.cut`).
         """
 

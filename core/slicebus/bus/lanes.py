@@ -1,15 +1,17 @@
 """Handles the deliveries of one queue: in order for one object, concurrently across objects.
 
 Each key has its own queue in memory. The first delivery of a key creates the queue, later ones wait in it; the queues
-share a bounded number of workers. An unsettled delivery delays its own key, and other keys only when the prefetch is
-used up. A delivery that another one of its key supersedes is acknowledged at once: an object that is stuck, or reports
-faster than it is handled, keeps two deliveries.
+share a bounded number of workers (`turns`), and so may several consumers: whoever owns a delivery waits for itself. An
+unsettled delivery delays its own key, and other keys only when the prefetch is used up. A delivery that another one of
+its key supersedes is acknowledged at once: an object that is stuck, or reports faster than it is handled, keeps two
+deliveries.
 
 A delivery is acknowledged when its handler returns, so after its effect (rule 4 of the design). A protocol error or a
 permanent one dead-letters it with the reason. A transient error or a conflict is retried in place, with a growing pause
 that keeps no worker. After `slot_s` the next delivery of the key gets the slot: it may be what this one waits for.
-After `retry_s` the delivery is put back, and the broker's delivery limit decides. Any other exception is a programming
-error and ends the process with the delivery unsettled. So does a cancellation: the broker delivers again.
+After `retry_s` the delivery is put back, and the broker's delivery limit decides. A decision that raises dead-letters
+the delivery too. Any other exception is an error of this program and ends the process with the delivery unsettled. So
+does a cancellation: the broker delivers again.
 
 A message that is larger than the limit has lost its body on arrival, and is dead-lettered without a look at the rest.
 The handlers of a queue have a bounded number of bytes at once, which usual messages never reach.
@@ -26,12 +28,20 @@ import structlog
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.retries import repeated
-from slicebus.bus.byte_room import ByteRoom
 from slicebus.bus.contract import Delivery, Subscription
 from slicebus.bus.sizes import check_whole, size_of
-from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, ProtocolError, TransientError
+from slicebus.bus.turns import Turns
+from slicebus.proto.errors import (
+    ConflictError,
+    DeadReason,
+    DecisionError,
+    PermanentError,
+    ProtocolError,
+    TransientError,
+)
 
 _log = structlog.get_logger()
+_WORKERS = 32
 _RETRY_S = 600.0
 """The delivery limit is for messages that end the process, not for outages: twenty times this is over three hours. It
 is well below the half hour after which RabbitMQ closes the channel of a consumer that does not acknowledge."""
@@ -41,10 +51,19 @@ _HANDLED_BYTES = 2 * 1024**2
 kilobytes."""
 _BACKOFF = Backoff(first_s=0.02, most_s=5.0)
 
+_NOBODY = ""
+
 Handler = Callable[[Delivery], Awaitable[None]]
 OnDead = Callable[[Delivery, DeadReason], None]
+Keeps = Callable[[Delivery], bool]
+"""Whether there is room for a delivery among the dead letters. One without room is acknowledged, and logged."""
 Superseded = Callable[[Delivery, Delivery], bool]
 """Whether the first delivery has no effect once the second is handled; both have the same key."""
+
+
+def turns_of(workers: int = _WORKERS, *, most_each: int | None = None) -> Turns:
+    """Turns for the handlers of one or several consumers, `most_each` of them for one owner."""
+    return Turns(workers, most_each=most_each or workers, most_bytes=_HANDLED_BYTES)
 
 
 class Backlog:
@@ -72,22 +91,24 @@ async def consume(
     handler: Handler,
     *,
     key: Callable[[Delivery], str],
-    workers: int = 32,
+    turns: Turns | None = None,
+    owner: Callable[[Delivery], str] = lambda _: _NOBODY,
+    rest_s: Callable[[Delivery], float] = lambda _: 0.0,
     retry_s: float = _RETRY_S,
     slot_s: float = _SLOT_S,
     on_dead: OnDead | None = None,
+    keeps_dead: Keeps = lambda _: True,
     superseded: Superseded | None = None,
     backlog: Backlog | None = None,
 ) -> None:
     """Handle deliveries until the subscription ends. `on_dead` is called for each that is dead-lettered. `backlog` gets
-    all that are unsettled."""
-    backlog = backlog or Backlog()
+    all that are unsettled. `rest_s` says how long the next delivery of a key waits after one."""
+    backlog, turns = backlog or Backlog(), turns or turns_of()
     queues: dict[str, deque[Delivery]] = {}
-    free, room = asyncio.Semaphore(workers), ByteRoom(_HANDLED_BYTES)
 
     async def attempt(delivery: Delivery) -> None:
         check_whole(delivery.message)
-        async with free, room.hold(size_of(delivery.message)):
+        async with turns.take(owner(delivery), size_of(delivery.message)):
             if delivery.held:
                 await handler(delivery)
 
@@ -96,7 +117,7 @@ async def consume(
         while queue:
             delivery = queue[0]
             try:
-                reason = await _handle(delivery, attempt, slot_s=slot_s)
+                reason = await _handle(delivery, attempt, slot_s=slot_s, keeps_dead=keeps_dead)
             except (TransientError, ConflictError) as error:
                 if not retry_time.is_over(delivery):
                     queue.rotate(-1)
@@ -107,6 +128,8 @@ async def consume(
             if reason and on_dead:
                 on_dead(delivery, reason)
             backlog.settle(queue.popleft())
+            if pause_s := rest_s(delivery):
+                await asyncio.sleep(pause_s)
         del queues[name]
 
     async with asyncio.TaskGroup() as group:
@@ -149,7 +172,7 @@ class _RetryTime:
         return now - self._first.setdefault(id(delivery), now) >= self._retry_s
 
 
-async def _handle(delivery: Delivery, handler: Handler, *, slot_s: float) -> DeadReason | None:
+async def _handle(delivery: Delivery, handler: Handler, *, slot_s: float, keeps_dead: Keeps) -> DeadReason | None:
     """Handle and settle a delivery; return the reason where it was dead-lettered. Raises the transient error or
     conflict that lasts for `slot_s`."""
     ends_at_s = asyncio.get_running_loop().time() + slot_s
@@ -158,13 +181,23 @@ async def _handle(delivery: Delivery, handler: Handler, *, slot_s: float) -> Dea
             lambda: handler(delivery), on=(TransientError, ConflictError), wait=_BACKOFF, ends_at_s=ends_at_s
         )
     except ProtocolError as error:
-        _log.warning("delivery.dead", queue=delivery.queue, reason=error.reason, detail=error.detail)
-        await delivery.dead_letter(error.reason, error.detail)
-        return error.reason
+        return await _bury(delivery, error.reason, error.detail, keeps_dead)
     except PermanentError as error:
-        _log.warning("delivery.dead", queue=delivery.queue, reason=DeadReason.REFUSED, detail=str(error))
-        await delivery.dead_letter(DeadReason.REFUSED, str(error))
-        return DeadReason.REFUSED
+        return await _bury(delivery, DeadReason.REFUSED, str(error), keeps_dead)
+    except DecisionError as error:
+        _log.error("delivery.failed", queue=delivery.queue, detail=str(error), exc_info=error)
+        return await _bury(delivery, DeadReason.FAILED, str(error), keeps_dead)
     else:
         await delivery.ack()
     return None
+
+
+async def _bury(delivery: Delivery, reason: DeadReason, detail: str, keeps_dead: Keeps) -> DeadReason:
+    if keeps_dead(delivery):
+        _log.warning("delivery.dead", queue=delivery.queue, reason=reason, detail=detail)
+        await delivery.dead_letter(reason, detail)
+    else:
+        # Each line of many would say the same: the role counts them.
+        _log.info("delivery.dropped", queue=delivery.queue, reason=reason)
+        await delivery.ack()
+    return reason

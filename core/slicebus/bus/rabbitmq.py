@@ -91,7 +91,9 @@ class RabbitBus:
         """Create what is missing, one declaration at a time: a refusal closes its channel."""
         async with self._declaring, self._channel("declare") as channel:
             for exchange in topology.exchanges:
-                await channel.declare_exchange(exchange.name, aio_pika.ExchangeType.TOPIC, durable=True)
+                await channel.declare_exchange(
+                    exchange.name, aio_pika.ExchangeType.TOPIC, durable=True, arguments=dict(exchange.arguments)
+                )
             for queue in topology.queues:
                 if not (queue.kept and await self._exists(queue)):
                     await self._declare_queue(channel, queue)
@@ -151,13 +153,14 @@ class RabbitBus:
 
     @asynccontextmanager
     async def subscribe(
-        self, queue: str, *, prefetch: int, keep: Keep | None = None
+        self, *queues: str, prefetch: int, keep: Keep | None = None
     ) -> AsyncIterator[RabbitSubscription]:
-        """Consume a queue until the context is left."""
+        """Consume queues on one channel until the context is left."""
         async with self._channel("subscribe") as channel:
-            await channel.get_queue(queue, ensure=True)
-        kept = keep or partial(cut, most_bytes=limit_of(queue, self._settings.message_bytes))
-        subscription = RabbitSubscription(self, queue, prefetch=prefetch, keep=kept)
+            for queue in queues:
+                await channel.get_queue(queue, ensure=True)
+        kept = keep or partial(cut, most_bytes=limit_of(queues[0], self._settings.message_bytes))
+        subscription = RabbitSubscription(self, queues, prefetch=prefetch, keep=kept)
         try:
             yield subscription
         finally:

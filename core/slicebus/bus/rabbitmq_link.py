@@ -26,7 +26,7 @@ _RETIRE_S = 30.0
 """How long a connection that was replaced goes on with what is under way on it."""
 
 
-class Consumer(Protocol):
+class LinkConsumer(Protocol):
     """Consumes on a connection."""
 
     async def leave(self) -> None:
@@ -41,7 +41,7 @@ class Link:
         self.publishing: AbstractChannel | None = None
         self.publishing_since_s = 0.0
         """When that channel was opened, in the loop's time."""
-        self.consumers: set[Consumer] = set()
+        self.consumers: set[LinkConsumer] = set()
         self._users = 0
         self._unused = asyncio.Event()
         self._unused.set()

@@ -13,7 +13,7 @@ from slicebus.bus.dead_letter_headers import dead_by_broker, dead_copy
 from slicebus.bus.rabbitmq_failures import translated
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, UnavailableError
-from slicebus.proto.topology import DEAD
+from slicebus.proto.topology import dead_letters_of
 
 if TYPE_CHECKING:
     from slicebus.bus.rabbitmq import RabbitBus
@@ -110,7 +110,7 @@ class RabbitDelivery:
         await self._settle("requeue", partial(self._incoming.nack, requeue=True))
 
     async def dead_letter(self, reason: DeadReason, detail: str) -> None:
-        """Publish a copy with the reason to the dead-letter exchange, then settle it."""
+        """Publish a copy with the reason to the dead-letter exchange of its queue, then settle it."""
         if self._is_stale():
             return
         copy = dead_copy(
@@ -121,7 +121,7 @@ class RabbitDelivery:
             at=datetime.now(UTC),
             by=self._bus.user,
         )
-        await self._bus.publish(DEAD, copy)
+        await self._bus.publish(dead_letters_of(self._queue), copy)
         await self.ack()
 
     async def _settle(self, action: str, settle: Callable[[], Awaitable[None]]) -> None:

@@ -1,7 +1,8 @@
-"""Consumes one queue, over as many connections as it takes."""
+"""Consumes queues on one channel, over as many connections as it takes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -24,11 +25,11 @@ _GONE_S = 10.0
 
 
 class RabbitSubscription:
-    """Consumes a queue, and outlives its channels."""
+    """Consumes queues, and outlives its channels."""
 
-    def __init__(self, bus: "RabbitBus", queue: str, *, prefetch: int, keep: Keep) -> None:
+    def __init__(self, bus: "RabbitBus", queues: Sequence[str], *, prefetch: int, keep: Keep) -> None:
         self._bus = bus
-        self._queue = queue
+        self._queues = queues
         self._prefetch = prefetch
         self._keep = keep
         self._closing = asyncio.Event()
@@ -36,7 +37,7 @@ class RabbitSubscription:
 
     async def __aiter__(self) -> AsyncIterator[RabbitDelivery]:
         """Iterate over deliveries until it is closed, over as many connections as it takes. Raises NotFoundError when
-        the queue has gone."""
+        a queue has gone."""
         failures, gone_at = 0, None
         while not (self._closing.is_set() or self._bus.closed):
             try:
@@ -46,7 +47,7 @@ class RabbitSubscription:
                 gone_at = None
             except (UnavailableError, NotFoundError) as error:
                 gone_at = self._gone_at(gone_at, error)
-                _log.warning("subscription.interrupted", queue=self._queue, error=str(error))
+                _log.warning("subscription.interrupted", queue=self._queues[0], error=str(error))
                 failures += 1
                 await asyncio.sleep(_SUBSCRIBING.pause_s(failures))
 
@@ -71,13 +72,16 @@ class RabbitSubscription:
         self._channel = channel
         consumer = _Consumer(channel, self._keep)
         channel.close_callbacks.add(lambda *_: consumer.end())
-        with translated(f"consume {self._queue}"):
+        # AMQP 0-9-1 bounds what each consumer of a channel holds.
+        with translated(f"consume {', '.join(self._queues)}"):
             await channel.set_qos(prefetch_count=self._prefetch)
-            await consumer.begin(await channel.get_queue(self._queue, ensure=True))
+            for queue in self._queues:
+                await consumer.begin(await channel.get_queue(queue, ensure=True))
         link.consumers.add(consumer)
         try:
             while (arrival := await consumer.arrived.get()) is not None and not self._closing.is_set():
-                yield RabbitDelivery(self._bus, *arrival, channel, queue=self._queue, on_settled=consumer.settle)
+                queue, incoming, message = arrival
+                yield RabbitDelivery(self._bus, incoming, message, channel, queue=queue, on_settled=consumer.settle)
         finally:
             # A consumer that leaves keeps its channel: its deliveries are settled there.
             if not consumer.is_leaving:
@@ -86,16 +90,16 @@ class RabbitSubscription:
 
 
 class _Consumer:
-    """Consumes on one channel, and holds what came there."""
+    """Consumes queues on one channel, and holds what came there."""
 
     def __init__(self, channel: AbstractChannel, keep: Keep) -> None:
         self._channel = channel
-        self.arrived: asyncio.Queue[tuple[AbstractIncomingMessage, WireMessage] | None] = asyncio.Queue()
+        self.arrived: asyncio.Queue[tuple[str, AbstractIncomingMessage, WireMessage] | None] = asyncio.Queue()
         """None: nothing more comes."""
         self.is_leaving = False
         self._keep = keep
-        self._queue: AbstractQueue | None = None
-        self._tag = ""
+        self._consumed: list[tuple[AbstractQueue, str]] = []
+        """The queues, with the tags of their consumers."""
         self._unsettled = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -104,7 +108,7 @@ class _Consumer:
         """Consume a queue. The broker ends a consumer whose queue is deleted."""
         underlay = await self._channel.get_underlay_channel()
         underlay.on_consumer_cancel_callbacks.add(lambda _: self.end())
-        self._queue, self._tag = queue, await queue.consume(self._receive)
+        self._consumed.append((queue, await queue.consume(partial(self._receive, queue.name))))
 
     def settle(self) -> None:
         """Note that one message is settled."""
@@ -120,22 +124,22 @@ class _Consumer:
 
     async def leave(self) -> None:
         """Consume nothing more on this channel. Return when every message that came there is settled."""
-        assert self._queue is not None
         self.is_leaving = True
         with translated("cancel a consumer"):
-            await self._queue.cancel(self._tag)
+            for queue, tag in self._consumed:
+                await queue.cancel(tag)
             # aiormq hands each message to a task, and the last ones may be on their way: a round trip takes longer.
-            await self._channel.get_queue(self._queue.name, ensure=True)
+            await self._channel.get_queue(self._consumed[0][0].name, ensure=True)
         # Behind what has come already: the queue's order is kept.
         self.arrived.put_nowait(None)
         await self._idle.wait()
         # A connection is closed without what was written last, an acknowledgement; a channel after it.
         await close_quietly(self._channel)
 
-    async def _receive(self, incoming: AbstractIncomingMessage) -> None:
+    async def _receive(self, queue: str, incoming: AbstractIncomingMessage) -> None:
         self._unsettled += 1
         self._idle.clear()
         message = self._keep(from_incoming(incoming))
         # What is not kept is freed now, however many messages are before it.
         incoming.body = b""  # type: ignore[misc]
-        self.arrived.put_nowait((incoming, message))
+        self.arrived.put_nowait((queue, incoming, message))

@@ -12,7 +12,7 @@ import msgspec
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, InvalidError, ProtocolError
 from slicebus.proto.headers import PREFIX
-from slicebus.proto.topology import DEAD, DECISIONS
+from slicebus.proto.topology import AGENT_DECISIONS, DEAD_LETTERS, DECISIONS
 
 MESSAGE_BYTES = 1024**2
 """The default limit of a message between roles, with its headers. Kubernetes takes objects of one and a half times
@@ -60,7 +60,9 @@ def check_whole(message: WireMessage) -> None:
 def limit_of(name: str, most_bytes: int) -> int:
     """The limit of the messages of an exchange or a queue, where messages between roles may have `most_bytes`: dead
     letters have more headers, and recordings are larger."""
-    return {DECISIONS: RECORDING_BYTES, DEAD: most_bytes + 2 * HEADER_BYTES}.get(name, most_bytes)
+    if name in DEAD_LETTERS:
+        return most_bytes + 2 * HEADER_BYTES
+    return RECORDING_BYTES if name in (DECISIONS, AGENT_DECISIONS) else most_bytes
 
 
 def check_publishable(exchange: str, message: WireMessage, *, most_bytes: int) -> None:

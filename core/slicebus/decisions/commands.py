@@ -63,6 +63,9 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     """What to remember when the API server gives no answer: the patch may have had its effect, or have it later."""
     if_refused: Remember | None = None
     """What to remember where the API server or a webhook refuses the patch, as in `Create`."""
+    only_shows: bool = False
+    """Whether it only shows something: where the API server refuses it, the other commands go on. An object whose
+    annotations are full has no room for it, and a right, a policy or a webhook may be missing."""
 
 
 class PatchEach(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +81,8 @@ class Remove(msgspec.Struct, frozen=True, kw_only=True):
 
     resource: Resource
     target: Manifest
+    foreground: bool = False
+    """Delete what it owns before it: for an object that stays for a finalizer of somebody else."""
 
 
 class Emit(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,12 +55,13 @@ from slicebus.journal.recording import (
     Received,
     Record,
 )
+from slicebus.journal.recording_shares import RecordingShares, without_content
 from slicebus.journal.redaction import MARK, Redactor
 from slicebus.kube.cache import Cache, Change, Key, key_of
 from slicebus.kube.resources import Resource
 from slicebus.proto.codec import Decoded
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import ProtocolError
+from slicebus.proto.errors import DecisionError, ProtocolError, SlicebusError
 from slicebus.proto.headers import ATTRIBUTES
 from slicebus.proto.messages import Manifest, Order, Report, job_of
 
@@ -85,6 +86,9 @@ M = TypeVar("M", bound=Order | Report)
 class Incoming(Generic[M]):
     """A received message. A recording has it once; decisions refer to it by its number."""
 
+    is_cut = False
+    """Whether it was recorded without its content."""
+
     def __init__(self, number: int, decoded: Decoded[M]) -> None:
         self.number = number
         self.envelope = decoded.envelope
@@ -99,9 +103,11 @@ R = TypeVar("R")
 class Decider(Generic[S]):
     """Calls decisions on a state. A recorder records every call from `begin` on."""
 
-    def __init__(self, state: S, recorder: Recorder | None = None) -> None:
+    def __init__(self, state: S, recorder: Recorder | None = None, shares: RecordingShares | None = None) -> None:
+        """`shares` bounds what each sender's messages take of the recording."""
         self.state = state
         self._recorder = recorder
+        self._shares = shares
         self._begun = False
         self._received = 0
         self._caches: defaultdict[str, list[_Recorded]] = defaultdict(list)
@@ -129,17 +135,21 @@ class Decider(Generic[S]):
     ) -> Incoming[M]:
         """Read a message by `decode`, or take it as `decoded`, and record it. Raises ProtocolError."""
         self._received += 1
-        number, problem = self._received, ""
+        number, problem, is_cut = self._received, "", not self._has_room(wire)
         try:
-            return Incoming(number, decoded or decode(wire))
+            incoming = Incoming(number, decoded or decode(wire))
+            incoming.is_cut = is_cut
         except ProtocolError as error:
             problem = problem_of(error)
             raise
+        else:
+            return incoming
         finally:
-            self._record(lambda: self._received_record(wire, number, problem))
+            self._record(lambda: self._received_record(without_content(wire) if is_cut else wire, number, problem))
 
     def __call__(self, decision: Callable[Concatenate[S, P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Make a decision, and return its outcome. Raises what the decision raises."""
+        """Make a decision, and return its outcome. Raises the errors of slicebus that the decision raises, and
+        DecisionError for any other."""
         name, at = decision.__name__, _at()
         if self._begun:
             for value in kwargs.values():
@@ -148,14 +158,24 @@ class Decider(Generic[S]):
             outcome = decision(self.state, *args, **kwargs)
         except Exception as error:
             failed = failure_of(error)
-            self._record(lambda: Decided(what=name, at=at, given=self._arguments(kwargs), failed=failed))
-            raise
+            self._record(lambda: Decided(what=name, at=at, arguments=self._arguments(kwargs), failed=failed))
+            if isinstance(error, SlicebusError):
+                raise
+            raise DecisionError.of(name, error) from error
         self._record(
-            lambda: Decided(
-                what=name, at=at, given=self._arguments(kwargs), outcome=self._hidden(encode_outcome(outcome))
-            )
+            lambda: Decided(what=name, at=at, arguments=self._arguments(kwargs), outcome=self._outcome(outcome, kwargs))
         )
         return outcome
+
+    def _has_room(self, wire: WireMessage) -> bool:
+        """Whether a message is recorded with its content."""
+        return self._shares is None or self._shares.take(wire, at_s=_at())
+
+    def _outcome(self, outcome: object, arguments: Mapping[str, object]) -> Raw:
+        """The recorded outcome of a decision; none of a large one about a message whose content was not recorded."""
+        encoded = encode_outcome(outcome)
+        is_cut = any(isinstance(value, Incoming) and value.is_cut for value in arguments.values())
+        return Raw(_NOTHING) if is_cut and len(encoded) > _LARGE else self._hidden(encoded)
 
     def _content(self) -> Iterator[Put | Noted]:
         """The whole state at the time of the call, without secrets and foreign objects."""
@@ -295,6 +315,7 @@ encode = _encoder.encode
 _COMMANDS = frozenset(get_args(Command))
 _NOTHING = b"[]"
 _SHORT = 256
+_LARGE = 4096
 _UNSEARCHED = encode(MARK)
 """The body that the redactor leaves in place of one that it cannot search."""
 

@@ -95,10 +95,10 @@ class Replayed(msgspec.Struct, frozen=True):
     position: Position
     at: float
     what: str
-    given: bytes
+    arguments: bytes
     recorded: bytes
     """The recorded outcome, as JSON."""
-    made: bytes
+    replayed: bytes
     """The outcome of this version; empty where it has no such decision."""
     same: bool
     problem: str = ""
@@ -269,7 +269,7 @@ class Replay:
 
     def _decide(self, position: Position, record: Decided) -> Replayed | None:
         recorded = bytes(record.outcome) if record.failed is None else encode(record.failed)
-        problem, outcome, arguments = "", b"", bytes(record.given)
+        problem, outcome, arguments = "", b"", bytes(record.arguments)
         try:
             outcome = self._make(record.what, arguments)
         except _UnknownMessage:

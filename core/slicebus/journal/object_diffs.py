@@ -4,14 +4,13 @@ The writer remembers the version before as hashes. Comparing with the version it
 left the processor's caches long ago.
 """
 
-from typing import Any
-
 import orjson
 from msgspec import Raw
 
 from slicebus.journal.recording import Gone, Put
 from slicebus.journal.redaction import Redactor
 from slicebus.kube.cache import Key, Manifest, key_of
+from slicebus.kube.packed import encoded_part
 from slicebus.proto.errors import InvalidError
 
 _METADATA = "metadata"
@@ -30,12 +29,12 @@ class DiffWriter:
         """The difference from the last version. Raises any of `UNWRITABLE`: the next is then written in full."""
         key, uid = key_of(manifest), manifest["metadata"]["uid"]
         known, before = self._hashes.pop(key, (uid, {}))
-        parts = {name: orjson.dumps(value) for name, value in manifest.items()}
+        parts = {name: encoded_part(manifest, name) for name in manifest}
         hashes = {name: hash(part) for name, part in parts.items() if name != "metadata"}
         same = tuple(name for name in hashes if hashes[name] == before.get(name)) if known == uid else ()
         changed = {
-            name: _without_secrets(name, value, parts[name], self._redactor)
-            for name, value in manifest.items()
+            name: _without_secrets(manifest, name, part, self._redactor)
+            for name, part in parts.items()
             if name not in same
         }
         self._hashes[key] = uid, hashes
@@ -50,16 +49,17 @@ class DiffWriter:
 
 def whole_object(resource: str, manifest: Manifest, redactor: Redactor) -> Put:
     """The record of a whole object, without secrets. Raises any of `UNWRITABLE`."""
-    parts = {name: _without_secrets(name, value, orjson.dumps(value), redactor) for name, value in manifest.items()}
+    parts = {name: _without_secrets(manifest, name, encoded_part(manifest, name), redactor) for name in manifest}
     return Put(of=resource, object=parts)
 
 
-def _without_secrets(name: str, part: Any, encoded: bytes, redactor: Redactor) -> Raw:
+def _without_secrets(manifest: Manifest, name: str, encoded: bytes, redactor: Redactor) -> Raw:
     """A part of an object without secrets: most parts have none, and need not be decoded for that."""
     if name != _METADATA:
         return Raw(redactor.encoded(encoded))
-    clean = redactor.metadata(part)
-    return Raw(encoded if clean is part else orjson.dumps(clean))
+    metadata = manifest[name]
+    clean = redactor.metadata(metadata)
+    return Raw(encoded if clean is metadata else orjson.dumps(clean))
 
 
 def changed_object(change: Put, old: Manifest | None) -> Manifest:

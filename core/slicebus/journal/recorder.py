@@ -38,7 +38,6 @@ from slicebus.journal.recording import (
 )
 from slicebus.journal.redaction import Redactor
 from slicebus.proto.errors import SlicebusError
-from slicebus.proto.topology import DECISIONS
 
 _log = structlog.get_logger()
 _KEY_BYTES = 32
@@ -160,7 +159,7 @@ class Recorder:
         if self._unconfirmed is None:
             self._unconfirmed = self._take()
         message = encode_batch(self._source, self._number, self._unconfirmed, user=self._bus.user, at=now())
-        await self._bus.publish(DECISIONS, message)
+        await self._bus.publish(self._source.exchange, message)
         self._unconfirmed = None
         self._number += 1
         self._confirmed.inc(len(message.body))

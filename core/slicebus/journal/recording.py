@@ -18,7 +18,7 @@ from slicebus.journal.redaction import MARK
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError
 from slicebus.proto.headers import PREFIX
-from slicebus.proto.topology import DECISIONS_TYPE, MANAGER_KEY, decisions_key
+from slicebus.proto.topology import AGENT_DECISIONS, DECISIONS, DECISIONS_TYPE, MANAGER_KEY, decisions_key
 
 FORMAT = "slicebus.decisions/1"
 RoleName = Literal["manager", "agent"]
@@ -41,6 +41,11 @@ class Source(msgspec.Struct, frozen=True, order=True, omit_defaults=True):
     """The UID of the agent's cluster: two clusters with one name may have agents in the same epoch."""
     shard: int = 0
     """The manager's: each shard has epochs of its own."""
+
+    @property
+    def exchange(self) -> str:
+        """The exchange of its batches. No agent can publish to the manager's."""
+        return DECISIONS if self.role == "manager" else AGENT_DECISIONS
 
     @property
     def routing_key(self) -> str:
@@ -172,7 +177,7 @@ class Decided(_Record, frozen=True, kw_only=True):
     """The function's name."""
     at: float
     """Unix time."""
-    given: Raw
+    arguments: Raw
     """Its arguments beside the state, by name."""
     outcome: Raw = _NOTHING
     """What it returned: mostly commands, in the form of `recorded_commands`."""

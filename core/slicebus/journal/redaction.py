@@ -21,6 +21,7 @@ from slicebus.journal.secret_patterns import (
     Mark,
     has_telling_words,
     hint,
+    is_environment_name,
     is_secret_name,
     is_secret_option,
     shape,
@@ -32,10 +33,16 @@ MARK = "(redacted)"
 _OPENING = "(redacted"
 
 _SECRET_DATA = ("data", "stringData")
-_ENV = "env"
 _OUR_VARIABLES = frozenset({ALLOCATE_TIMEOUT})
 """Variables that decisions set themselves: a replay sets them again, and has no mark to compare."""
 _ARGUMENTS = ("args", "command")
+_VALUES = ("value", "plain", "plaintext", "literal", "inline")
+"""Fields that have a secret itself, beside those that refer to one."""
+_PROGRAM_OPTIONS = {
+    **dict.fromkeys(("mysql", "mysqladmin", "mysqldump", "mariadb", "sshpass", "docker", "podman"), "-p"),
+    **dict.fromkeys(("redis-cli", "redis-benchmark"), "-a"),
+}
+"""The short options for a password, by program."""
 _CONTAINERS = ("containers", "initContainers")
 _BEFORE_CONTAINERS = b'"containers":'
 """In JSON: within a text its quotes would be escaped."""
@@ -168,21 +175,22 @@ class Redactor:
                 changed[name] = clean
         if value.get("kind") == "Secret":
             changed |= {name: MARK for name in _SECRET_DATA if name in value}
-        if isinstance(value.get("value"), str) and is_secret_name(str(value.get("name", ""))):
+        if isinstance(value.get("value"), str) and is_secret_name(str(value.get("name", value.get("key", "")))):
             changed["value"] = self._mark(value["value"])
         return value | changed if changed else value
 
     def _entry(self, name: str, entry: Any, level: int) -> Any:
         if isinstance(entry, str):
             return self._mark(entry) if is_secret_name(name) else self._value(entry, level)
-        if isinstance(entry, list):
-            if name in _CONTAINERS:
-                return self._remembered(entry, level)
-            if name == _ENV:
-                clean = [self._variable(variable, level) for variable in entry]
-                return clean if any(map(_is_other, clean, entry)) else entry
-            if name in _ARGUMENTS:
-                return self._arguments(self._list(entry, level))
+        if name in _CONTAINERS and isinstance(entry, list):
+            return self._remembered(entry, level)
+        if isinstance(entry, (dict, list)):
+            if is_environment_name(name):
+                return self._variables(entry, level)
+            if is_secret_name(name):
+                return self._secrets(entry, level)
+        if name in _ARGUMENTS and isinstance(entry, list):
+            return self._arguments(self._list(entry, level))
         if name == _TEMPLATE and isinstance(entry, dict):
             return self._remembered(entry, level)
         return self._value(entry, level)
@@ -209,23 +217,54 @@ class Redactor:
                 self._learn(key, clean)
         return clean
 
+    def _variables(self, variables: Any, level: int) -> Any:
+        """Variables without their values: Kubernetes' list, texts such as `A=b`, or values by name as Ray has them."""
+        if isinstance(variables, list):
+            clean = [self._variable(variable, level) for variable in variables]
+            return clean if any(map(_is_other, clean, variables)) else variables
+        values = {name: self._mark(value) for name, value in variables.items() if isinstance(value, str)}
+        rest = self._object({name: value for name, value in variables.items() if name not in values}, level + 1)
+        clean_values = {name: rest.get(name, values.get(name)) for name in variables}
+        return clean_values if any(clean_values[name] is not variables[name] for name in variables) else variables
+
+    def _secrets(self, entry: Any, level: int) -> Any:
+        """What the name of a secret has in place of a text: texts in a list, or an object with its `value`."""
+        clean = self._value(entry, level)
+        if isinstance(clean, list):
+            marked = [self._mark(text) if isinstance(text, str) else text for text in clean]
+            return marked if any(map(_is_other, marked, clean)) else clean
+        values = {name: self._mark(clean[name]) for name in _VALUES if isinstance(clean.get(name), str)}
+        return clean | values if any(values[name] is not clean[name] for name in values) else clean
+
     def _variable(self, variable: Any, level: int) -> Any:
         if isinstance(variable, dict) and isinstance(variable.get("value"), str):
             if variable.get("name") in _OUR_VARIABLES:
                 return variable
             clean = self._mark(variable["value"])
             return variable if clean is variable["value"] else variable | {"value": clean}
+        if isinstance(variable, str) and "=" in variable:
+            name, _, value = variable.partition("=")
+            clean = self._mark(value)
+            return variable if clean is value else f"{name}={clean}"
         return self._value(variable, level)
 
     def _arguments(self, arguments: list[Any]) -> list[Any]:
         """The arguments without those that follow an option for a secret: `--password`, `hunter2`."""
+        texts = [argument if isinstance(argument, str) else "" for argument in arguments]
+        short = next((option for text in texts if (option := _PROGRAM_OPTIONS.get(text.rpartition("/")[2]))), None)
         clean = [
-            self._mark(argument)
-            if isinstance(argument, str) and isinstance(before, str) and is_secret_option(before)
-            else argument
-            for before, argument in zip(["", *arguments], arguments, strict=False)
+            self._argument(argument, before, short) if isinstance(argument, str) else argument
+            for before, argument in zip(["", *texts], arguments, strict=False)
         ]
         return clean if any(map(_is_other, clean, arguments)) else arguments
+
+    def _argument(self, argument: str, before: str, short: str | None) -> str:
+        if is_secret_option(before) or before == short:
+            return self._mark(argument)
+        if short is not None and argument != short and argument.startswith(short):
+            clean = self._mark(argument[len(short) :])
+            return argument if clean is argument[len(short) :] else short + clean
+        return argument
 
     def _text(self, text: str, level: int) -> str:
         clean = self._texts.get(text)

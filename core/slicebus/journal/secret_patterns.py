@@ -7,22 +7,37 @@ that shows what it recognizes.
 import re
 from collections.abc import Callable
 from enum import Enum, auto
+from functools import lru_cache, partial
+
+from slicebus.journal.token_forms import FORMS
 
 Mark = Callable[[str], str]
 MARKS = re.compile(r"(\(redacted(?::[0-9a-f]{16})?\))")
 """Matches what stands in the place of a secret."""
 
+_KEYS = (
+    "api|access|private|account|signing|encryption|ssh|licen[cs]e|master|shared|storage|hmac|auth|client|subscription"
+    "|functions|consumer|session|instrumentation"
+)
+"""A key of these opens something."""
 _WORDS = (
-    r"passw|passphrase|pass[-_]?key|token|secret|credential|(?:api|access|private|account|signing|encryption)[-_]?key"
+    rf"passw|passphrase|pass[-_]?key|passcode|token|secret|credential|signature|(?:{_KEYS})[-_]?key"
     r"|key[-_]data|connection[-_]?string|dockerconfigjson|webhook[-_]?url|bearer"
 )
 _NAME = re.compile(_WORDS, re.IGNORECASE)
-_WHOLE_NAMES = frozenset({"auth", "pwd", "pgpass", "authorization", "cookie", "set-cookie"})
+_WHOLE_NAMES = frozenset({"auth", "authorization", "cookie", "set-cookie", "sig"})
+_LAST_WORDS = frozenset({"pass", "pgpass", "pwd", "pw", "jwt", "otp", "creds"})
+"""Names that end with one of these are secret. Within a word they mean something else: `bypass`."""
+_LAST = rf"(?:(?<![A-Za-z0-9])|(?-i:(?<=[a-z0-9])(?=[A-Z])))(?:{'|'.join(sorted(_LAST_WORDS))})(?![A-Za-z0-9])"
+_LAST_WORD = re.compile(rf"{_LAST}[-_.]?$", re.IGNORECASE)
 _HARMLESS_ENDS = (
     *("name", "file", "path", "dir", "ref", "kind", "type", "count", "limit", "enabled", "seconds", "ttl", "length"),
     *("endpoint", "policy", "version", "tokens", "mount"),
 )
 """The last words of names that say where a secret is, or something about it."""
+_ENVIRONMENTS = r"env|env[-_]?vars|environment(?:[-_]?variables)?"
+"""Names of what has variables and their values."""
+_ENVIRONMENT = re.compile(_ENVIRONMENTS, re.IGNORECASE)
 _LONGEST = 256 * 1024
 """A longer text that may have a secret is replaced as a whole: nobody reads it, and searching it takes too long."""
 _MOST_PASSES = 8
@@ -32,36 +47,89 @@ _HARMLESS_VALUE = re.compile(
 )
 """Switches, small numbers, the start of a block in YAML, and references to variables."""
 
+_VALUE = (
+    r"""(?:(?P<quote>\\{0,3}["'])(?P<quoted>(?:(?!(?P=quote))(?:\\.|[^\\\n])){1,8000})"""
+    r"""|(?P<plain>(?:bearer|basic)\s{1,8}[^\s"']{1,8000}|[^\s"',;&|)}\]\\]{1,8000}))"""
+)
+"""A value, in quotes that may be those of a text within a text, or up to where a plain one ends."""
 _URL = re.compile(r"(?P<keep>\b[a-z][a-z0-9+.-]{0,31}://)(?P<secret>[^/?#\s]{1,2000})(?=@)", re.IGNORECASE)
-_ASSIGNED = re.compile(
-    rf"""(?<![\w.-])(?P<name>[\w.-]{{0,64}}?(?:{_WORDS}|\bauth\b|\bpwd\b|\bpgpass\b|\bcookie\b)[\w.-]{{0,64}})["']?"""
-    r"""(?P<sign>[ \t]{0,8}(?::=|=>|=|:)[ \t]{0,8}|(?<=\w)[ \t]{1,8}(?=\S))"""
-    r"""(?P<quote>["']?)(?P<secret>(?:bearer|basic)\s{1,8}[^\s"']{1,8000}|[^\s"',;&|)}\]]{1,8000})""",
+_QUERY = re.compile(
+    r"(?P<keep>[?&;](?:sig|key|code|awsaccesskeyid|x-(?:amz|goog)-(?:credential|signature))=)"
+    r"""(?P<secret>[^\s"'&;<>\\]{1,8000})""",
     re.IGNORECASE,
 )
-_LOGIN = re.compile(r"(?P<keep>(?:^|\s)(?:-u|--user|--login)[= ]\s{0,8}[^\s:]{1,200}:)(?P<secret>\S{1,2000})")
-_SCHEME = re.compile(r"(?P<keep>\b(?:bearer|basic)\s{1,8})(?P<secret>[\w+/=.~-]{8,8000})", re.IGNORECASE)
-_HOOK = re.compile(r"(?P<keep>hooks\.slack\.com/(?:services|workflows)/)(?P<secret>[\w/]{8,200})")
+"""The signature of a signed URL, and keys that are part of one."""
+_ASSIGNED = re.compile(
+    rf"""(?<![\w.-])(?P<name>[\w.-]{{0,64}}?(?:{_WORDS}|\bauth\b|\bcookie\b|{_LAST})[\w.-]{{0,64}})\\{{0,3}}["']?"""
+    rf"""(?P<sign>[ \t]{{0,8}}(?::=|=>|=|:)[ \t]{{0,8}}|(?<=\w)[ \t]{{1,8}}(?=\S)){_VALUE}""",
+    re.IGNORECASE,
+)
+_LINE = re.compile(
+    rf"""^(?P<keep>[ \t]*(?:- )?["']?(?P<name>[\w.-]{{0,64}}?(?:{_WORDS}|{_LAST})[\w.-]{{0,64}})["']?:[ \t]{{1,8}})"""
+    r"""(?P<secret>[^\s"'][^\n]*[ \t][^\n]*\S)""",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A line of YAML whose value has spaces."""
+_BLOCK = re.compile(
+    rf"""^(?P<keep>(?P<indent>[ ]*)(?:- )?["']?"""
+    rf"""(?P<name>(?:{_ENVIRONMENTS})|[\w.-]{{0,64}}?(?:{_WORDS}|{_LAST})[\w.-]{{0,64}})"""
+    r"""["']?:[ \t]*(?P<text>[|>][-+0-9]*)?[ \t]*\n)(?P<lines>(?:(?P=indent)(?:[ ]|- )[^\n]*(?:\n|\Z)|[ \t]*\n)+)""",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""A block of YAML: variables, or a text under the name of a secret."""
+_FLOW = re.compile(
+    rf"""(?P<keep>\b(?:{_ENVIRONMENTS})\\{{0,3}}["']?\s{{0,8}}[:=]\s{{0,8}}\{{)(?P<entries>[^{{}}\n]{{1,8000}})""",
+    re.IGNORECASE,
+)
+_ENTRY = re.compile(
+    r"""(?P<keep>(?:^|[,{])\s{0,8}(?:- )?\\{0,3}["']?(?P<name>[\w./-]{1,256})\\{0,3}["']?\s{0,8}[:=]\s{0,8})"""
+    + _VALUE.replace(r"""[^\s"',;&|)}\]\\]""", r"""[^\s"',}\\]"""),
+    re.IGNORECASE,
+)
+_HEADER = re.compile(
+    r"""(?P<keep>\b(?:(?:proxy-)?authorization|(?:set-)?cookie)\\{0,3}["']?[ \t]{0,8}:[ \t]{0,8}\\{0,3}["']?)"""
+    r"""(?P<secret>[^"'\n\\]{1,8000})""",
+    re.IGNORECASE,
+)
+_ELEMENT = re.compile(
+    rf"(?P<keep><(?P<name>[\w.:-]{{0,64}}?(?:{_WORDS}|{_LAST})[\w.-]{{0,64}})(?: [^<>]{{0,200}})?>)"
+    r"(?P<secret>[^<>]{1,8000})(?=</)",
+    re.IGNORECASE,
+)
+_PLACES = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"(?P<keep>(?:^|\s)(?:-u|-U|--user|--proxy-user|--login)[= ]\s{0,8}[^\s:]{1,200}:)(?P<secret>\S{1,2000})",
+        r"(?P<keep>\b(?i:bearer|basic)\s{1,8})(?P<secret>[\w+/=.~-]{8,8000})",
+        r"(?P<keep>hooks\.slack\.com/(?:services|workflows|triggers)/)(?P<secret>[\w/-]{8,200})",
+        r"(?P<keep>hooks\.zapier\.com/hooks/catch/)(?P<secret>[\w/-]{8,200})",
+        r"(?P<keep>discord(?:app)?\.com/api/webhooks/)(?P<secret>[\w/-]{8,200})",
+        r"(?P<keep>webhook\.office\.com/webhookb2/)(?P<secret>[\w@/-]{8,400})",
+        r"(?P<keep>api\.telegram\.org/bot)(?P<secret>[\w:-]{8,200})",
+        r"(?P<keep>\bmachine\s{1,8}\S{1,200}\s{1,8}login\s{1,8}\S{1,200}\s{1,8}password\s{1,8})(?P<secret>\S{1,2000})",
+        r"(?P<keep>\b(?:mysql|mysqladmin|mysqldump|mariadb|sshpass)\b"
+        r"[^\n|;&]{0,400}?\s-p ?)(?P<secret>[^\s-]\S{0,2000})",
+        r"(?P<keep>\bredis-cli\b[^\n|;&]{0,400}?\s-a ?)(?P<secret>[^\s-]\S{0,2000})",
+        r"(?P<keep>\blogin\b[^\n|;&]{0,400}?\s-p )(?P<secret>[^\s-]\S{0,2000})",
+        r"(?P<keep>--from-literal[= ][\w.-]{1,256}=)(?P<secret>\S{1,2000})",
+        r"(?P<keep>\bwandb login (?:--\S{1,200} ){0,8})(?P<secret>\w\S{1,2000})",
+    )
+)
+"""Places that are always a secret's."""
 _TOKENS = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*?(?:-----END [A-Z ]{0,40}PRIVATE KEY-----|\Z)"
-    r"|\bLS0tLS1CRUdJTi[\w+/=]{20,}"  # base64 of `-----BEGIN`
-    r"|\beyJ[\w+/=-]{16,}(?:\.[\w-]+){0,2}"  # base64 of `{"`: JSON Web Tokens, and JSON such as a dockerconfig
-    r"|\b(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{16}\b"
-    r"|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_\w{20,}|\bglpat-[\w-]{20,}|\bxox[abeprs]-[\w-]{10,}"
-    r"|\bAIza[\w-]{35}|\bya29\.[\w-]{20,}|\b[rs]k_(?:live|test)_\w{16,}|\bsk-[\w-]{20,}|\bnpm_\w{30,}|\bhf_\w{30,}"
-    r"|\bpypi-[\w-]{30,}|\bdckr_pat_[\w-]{20,}|\bdop_v1_\w{30,}|\bhv[sb]\.[\w-]{20,}|\bSG\.[\w-]{16,}\.[\w-]{16,}",
+    "|".join(rf"{chr(92) + 'b' if begin[0].isalnum() else ''}{re.escape(begin)}{rest}" for begin, rest in FORMS),
     re.DOTALL,
 )
 _ANY = re.compile(
-    rf"{_WORDS}|\bauth\b|\bpwd\b|\bpgpass\b|\bcookie\b|://[^/?#\s]{{1,2000}}@|\bbasic\s|(?:-u|--user|--login)[= ]"
-    r"|hooks\.slack|-----BEGIN|LS0tLS1CRUdJTi|eyJ|AKIA|ASIA|AROA|AIDA|gh[pousr]_|github_pat_|glpat-|xox[abeprs]-|AIza"
-    r"|ya29\.|[rs]k_|sk-|npm_|hf_|pypi-|dckr_pat|dop_v1|hv[sb]\.|SG\.",
+    rf"{_WORDS}|pass|pwd|pw|jwt|otp|creds|env|auth|cookie|[?&;](?:sig|key|code)=|://[^/?#\s]{{1,2000}}@|\bbasic\s"
+    r"|\s-[paU] ?|(?:-u|--user|--login)[= ]|hooks\.|api/webhooks|webhook|api\.telegram|--from-literal|wandb login|"
+    + "|".join(re.escape(begin) for begin, _ in FORMS),
     re.IGNORECASE,
 )
 
 _TELLING = re.compile(
     rb"(?:token|secret|credential)[\w./-]*+"
-    rb'(?!"(?:[}\]]|,\{|:[{\[tfn0-9-]|,"(?:secret|mountpath|configmap|persistentvolumeclaim|emptydir|projected|csi)":))'
+    rb'(?!"(?:[}\]]|,\{|:[tfn0-9-]|:\[[{\]]|:\{(?![^{}]*"(?:value|plain|plaintext|literal|inline)":)|,"(?:secret|mountpath|configmap|persistentvolumeclaim|emptydir|projected|csi)":))'
 )
 """These words are in the names of volumes, of their Secrets and of fields that hold no text. There they give nothing
 away: an object, a list or a number follows, or the end."""
@@ -85,17 +153,21 @@ def shape(encoded: bytes) -> bytes:
 
 
 _WORD_SHAPES = tuple(map(shape, (b"token", b"secret", b"credential")))
-_PART_SHAPES = tuple(
-    shape(part)
-    for part in (
-        *(b"pass", b"connection", b"dockerconfig", b"hook", b"bearer", b"basic", b"auth", b"pwd", b"cookie", b"://"),
-        *(b'"env"', b"-u ", b"-u=", b"--", b"ls0tls1c", b"eyj", b"akia", b"asia", b"aroa", b"aida", b"glpat-", b"xox"),
-        *(b"aiza", b"ya29.", b"sk-", b"pypi-", b"hvs.", b"hvb.", b"sg."),
-    )
+_PARTS = (
+    *("pass", "connection", "dockerconfig", "hook", "bearer", "basic", "auth", "pwd", "cookie", "signature", "jwt"),
+    *('otp"', "otp=", "otp:", 'pw"', "pw=", "pw:", 'creds"', "creds=", "creds:", '"sig"', "sig=", "code="),
+    *("://", '"-a', '"-p', "-u ", "-u=", "--", " -", "machine", "api.telegram", "wandb login"),
+    *('"env"', "env:", "env_vars", "env-vars", "envvars", 'environment"', "environment:"),
+    *("environment_variables", "environmentvariables"),
+    *(begin for begin, _ in FORMS),
 )
+"""Every text with a secret has one of these, or one of the words above."""
+_PART_SHAPES = tuple({shape(part.encode()) for part in _PARTS if "_" not in part})
 _PART_SHAPES_WITH = {
-    b"_": tuple(map(shape, (b"gh", b"github_pat_", b"k_live_", b"k_test_", b"npm_", b"hf_", b"dckr_pat_", b"dop_v1_"))),
-    b"\\": tuple(map(shape, (b"\\u", b'env\\"'))),
+    b"_": tuple({shape(part.encode()) for part in _PARTS if "_" in part}),
+    b"\\": tuple(
+        map(shape, (b"\\u", *(f'{part}\\"'.encode() for part in ("env", "environment", "otp", "pw", "creds"))))
+    ),
 }
 """Every JSON with a secret has one of these, and looking for them costs a tenth of looking for secrets. Some come only
 with a character that most JSON lacks."""
@@ -120,9 +192,24 @@ def has_telling_words(encoded: bytes) -> bool:
 
 def is_secret_name(name: str) -> bool:
     """Whether a value of this name is a secret: `DB_PASSWORD`, `api-key`. A name such as `secretName` refers to one."""
+    return _is_known_name(name) if len(name) <= _LONGEST_KNOWN else _is_secret_name(name)
+
+
+def _is_secret_name(name: str) -> bool:
+    if _LAST_WORD.search(name):
+        return True
     if not _NAME.search(name):
         return name.lower() in _WHOLE_NAMES
     return not name.lower().endswith(_HARMLESS_ENDS)
+
+
+_is_known_name = lru_cache(4096)(_is_secret_name)
+_LONGEST_KNOWN = 128
+
+
+def is_environment_name(name: str) -> bool:
+    """Whether a value of this name has variables and their values: `env_vars`."""
+    return name[:1] in ("e", "E") and _ENVIRONMENT.fullmatch(name) is not None
 
 
 def is_secret_option(argument: str) -> bool:
@@ -137,26 +224,95 @@ def with_marks(text: str, mark: Mark) -> str:
     if len(text) > _LONGEST:
         return mark(text)
     for _ in range(_MOST_PASSES):
-        parts = MARKS.split(text)
-        before, text = text, "".join(part if at % 2 else _with_marks(part, mark) for at, part in enumerate(parts))
+        before, text = text, _with_marks(text, mark)
         if text == before:
             break
     return text
 
 
 def _with_marks(text: str, mark: Mark) -> str:
-    text = _TOKENS.sub(lambda match: mark(match[0]), text)
-    for pattern in (_URL, _HOOK, _LOGIN):
-        text = pattern.sub(lambda match: match["keep"] + mark(match["secret"]), text)
-    text = _ASSIGNED.sub(lambda match: _assigned(match, mark), text)
-    return _SCHEME.sub(lambda match: match["keep"] + mark(match["secret"]), text)
+    if "\n" in text:
+        text = _BLOCK.sub(partial(_block, mark=mark), text)
+        text = _LINE.sub(partial(_named, mark=mark), text)
+    for pattern, change in _SEARCHES:
+        marked = partial(change, mark=mark)
+        parts = MARKS.split(text)
+        text = "".join(part if at % 2 else pattern.sub(marked, part) for at, part in enumerate(parts))
+    return text
+
+
+def _named(match: re.Match[str], mark: Mark) -> str:
+    """A match whose `secret` is one; where it has a name, if that says so."""
+    name, secret = match.groupdict().get("name"), match["secret"]
+    if (name is not None and not is_secret_name(name)) or _is_harmless(secret):
+        return match[0]
+    return match["keep"] + mark(secret)
 
 
 def _assigned(match: re.Match[str], mark: Mark) -> str:
-    name, secret = match["name"], match["secret"]
+    name = match["name"]
     is_option = name.startswith("-")
     if not match["sign"].strip() and not is_option:
         return match[0]  # Words of a sentence.
-    if not is_secret_name(name.lstrip("-").rpartition(".")[2] or name) or _HARMLESS_VALUE.fullmatch(secret):
+    if not is_secret_name(name.lstrip("-").rpartition(".")[2] or name):
         return match[0]
-    return match[0][: match.start("secret") - match.start()] + mark(secret)
+    return _with_value(match, mark)
+
+
+def _with_value(match: re.Match[str], mark: Mark) -> str:
+    """A match with a mark in place of its value, unless that is harmless."""
+    group = "plain" if match["plain"] is not None else "quoted"
+    secret = match[group]
+    if _is_harmless(secret):
+        return match[0]
+    return match[0][: match.start(group) - match.start()] + mark(secret) + match[0][match.end(group) - match.start() :]
+
+
+def _block(match: re.Match[str], mark: Mark) -> str:
+    """A block of YAML without the values of its variables, or without its text."""
+    lines = match["lines"].split("\n")
+    if match["text"] is None:
+        if not is_environment_name(match["name"]):
+            return match[0]
+        return match["keep"] + "\n".join(
+            _entries(line, mark) if _ENTRY.search(line) or line.rstrip().endswith(":") else _line(line, mark)
+            for line in lines
+        )
+    if not is_secret_name(match["name"]):
+        return match[0]
+    return match["keep"] + "\n".join(_line(line, mark) for line in lines)
+
+
+def _line(line: str, mark: Mark) -> str:
+    text = line.strip()
+    return line.replace(text, mark(text)) if text and not MARKS.fullmatch(text) else line
+
+
+def _entries(text: str, mark: Mark) -> str:
+    """Variables and their values, without the values."""
+
+    def entry(match: re.Match[str]) -> str:
+        return match[0] if match["name"] in ("name", "key") else _with_value(match, mark)
+
+    return _ENTRY.sub(entry, text)
+
+
+def _token(match: re.Match[str], mark: Mark) -> str:
+    return mark(match[0])
+
+
+def _flow(match: re.Match[str], mark: Mark) -> str:
+    return match["keep"] + _entries(match["entries"], mark)
+
+
+def _is_harmless(secret: str) -> bool:
+    return _HARMLESS_VALUE.fullmatch(secret) is not None or MARKS.search(secret) is not None
+
+
+_SEARCHES: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
+    (_TOKENS, _token),
+    (_FLOW, _flow),
+    *((pattern, _named) for pattern in (_URL, _HEADER, *_PLACES, _QUERY, _ELEMENT)),
+    (_ASSIGNED, _assigned),
+)
+"""What is looked for, one after the other, between the marks."""

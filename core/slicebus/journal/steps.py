@@ -169,7 +169,7 @@ class _Reader:
         commands = commands_of(bytes(record.outcome))
         if record.failed is None and not commands:
             return
-        arguments = orjson.loads(bytes(record.given))
+        arguments = orjson.loads(bytes(record.arguments))
         received = self._received.get(arguments.get("incoming", -1))
         at = _moment(record.at)
         if record.failed is not None:
@@ -227,6 +227,9 @@ class _Reader:
         _, key, _ = target.split()
         name = key.rpartition("/")[2]
         job = job or self._jobs.get(key, "")
+        annotations = body.get("metadata", {}).get("annotations") or {}
+        if (text := annotations.get(api_names.REQUESTED_ANNOTATION)) is not None:
+            yield from self._request(text, job)
         if "podSets" in body.get("spec", {}):
             yield self._step(job, f"resizes slice {name} to {counts_text(_counts(body['spec']))}")
         status = body.get("status", {})
@@ -280,7 +283,7 @@ class _Reader:
     def _request(self, text: str, job: str) -> Iterator[RecordedStep]:
         """The step of a size request, once: its answer is recorded in the same place later."""
         recorded = _read(text)
-        if not recorded or recorded.get("unanswered") == []:
+        if not recorded.get("worker_uid") or recorded.get("unanswered") == []:
             return
         counts = recorded.get("wanted") or recorded.get("counts") or {}
         request = str(recorded.get("worker_uid", "")), int(recorded.get("worker_generation", 0))

@@ -14,7 +14,12 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from typing import Any, TypeVar
 
 import msgspec
+import structlog
 
+from slicebus.kube.packed import Packed, packed
+from slicebus.proto.errors import DecisionError
+
+_log = structlog.get_logger()
 Manifest = dict[str, Any]
 Key = tuple[str, str]
 Indexer = Callable[[Manifest], Iterable[str]]
@@ -41,9 +46,19 @@ class Change(msgspec.Struct, frozen=True):
 class Cache:
     """Keeps objects by namespace and name. It is not synced until a reflector has listed them once."""
 
-    def __init__(self, indexes: Mapping[str, Indexer] | None = None) -> None:
+    def __init__(
+        self,
+        indexes: Mapping[str, Indexer] | None = None,
+        *,
+        fitting: Callable[[Manifest], Manifest] | None = None,
+        packs: bool = False,
+    ) -> None:
+        """`fitting` makes an object one that everybody can read: it returns the same object, or a copy. `packs`:
+        whether the large parts of objects are kept as JSON (`packed`)."""
         self.synced = asyncio.Event()
         self._objects: dict[Key, Manifest] = {}
+        self._fitting = fitting
+        self._packs = packs
         self._indexers = dict(indexes or {})
         self._indexes: dict[str, defaultdict[str, dict[Key, Manifest]]] = {
             name: defaultdict(dict) for name in self._indexers
@@ -85,6 +100,14 @@ class Cache:
         where the cache had lost the object before. An object that a list lacks leads to no call."""
         self._deleted_callbacks.append(callback)
 
+    def kept(self, manifest: Manifest) -> Manifest:
+        """What is kept of an object: it fits, and is packed where that is set. What it returned is kept as it is."""
+        if isinstance(manifest, Packed):
+            return manifest
+        if self._fitting is not None:
+            manifest = self._fitting(manifest)
+        return packed(manifest) if self._packs else manifest
+
     def put(self, manifest: Manifest, *, is_own: bool = False) -> None:
         """Store an object, unless a newer state of it is known. `is_own` as in `Change`."""
         key, metadata = key_of(manifest), manifest["metadata"]
@@ -99,7 +122,7 @@ class Cache:
                 return
         if "managedFields" in metadata:
             manifest = manifest | {"metadata": {n: value for n, value in metadata.items() if n != "managedFields"}}
-        self._store(key, manifest, old, is_own=is_own)
+        self._store(key, self.kept(manifest), old, is_own=is_own)
 
     def remove(self, manifest: Manifest, *, is_final: bool = False) -> None:
         """Remove an object, and drop older states of it that come later. `is_final`: the watch brought this as its last
@@ -168,7 +191,7 @@ class Cache:
     ) -> None:
         for name, indexer in self._indexers.items():
             index = self._indexes[name]
-            before, after = tuple(indexer(old)) if old else (), tuple(indexer(new)) if new else ()
+            before, after = _values(indexer, old), _values(indexer, new)
             for value in before:
                 if value not in after:
                     index[value].pop(key, None)
@@ -182,7 +205,20 @@ class Cache:
             self._objects[key] = new
         change = Change(old, new, is_own, final)
         for callback in self._callbacks:
-            callback(change)
+            try:
+                callback(change)
+            except Exception as error:  # noqa: BLE001 whoever wrote the object must not end the role
+                failed = DecisionError.of(getattr(callback, "__qualname__", "callback"), error)
+                _log.error("object.unfollowed", namespace=key[0], name=key[1], error=str(failed), exc_info=error)
+
+
+def _values(indexer: Indexer, manifest: Manifest | None) -> tuple[str, ...]:
+    """The values of an object in an index; none where the object cannot be read."""
+    try:
+        return tuple(indexer(manifest)) if manifest else ()
+    except Exception as error:  # noqa: BLE001 whoever wrote the object must not end the role
+        _log.error("object.unindexed", error=str(DecisionError.of("index", error)), exc_info=error)
+        return ()
 
 
 async def _some_at_a_time(items: Iterable[T]) -> AsyncIterator[T]:

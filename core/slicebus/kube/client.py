@@ -5,10 +5,10 @@ out whether one took effect.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 import orjson
@@ -19,12 +19,14 @@ from slicebus.ambient.retries import repeated
 from slicebus.kube.failures import error_of
 from slicebus.kube.impersonation import Impersonation
 from slicebus.kube.kubeconfig import of_kubeconfig, of_pod, of_url
+from slicebus.kube.lists import ListPage, decode_list
 from slicebus.kube.metering import MeteredTransport
 from slicebus.kube.resources import CRDS, SELFSUBJECTACCESSREVIEWS, Resource
 from slicebus.kube.transport import JSON, HttpTransport, Request, Transport
 from slicebus.proto.errors import NotFoundError, SlicebusError, TransientError
 
 Manifest = dict[str, Any]
+T = TypeVar("T")
 _BACKOFF = Backoff(first_s=0.1, most_s=3.0)
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 """Asks for an object's metadata only: a definition of Ray's is a megabyte."""
@@ -60,19 +62,16 @@ class JsonPatch(msgspec.Struct, frozen=True):
     content_type: str = "application/json-patch+json"
 
 
-class ListPage(msgspec.Struct, frozen=True):
-    """The items of one list request. `continue_token` is empty on the last page."""
-
-    items: list[Manifest]
-    resource_version: str
-    continue_token: str
-
-
 class WatchEvent(msgspec.Struct, frozen=True):
     """One line of a watch. A BOOKMARK's object has a resourceVersion only. An ERROR is raised and not yielded."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: Manifest
+
+
+def _manifest(body: bytes) -> Manifest:
+    manifest: Manifest = orjson.loads(body)
+    return manifest
 
 
 class KubeClient:
@@ -147,8 +146,10 @@ class KubeClient:
         limit: int | None = None,
         continue_token: str | None = None,
         resource_version: str | None = None,
+        shape: Callable[[Manifest], Manifest] = lambda item: item,
     ) -> ListPage:
-        """Read a page of a collection; items have apiVersion and kind. Raises ExpiredError for an old continuation."""
+        """Read a page of a collection; items have apiVersion and kind, and are what `shape` makes of them, one after
+        the other. Raises ExpiredError for an old continuation."""
         query = {
             "labelSelector": labels,
             "fieldSelector": fields,
@@ -156,23 +157,25 @@ class KubeClient:
             "continue": continue_token,
             "resourceVersion": resource_version,
         }
-        answer = await self._read(resource.path(namespace), query)
-        named = {"apiVersion": resource.api_version, "kind": resource.kind}
-        metadata = answer.get("metadata", {})
-        return ListPage(
-            items=[named | item for item in answer.get("items") or ()],
-            resource_version=metadata.get("resourceVersion", ""),
-            continue_token=metadata.get("continue", ""),
-        )
+        answer = await self._read_as(decode_list, resource.path(namespace), query)
+        return answer.page({"apiVersion": resource.api_version, "kind": resource.kind}, shape)
 
     async def pages(
-        self, resource: Resource, *, namespace: str | None = None, labels: str | None = None, limit: int
+        self,
+        resource: Resource,
+        *,
+        namespace: str | None = None,
+        labels: str | None = None,
+        limit: int,
+        shape: Callable[[Manifest], Manifest] = lambda item: item,
     ) -> AsyncIterator[ListPage]:
-        """Read a collection in pages of `limit` items, as it was at the first page. Raises ExpiredError where the
-        server does not remember that any more."""
+        """Read a collection in pages of `limit` items, as it was at the first page; `shape` as in `list`. Raises
+        ExpiredError where the server does not remember that any more."""
         token: str | None = None
         while token != "":
-            page = await self.list(resource, namespace=namespace, labels=labels, limit=limit, continue_token=token)
+            page = await self.list(
+                resource, namespace=namespace, labels=labels, limit=limit, continue_token=token, shape=shape
+            )
             token = page.continue_token
             yield page
 
@@ -303,19 +306,33 @@ class KubeClient:
     async def _read(
         self, path: str, query: Mapping[str, object | None] | None = None, *, accept: str = JSON
     ) -> Manifest:
+        return await self._read_as(_manifest, path, query, accept=accept)
+
+    async def _read_as(
+        self,
+        decode: Callable[[bytes], T],
+        path: str,
+        query: Mapping[str, object | None] | None = None,
+        *,
+        accept: str = JSON,
+    ) -> T:
         request = self._request("GET", path, query=query, accept=accept)
         ends_at_s = asyncio.get_running_loop().time() + self._timeouts.retry_s
-        return await repeated(lambda: self._answer(request), on=TransientError, wait=_BACKOFF, ends_at_s=ends_at_s)
+        return await repeated(
+            lambda: self._answer_as(decode, request), on=TransientError, wait=_BACKOFF, ends_at_s=ends_at_s
+        )
 
     async def _answer(self, request: Request) -> Manifest:
+        return await self._answer_as(_manifest, request)
+
+    async def _answer_as(self, decode: Callable[[bytes], T], request: Request) -> T:
         answer = await self._transport.request(request)
         if not 200 <= answer.status < 300:
             raise error_of(answer.status, answer.body)
         try:
-            manifest: Manifest = orjson.loads(answer.body)
-        except orjson.JSONDecodeError as error:
+            return decode(answer.body)
+        except (orjson.JSONDecodeError, msgspec.DecodeError) as error:
             raise error_of(502, answer.body) from error
-        return manifest
 
     def _request(
         self,

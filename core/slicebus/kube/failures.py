@@ -13,15 +13,17 @@ from slicebus.proto.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    NotServedError,
     SlicebusError,
     ThrottledError,
+    UnauthorizedError,
     UnavailableError,
     WebhookError,
 )
 
 _BY_STATUS: dict[int, type[SlicebusError]] = {
     400: InvalidError,
-    401: ForbiddenError,
+    401: UnauthorizedError,
     403: ForbiddenError,
     404: NotFoundError,
     405: InvalidError,
@@ -36,6 +38,9 @@ _BY_REASON: dict[str, type[SlicebusError]] = {"AlreadyExists": AlreadyExistsErro
 """The reason of a Status distinguishes two kinds of 409; a watch reports 410 as a Status too."""
 _WEBHOOK = "failed calling webhook"
 """The API server's words, since Kubernetes 1.9: k8s.io/apiserver, `webhook.ErrCallingWebhook`."""
+_UNSERVED = ("the server could not find the requested resource", "404 page not found")
+"""The API server's words for a path, where other 404s are about an object: apimachinery, `NewGenericServerResponse`,
+and Go's `http.NotFound`."""
 _EXCERPT = 300
 
 
@@ -45,6 +50,8 @@ def error_of(status: int, body: bytes) -> SlicebusError:
     error = _BY_REASON.get(reason) or _BY_STATUS.get(status, UnavailableError)
     if reason == "InternalError" and _WEBHOOK in message:
         error = WebhookError
+    if status == 404 and message.strip() in _UNSERVED:
+        error = NotServedError
     return error(f"{status}: {message}")
 
 

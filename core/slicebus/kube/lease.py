@@ -22,7 +22,15 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import LEASES
 from slicebus.kube.times import micro_time_text
 from slicebus.proto.epochs import epoch_at
-from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError, SlicebusError, TransientError
+from slicebus.proto.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    PermanentError,
+    SlicebusError,
+    TransientError,
+)
 
 _log = structlog.get_logger()
 Manifest = dict[str, Any]
@@ -62,6 +70,8 @@ class LeaderElection:
         self._answered_at = -math.inf
         self._seen = ""
         self._expires_at = math.inf
+        self.problem = ""
+        """Why the last attempt or renewal failed, for people; empty where it did not."""
 
     @property
     def silent_s(self) -> float:
@@ -82,9 +92,11 @@ class LeaderElection:
         sent_at = asyncio.get_running_loop().time()
         try:
             lease = await self._try()
-        except (TransientError, ConflictError) as error:
+        except (TransientError, ConflictError, PermanentError) as error:
+            self.problem = str(error)
             _log.warning("lease.retry", lease=self._name, error=str(error))
             return None
+        self.problem = ""
         if lease is None:
             return None
         self._lease, self._renewed_at = lease, sent_at
@@ -167,8 +179,10 @@ class LeaderElection:
             sent_at = asyncio.get_running_loop().time()
             try:
                 self._lease = await self._write({})
+                self.problem = ""
                 return sent_at
-            except TransientError as error:
+            except (TransientError, ForbiddenError) as error:
+                self.problem = str(error)
                 _log.warning("lease.renewal.failed", lease=self._name, error=str(error))
             except ConflictError:
                 await self._reread()

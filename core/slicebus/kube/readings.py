@@ -6,6 +6,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from slicebus.kube.cache import Cache, Change, key_of
+from slicebus.proto.errors import DecisionError
 from slicebus.proto.messages import Manifest
 
 _log = structlog.get_logger()
@@ -41,6 +42,9 @@ class Readings(Generic[Read]):
             new = self._read_change(change, old)
         except ValueError as error:
             _log.warning("object.unreadable", namespace=key[0], name=key[1], error=str(error))
+        except Exception as error:  # noqa: BLE001 whoever wrote the object must not end the role
+            failed = DecisionError.of(getattr(self._read, "__qualname__", "read"), error)
+            _log.error("object.unreadable", namespace=key[0], name=key[1], error=str(failed), exc_info=error)
         if new is None:
             self.values.pop(key, None)
         else:

@@ -112,19 +112,21 @@ class Reflector:
         items: list[Manifest] = []
         version = ""
         async for page in self._client.pages(
-            self._resource, namespace=self._namespace, labels=self._labels, limit=_PAGE
+            self._resource, namespace=self._namespace, labels=self._labels, limit=_PAGE, shape=self._kept
         ):
             version = page.resource_version
-            # Here and not in the cache: in a long list they take more memory than all that is kept.
-            for item in page.items:
-                item["metadata"].pop("managedFields", None)
-            items += map(self._shape, page.items)
+            items += page.items
         if self._confirm is not None and (len(self._cache) or any(map(_is_deleting, items))):
             await self._confirm([*self._cache.all(), *filter(_is_deleting, items)])
         self._removals, self._lists = [], self._lists + 1
         await self._cache.replace(items, version, namespace=self._namespace)
         self._listed()
         return version
+
+    def _kept(self, item: Manifest) -> Manifest:
+        """What is kept of an item of a list. Here and not in the cache: all of a long list takes far more memory."""
+        item["metadata"].pop("managedFields", None)
+        return self._cache.kept(self._shape(item))
 
     def _handle(self, event: WatchEvent) -> None:
         if self._confirm is not None and (event.type == "DELETED" or self._waits(event.object)):

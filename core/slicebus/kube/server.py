@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from slicebus.proto.errors import ConfigurationError, UnavailableError
 _READ_AGAIN_S = 60.0
 """The kubelet writes a new token when an hour is left of the old one."""
 _PLUGIN_S = 60.0
+_RUN_AGAIN_S = 10.0
 _EARLY_S = 30.0
 """A token of a plugin is renewed so long before it expires."""
 
@@ -27,6 +29,9 @@ class Credentials(Protocol):
 
     async def authorization(self) -> str | None:
         """The value of the header Authorization; None for no header."""
+
+    def renew(self) -> bool:
+        """Read them anew, since the server does not take them. Whether there may be others now."""
 
 
 class Fixed(msgspec.Struct, frozen=True):
@@ -43,6 +48,10 @@ class Fixed(msgspec.Struct, frozen=True):
         """The value."""
         return self.value
 
+    def renew(self) -> bool:
+        """There is no other."""
+        return False
+
 
 class TokenFile:
     """A file with a token, which somebody replaces before the token expires."""
@@ -56,9 +65,15 @@ class TokenFile:
         """The token of at most a minute ago. Where the file cannot be read any more, the last token is used."""
         if time.monotonic() - self._read_at > _READ_AGAIN_S:
             self._read_at = time.monotonic()
-            with suppress(ConfigurationError):
-                self._token = self._read()
+            self.renew()
         return f"Bearer {self._token}"
+
+    def renew(self) -> bool:
+        """Read the file now."""
+        before = self._token
+        with suppress(ConfigurationError):
+            self._token = self._read() or before
+        return self._token != before
 
     def _read(self) -> str:
         try:
@@ -74,6 +89,7 @@ class Plugin:
         self._command, self._info = command, info
         self._env = os.environ | env
         self._token, self._until = "", 0.0
+        self._ran_at = -math.inf
         self._running = asyncio.Lock()
 
     async def authorization(self) -> str | None:
@@ -83,7 +99,15 @@ class Plugin:
                 await self._run()
         return f"Bearer {self._token}"
 
+    def renew(self) -> bool:
+        """Have the command run before the next request, at most once in some seconds: it may ask a cloud."""
+        if time.monotonic() - self._ran_at < _RUN_AGAIN_S:
+            return False
+        self._until = 0.0
+        return True
+
     async def _run(self) -> None:
+        self._ran_at = time.monotonic()
         env = self._env | {"KUBERNETES_EXEC_INFO": json.dumps(self._info)}
         name = self._command[0]
         try:
@@ -102,7 +126,10 @@ class Plugin:
 
 
 class ApiServer(msgspec.Struct, frozen=True, kw_only=True):
-    """Says where a server is and how to reach it. Certificates are PEM, in a file or as bytes, and are read once."""
+    """Says where a server is and how to reach it. Certificates are PEM, in a file or as bytes.
+
+    Files are read again when they change.
+    """
 
     host: str
     authority: Path | bytes | None = None

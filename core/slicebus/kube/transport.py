@@ -1,10 +1,7 @@
 """Transports requests to an API server: the interface, and its implementation over HTTP."""
 
-import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Protocol
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -12,6 +9,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import msgspec
 
+from slicebus.kube.certificates import Certificates
 from slicebus.kube.failures import error_of, translated
 from slicebus.kube.server import ApiServer
 from slicebus.proto.errors import ConfigurationError
@@ -21,6 +19,7 @@ _AGENT = "slicebus"
 """The user agent: the field manager of a write that names none."""
 _LINE_BYTES = 2**21
 """The longest line of a watch. etcd keeps objects of up to 1.5 MiB."""
+_UNAUTHORIZED = 401
 _KEPT_S = 60.0
 """How long an idle connection is kept; API servers close theirs after 90 s."""
 
@@ -73,7 +72,8 @@ class HttpTransport:
         """Call it in a running loop. Raises ConfigurationError for certificates and a proxy that cannot be used."""
         self._server = server
         self._proxy = _proxy_of(server)
-        connector = aiohttp.TCPConnector(limit=0, ssl=_tls(server), keepalive_timeout=_KEPT_S)
+        self._certificates = Certificates(server)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_S)
         self._session = aiohttp.ClientSession(
             connector=connector, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=_LINE_BYTES
         )
@@ -110,6 +110,22 @@ class HttpTransport:
         await self._session.close()
 
     async def _send(self, request: Request) -> aiohttp.ClientResponse:
+        """Send a request, once more where the credentials or certificates have changed since they were read."""
+        try:
+            response = await self._send_once(request)
+        except aiohttp.ClientSSLError:
+            if not self._certificates.renew():
+                raise
+        else:
+            if response.status != _UNAUTHORIZED:
+                return response
+            has_other_token = self._server.credentials.renew()
+            if not (self._certificates.renew() or has_other_token):
+                return response
+            response.release()
+        return await self._send_once(request)
+
+    async def _send_once(self, request: Request) -> aiohttp.ClientResponse:
         headers = {**request.headers, "Accept": request.accept, "User-Agent": _AGENT}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -122,35 +138,10 @@ class HttpTransport:
             data=request.body,
             headers=headers,
             timeout=aiohttp.ClientTimeout(sock_connect=request.connect_s, sock_read=request.read_s),
+            ssl=self._certificates.context(),
             server_hostname=self._server.name,
             proxy=self._proxy,
         )
-
-
-def _tls(server: ApiServer) -> ssl.SSLContext:
-    try:
-        with TemporaryDirectory() as folder:
-            authority, certificate, key = (
-                _file(Path(folder, name), pem)
-                for name, pem in (("ca", server.authority), ("certificate", server.certificate), ("key", server.key))
-            )
-            context = ssl.create_default_context(cafile=authority)
-            if certificate:
-                context.load_cert_chain(certificate, keyfile=key)
-    except OSError as error:
-        raise ConfigurationError(f"certificates of {server.host}: {error}") from error
-    if not server.verify:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
-def _file(path: Path, pem: Path | bytes | None) -> Path | None:
-    """The file of a certificate: its own, or that of the path. `ssl` reads only files."""
-    if not isinstance(pem, bytes):
-        return pem
-    path.touch(mode=0o600)
-    path.write_bytes(pem)
-    return path
 
 
 def _proxy_of(server: ApiServer) -> str | None:

@@ -6,23 +6,28 @@ So no two handlers of one object run together, a burst of events costs one recon
 worker and delays no other object.
 
 Failures. After a transient error or a conflict the key is queued again after a growing, jittered pause, which the first
-success resets. A permanent error is logged, and the key waits for its next change. Any other exception is a programming
-error and ends the process.
+success resets. After a permanent error it is queued again too, after pauses of up to two minutes: rights, policies and
+definitions come back, and nothing tells that they did. `refused` says which keys are so. A key whose decision raises is
+set aside: it is tried again when it changes, and after a pause that grows up to ten minutes. Neither counts as a delay.
+Any other exception is an error of this program and ends the process.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
 import structlog
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.yield_budget import YieldBudget
-from slicebus.proto.errors import ConflictError, PermanentError, ProtocolError, TransientError
+from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, ProtocolError, TransientError
 
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.02, most_s=90.0)
+_REFUSED = Backoff(first_s=2.0, most_s=120.0)
+"""After a permanent error: a refusal that ends is noticed within two minutes, and thousands of them cost little."""
+_ASIDE = Backoff(first_s=2.0, most_s=600.0)
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -44,6 +49,10 @@ class WorkQueue(Generic[Key]):
         """Since when each unfinished key has been due. A key that failed keeps its time."""
         self._failures: dict[Key, int] = {}
         """The number of failures in a row."""
+        self._refused: dict[Key, str] = {}
+        """The text of the permanent error of each key whose last failure was one."""
+        self._aside: dict[Key, str] = {}
+        """The keys whose last decision raised, with the digest of its traceback."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._ready = asyncio.Semaphore(0)
         """Counts the keys that were added, so that each wakes one worker."""
@@ -96,6 +105,16 @@ class WorkQueue(Generic[Key]):
         return min(self._due_since.values(), default=None)
 
     @property
+    def refused(self) -> Mapping[Key, str]:
+        """The keys whose last handling ended with a permanent error, with its text."""
+        return self._refused
+
+    @property
+    def set_aside(self) -> Mapping[Key, str]:
+        """The keys whose decision raises, with the digest of its traceback."""
+        return self._aside
+
+    @property
     def idle(self) -> bool:
         """Whether nothing waits, is being handled, or is due later."""
         return not (self._before or self._waiting or self._active or self._timers)
@@ -126,8 +145,9 @@ class WorkQueue(Generic[Key]):
             except (TransientError, ConflictError) as error:
                 self._retry(key, error)
             except (PermanentError, ProtocolError) as error:
-                _log.error("workqueue.dropped", queue=self._name, key=str(key), error=str(error))
-                self._settle(key)
+                self._requeue_refused(key, error)
+            except DecisionError as error:
+                self._set_aside(key, error)
             else:
                 self._settle(key)
             finally:
@@ -140,6 +160,8 @@ class WorkQueue(Generic[Key]):
 
     def _settle(self, key: Key) -> None:
         self._failures.pop(key, None)
+        self._refused.pop(key, None)
+        self._aside.pop(key, None)
         del self._due_since[key]
 
     async def _take(self, *, only_first: bool) -> Key:
@@ -151,8 +173,29 @@ class WorkQueue(Generic[Key]):
                 self._active.add(key)
                 return key
 
+    def _set_aside(self, key: Key, error: DecisionError) -> None:
+        self._failures[key] = self._failures.get(key, 0) + 1
+        pause_s = _ASIDE.pause_s(self._failures[key])
+        if self._aside.get(key) != error.digest:
+            _log.error("workqueue.set_aside", queue=self._name, key=str(key), error=str(error), exc_info=error)
+        self._aside[key] = error.digest
+        del self._due_since[key]
+        self.add_after(key, pause_s)
+
     def _retry(self, key: Key, error: Exception) -> None:
+        self._refused.pop(key, None)
         self._failures[key] = self._failures.get(key, 0) + 1
         pause_s = _BACKOFF.pause_s(self._failures[key])
         _log.info("workqueue.retry", queue=self._name, key=str(key), error=str(error), pause_s=round(pause_s, 3))
+        self.add_after(key, pause_s)
+
+    def _requeue_refused(self, key: Key, error: Exception) -> None:
+        """Queue a key again slowly. It is not due meanwhile: the role does all that it can."""
+        is_news = key not in self._refused
+        self._failures[key] = self._failures.get(key, 0) + 1 if not is_news else 1
+        self._refused[key] = str(error)
+        del self._due_since[key]
+        pause_s = _REFUSED.pause_s(self._failures[key])
+        log = _log.error if is_news else _log.info
+        log("workqueue.refused", queue=self._name, key=str(key), error=str(error), pause_s=round(pause_s, 3))
         self.add_after(key, pause_s)

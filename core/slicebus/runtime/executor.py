@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+import structlog
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.retries import repeated
@@ -23,7 +24,7 @@ from slicebus.decisions.commands import (
 )
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache
-from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
+from slicebus.kube.client import JsonPatch, KubeClient, MergePatch, Propagation
 from slicebus.kube.resources import Resource
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import (
@@ -31,6 +32,7 @@ from slicebus.proto.errors import (
     ConflictError,
     InvalidError,
     NotFoundError,
+    NotServedError,
     PermanentError,
     SlicebusError,
     TransientError,
@@ -39,7 +41,10 @@ from slicebus.proto.errors import (
 )
 from slicebus.proto.messages import JobRef, Manifest
 
+_log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.1, most_s=10.0)
+_SHOWN = 500
+"""The most characters of a refusal in the log: it may quote the write."""
 _CONCURRENT_PATCHES = 16
 
 Publisher = Callable[[Publish, Envelope | None], Awaitable[None]]
@@ -106,8 +111,8 @@ class Executor:
                     await self._patch(command)
                 case PatchEach(patches=patches, lets_start=lets_start):
                     await self._patch_each(patches, unless=self._is_fenced if lets_start else lambda: False)
-                case Remove(resource=resource, target=target):
-                    await self._remove(resource, target)
+                case Remove(resource=resource, target=target, foreground=foreground):
+                    await self._remove(resource, target, "Foreground" if foreground else "Background")
                 case Emit(regarding=regarding, reason=reason, note=note, warning=warning):
                     self._record(regarding, reason=reason, note=note, warning=warning)
                 case Publish():
@@ -116,10 +121,16 @@ class Executor:
                     self._requeue(job, delay_s)
 
     async def refresh(self, resource: Resource, target: Manifest) -> Manifest | None:
-        """Read a cached object again. If it is gone it leaves the cache, unless the watch will report that."""
+        """Read a cached object again. If it is gone it leaves the cache, unless the watch will report that.
+
+        Raises UnavailableError where its resource is not served: then nobody knows whether it is gone.
+        """
         metadata = target["metadata"]
         try:
             present = await self._client.get(resource, metadata["name"], metadata.get("namespace"))
+        except NotServedError as error:
+            await self._confirm(resource)
+            raise UnavailableError(f"{resource.plural} are not served now: {error}") from error
         except NotFoundError:
             await self._drop(resource, target)
             return None
@@ -188,13 +199,18 @@ class Executor:
             await self.refresh(resource, command.target)
             raise
         except NotFoundError as error:
-            await self._drop(resource, command.target)
+            # While a definition is upgraded, a subresource may be missing although its object is there.
+            if await self.refresh(resource, command.target) is not None:
+                raise UnavailableError(f"{resource.kind} {namespace}/{name} is there, but not its path") from error
             raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
         except (PermanentError, WebhookError) as error:
             # A test of a JSON patch may fail because the object has changed: the server checks it before the version.
             is_tested = isinstance(error, InvalidError) and isinstance(command.body, list)
             if is_tested and await self._has_changed(command):
                 raise ConflictError(f"{resource.kind} {namespace}/{name} has changed") from error
+            if command.only_shows:
+                _log.warning("unshown", kind=resource.kind, namespace=namespace, name=name, error=str(error)[:_SHOWN])
+                return
             self._note_refusal(command.if_refused, error)
             return
         except UnavailableError:
@@ -240,10 +256,12 @@ class Executor:
         if errors:
             raise min(errors, key=lambda error: isinstance(error, ConflictError))
 
-    async def _remove(self, resource: Resource, target: Manifest) -> None:
+    async def _remove(self, resource: Resource, target: Manifest, propagation: Propagation) -> None:
         metadata = target["metadata"]
         with suppress(NotFoundError):
-            await self._client.delete(resource, metadata["name"], metadata.get("namespace"), uid=metadata["uid"])
+            await self._client.delete(
+                resource, metadata["name"], metadata.get("namespace"), uid=metadata["uid"], propagation=propagation
+            )
 
     def _keep(self, resource: Resource, manifest: Manifest, *, is_own: bool = False) -> None:
         cache = self._caches(resource)

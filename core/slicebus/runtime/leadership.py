@@ -1,8 +1,8 @@
 """Writes and reads the annotations by which a leader says on its Lease whether it works, as `slicebus doctor` shows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -14,9 +14,28 @@ LEFT_OUT_ANNOTATION = "slicebus.dev/left-out"
 """On a Lease: the job kinds that its holder leaves out, with the reasons."""
 
 
-def annotations(*, not_ready: str, left_out: Sequence[str]) -> dict[str, str | None]:
-    """The annotations that a leader writes with each renewal; None removes one."""
-    return {NOT_READY_ANNOTATION: not_ready or None, LEFT_OUT_ANNOTATION: "; ".join(left_out) or None}
+REFUSED_ANNOTATION = "slicebus.dev/refused"
+"""On a Lease: for how many jobs the API server refuses what its holder has to do, and its words for one of them."""
+_TEXT_LENGTH = 1000
+
+
+def annotations(*, not_ready: str, left_out: Sequence[str], refused: Mapping[Any, str] = {}) -> dict[str, str | None]:
+    """The annotations that a leader writes with each renewal; None removes one. `refused` are the jobs for which the
+    API server refuses something, with its words."""
+    return {
+        NOT_READY_ANNOTATION: not_ready or None,
+        LEFT_OUT_ANNOTATION: "; ".join(left_out) or None,
+        REFUSED_ANNOTATION: _refusals(refused) or None,
+    }
+
+
+def _refusals(refused: Mapping[Any, str]) -> str:
+    """The number of jobs, and the first of them by name."""
+    if not refused:
+        return ""
+    key = min(refused, key=str)
+    number = "1 job" if len(refused) == 1 else f"{len(refused)} jobs"
+    return f"{number}, such as {getattr(key, 'key', key)}: {refused[key]}"[:_TEXT_LENGTH]
 
 
 class Leadership(msgspec.Struct, frozen=True):
@@ -30,6 +49,7 @@ class Leadership(msgspec.Struct, frozen=True):
     duration_s: float
     not_ready: str = ""
     left_out: str = ""
+    refused: str = ""
 
     @property
     def is_at_work(self) -> bool:
@@ -55,4 +75,5 @@ class Leadership(msgspec.Struct, frozen=True):
             duration_s=spec.get("leaseDurationSeconds", 0),
             not_ready=written.get(NOT_READY_ANNOTATION, ""),
             left_out=written.get(LEFT_OUT_ANNOTATION, ""),
+            refused=written.get(REFUSED_ANNOTATION, ""),
         )

@@ -2,9 +2,9 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -20,7 +20,7 @@ from slicebus.kube.informers import Informers
 from slicebus.kube.lease import LeaderElection, acquire_first
 from slicebus.kube.resources import Resource
 from slicebus.kube.schemas import misfit
-from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError, TransientError
+from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, SlicebusError, TransientError
 from slicebus.runtime.garbage import spared
 from slicebus.runtime.health import health_server
 from slicebus.runtime.leadership import annotations
@@ -29,7 +29,8 @@ from slicebus.slices.jobs import LEFT_OUT
 
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.2, most_s=5.0)
-_ABSENT = (TransientError, ForbiddenError, NotFoundError)
+_ABSENT = (TransientError, ForbiddenError, InvalidError, NotFoundError)
+"""The answers of a moment: somebody makes or allows it later, or the server is back. A ConfigurationError is none."""
 _RENEWALS = 3
 """A role is not ready after so many renewals of its Lease without an answer."""
 
@@ -56,6 +57,8 @@ class Role(ABC, Generic[Settings]):
         self._informers: Informers | None = None
         self._epoch: int | None = None
         self._refusal = ""
+        self.refused: Callable[[], Mapping[Any, str]] = dict
+        """The jobs for which the API server refuses what they need, with its words."""
         self.begun = asyncio.Event()
         """Set once the role begins to read the objects that it works on."""
         self.leading = asyncio.Event()
@@ -119,6 +122,8 @@ class Role(ABC, Generic[Settings]):
             return "there is no connection to the broker"
         if self._refusal:
             return f"waits: {self._refusal}"
+        if self._lease.problem:
+            return f"waits for the Lease: {self._lease.problem}"
         if self._lease.silent_s > _RENEWALS * self._settings.lease_renew_s:
             return "the API server has not answered for the Lease"
         awaited = self._informers.awaited if self._informers else []
@@ -130,7 +135,7 @@ class Role(ABC, Generic[Settings]):
     def notes(self) -> dict[str, str | None]:
         """The annotations of its Lease."""
         left_out = self._informers.left_out if self._informers else []
-        return annotations(not_ready=self.not_ready(), left_out=[*left_out, *LEFT_OUT.values()])
+        return annotations(not_ready=self.not_ready(), left_out=[*left_out, *LEFT_OUT.values()], refused=self.refused())
 
     async def run(self) -> None:
         """Wait for the Lease, then lead until cancelled. Raises LeaseLost or DefinitionLost in an exception group."""
@@ -153,8 +158,8 @@ class Role(ABC, Generic[Settings]):
         await self.lead(epoch)
 
     async def until_allowed(self, awaited: str, call: Callable[[], Awaitable[Result]]) -> Result:
-        """Call the broker until it has and allows what the call needs, and return the result. Until then the role says
-        what is missing."""
+        """Call the broker or the API server until it has and allows what the call needs, and return the result. Until
+        then the role says what is missing."""
 
         def waiting(error: SlicebusError) -> None:
             self.waits_for(str(error))

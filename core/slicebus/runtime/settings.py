@@ -36,6 +36,8 @@ class RoleSettings(BrokerSettings, frozen=True, kw_only=True):
     lease_renew_s: Seconds = 2.0
     """The pause between renewals. A standby sees the last one up to this much later, and leads one lease duration after
     that: 14 s at most with the defaults."""
+    reconcile_s: Seconds = 600.0
+    """Every job is reconciled at least once in this time, whatever has happened."""
     record_decisions: bool = True
     """Whether decisions go into the journal, with their inputs."""
 

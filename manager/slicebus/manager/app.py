@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from slicebus.ambient.clock import now, random_bytes
 from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Decider
 from slicebus.journal.recording import Source
+from slicebus.journal.recording_shares import PARTS, RecordingShares
 from slicebus.kube.cache import Cache
 from slicebus.kube.events import EventRecorder
 from slicebus.kube.informers import Informers
@@ -19,6 +20,7 @@ from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, WORKLOADS, Res
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.manager.act.admitter import Admitter
+from slicebus.manager.act.cluster_lanes import ClusterLanes
 from slicebus.manager.act.dead_letter_watch import DeadLetterWatch
 from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.fleet_watch import FleetWatch
@@ -39,21 +41,25 @@ from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.job_changes import on_fleet_change, on_job_change
 from slicebus.manager.state.settings import Shard
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import ConflictError, PermanentError, TransientError
+from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import JobRef, Lane
 from slicebus.proto.rights import manager_uses
-from slicebus.proto.topology import Topology, journal_queue, manager_topology
+from slicebus.proto.topology import Topology, journal_queues, manager_topology
 from slicebus.runtime.broker import require
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.runtime.logs import configure_logging
 from slicebus.runtime.role import Role, run_role
+from slicebus.runtime.rounds import go_round
 from slicebus.runtime.run import run_process
+from slicebus.runtime.set_aside import show_set_aside
 from slicebus.slices.api import api_names
 
 _log = structlog.get_logger()
 _COLLECT_S = 60.0
+_CLUSTER_PREFETCH = 32
+"""Messages of each lane of a cluster that this process holds, at most."""
 _ADMITTED_WORKERS = 8
 """How many workers only handle jobs that were admitted, to send their orders: in a burst all others wait for the API
 server."""
@@ -77,6 +83,7 @@ class _Parts(NamedTuple):
     dead: DeadLetterWatch
     guard: DeleteGuard
     inbox: ManagerInbox
+    resyncer: Resyncer
     fleet: FleetWatch
     reconciler: ManagerReconciler
     keeper: ShardKeeper
@@ -88,6 +95,8 @@ class Manager(Role[ManagerSettings]):
     component = COMPONENT
     _keeper: ShardKeeper | None = None
     """The keeper of its shard, once it leads."""
+    _trees_aside: Collection[str] = ()
+    """The trees of quota where nothing is admitted, as the decision about them raises."""
 
     def leases(self) -> Sequence[str]:
         """The Leases that it may hold, one for each shard."""
@@ -108,10 +117,10 @@ class Manager(Role[ManagerSettings]):
         return super().notes() | {api_names.SHARDS_ANNOTATION: str(most) if most > 1 else None}
 
     async def prepare(self) -> None:
-        """Make the exchanges, the dead-letter queue, the journal and the shards' queues. Nobody else makes them."""
+        """Make the exchanges, the dead-letter queues, the journals and the shards' queues. Nobody else makes them."""
         age, size = self._settings.journal_max_age, self._settings.journal_max_bytes
-        journal = Topology((), (journal_queue(max_age=age, max_bytes=size),), ())
-        await self._bus.declare(manager_topology(self._settings.shards) + journal)
+        journals = Topology((), journal_queues(max_age=age, max_bytes=size), ())
+        await self._bus.declare(manager_topology(self._settings.shards) + journals)
         await require(self._bus, manager_uses(self._settings.shards))
         if shard := self._shard.index:
             await take_addressed(self._bus, shard, by=shard)
@@ -121,7 +130,9 @@ class Manager(Role[ManagerSettings]):
         base = self._base(epoch)
         self._show(base.store)
         parts = self._parts(base)
+        self.refused = lambda: base.queue.refused
         self._keeper = parts.keeper
+        show_set_aside(self._registry, {"jobs": lambda: base.queue.set_aside, "quota trees": lambda: self._trees_aside})
         async with base.decide.recording(), asyncio.TaskGroup() as group:
             await self._watch(base, parts, group)
             _log.info("manager.leading", epoch=epoch, jobs=len(set(base.store.refs())))
@@ -132,7 +143,8 @@ class Manager(Role[ManagerSettings]):
     def _base(self, epoch: int) -> _Base:
         store, shard = ManagerStore(), self._shard
         store.configure(self._settings.leading(shard, since=now_text()))
-        decide = Decider(store, self.recorder(Source("manager", "", epoch, shard=shard.index)))
+        shares = RecordingShares(self._settings.journal_max_bytes // PARTS, registry=self._registry)
+        decide = Decider(store, self.recorder(Source("manager", "", epoch, shard=shard.index)), shares)
         informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
         queue: WorkQueue[JobRef] = WorkQueue("jobs")
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes, shard=shard.index)
@@ -193,7 +205,9 @@ class Manager(Role[ManagerSettings]):
             requeue=base.queue.add,
             resyncer=resyncer,
             registry=self._registry,
+            message_bytes=settings.message_bytes,
             on_dead=dead.count,
+            keeps_dead=dead.keeps,
             router=None if base.store.shards.is_alone else Router(self._bus, base.store),
         )
         fleet = FleetWatch(
@@ -204,8 +218,10 @@ class Manager(Role[ManagerSettings]):
             resyncer=resyncer,
             requeue=base.queue.add,
         )
-        reconciler = ManagerReconciler(decide, executor, locks=base.locks, guard=guard, resyncer=resyncer)
-        return _Parts(dead, guard, inbox, fleet, reconciler, self._shard_keeper(base, resyncer, inbox))
+        reconciler = ManagerReconciler(
+            decide, executor, locks=base.locks, guard=guard, resyncer=resyncer, retry=inbox.retry
+        )
+        return _Parts(dead, guard, inbox, resyncer, fleet, reconciler, self._shard_keeper(base, resyncer, inbox))
 
     def _shard_keeper(self, base: _Base, resyncer: Resyncer, inbox: ManagerInbox) -> ShardKeeper:
         return ShardKeeper(
@@ -249,6 +265,7 @@ class Manager(Role[ManagerSettings]):
             admitted=partial(base.queue.add, first=True),
             keeper=parts.keeper if shares else None,
         )
+        self._trees_aside = admitter.set_aside
         if shares:
             group.create_task(parts.keeper.run(admitter.decide_anew, group), name="shards")
         group.create_task(admitter.run(), name="admission")
@@ -261,12 +278,16 @@ class Manager(Role[ManagerSettings]):
             parts.reconciler.reconcile_job, workers=self._settings.workers, first_workers=_ADMITTED_WORKERS
         )
         group.create_task(jobs, name="jobs")
+        rounds = go_round(base.store.refs, base.queue.add, round_s=self._settings.reconcile_s)
+        group.create_task(rounds, name="rounds")
         group.create_task(base.events.run(), name="events")
         group.create_task(parts.guard.run(), name="deletes")
         group.create_task(parts.fleet.run(), name="fleet")
         if self._shard.index == 0:
             group.create_task(parts.dead.run(), name="dead-letters")
         self._consume(parts.inbox, self._shard.index, group)
+        if self._shard.index == 0:
+            group.create_task(self._serve_clusters(base.store, parts, group), name="clusters")
 
     def _consume(self, inbox: ManagerInbox, shard: int, group: asyncio.TaskGroup) -> None:
         """Consume what comes to a shard: this one, or one whose place it has taken."""
@@ -276,6 +297,12 @@ class Manager(Role[ManagerSettings]):
     async def _consume_lane(self, inbox: ManagerInbox, lane: Lane, shard: int) -> None:
         await self.leading.wait()
         await inbox.run(lane, prefetch=self._settings.prefetch_of(len(Lane)), shard=shard)
+
+    async def _serve_clusters(self, store: ManagerStore, parts: _Parts, group: asyncio.TaskGroup) -> None:
+        """Consume what comes from each cluster. What agents address to no other shard comes to the first one."""
+        await self.leading.wait()
+        prefetch = min(_CLUSTER_PREFETCH, self._settings.prefetch_of(len(Lane)))
+        await ClusterLanes(self._bus, store, parts.inbox, parts.resyncer, prefetch=prefetch).run(group)
 
     async def _read(
         self, informers: Informers, caches: Iterable[tuple[Resource, Cache]], group: asyncio.TaskGroup
@@ -300,14 +327,19 @@ class Manager(Role[ManagerSettings]):
             return decide(catalog.report_queues, now=now)
 
         store = decide.state
-        of = (store.workloads, store.cluster_queues, store.cohorts, store.local_queues)
+        of = (store.workloads, store.cluster_queues, store.cohorts, store.local_queues, store.flavors)
         return StatusWriter(report, executor, of=of, interval_s=self._settings.queue_status_s)
 
     async def _collect(self, decide: Decider[ManagerStore], executor: Executor) -> None:
         """Delete finished slices beyond the history. A delete that fails is tried again in the next round."""
         while True:
             await asyncio.sleep(_COLLECT_S)
-            for command in decide(catalog.collect, now=now_text()):
+            try:
+                commands = decide(catalog.collect, now=now_text())
+            except DecisionError as error:
+                _log.error("slices.uncollected", error=str(error), exc_info=error)
+                continue
+            for command in commands:
                 try:
                     await executor.run([command])
                 except (ConflictError, TransientError, PermanentError) as error:

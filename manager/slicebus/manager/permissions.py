@@ -53,6 +53,7 @@ _BUILTIN_PERMISSIONS = (
     Permission(LOCALQUEUES, ("patch",), "status"),
     Permission(COHORTS, READ),
     Permission(COHORTS, ("patch",), "status"),
+    Permission(RESOURCEFLAVORS, ("patch",), "status"),
     Permission(WORKLOADPRIORITYCLASSES, READ),
 )
 _PERMISSIONS_OF_SHARDS = (Permission(CLUSTERQUEUES, ("patch",)),)

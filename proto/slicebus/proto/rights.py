@@ -16,16 +16,21 @@ import msgspec
 
 from slicebus.proto.messages import CLUSTER_NAME, CLUSTER_UID, ClusterName, ClusterUid, Lane
 from slicebus.proto.topology import (
+    AGENT_DEAD,
+    AGENT_DECISIONS,
     DEAD,
+    DEAD_LETTERS,
     DECISIONS,
     DOWN,
-    JOURNAL,
+    JOURNALS,
     MANAGER_KEY,
+    STRANGERS,
     UP,
     Topology,
     agent_queue,
     agent_topology,
-    common_topology,
+    cluster_queue,
+    cluster_topology,
     decisions_key,
     manager_queue,
     manager_topology,
@@ -33,14 +38,19 @@ from slicebus.proto.topology import (
     shard_exchanges,
 )
 
-EXCHANGES = (UP, DOWN, DEAD, DECISIONS)
-AGENT_EXCHANGES = (UP, DEAD, DECISIONS)
+EXCHANGES = (UP, DOWN, DEAD, DECISIONS, STRANGERS, AGENT_DEAD, AGENT_DECISIONS)
+AGENT_EXCHANGES = (UP, AGENT_DEAD, AGENT_DECISIONS)
 """The exchanges that an agent publishes to."""
 NOTHING = "^$"
 """The expression that RabbitMQ itself writes for no right. No queue, exchange or message of slicebus has an empty name
 or key."""
 
 DEAD_LETTER_BYTES = 1024**3
+AGENT_DEAD_LETTER_BYTES = 256 * 1024**2
+LANE_MESSAGES = 50_000
+LANE_BYTES = 512 * 1024**2
+"""What one cluster's messages may take in each lane while the manager is away, or slower than they come. Then its agent
+is refused, and tries again."""
 AGENT_QUEUE_BYTES = 1024**3
 AGENT_QUEUE_EXPIRES_MS = 14 * 24 * 3600 * 1000
 """Without a consumer for this long, the queue of a cluster that has left is deleted. RabbitMQ takes 49 days at most."""
@@ -52,6 +62,8 @@ role has one connection, and a channel for each subscription, for publishing, an
 time."""
 _MANAGER_LIMITS = (32, 512)
 """The same for the manager's user, with the commands of several people, who use it too."""
+_CHANNELS_OF_A_CLUSTER = 2
+"""One for a cluster's queues, and one more while the connection is replaced."""
 _QUEUES_BESIDE = 100
 """The queues that the vhost may have beside the topology: those of a repinned cluster stay until they expire."""
 
@@ -169,10 +181,12 @@ def definitions(members: Iterable[Member], *, manager: str = "manager", shards: 
         raise ValueError(
             f"every cluster has a name and a broker user of its own: {', '.join(names)}; {', '.join(users)}"
         )
-    rights, topology = manager_rights(manager, shards=shards), manager_topology(shards)
+    rights, topology = manager_rights(manager, shards=shards, members=len(members)), manager_topology(shards)
     for member in members:
         rights += agent_rights(member, shards=shards)
-        topology += agent_topology(member.name, member.uid) if member.uid else common_topology()
+        topology += cluster_topology(member.name)
+        if member.uid:
+            topology += agent_topology(member.name, member.uid)
     return Definitions(
         users=users,
         rights=rights,
@@ -194,32 +208,41 @@ def agent_rights(member: Member, *, shards: int = 1) -> Rights:
         permissions=(BrokerPermission(user, configure=NOTHING, write=_one_of(AGENT_EXCHANGES), read=own),),
         topic_permissions=(
             TopicPermission(user, UP, write=rf"^{name}\.", read=NOTHING),
-            TopicPermission(user, DOWN, write=NOTHING, read=NOTHING),
-            TopicPermission(user, DEAD, write=rf"^{name}\.", read=NOTHING),
-            TopicPermission(user, DECISIONS, write=_exactly(decisions_key(name)), read=NOTHING),
-            *(TopicPermission(user, exchange, write=NOTHING, read=NOTHING) for exchange in shard_exchanges(shards)),
+            TopicPermission(user, AGENT_DEAD, write=rf"^{name}\.", read=NOTHING),
+            TopicPermission(user, AGENT_DECISIONS, write=_exactly(decisions_key(name)), read=NOTHING),
+            *(
+                TopicPermission(user, exchange, write=NOTHING, read=NOTHING)
+                for exchange in (*EXCHANGES, *shard_exchanges(shards))
+                if exchange not in AGENT_EXCHANGES
+            ),
         ),
         limits=(UserLimits(user, *_AGENT_LIMITS),),
     )
 
 
-def manager_rights(user: str, *, shards: int = 1) -> Rights:
-    """The rights of the manager: to make the whole topology, to publish orders, and to publish again what is requeued,
-    redriven or passed on.
+def manager_rights(user: str, *, shards: int = 1, members: int = 0) -> Rights:
+    """The rights of the manager of so many clusters: to make the whole topology, to publish orders, and to publish
+    again what is requeued, redriven or passed on.
 
     A dead letter keeps its key, whatever that was. A queue with a dead-letter exchange needs read on the queue itself.
     """
-    of_shards = shard_exchanges(shards)
+    of_shards, (connections, channels) = shard_exchanges(shards), _MANAGER_LIMITS
     shard = r"(\.[0-9]+)?" if of_shards else ""
     manager = rf"manager\.([0-9]+\.)?({_LANES})" if of_shards else rf"manager\.({_LANES})"
-    queues = "|".join((manager, rf"agent\.{_CLUSTER}\.{_UID}\.({_LANES})"))
-    names = "|".join(_escaped(name.removeprefix("slicebus.")) for name in (*EXCHANGES, JOURNAL, *of_shards))
+    queues = "|".join((manager, rf"agent\.{_CLUSTER}\.{_UID}\.({_LANES})", rf"cluster\.{_CLUSTER}\.({_LANES})"))
+    names = "|".join(_escaped(name.removeprefix("slicebus.")) for name in (*EXCHANGES, *JOURNALS, *of_shards))
     own = rf"^slicebus\.({names}|{queues})$"
     order = rf"{_CLUSTER}\.{_TYPE}\.{_UID}"
     return Rights(
         permissions=(BrokerPermission(user, configure=own, write=own, read=own),),
         topic_permissions=(
-            TopicPermission(user, UP, write=rf"^{_CLUSTER}\.{_TYPE}$", read=rf"^(#|\*\.{_TYPE}{shard})$"),
+            TopicPermission(
+                user,
+                UP,
+                write=rf"^{_CLUSTER}\.{_TYPE}$",
+                read=rf"^({_CLUSTER}\.({_TYPE}|#)|\*\.{_TYPE}{shard})$",
+            ),
+            TopicPermission(user, STRANGERS, write=NOTHING, read=rf"^(#|\*\.{_TYPE})$"),
             *(
                 TopicPermission(user, exchange, write=rf"^{_CLUSTER}\.{_TYPE}{shard}$", read=rf"^\*\.{_TYPE}\.#$")
                 for exchange in of_shards
@@ -227,19 +250,26 @@ def manager_rights(user: str, *, shards: int = 1) -> Rights:
             TopicPermission(user, DOWN, write=rf"^{order}$", read=rf"^(#|{order})$"),
             TopicPermission(user, DEAD, write=".*", read="^#$"),
             TopicPermission(user, DECISIONS, write=_exactly(decisions_key(MANAGER_KEY)), read="^#$"),
+            *(TopicPermission(user, name, write=NOTHING, read="^#$") for name in (AGENT_DEAD, AGENT_DECISIONS)),
         ),
-        limits=(UserLimits(user, *_MANAGER_LIMITS),),
+        limits=(UserLimits(user, connections, channels + members * _CHANNELS_OF_A_CLUSTER),),
     )
 
 
 def policies() -> tuple[BrokerPolicy, ...]:
-    """The bounds of the queues that somebody else fills. A full queue refuses messages, and drops none."""
+    """The bounds of the queues that somebody else fills. A full queue refuses messages, and drops none, but for what
+    agents dead-letter: there the oldest go, so that no agent stops another one."""
     refuse: dict[str, str | int] = {"overflow": "reject-publish"}
     dead = refuse | {"max-length-bytes": DEAD_LETTER_BYTES}
     agents = refuse | {"max-length-bytes": AGENT_QUEUE_BYTES, "expires": AGENT_QUEUE_EXPIRES_MS}
+    lane = refuse | {"max-length": LANE_MESSAGES, "max-length-bytes": LANE_BYTES}
+    agents_dead: dict[str, str | int] = {"overflow": "drop-head", "max-length-bytes": AGENT_DEAD_LETTER_BYTES}
     return (
         BrokerPolicy("slicebus-dead-letters", _exactly(DEAD), dead),
+        BrokerPolicy("slicebus-agents-dead-letters", _exactly(AGENT_DEAD), agents_dead),
         BrokerPolicy("slicebus-agents", r"^slicebus\.agent\.", agents),
+        BrokerPolicy("slicebus-clusters", r"^slicebus\.cluster\.", lane | {"expires": AGENT_QUEUE_EXPIRES_MS}),
+        BrokerPolicy("slicebus-manager", r"^slicebus\.manager\.", lane),
     )
 
 
@@ -247,8 +277,8 @@ def agent_uses(cluster: ClusterName, uid: ClusterUid = _NO_CLUSTER) -> tuple[Use
     """Everything that an agent does on the broker. Its rights are the same for every UID."""
     return (
         Use(Action.WRITE, UP, routing_key(cluster, "hello")),
-        Use(Action.WRITE, DEAD, routing_key(cluster, "relabel")),
-        Use(Action.WRITE, DECISIONS, decisions_key(cluster)),
+        Use(Action.WRITE, AGENT_DEAD, routing_key(cluster, "relabel")),
+        Use(Action.WRITE, AGENT_DECISIONS, decisions_key(cluster)),
         *(Use(Action.READ, agent_queue(cluster, lane, uid)) for lane in Lane),
     )
 
@@ -256,13 +286,14 @@ def agent_uses(cluster: ClusterName, uid: ClusterUid = _NO_CLUSTER) -> tuple[Use
 def manager_uses(shards: int = 1) -> tuple[Use, ...]:
     """What the manager does on the broker beside making the topology, which shows by itself whether it may."""
     example, queues = ClusterName("a"), [manager_queue(lane, shard) for shard in range(shards) for lane in Lane]
+    queues += [cluster_queue(example, lane) for lane in Lane]
     return (
         Use(Action.WRITE, DOWN, routing_key(example, "resync", _NO_CLUSTER)),
         Use(Action.WRITE, UP, routing_key(example, "hello")),
         Use(Action.WRITE, DEAD, routing_key(example, "hello")),
         Use(Action.WRITE, DECISIONS, decisions_key(MANAGER_KEY)),
         *(Use(Action.WRITE, exchange, routing_key(example, "status", 1)) for exchange in shard_exchanges(shards)),
-        *(Use(Action.READ, name) for name in (DEAD, JOURNAL, *queues)),
+        *(Use(Action.READ, name) for name in (*DEAD_LETTERS, *JOURNALS, *queues)),
     )
 
 
@@ -273,7 +304,8 @@ def too_much(user_of: ClusterName | None) -> tuple[Use, ...]:
     if user_of is None:
         return (*beyond, Use(Action.WRITE, DECISIONS, decisions_key(stranger)))
     longer, uid = ClusterName(f"{user_of}-2"), _NO_CLUSTER
-    names = (*EXCHANGES, JOURNAL, *map(manager_queue, Lane), agent_queue(stranger, Lane.CONTROL, uid))
+    names = (*EXCHANGES, *JOURNALS, *map(manager_queue, Lane), agent_queue(stranger, Lane.CONTROL, uid))
+    names += (cluster_queue(user_of, Lane.CONTROL), cluster_queue(stranger, Lane.STATUS))
     names += (agent_queue(longer, Lane.CONTROL, uid),)
     own = agent_queue(user_of, Lane.CONTROL, uid)
     return (

@@ -9,14 +9,26 @@ from slicebus.proto.messages import MESSAGES, ClusterName, ClusterUid, Direction
 
 UP = "slicebus.up"
 DOWN = "slicebus.down"
+STRANGERS = "slicebus.strangers"
+"""Where the broker puts what is published to `slicebus.up` for a cluster that has no queues there."""
 DEAD = "slicebus.dead"
-"""The dead-letter exchange, and the queue bound to it."""
+"""The dead-letter exchange of the manager, and the queue bound to it."""
+AGENT_DEAD = "slicebus.agent-dead"
+"""The same for what agents dead-letter. They fill neither the manager's queue nor, when it is full, each other's way:
+the oldest go first."""
+DEAD_LETTERS = (DEAD, AGENT_DEAD)
 JOURNAL = "slicebus.journal"
+"""The stream of what the manager says and decides. No agent can publish into it."""
+AGENT_JOURNAL = "slicebus.agent-journal"
+"""The stream of what the agents say and decide."""
+JOURNALS = (JOURNAL, AGENT_JOURNAL)
 DECISIONS = "slicebus.decisions"
-"""The exchange of recorded decisions: only the journal is bound to it."""
+"""The exchange of the manager's recorded decisions: only its journal is bound to it."""
+AGENT_DECISIONS = "slicebus.agent-decisions"
+"""The same for the agents'."""
 DECISIONS_TYPE = "decisions"
 MANAGER_KEY = "manager"
-"""The first word of the manager's routing key there; an agent's is its cluster."""
+"""The first word of the manager's routing key in recordings; an agent's is its cluster."""
 
 MOST_SHARDS = 16
 """The most shards of the manager."""
@@ -33,6 +45,8 @@ _SEGMENT_MOST_BYTES = 500_000_000
 """RabbitMQ's default for the size of a segment. It drops whole segments of a stream, and only when one is full: the
 smaller they are, the closer it keeps to age and size."""
 
+_AGENT_PREFIX = "slicebus.agent."
+_CLUSTER_PREFIX = "slicebus.cluster."
 _EVERY = ClusterName("*")
 _ANY = "#"
 """The pattern for any number of words, also none."""
@@ -44,6 +58,13 @@ class Exchange(msgspec.Struct, frozen=True):
     """A durable topic exchange."""
 
     name: str
+    alternate: str = ""
+    """The exchange that gets what no queue of this one takes."""
+
+    @property
+    def arguments(self) -> dict[str, QueueArgument]:
+        """RabbitMQ's arguments of its declaration."""
+        return {"alternate-exchange": self.alternate} if self.alternate else {}
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -107,9 +128,9 @@ def manager_queue(lane: Lane, shard: int = 0) -> str:
 
 
 def of_first_shard(queue: str) -> str:
-    """The first shard's queue in place of another shard's, whose messages it has passed on; any other queue
-    unchanged."""
-    return re.sub(r"^(slicebus\.manager)\.[0-9]+\.", r"\1.", queue)
+    """The first shard's queue of strangers in place of a cluster's, or of another shard's, whose messages it has passed
+    on; any other queue unchanged."""
+    return re.sub(r"^slicebus\.(?:manager\.[0-9]+|cluster\.[^.]+)\.", "slicebus.manager.", queue)
 
 
 def shard_exchange(shard: int) -> str:
@@ -125,54 +146,79 @@ def shard_exchanges(shards: int) -> tuple[str, ...]:
 
 def agent_queue(cluster: ClusterName, lane: Lane, uid: ClusterUid) -> str:
     """An agent's queue of a lane. Two clusters of one name have queues of their own (docs/decisions/0014)."""
-    return f"slicebus.agent.{cluster}.{uid}.{lane}"
+    return f"{_AGENT_PREFIX}{cluster}.{uid}.{lane}"
 
 
-def queues_of_agent(cluster: ClusterName, names: Iterable[str]) -> list[str]:
-    """The names that are queues of agents with this cluster's name, whatever their UID."""
+def cluster_queue(cluster: ClusterName, lane: Lane) -> str:
+    """The manager's queue of what a cluster's agent publishes on a lane. Each cluster has its own, so that none
+    delays another (docs/decisions/0065)."""
+    return f"{_CLUSTER_PREFIX}{cluster}.{lane}"
+
+
+def queues_of_cluster(cluster: ClusterName, names: Iterable[str]) -> list[str]:
+    """The names that are queues to or from agents with this cluster's name, whatever their UID."""
     endings = tuple(f".{lane}" for lane in Lane)
-    return [name for name in names if name.startswith(f"slicebus.agent.{cluster}.") and name.endswith(endings)]
+    beginnings = (f"{_AGENT_PREFIX}{cluster}.", f"{_CLUSTER_PREFIX}{cluster}.")
+    return [name for name in names if name.startswith(beginnings) and name.endswith(endings)]
+
+
+def dead_letters_of(queue: str) -> str:
+    """The dead-letter exchange of a queue's consumer."""
+    return AGENT_DEAD if queue.startswith(_AGENT_PREFIX) else DEAD
 
 
 def common_topology() -> Topology:
-    """What both sides use: the exchanges, the dead-letter queue and the journal.
+    """What both sides use: the exchanges, the dead-letter queues and the journals.
 
-    The dead-letter queue comes before any queue that dead-letters into it: at-least-once dead-lettering retries only
+    A dead-letter queue comes before any queue that dead-letters into it: at-least-once dead-lettering retries only
     every few minutes when its target is missing.
     """
     return Topology(
-        exchanges=(Exchange(DEAD), Exchange(UP), Exchange(DOWN), Exchange(DECISIONS)),
-        queues=(
-            Queue(DEAD, {"x-queue-type": "quorum", "x-delivery-limit": UNREACHABLE_LIMIT}, kept=True),
-            journal_queue(),
+        exchanges=(
+            *map(Exchange, (*DEAD_LETTERS, STRANGERS)),
+            Exchange(UP, alternate=STRANGERS),
+            *map(Exchange, (DOWN, DECISIONS, AGENT_DECISIONS)),
         ),
+        queues=(*map(_dead_letter_queue, DEAD_LETTERS), *journal_queues()),
         bindings=(
-            Binding(DEAD, DEAD, "#"),
-            Binding(UP, JOURNAL, "#"),
-            Binding(DOWN, JOURNAL, "#"),
-            Binding(DECISIONS, JOURNAL, "#"),
+            *(Binding(name, name, _ANY) for name in DEAD_LETTERS),
+            Binding(DOWN, JOURNAL, _ANY),
+            Binding(DECISIONS, JOURNAL, _ANY),
+            Binding(STRANGERS, AGENT_JOURNAL, _ANY),
+            Binding(AGENT_DECISIONS, AGENT_JOURNAL, _ANY),
         ),
     )
 
 
-def journal_queue(*, max_age: str = JOURNAL_MAX_AGE, max_bytes: int = JOURNAL_MAX_BYTES) -> Queue:
-    """The stream of all messages, with its limits of age and size, give or take a sixteenth."""
+def _dead_letter_queue(name: str) -> Queue:
+    return Queue(name, {"x-queue-type": "quorum", "x-delivery-limit": UNREACHABLE_LIMIT}, kept=True)
+
+
+def journal_queues(*, max_age: str = JOURNAL_MAX_AGE, max_bytes: int = JOURNAL_MAX_BYTES) -> tuple[Queue, ...]:
+    """The streams of all messages and decisions, each with these limits of age and size, give or take a sixteenth."""
     arguments: dict[str, QueueArgument] = {
         "x-queue-type": "stream",
         "x-max-age": max_age,
         "x-max-length-bytes": max_bytes,
         "x-stream-max-segment-size-bytes": min(max_bytes // _SEGMENTS, _SEGMENT_MOST_BYTES),
     }
-    return Queue(JOURNAL, arguments, kept=True)
+    return tuple(Queue(name, arguments, kept=True) for name in JOURNALS)
 
 
 def manager_topology(shards: int = 1) -> Topology:
-    """The common topology, and the queues of so many shards of the manager. What agents address to one of them comes
-    there by `addressed`."""
-    topology = common_topology() + _lanes(UP, _manager_queues(0))
+    """The common topology, and the queues of so many shards of the manager. The first one's have what comes from
+    clusters without queues of their own. What agents address to another one comes there by `addressed`."""
+    topology = common_topology() + _lanes(STRANGERS, _manager_queues(0))
     for shard, exchange in enumerate(shard_exchanges(shards)):
         topology += Topology((Exchange(exchange),), (), ()) + _lanes(exchange, _manager_queues(shard), addressee=_ANY)
     return topology
+
+
+def cluster_topology(cluster: ClusterName) -> Topology:
+    """The manager's queues of what a cluster's agent publishes, beside the common topology. The manager declares them
+    for each cluster that it accepts, and removes the bindings of others."""
+    recorded = Topology((), (), (Binding(UP, AGENT_JOURNAL, f"{cluster}.{_ANY}"),))
+    return recorded + _lanes(UP, {lane: cluster_queue(cluster, lane) for lane in Lane}, cluster)
 
 
 def addressed(shard: int, *, taken_by: int) -> tuple[Binding, ...]:
@@ -201,7 +247,7 @@ def _lanes(
     direction = Direction.DOWN if exchange == DOWN else Direction.UP
     return Topology(
         exchanges=(),
-        queues=tuple(_quorum(name) for name in queues.values()),
+        queues=tuple(_lane_queue(name) for name in queues.values()),
         bindings=tuple(
             Binding(exchange, queues[message.lane], routing_key(cluster, message.type, addressee))
             for message in MESSAGES.values()
@@ -210,13 +256,13 @@ def _lanes(
     )
 
 
-def _quorum(name: str) -> Queue:
+def _lane_queue(name: str) -> Queue:
     return Queue(
         name,
         {
             "x-queue-type": "quorum",
             "x-delivery-limit": DELIVERY_LIMIT,
-            "x-dead-letter-exchange": DEAD,
+            "x-dead-letter-exchange": dead_letters_of(name),
             "x-dead-letter-strategy": "at-least-once",
             "x-overflow": "reject-publish",
             "x-single-active-consumer": True,

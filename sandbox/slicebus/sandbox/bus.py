@@ -6,7 +6,6 @@ is deterministic: no threads, no randomness, and a clock only for the time of st
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -19,52 +18,13 @@ from slicebus.bus.contract import QueueDepth, Record, StreamOffset
 from slicebus.bus.dead_letter_headers import dead_by_broker, dead_copy
 from slicebus.bus.settings import BusSettings
 from slicebus.bus.sizes import Keep, check_publishable, cut, limit_of
+from slicebus.journal.streams import merged
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from slicebus.proto.rights import Use
-from slicebus.proto.topology import DEAD, Binding, Queue, Topology
+from slicebus.proto.topology import JOURNALS, Binding, Queue, Topology, dead_letters_of
+from slicebus.sandbox.queues import MemoryQueue, MemorySubscription
 from slicebus.sandbox.streams import Stream
-
-
-class _Entry:
-    """One message in a queue, and how often it was delivered."""
-
-    __slots__ = ("delivered", "message", "number")
-
-    def __init__(self, message: WireMessage, number: int) -> None:
-        self.message = message
-        self.number = number
-        self.delivered = 0
-
-
-class _Queue:
-    """A quorum queue: ready messages in order, and those that consumers hold."""
-
-    def __init__(self, declared: Queue) -> None:
-        self.declared = declared
-        self.ready: deque[_Entry] = deque()
-        self.consumers: list[MemorySubscription] = []
-        self.published = 0
-
-    @property
-    def single_active(self) -> bool:
-        return bool(self.declared.arguments.get("x-single-active-consumer"))
-
-    def push(self, message: WireMessage) -> None:
-        self.published += 1
-        self.ready.append(_Entry(message, self.published))
-
-    def put_back(self, entry: _Entry) -> None:
-        """Put a message back where it was: before everything published after it."""
-        position = next((i for i, other in enumerate(self.ready) if other.number > entry.number), len(self.ready))
-        self.ready.insert(position, entry)
-
-    def is_full(self) -> bool:
-        limit = self.declared.arguments.get("x-max-length")
-        return isinstance(limit, int) and len(self.ready) >= limit
-
-    def active_consumers(self) -> "list[MemorySubscription]":
-        return self.consumers[:1] if self.single_active else list(self.consumers)
 
 
 class MemoryBroker:
@@ -74,8 +34,9 @@ class MemoryBroker:
 
     def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._clock = clock
-        self.exchanges: set[str] = set()
-        self.queues: dict[str, _Queue] = {}
+        self.exchanges: dict[str, str] = {}
+        """The alternate of each, empty for none."""
+        self.queues: dict[str, MemoryQueue] = {}
         self.streams: dict[str, Stream] = {}
         self.bindings: dict[Binding, None] = {}
 
@@ -89,16 +50,23 @@ class MemoryBroker:
         """Forget a broker and its content. Open connections keep it."""
         cls._named.pop(name, None)
 
+    @property
+    def journal(self) -> list[Record]:
+        """Both streams of the journal, as they are read together."""
+        return list(merged(*(self.streams[name].records for name in JOURNALS if name in self.streams)))
+
     def declare(self, topology: Topology) -> None:
-        """Create what is missing. Raises InvalidError for a queue that exists with other arguments."""
-        self.exchanges.update(exchange.name for exchange in topology.exchanges)
+        """Create what is missing. Raises InvalidError for what exists with other arguments."""
+        for exchange in topology.exchanges:
+            if self.exchanges.setdefault(exchange.name, exchange.alternate) != exchange.alternate:
+                raise InvalidError(f"exchange {exchange.name} exists with another alternate")
         for queue in topology.queues:
             if not queue.kept and (difference := self._difference(queue)) is not None:
                 raise InvalidError(difference)
             if queue.arguments.get("x-queue-type") == "stream":
                 self.streams.setdefault(queue.name, Stream(queue))
             else:
-                self.queues.setdefault(queue.name, _Queue(queue))
+                self.queues.setdefault(queue.name, MemoryQueue(queue))
         self.bindings |= dict.fromkeys(topology.bindings)
 
     def problems(self, topology: Topology) -> list[str]:
@@ -119,11 +87,9 @@ class MemoryBroker:
         """Route a message. Raises NotFoundError when nothing matches, UnavailableError when a queue is full."""
         if exchange not in self.exchanges:
             raise NotFoundError(f"no exchange {exchange}")
-        names = dict.fromkeys(
-            binding.queue
-            for binding in self.bindings
-            if binding.exchange == exchange and _matches(binding.routing_key, message.routing_key)
-        )
+        names = self._routed(exchange, message.routing_key)
+        if not names and (alternate := self.exchanges[exchange]) in self.exchanges:
+            names = self._routed(alternate, message.routing_key)
         if not names:
             raise NotFoundError(f"no queue for {message.routing_key} at exchange {exchange}")
         full = [name for name in names if name in self.queues and self.queues[name].is_full()]
@@ -135,6 +101,13 @@ class MemoryBroker:
             else:
                 self.queues[name].push(message)
                 self.deliver(name)
+
+    def _routed(self, exchange: str, key: str) -> dict[str, None]:
+        return dict.fromkeys(
+            binding.queue
+            for binding in self.bindings
+            if binding.exchange == exchange and _matches(binding.routing_key, key)
+        )
 
     def deliver(self, name: str) -> None:
         """Deliver ready messages to consumers below their prefetch."""
@@ -152,10 +125,11 @@ class MemoryBroker:
             min(free, key=lambda consumer: len(consumer.unsettled)).offer(entry)
 
     def dead_letter(self, queue: str, message: WireMessage, reason: DeadReason, detail: str, *, by: str) -> None:
-        """Publish a user's copy of a message to the dead-letter exchange."""
-        self.publish(DEAD, dead_copy(message, queue=queue, reason=reason, detail=detail, at=self._clock(), by=by))
+        """Publish a user's copy of a message to the dead-letter exchange of its queue."""
+        copy = dead_copy(message, queue=queue, reason=reason, detail=detail, at=self._clock(), by=by)
+        self.publish(dead_letters_of(queue), copy)
 
-    def _dead_letter(self, queue: _Queue, message: WireMessage) -> None:
+    def _dead_letter(self, queue: MemoryQueue, message: WireMessage) -> None:
         """Dead-letter a message at its delivery limit, or drop it where the queue has no dead-letter exchange."""
         if (exchange := queue.declared.arguments.get("x-dead-letter-exchange")) is not None:
             copy = dead_by_broker(message, queue=queue.declared.name, detail="delivery_limit", at=self._clock())
@@ -166,103 +140,6 @@ class MemoryBroker:
         if existing is None or existing.declared == queue:
             return None
         return f"queue {queue.name} exists with {existing.declared.arguments}, not with {queue.arguments}"
-
-
-class MemoryDelivery:
-    """One message that a consumer holds."""
-
-    def __init__(self, subscription: "MemorySubscription", entry: _Entry) -> None:
-        self._subscription = subscription
-        self._entry = entry
-        self._message = subscription.keep(entry.message)
-
-    @property
-    def message(self) -> WireMessage:
-        """The message."""
-        return self._message
-
-    @property
-    def queue(self) -> str:
-        """The queue it came from."""
-        return self._subscription.queue.declared.name
-
-    @property
-    def redelivered(self) -> int:
-        """How often it was delivered before this time."""
-        return self._entry.delivered - 1
-
-    @property
-    def held(self) -> bool:
-        """Whether this consumer still holds it."""
-        return self._entry in self._subscription.unsettled
-
-    async def ack(self) -> None:
-        """Settle it."""
-        self._subscription.settle(self._entry)
-
-    async def requeue(self) -> None:
-        """Put it back."""
-        if self._subscription.settle(self._entry):
-            self._subscription.queue.put_back(self._entry)
-            self._subscription.broker.deliver(self.queue)
-
-    async def dead_letter(self, reason: DeadReason, detail: str) -> None:
-        """Move it to the dead-letter queue."""
-        if self.held:
-            self._subscription.broker.dead_letter(self.queue, self.message, reason, detail, by=self._subscription.user)
-            self._subscription.settle(self._entry)
-
-
-class MemorySubscription:
-    """A consumer of one queue."""
-
-    def __init__(self, broker: MemoryBroker, queue: _Queue, *, prefetch: int, user: str, keep: Keep) -> None:
-        self.broker = broker
-        self.queue = queue
-        self.user = user
-        self.keep = keep
-        self.unsettled: dict[_Entry, None] = {}
-        self._prefetch = prefetch
-        self._offered: asyncio.Queue[_Entry | None] = asyncio.Queue()
-        self._closed = False
-
-    @property
-    def has_room(self) -> bool:
-        """Whether it is below its prefetch."""
-        return len(self.unsettled) < self._prefetch
-
-    def offer(self, entry: _Entry) -> None:
-        """Deliver a message to it."""
-        self.unsettled[entry] = None
-        self._offered.put_nowait(entry)
-
-    def settle(self, entry: _Entry) -> bool:
-        """Remove a message from those it holds; False when it no longer holds it. Makes room for the next."""
-        if entry not in self.unsettled:
-            return False
-        del self.unsettled[entry]
-        self.broker.deliver(self.queue.declared.name)
-        return True
-
-    def close(self) -> None:
-        """Put everything unsettled back, in order. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        self.queue.consumers.remove(self)
-        for entry in reversed(self.unsettled):
-            self.queue.put_back(entry)
-        self.unsettled.clear()
-        self._offered.put_nowait(None)
-        self.broker.deliver(self.queue.declared.name)
-
-    async def __aiter__(self) -> AsyncIterator[MemoryDelivery]:
-        """Deliveries until it is closed."""
-        while not self._closed:
-            entry = await self._offered.get()
-            if entry is None or self._closed:
-                return
-            yield MemoryDelivery(self, entry)
 
 
 class MemoryBus:
@@ -321,19 +198,17 @@ class MemoryBus:
 
     @asynccontextmanager
     async def subscribe(
-        self, queue: str, *, prefetch: int, keep: Keep | None = None
+        self, *queues: str, prefetch: int, keep: Keep | None = None
     ) -> AsyncIterator[MemorySubscription]:
-        """Consume a queue until the context is left."""
+        """Consume queues until the context is left."""
         self._check_open()
-        if queue not in self._broker.queues:
-            raise NotFoundError(f"no queue {queue}")
-        kept = keep or partial(cut, most_bytes=limit_of(queue, self._settings.message_bytes))
-        subscription = MemorySubscription(
-            self._broker, self._broker.queues[queue], prefetch=prefetch, user=self._user, keep=kept
-        )
-        subscription.queue.consumers.append(subscription)
+        for queue in queues:
+            if queue not in self._broker.queues:
+                raise NotFoundError(f"no queue {queue}")
+        kept = keep or partial(cut, most_bytes=limit_of(queues[0], self._settings.message_bytes))
+        found = [self._broker.queues[queue] for queue in queues]
+        subscription = MemorySubscription(self._broker, found, prefetch=prefetch, user=self._user, keep=kept)
         self._subscriptions.add(subscription)
-        self._broker.deliver(queue)
         try:
             yield subscription
         finally:

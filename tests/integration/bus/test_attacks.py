@@ -19,13 +19,20 @@ from slicebus.proto.errors import ForbiddenError, SlicebusError
 from slicebus.proto.messages import ClusterName, ClusterUid, Lane
 from slicebus.proto.rights import Action, Member, Use, agent_rights, agent_uses, manager_uses, too_much
 from slicebus.proto.topology import (
+    AGENT_DEAD,
+    AGENT_DECISIONS,
+    AGENT_JOURNAL,
     DEAD,
     DECISIONS,
     DOWN,
     JOURNAL,
+    STRANGERS,
     UP,
+    Topology,
     agent_queue,
     agent_topology,
+    cluster_queue,
+    cluster_topology,
     manager_topology,
 )
 from support.rabbitmq import ADMIN, RabbitBroker
@@ -39,7 +46,9 @@ WEST, EAST_2 = ClusterName("west"), ClusterName("east-2")
 OWN, OTHERS = agent_queue(EAST, Lane.CONTROL, UID), agent_queue(WEST, Lane.CONTROL, UID)
 SAME_NAME = agent_queue(EAST, Lane.STATUS, UID)
 """A queue's name, and an exchange's: they have names apart."""
-TOPOLOGY = manager_topology() + agent_topology(EAST, UID) + agent_topology(WEST, UID)
+TOPOLOGY = manager_topology() + sum(
+    (cluster_topology(name) + agent_topology(name, UID) for name in (EAST, WEST)), start=Topology((), (), ())
+)
 QUORUM: dict[str, str | int] = {"x-queue-type": "quorum"}
 
 
@@ -80,14 +89,14 @@ async def consume(channel: AbstractChannel, queue: str, **arguments: str) -> Non
 async def by_an_exchange_of_its_own(channel: AbstractChannel) -> None:
     """Topic permissions are checked where a message is published, and not where it goes from there."""
     await channel.exchange_declare(SAME_NAME, exchange_type="fanout")
-    await channel.exchange_bind(destination=DECISIONS, source=SAME_NAME)
-    await publish(channel, SAME_NAME, "manager.decisions")
+    await channel.exchange_bind(destination=AGENT_DECISIONS, source=SAME_NAME)
+    await publish(channel, SAME_NAME, "west.decisions")
 
 
 async def by_a_queue_of_its_own(channel: AbstractChannel) -> None:
     """What the broker dead-letters has the key that the queue says, and nobody's permissions."""
     name = "slicebus.agent.east.more.control"
-    detour = {"x-dead-letter-exchange": DECISIONS, "x-dead-letter-routing-key": "manager.decisions"}
+    detour = {"x-dead-letter-exchange": AGENT_DECISIONS, "x-dead-letter-routing-key": "west.decisions"}
     await channel.queue_declare(name, durable=True, arguments=QUORUM | detour)
 
 
@@ -108,8 +117,14 @@ ATTACKS: dict[str, Attack] = {
     "speak for another cluster": lambda channel: publish(channel, UP, "west.hello"),
     "speak for one with a longer name": lambda channel: publish(channel, UP, "east-2.hello"),
     "record the manager's decisions": lambda channel: publish(channel, DECISIONS, "manager.decisions"),
-    "record another's decisions": lambda channel: publish(channel, DECISIONS, "west.decisions"),
-    "dead-letter for another": lambda channel: publish(channel, DEAD, "west.hello"),
+    "record among the manager's decisions": lambda channel: publish(channel, DECISIONS, "east.decisions"),
+    "record another's decisions": lambda channel: publish(channel, AGENT_DECISIONS, "west.decisions"),
+    "dead-letter for another": lambda channel: publish(channel, AGENT_DEAD, "west.hello"),
+    "fill the manager's dead letters": lambda channel: publish(channel, DEAD, "east.hello"),
+    "speak as a stranger": lambda channel: publish(channel, STRANGERS, "east.hello"),
+    "read the agents' journal": lambda channel: consume(channel, AGENT_JOURNAL, **{"x-stream-offset": "first"}),
+    "consume what it has sent": lambda channel: consume(channel, cluster_queue(EAST, Lane.STATUS)),
+    "purge what another has sent": lambda channel: channel.queue_purge(cluster_queue(WEST, Lane.STATUS)),
     "consume another's queue": lambda channel: consume(channel, OTHERS),
     "delete another's queue": lambda channel: channel.queue_delete(OTHERS),
     "bind its own queue to another's keys": lambda channel: channel.queue_bind(OWN, DOWN, "west.#"),
@@ -157,23 +172,40 @@ async def test_with_broad_rights_all_of_it_works(manager: Bus, rabbitmq: RabbitB
 async def test_an_exchange_of_its_own_name_is_why_an_agent_makes_nothing(
     manager: Bus, rabbitmq: RabbitBroker, vhost: str
 ) -> None:
-    """With rights to make and bind its own queues, and the least topic permissions, the manager's key is open."""
+    """With rights to make and bind its own queues, and the least topic permissions, the keys of others are open."""
     [own] = agent_rights(Member(EAST, "east")).permissions
     queues = own.read.removeprefix("^").removesuffix("$")
     writes = own.write.removeprefix("^").removesuffix("$")
     rabbitmq.permit(vhost, "east", configure=own.read, write=f"^({writes}|{queues})$", read=f"^({queues}|{DOWN})$")
     url = rabbitmq.url(vhost, "east")
-    assert await refusal(url, ATTACKS["record the manager's decisions"]) is not None
+    assert await refusal(url, ATTACKS["record another's decisions"]) is not None
     assert await refusal(url, by_an_exchange_of_its_own) is None
-    records = [record.message async for record in manager.read_stream(JOURNAL, "first", follow=False)]
-    assert [(record.routing_key, record.user_id) for record in records[1:]] == [("manager.decisions", "east")]
+    records = [record.message async for record in manager.read_stream(AGENT_JOURNAL, "first", follow=False)]
+    assert [(record.routing_key, record.user_id) for record in records] == [("west.decisions", "east")]
 
 
-@pytest.mark.parametrize("exchange", [UP, DECISIONS, DEAD])
+LARGE = b"x" * 4 * 1024 * 1024
+
+
+async def test_an_agent_cannot_reach_the_managers_journal(manager: Bus, rabbitmq: RabbitBroker, vhost: str) -> None:
+    """Its large records and reports come into the agents' stream, and the manager's stays as it was."""
+    first = [record async for record in manager.read_stream(JOURNAL, "first", follow=False)]
+    async with channel_of(rabbitmq.url(vhost, "east")) as channel:
+        properties = Basic.Properties(user_id="east")
+        for _ in range(5):
+            for exchange, key in ((AGENT_DECISIONS, "east.decisions"), (UP, "east.status")):
+                await channel.basic_publish(LARGE, exchange=exchange, routing_key=key, properties=properties)
+    assert [record async for record in manager.read_stream(JOURNAL, "first", follow=False)] == first
+    assert len(first) == 1
+    theirs = [record.message async for record in manager.read_stream(AGENT_JOURNAL, "first", follow=False)]
+    assert [message.routing_key for message in theirs] == ["east.decisions", "east.status"] * 5
+
+
+@pytest.mark.parametrize("exchange", [UP, AGENT_DECISIONS, AGENT_DEAD])
 async def test_another_users_id_is_refused_by_the_broker_itself(
     exchange: str, manager: Bus, rabbitmq: RabbitBroker, vhost: str
 ) -> None:
-    key = "east.decisions" if exchange == DECISIONS else "east.hello"
+    key = "east.decisions" if exchange == AGENT_DECISIONS else "east.hello"
     with pytest.raises(ForbiddenError, match="user_id"), translated("attack"):
         async with channel_of(rabbitmq.url(vhost, "east")) as channel:
             await publish(channel, exchange, key, user_id="manager")
@@ -182,13 +214,13 @@ async def test_another_users_id_is_refused_by_the_broker_itself(
 async def test_keys_of_others_in_the_header_cc_reach_nobody_else(
     manager: Bus, rabbitmq: RabbitBroker, vhost: str
 ) -> None:
-    """RabbitMQ 3 does not check these keys, so nothing that an agent writes to is bound by a cluster's name;
+    """RabbitMQ 3 does not check these keys, so the manager leaves what another's user has put into a cluster's queues;
     later versions refuse the message."""
     with suppress(ForbiddenError), translated("attack"):
         async with channel_of(rabbitmq.url(vhost, "east")) as channel:
             await publish(channel, UP, "east.hello", headers={"CC": ["west.hello", f"west.delete.{UID}"]})
     await manager.publish(UP, message("west.hello", b"the last", user_id="manager"))
-    async with manager.subscribe(CONTROL, prefetch=5) as subscription:
+    async with manager.subscribe(cluster_queue(WEST, Lane.CONTROL), prefetch=5) as subscription:
         async for delivery in subscription:
             await delivery.ack()
             if delivery.message.body == b"the last":
@@ -258,8 +290,8 @@ async def test_what_a_user_may_is_found_out_without_a_trace(manager: Bus, rabbit
         refused = await east.refused(agent_uses(EAST, UID))
         assert refused is not None
         assert [str(use) for use in refused] == [
-            "publish east.relabel to slicebus.dead",
-            "publish east.decisions to slicebus.decisions",
+            "publish east.relabel to slicebus.agent-dead",
+            "publish east.decisions to slicebus.agent-decisions",
             f"read {OWN}",
             f"read {agent_queue(EAST, Lane.STATUS, UID)}",
         ]

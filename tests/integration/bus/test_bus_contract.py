@@ -14,6 +14,7 @@ from slicebus.bus.lanes import consume
 from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import (
+    AGENT_JOURNAL,
     DEAD,
     DELIVERY_LIMIT,
     DOWN,
@@ -35,7 +36,7 @@ DEAD_TIME = re.compile(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{3}\+00:00")
 
 
 async def read(bus: Bus, offset: StreamOffset) -> list[Record]:
-    return [record async for record in bus.read_stream(JOURNAL, offset, follow=False)]
+    return [record async for record in bus.read_stream(AGENT_JOURNAL, offset, follow=False)]
 
 
 async def test_a_message_arrives_as_it_was_published(bus: Bus) -> None:
@@ -241,11 +242,12 @@ async def test_one_consumer_is_active_and_the_next_takes_over(connect_as: Connec
             await delivery.ack()
 
 
-async def test_the_journal_has_every_message_of_both_directions(bus: Bus) -> None:
+async def test_the_two_journals_have_every_message_of_both_directions(bus: Bus) -> None:
     await bus.publish(UP, message("east.hello", b"1"))
     await bus.publish(DOWN, message(f"east.resync.{EAST_UID}", b"2"))
-    records = await read(bus, "first")
-    assert [(record.offset, record.message.body) for record in records] == [(0, b"1"), (1, b"2")]
+    for journal, body in ((AGENT_JOURNAL, b"1"), (JOURNAL, b"2")):
+        records = [record async for record in bus.read_stream(journal, "first", follow=False)]
+        assert [(record.offset, record.message.body) for record in records] == [(0, body)]
 
 
 async def test_the_journal_is_read_by_offset_and_time(bus: Bus) -> None:
@@ -262,7 +264,7 @@ async def test_an_empty_journal_ends(bus: Bus) -> None:
 
 async def test_following_the_journal_goes_on_with_what_comes(bus: Bus) -> None:
     await bus.publish(UP, message(body=b"before"))
-    records = bus.read_stream(JOURNAL, "first", follow=True)
+    records = bus.read_stream(AGENT_JOURNAL, "first", follow=True)
     assert (await asyncio.wait_for(anext(records), PATIENCE_S)).message.body == b"before"
     await bus.publish(UP, message(body=b"after"))
     assert (await asyncio.wait_for(anext(records), PATIENCE_S)).message.body == b"after"

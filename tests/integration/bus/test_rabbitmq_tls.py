@@ -225,11 +225,11 @@ async def ports(rabbitmq: RabbitBroker) -> dict[int, str]:
     }
 
 
-@pytest.mark.parametrize("what", ["certificate", "password"])
+@pytest.mark.parametrize("what", ["certificate", "password", "authority"])
 async def test_what_changes_comes_into_use_while_messages_flow(
     what: str, rabbitmq: RabbitBroker, vhost: str, secret: Secret, user: str
 ) -> None:
-    access = secret.by_certificate if what == "certificate" else secret.by_password
+    access = secret.by_password if what == "password" else secret.by_certificate
     async with connected(rabbitmq.tls_url(vhost, user), access) as bus:
         await bus.declare(manager_topology())
         flow = Flow(bus)
@@ -244,6 +244,9 @@ async def test_what_changes_comes_into_use_while_messages_flow(
                 before = await eventually(one, "the management knows the connection")
                 if what == "certificate":
                     secret.issue(user, days=60)
+                elif what == "authority":
+                    # As during a rotation: the one that the broker's certificate has, and the next one.
+                    secret.write("ca", rabbitmq.authority.cert_pem.bytes() + trustme.CA().cert_pem.bytes())
                 else:
                     await asyncio.to_thread(set_password, rabbitmq, "two")
                     secret.write("password", b"two")
@@ -277,6 +280,25 @@ async def test_a_password_that_the_broker_does_not_know_yet_waits(
             await bus.publish(UP, message(1, user))
             await asyncio.to_thread(set_password, rabbitmq, "two")
             await eventually(lambda: logged("bus.renewed"), "the broker has learned it")
+        assert not any(entry["event"] == "bus.lost" for entry in logs)
+        await bus.publish(UP, message(2, user))
+
+
+async def test_an_authority_that_the_broker_does_not_have_yet_waits(
+    rabbitmq: RabbitBroker, vhost: str, secret: Secret, user: str
+) -> None:
+    async with connected(rabbitmq.tls_url(vhost, user), secret.by_password) as bus:
+        await bus.declare(manager_topology())
+        with capture_logs() as logs:
+            secret.write("ca", trustme.CA().cert_pem.bytes())
+
+            async def logged(event: str) -> bool:
+                return any(entry["event"] == event for entry in logs)
+
+            await eventually(lambda: logged("bus.not_renewed"), "the broker's certificate is not trusted")
+            await bus.publish(UP, message(1, user))
+            secret.write("ca", rabbitmq.authority.cert_pem.bytes() + trustme.CA().cert_pem.bytes())
+            await eventually(lambda: logged("bus.renewed"), "it is trusted")
         assert not any(entry["event"] == "bus.lost" for entry in logs)
         await bus.publish(UP, message(2, user))
 

@@ -2,6 +2,7 @@
 roles and the ValidatingAdmissionPolicies of the agent's chart."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -59,6 +60,24 @@ def job(name: str, **metadata: Any) -> Manifest:
     return made | {"metadata": {"name": name, "namespace": TENANT_NAMESPACE, **metadata}, "spec": spec}
 
 
+def held(**pod: Any) -> Manifest:
+    """A Job of the agent's, with these fields in its pod template."""
+    made = job("held", labels=ORIGIN)
+    template = made["spec"]["template"]
+    return made | {"spec": made["spec"] | {"template": template | {"spec": template["spec"] | pod}}}
+
+
+def ours(made: Manifest, path: str, value: Any) -> Manifest:
+    """A job of the agent's, with this value in its spec."""
+    made = copy_of(made)
+    *above, last = path.split(".")
+    target = made["spec"]
+    for name in above:
+        target = target[name]
+    target[last] = value
+    return made
+
+
 def config_map(name: str) -> Manifest:
     """In the agent's namespace."""
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": SYSTEM_NAMESPACE}}
@@ -90,6 +109,13 @@ def workload(name: str, **metadata: Any) -> Manifest:
     }
 
 
+CHAT = copy_of(objects.ray_service("chat"))
+CRITICAL: Manifest = {
+    "metadata": copy_of(objects.ray_service("chat"))["spec"]["rayClusterConfig"]["headGroupSpec"]["template"][
+        "metadata"
+    ],
+    "spec": {"priorityClassName": "system-cluster-critical"},
+}
 AGENT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
     "read another namespace's secrets": (("get", "secrets", "-n", OTHER_NAMESPACE), "cannot list"),
     "read its own namespace's secrets": (("get", "secret", "slicebus-amqp", *SYSTEM), "cannot get"),
@@ -131,6 +157,37 @@ AGENT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
         job("beside", labels=ORIGIN) | {"metadata": {"name": "x", "namespace": SYSTEM_NAMESPACE, "labels": ORIGIN}},
         "or in its own",
     ),
+    "name a class of the cluster": (
+        held(priorityClassName="system-node-critical"),
+        "this PriorityClass (priorityClasses)",
+    ),
+    "tolerate every taint": (held(tolerations=[{"operator": "Exists"}]), "this toleration (tolerationKeys)"),
+    "tolerate the control plane": (
+        held(tolerations=[{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]),
+        "this toleration (tolerationKeys)",
+    ),
+    "name another scheduler": (held(schedulerName="mine"), "this scheduler (schedulerNames)"),
+    "mount a driver": (held(volumes=[{"name": "v", "csi": {"driver": "mine"}}]), "of this driver (csiDrivers)"),
+    "make an Ingress": (
+        ours(objects.ray_cluster("open"), "headGroupSpec.enableIngress", True),
+        "an Ingress or a Gateway (ingress)",
+    ),
+    "make a Gateway": (
+        ours(objects.ray_service("open"), "upgradeStrategy", {"type": "NewClusterWithIncrementalUpgrade"}),
+        "an Ingress or a Gateway (ingress)",
+    ),
+    "name another's Service": (
+        ours(objects.ray_service("open"), "serveService", {"metadata": {"name": "postgres"}}),
+        "a Service of this name (serviceNames)",
+    ),
+    "name another's Service for a head": (
+        ours(objects.ray_cluster("open"), "headGroupSpec.headService", {"metadata": {"name": "postgres"}}),
+        "a Service of this name (serviceNames)",
+    ),
+    "put a class of the cluster into a RayService that runs": (
+        patch("rayservice", "chat", {"spec": {"rayClusterConfig": {"headGroupSpec": {"template": CRITICAL}}}}),
+        "this PriorityClass (priorityClasses)",
+    ),
     "report as somebody else": (event("forged", by="kubelet"), "only Events that it reports itself"),
     "turn the policies off": (("get", "validatingadmissionpolicies"), "cannot list"),
 }
@@ -138,6 +195,7 @@ AGENT_CAN: dict[str, tuple[str, ...] | Manifest] = {
     "write its tombstones": config_map("slicebus-tombstones"),
     "report": event("own", by="slicebus-agent"),
     "take a pod over": patch("pod", POD, noted(api_names.EPOCH_ANNOTATION, "9")),
+    "take a pod over whose annotations are full": patch("pod", POD, labelled(api_names.EPOCH_ANNOTATION, "9")),
     "open our gate": patch("pod", POD, UNGATE, "--dry-run=server"),
     "place a pod without a flavor, and open its gate": patch(
         "pod",
@@ -152,6 +210,12 @@ AGENT_CAN: dict[str, tuple[str, ...] | Manifest] = {
     "grant": patch("job", "sweep", noted(api_names.GRANTED_ANNOTATION, '{"main":1}')),
     "suspend": patch("job", "sweep", {"spec": {"suspend": True}}, "--dry-run=server"),
     "make a Workload": workload("sweep-3", labels=ORIGIN),
+    "make a job with a class, a taint and a runtime": held(
+        priorityClassName="", tolerations=[{"key": "gpu", "operator": "Exists"}], schedulerName="default-scheduler"
+    ),
+    "make a RayService with KubeRay's own names": ours(
+        objects.ray_service("named"), "serveService", {"metadata": {"name": "named-serve-svc"}}
+    ),
     "resize what KubeRay made of its RayJob": patch(
         "raycluster", "tune-older", [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": 3}]
     ),
@@ -222,6 +286,7 @@ TENANT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
         "nobody writes the label ray.io/node-type",
     ),
     "set an epoch": (patch("pod", POD, noted(api_names.EPOCH_ANNOTATION, "99999999")), ONLY_AGENT),
+    "set an epoch as a label": (patch("pod", POD, labelled(api_names.EPOCH_ANNOTATION, "99999999")), ONLY_AGENT),
     "take the gate out of a RayCluster": (
         patch("raycluster", "grid", remove("/spec/workerGroupSpecs/0/template/spec/schedulingGates")),
         KEEP,
@@ -345,7 +410,7 @@ def attempt(worker: Worker, account: Account, command: tuple[str, ...] | Manifes
 
 @pytest.mark.parametrize(("command", "told"), AGENT_CANNOT.values(), ids=AGENT_CANNOT.keys())
 def test_a_leaked_token_of_the_agent_cannot(attacked: Worker, command: tuple[str, ...] | Manifest, told: str) -> None:
-    with pytest.raises(Refused, match=told.replace("*", r"\*")):
+    with pytest.raises(Refused, match=re.escape(told)):
         attempt(attacked, attacked.agent, command)
 
 
@@ -364,7 +429,7 @@ def test_the_agent_can(attacked: Worker, command: tuple[str, ...] | Manifest) ->
 
 @pytest.mark.parametrize(("command", "told"), TENANT_CANNOT.values(), ids=TENANT_CANNOT.keys())
 def test_a_tenant_cannot(attacked: Worker, command: tuple[str, ...] | Manifest, told: str) -> None:
-    with pytest.raises(Refused, match=told.replace("*", r"\*")):
+    with pytest.raises(Refused, match=re.escape(told)):
         attempt(attacked, attacked.tenant, command)
 
 

@@ -203,6 +203,10 @@ def test_what_the_manager_waits_for_and_what_it_runs_are_values(helm: Path) -> N
     plain = settings()
     assert not plain.decisions.waits_for_pods
     assert plain.decisions.cluster_lost_requeue_s is None
+    assert [plain.decisions.refused_requeue_s, settings(refusedRequeueSeconds=0).decisions.refused_requeue_s] == [
+        600,
+        0,
+    ]
     waits = {"timeoutSeconds": 300, "recoveryTimeoutSeconds": 60.5, "scaleUpTimeoutSeconds": 120}
     other = settings(waitForPodsReady=waits, clusterLostRequeueSeconds=900).decisions
     assert (other.pods_ready_s, other.pods_recovery_s, other.scale_up_ready_s) == (300, 60.5, 120)
@@ -452,7 +456,14 @@ def test_the_agents_policy_is_its_values(helm: Path, tmp_path: Path) -> None:
         "labelPrefixes": ["team/"],
         "annotationPrefixes": [],
         "serviceTypes": ["ClusterIP", "NodePort"],
+        "serviceNames": ["train"],
         "ingress": True,
+        "autoscalerAccounts": True,
+        "priorityClasses": ["batch"],
+        "tolerationKeys": ["gpu"],
+        "runtimeClasses": ["gvisor"],
+        "schedulerNames": ['my "own"'],
+        "csiDrivers": ["disks.example.dev"],
         "createAs": None,
     }
     rendered = render(helm, "slicebus-agent", VALUES["slicebus-agent"] | {"policy": values})

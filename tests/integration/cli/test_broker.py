@@ -85,8 +85,9 @@ async def test_a_fleet_works_on_a_broker_that_was_rebuilt_from_its_definitions(
         found = await asyncio.to_thread(broker.api, "GET", f"queues/{quote(VHOST, safe='')}")
         policies = {queue["name"]: queue.get("policy") for queue in found}
         of_agent = [policy for name, policy in policies.items() if name.startswith("slicebus.agent.blue.")]
-        of_others = [policies[name] for name in ("slicebus.dead", "slicebus.manager.control")]
-        return (of_agent, of_others) == (["slicebus-agents"] * 2, ["slicebus-dead-letters", None])
+        names = ("slicebus.dead", "slicebus.agent-dead", "slicebus.cluster.blue.control", "slicebus.manager.control")
+        wanted = ["slicebus-dead-letters", "slicebus-agents-dead-letters", "slicebus-clusters", "slicebus-manager"]
+        return (of_agent, [policies.get(name) for name in names]) == (["slicebus-agents"] * 2, wanted)
 
     await eventually(bounded, "the policies are applied")
 

@@ -8,7 +8,7 @@ from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.cli.doctor.check import Check
 from slicebus.cli.doctor.checks import checks, needs_of
-from slicebus.proto.topology import Topology, journal_queue, manager_topology
+from slicebus.proto.topology import Topology, journal_queues, manager_topology
 from support.rabbitmq import RabbitBroker
 from support.rabbitmq_releases import EACH
 from support.servers import vhost_of
@@ -25,7 +25,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 async def journal_check(url: str, *, max_age: str, max_bytes: int) -> Check:
-    needs = needs_of(None, "slicebus-system", journal_queue(max_age=max_age, max_bytes=max_bytes))
+    needs = needs_of(None, "slicebus-system", journal_queues(max_age=max_age, max_bytes=max_bytes))
     async for check in checks(needs, cluster=None, amqp_url=url, kubeconfig="/nowhere"):
         if check.subject == "journal":
             return check
@@ -33,7 +33,7 @@ async def journal_check(url: str, *, max_age: str, max_bytes: int) -> Check:
 
 
 async def declare(bus: Bus, *, max_age: str) -> None:
-    await bus.declare(manager_topology() + Topology((), (journal_queue(max_age=max_age, max_bytes=2**30),), ()))
+    await bus.declare(manager_topology() + Topology((), journal_queues(max_age=max_age, max_bytes=2**30), ()))
 
 
 async def test_other_limits_are_shown_and_are_no_fault(url: str) -> None:

@@ -14,7 +14,7 @@ from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS, JOB_RESOURCES, LEASES, NAMESPACES, WORKERCLUSTERS
 from slicebus.kube.times import micro_time_text
 from slicebus.proto.messages import Manifest
-from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
+from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queues
 from slicebus.runtime.leadership import annotations
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.sandbox.controllers import crds as ray_crds
@@ -47,7 +47,7 @@ class Doctor:
         await self.client.create(LEASES, manifest)
 
     async def findings(self) -> dict[str, Check]:
-        journal = journal_queue(max_age=JOURNAL_MAX_AGE, max_bytes=JOURNAL_MAX_BYTES)
+        journal = journal_queues(max_age=JOURNAL_MAX_AGE, max_bytes=JOURNAL_MAX_BYTES)
         needs = needs_of(None, objects.SYSTEM_NAMESPACE, journal)
         url = f"memory://manager@{self._broker}"
         found = checks(needs, cluster=None, amqp_url=url, kubeconfig=str(self._kubeconfig))

@@ -150,6 +150,83 @@ async def test_which_fields_of_a_job_may_change(api: Api, suspend: bool, change:
         await api.client.patch(JOBS, "a", api.namespace, patch)
 
 
+AT = "2026-01-31T1{}:00:00Z".format
+
+
+def ends(*types: str) -> Manifest:
+    """The conditions of a Job's end."""
+    return {"conditions": [{"type": type, "status": "True", "lastTransitionTime": AT(5)} for type in types]}
+
+
+BEGAN = {"startTime": AT(1), "active": 2}
+OVER = {"startTime": AT(1), "completionTime": AT(5), "active": 0}
+STATUSES: dict[str, tuple[Manifest, Manifest, str | None]] = {
+    "ends well": (BEGAN, OVER | ends("SuccessCriteriaMet", "Complete"), None),
+    "ends well as in 1.30": (BEGAN, OVER | ends("Complete"), "without the SuccessCriteriaMet=true condition"),
+    "fails": (BEGAN, {"active": 0} | ends("FailureTarget", "Failed"), None),
+    "fails as in 1.30": (BEGAN, {"active": 0} | ends("Failed"), "without the FailureTarget=true condition"),
+    "ends both ways": (
+        BEGAN,
+        OVER | ends("SuccessCriteriaMet", "Complete", "FailureTarget", "Failed"),
+        "cannot set Complete=True and Failed=true conditions",
+    ),
+    "ends with pods": (BEGAN, OVER | ends("SuccessCriteriaMet", "Complete") | {"active": 1}, "active>0 is invalid"),
+    "ends with pods that end": (
+        BEGAN,
+        OVER | ends("SuccessCriteriaMet", "Complete") | {"terminating": 1},
+        "terminating>0 is invalid",
+    ),
+    "ends with uncounted pods": (
+        BEGAN,
+        OVER | ends("SuccessCriteriaMet", "Complete") | {"uncountedTerminatedPods": {"succeeded": ["u"]}},
+        "must be empty for finished job",
+    ),
+    "ends and never began": (
+        {"active": 1},
+        ends("FailureTarget", "Failed") | {"active": 0},
+        "startTime is required for finished job",
+    ),
+    "ends before it began": (
+        {"startTime": AT(7), "active": 1},
+        {"completionTime": AT(5), "active": 0} | ends("SuccessCriteriaMet", "Complete"),
+        "must be equal to or after `startTime`",
+    ),
+    "ends without a time": (
+        BEGAN,
+        {"active": 0} | ends("SuccessCriteriaMet", "Complete"),
+        "completionTime is required for Complete jobs",
+    ),
+    "has a time and no end": (BEGAN, {"completionTime": AT(5)}, "no Complete=True condition"),
+    "begins at another time": (BEGAN, {"startTime": AT(2)}, "field is immutable for unsuspended job once set"),
+    "takes a mark back": (BEGAN | ends("FailureTarget"), {"conditions": []}, "cannot disable the terminal"),
+    "has other indexes": (BEGAN, {"completedIndexes": "0,2-4"}, None),
+    "has an index too large": (BEGAN, {"completedIndexes": "0,2-5"}, "error parsing completedIndexes"),
+    "has indexes out of order": (BEGAN, {"completedIndexes": "2,1"}, "error parsing completedIndexes"),
+    "has failed indexes": (BEGAN, {"failedIndexes": "1"}, "cannot set non-null failedIndexes"),
+    "has more ready than active": (BEGAN, {"ready": 3}, "cannot set more ready pods than active"),
+    "counts down": (BEGAN | {"failed": 2}, {"failed": 1}, "cannot decrease the failed counter"),
+    "counts below zero": (BEGAN, {"active": -1}, "must be greater than or equal to 0"),
+}
+
+
+@pytest.mark.parametrize(("before", "after", "message"), STATUSES.values(), ids=STATUSES.keys())
+async def test_which_statuses_of_a_job_are_taken(
+    api: Api, before: Manifest, after: Manifest, message: str | None
+) -> None:
+    spec = {"template": pod_template(), "completions": 5, "parallelism": 2, "completionMode": "Indexed"}
+    await api.client.create(JOBS, api.manifest(JOBS, "a", spec=spec | {"managedBy": "example.com/nobody"}))
+
+    async def show(status: Manifest) -> None:
+        await api.client.patch(JOBS, "a", api.namespace, MergePatch({"status": status}), subresource="status")
+
+    await show(before)
+    if message is None:
+        await show(after)
+        return
+    with pytest.raises(InvalidError, match=message):
+        await show(after)
+
+
 @pytest.fixture
 async def gadgets(api: Api) -> AsyncIterator[str]:
     """A kind that the test may change and take away."""

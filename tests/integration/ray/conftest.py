@@ -13,6 +13,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.sandbox.controllers.ray import RayClusterController
+from slicebus.sandbox.controllers.ray_jobs import RayJobController
 from slicebus.sandbox.controllers.ray_services import RayServiceController
 from support.controlplane import ControlPlane
 from support.kuberay import KubeRay, binary_and_definitions
@@ -25,7 +26,8 @@ _QUIET_REAL_S = 3.0
 
 def stand_ins(client: KubeClient, *, replica_labels: bool) -> list[Coroutine[Any, Any, None]]:
     """Those of the controllers that KubeRay has for the tests here."""
-    return [RayClusterController(client, replica_labels=replica_labels).run(), RayServiceController(client).run()]
+    clusters = RayClusterController(client, replica_labels=replica_labels)
+    return [controller.run() for controller in (clusters, RayJobController(client), RayServiceController(client))]
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ async def operator(request: pytest.FixtureRequest, replica_labels: bool) -> Asyn
     control_plane: ControlPlane = request.getfixturevalue("control_plane")
     async with await KubeClient.from_kubeconfig(control_plane.clusters["manager"].kubeconfig) as client:
         if request.param == "kuberay":
-            yield Operator(client, namespace, quiet_s=_QUIET_REAL_S)
+            yield Operator(client, namespace, is_real=True, quiet_s=_QUIET_REAL_S)
             return
         await client.create(NAMESPACES, objects.namespace(namespace))
         async with running(*stand_ins(client, replica_labels=replica_labels)):

@@ -38,7 +38,9 @@ class Operator(msgspec.Struct, frozen=True):
 
     client: KubeClient
     namespace: str
-    quiet_s: float
+    is_real: bool = False
+    """Whether it is KubeRay."""
+    quiet_s: float = 0.5
     """For so long nothing may change that a test says is how it stays."""
 
     async def cluster(self, name: str, *groups: Manifest, autoscaling: bool = True) -> "RayCluster":

@@ -110,7 +110,8 @@ class JobSetController:
                 # The real one makes a Job for each replica, whose pods have its name too.
                 of_job = {"batch.kubernetes.io/job-name": key}
                 labels = of_job | {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/job-key": key}
-                wanted[key] = [(spec["template"], labels)] * spec.get("parallelism", 1)
+                most = spec.get("parallelism", 1)
+                wanted[key] = [(spec["template"], labels)] * min(most, spec.get("completions", most))
         pods = await _keep(self._controller, job, wanted, by="jobset.sigs.k8s.io/job-key")
         status: Manifest = {"active": sum(not is_over(pod) for pod in pods)}
         if pods and not status["active"] and "conditions" not in job.get("status", {}):

@@ -16,27 +16,23 @@ import msgspec
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, fleet, real_world, running
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, CRDS, LEASES, PODS, WORKLOADS
-from slicebus.manager.state.annotations import reported_status
+from slicebus.kube.resources import CLUSTERQUEUES, CRDS, LEASES
 from slicebus.proto.messages import ClusterName
 from slicebus.runtime.leadership import LEFT_OUT_ANNOTATION
-from slicebus.slices.api import api_names, kueue
-from slicebus.slices.api.api_names import ACCEPTED_CONDITION
+from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.workload.ungate import is_gated
 from slicebus.slices.workload.workload import Slice
 from support.declared.cluster import GROUPS, JOBSETS, GroupController, JobSetController, definitions, undefine
-from support.scenario import NAMESPACE, Scenario, set_quota
+from support.declared.scenario import SIZE, STATUS, DeclaredScenario
+from support.scenario import NAMESPACE, expect_used, set_quota
 from support.waiting import eventually
 from support.wiping import wipe, wipe_resource
 
 Manifest = dict[str, Any]
 
-SIZE = 2
-"""Pods of a group, and Jobs of a JobSet."""
 _GROUP = "leaderworkerset.sigs.k8s.io/group-key"
-_GATE = {"schedulingGates": [{"name": kueue.ELASTIC_GATE}]}
 
 
 class Parts(msgspec.Struct):
@@ -50,116 +46,6 @@ class Parts(msgspec.Struct):
     """The broker's address of each role."""
     left_out: list[str] = []
     """What the roles have to say of the kinds that they leave out."""
-
-
-def jobset(replicas: int, template: Manifest) -> Manifest:
-    job = {"parallelism": replicas, "completions": replicas, "template": template}
-    replicated = {"name": "workers", "replicas": SIZE, "template": {"spec": job}}
-    return {"managedBy": kueue.MANAGED_BY_MULTIKUEUE, "replicatedJobs": [replicated]}
-
-
-def groups(replicas: int, template: Manifest) -> Manifest:
-    gated = template | {"spec": template["spec"] | _GATE}
-    return {"replicas": replicas, "leaderWorkerTemplate": {"size": SIZE, "workerTemplate": gated}}
-
-
-def deployment(replicas: int, template: Manifest) -> Manifest:
-    labels = {"app": "served"}
-    spec = template["spec"] | {"restartPolicy": "Always"}
-    labelled = {"metadata": template["metadata"] | {"labels": labels}, "spec": spec}
-    # A pod more than the quota has room for would wait for the one that it replaces.
-    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}
-    own = {"paused": True, "replicas": replicas, "strategy": strategy}
-    return own | {"selector": {"matchLabels": labels}, "template": labelled}
-
-
-SPECS = {"JobSet": jobset, "LeaderWorkerSet": groups, "Deployment": deployment}
-PODS_OF = {"JobSet": SIZE, "LeaderWorkerSet": SIZE, "Deployment": 1}
-"""By which a size of one more is more."""
-STATUS = {"JobSet": ("active", 4), "Deployment": ("readyReplicas", 2)}
-"""What the worker's status says of two replicas."""
-
-
-def resized(kind: str, spec: Manifest, replicas: int) -> MergePatch:
-    """As a user, or an autoscaler, writes another size."""
-    if kind == "JobSet":
-        [replicated] = spec["replicatedJobs"]
-        job = replicated["template"]["spec"] | {"parallelism": replicas, "completions": replicas}
-        return MergePatch({"spec": {"replicatedJobs": [replicated | {"template": {"spec": job}}]}})
-    return MergePatch({"spec": {"replicas": replicas}})
-
-
-class DeclaredScenario(Scenario):
-    """One job in a world. Sizes are replicas, or the parallelism of a JobSet's Jobs."""
-
-    @property
-    def pods_of_one(self) -> int:
-        return PODS_OF[self.kind]
-
-    def manifest(self, replicas: int = 1, **annotations: str) -> Manifest:
-        made = objects.job(self.name)
-        spec = made["spec"]["template"]["spec"]
-        own = {name: value for name, value in annotations.items() if name.startswith("pod/")}
-        template = {"metadata": {"annotations": {name[4:]: value for name, value in own.items()}}, "spec": spec}
-        noted = made["metadata"]["annotations"] | {n: value for n, value in annotations.items() if n not in own}
-        named = {"apiVersion": self.resource.api_version, "kind": self.kind}
-        metadata = made["metadata"] | {"annotations": noted}
-        return named | {"metadata": metadata, "spec": SPECS[self.kind](replicas, template)}
-
-    async def submit(self, replicas: int = 1, **annotations: str) -> None:
-        await self.world.manager.create(self.resource, self.manifest(replicas, **annotations))
-
-    async def scale(self, workers: int) -> None:
-        await self._resize(await self.worker(), workers)
-
-    async def scale_on_the_manager(self, workers: int) -> None:
-        await self._resize(self.world.manager, workers)
-
-    async def _resize(self, client: KubeClient, replicas: int) -> None:
-        job = await client.get(self.resource, self.name, NAMESPACE)
-        await client.patch(self.resource, self.name, NAMESPACE, resized(self.kind, job["spec"], replicas))
-
-    def workers_of(self, slice: Slice) -> int:
-        return sum(slice.counts.values()) // self.pods_of_one
-
-    async def expect(self, *, running: int, gated: int = 0) -> None:
-        await self.expect_pods(running=running * self.pods_of_one, gated=gated * self.pods_of_one)
-
-    async def of_the_manager(self) -> Manifest:
-        return await self.world.manager.get(self.resource, self.name, NAMESPACE)
-
-    async def expect_no_pod_of_the_manager_runs(self) -> None:
-        """A LeaderWorkerSet has pods there, which wait for ever."""
-        page = await self.world.manager.list(PODS, namespace=NAMESPACE)
-        assert all(is_gated(pod) for pod in page.items)
-        assert bool(page.items) is (self.kind == "LeaderWorkerSet")
-
-    async def expect_status_of_the_worker(self, name: str, value: object) -> None:
-        """Wait until the manager's job shows a field of the worker's status, in its own or in the annotation."""
-
-        async def shown() -> bool:
-            return reported_status(await self.of_the_manager()).get(name) == value
-
-        await eventually(shown, f"{name} of {self.name} is {value}")
-
-    async def expect_left_alone(self, why: str) -> None:
-        """Wait until the manager's job says why slicebus does not run it."""
-
-        async def told() -> bool:
-            conditions = conditions_of(await self.of_the_manager())
-            said = [entry["message"] for entry in conditions if entry["type"] == ACCEPTED_CONDITION]
-            return said == [f"slicebus leaves it alone: {why}"]
-
-        await eventually(told, f"{self.name} says that {why}")
-
-    async def expect_nothing_on_the_worker(self) -> None:
-        worker = await self.worker()
-
-        async def cleaned() -> bool:
-            lists = [await worker.list(resource, namespace=NAMESPACE) for resource in (self.resource, WORKLOADS, PODS)]
-            return not any(page.items for page in lists)
-
-        await eventually(cleaned, f"the worker has nothing left of {self.name}")
 
 
 async def resized_both_ways(scenario: DeclaredScenario) -> Slice:
@@ -238,6 +124,43 @@ async def completed(world: World) -> None:
     [slice] = await scenario.chain()
     assert slice.conditions["Finished"]["reason"] == "Succeeded"
     await deleted(scenario)
+
+
+async def suspended_by_its_user(world: World) -> None:
+    """On the manager it gives its quota back, and waits for its user; on the worker it is resumed."""
+    scenario = DeclaredScenario(world, "JobSet", "paused")
+    await scenario.submit(2)
+    await scenario.expect(running=2)
+    await scenario.suspend(world.manager)
+    await scenario.expect_event("SuspendedByUser", on=world.manager)
+    await scenario.expect_pods(running=0)
+    await expect_used(world, "0")
+    await scenario.suspend(world.manager, False)
+    await scenario.expect(running=2)
+    worker = await scenario.worker()
+    await scenario.suspend(worker)
+    await scenario.expect_event("SuspensionUndone", on=worker)
+    await scenario.expect(running=2)
+    await deleted(scenario)
+
+
+async def within_its_completions(world: World) -> None:
+    """A JobSet with fewer completions than its parallelism is charged for those, and runs."""
+    scenario = DeclaredScenario(world, "JobSet", "few")
+    await set_quota(world, 2 * SIZE)
+    manifest = scenario.manifest()
+    manifest["spec"]["replicatedJobs"][0]["template"]["spec"] |= {"parallelism": 9, "completions": 2}
+    await world.manager.create(scenario.resource, manifest)
+    await scenario.expect(running=2)
+    await expect_used(world, str(2 * SIZE))
+    await deleted(scenario)
+    await set_quota(world, 20)
+
+
+async def jobsets(world: World) -> None:
+    await suspended_by_its_user(world)
+    await within_its_completions(world)
+    await completed(world)
 
 
 async def granted_whole(world: World) -> None:
@@ -326,7 +249,7 @@ async def refused(world: World) -> None:
     await world.manager.delete(scenario.resource, scenario.name, NAMESPACE)
 
 
-MORE = {"JobSet": completed, "LeaderWorkerSet": groups_of_several_pods, "Deployment": served_and_refused}
+MORE = {"JobSet": jobsets, "LeaderWorkerSet": groups_of_several_pods, "Deployment": served_and_refused}
 
 
 async def left_out(world: World, texts: list[str]) -> None:

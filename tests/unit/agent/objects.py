@@ -30,6 +30,15 @@ ADMITTED = {
 POD_SETS = [{"name": "main", "count": 1, "template": {"spec": POD}}]
 
 
+def an_end(over: str = "Complete") -> Manifest:
+    """The status of a Job that has ended, as an API server takes it."""
+    at = "2026-01-01T00:00:00Z"
+    before = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}[over]
+    conditions = [{"type": name, "status": "True", "message": "so it ended"} for name in (before, over)]
+    times = {"startTime": at, "completionTime": at} if over == "Complete" else {"startTime": at}
+    return {"conditions": conditions, **times}
+
+
 def a_job(
     parallelism: int = 1,
     *,
@@ -65,7 +74,7 @@ def a_job(
         "kind": "Job",
         "metadata": metadata,
         "spec": {"parallelism": parallelism, "suspend": suspended, "template": {"spec": POD}},
-        "status": {"conditions": [{"type": over, "status": "True", "message": "so it ended"}]} if over else {},
+        "status": an_end(over) if over else {},
     }
 
 

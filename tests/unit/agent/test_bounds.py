@@ -153,3 +153,26 @@ def test_a_cluster_that_is_made_meanwhile_gets_them_before_they_are_noted() -> N
         noted(job, a_child(5))
     assert noted(job, a_child(7)) == 7
     assert noted(a_clusters_job(named=None)) == 7
+
+
+@pytest.mark.parametrize("autoscales", [True, False])
+def test_nothing_is_taken_from_an_edit_that_nobody_can_run(autoscales: bool) -> None:
+    """KubeRay would make as many pods as the least replicas say, however many the most are."""
+    made = carried_out(NOTHING, an_order(5, 1, autoscales=autoscales))
+    assert made.job is not None
+
+    def with_least(least: int, version: int, *, most: int) -> WorkloadSpec:
+        order = an_order(most, version, autoscales=autoscales)
+        group = order.manifest["spec"]["workerGroupSpecs"][0] | {"minReplicas": least}
+        return structs.replace(
+            order, manifest=order.manifest | {"spec": order.manifest["spec"] | {"workerGroupSpecs": [group]}}
+        )
+
+    broken = carried_out(made, with_least(2**31 - 1, 2, most=5))
+    assert broken.job is not None
+    assert broken.job["spec"] == made.job["spec"]
+    assert annotations.spec_version(broken.job) == 2, "what is granted is taken all the same"
+    mended = carried_out(broken, with_least(0, 3, most=7))
+    assert most(mended) == (7 if autoscales else 5)
+    assert mended.scale_target is not None
+    assert KINDS["RayCluster"].counts(mended.job or {}, mended.scale_target)["small"] == 1

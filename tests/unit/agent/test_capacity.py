@@ -43,6 +43,15 @@ def found(*nodes: Manifest, flavors: tuple[Flavor, ...] = (), **given: Any) -> C
     return room(flavors, nodes=nodes, use=given.get("use", {}), granted=given.get("granted", ()))
 
 
+def test_whatever_resource_a_node_has_is_room() -> None:
+    node = a_node()
+    node["status"]["allocatable"] |= {"hugepages-2Mi": "1Gi", "hugepages-1Gi": "0", "example.com/fpga": "2"}
+    use = {"n": {"hugepages-2Mi": 2**28, "example.com/fpga": 0}}
+    reported = found(node, use=use)
+    assert reported.capacity[WHOLE] == {"cpu": "8", "pods": "10", "hugepages-2Mi": "1Gi", "example.com/fpga": "2"}
+    assert reported.used[WHOLE] == {"hugepages-2Mi": "256Mi"}
+
+
 TOLERANT = {"key": "gpu", "operator": "Exists"}
 NODES: dict[str, tuple[Manifest, Flavor, bool]] = {
     "no labels asked for": (a_node(), Flavor(name="f"), True),
@@ -77,6 +86,35 @@ def test_ours_counts_in_the_flavor_of_the_admission_only() -> None:
     granted = [Granted(a_bound_pod("a"), {"cpu": CPU}), Granted(a_bound_pod("b", "elsewhere"), {"cpu": CPU})]
     reported = found(a_node(), flavors=(default, overlapping), granted=granted)
     assert reported.ours == {WHOLE: {"cpu": "1", "pods": "1"}, "default": {"cpu": "1"}, "other": {}}
+
+
+CHARGES: dict[str, tuple[dict[str, int] | None, dict[str, str]]] = {
+    "as much": ({"cpu": 1000}, {"cpu": "1"}),
+    "less": ({"cpu": 250}, {"cpu": "250m"}),
+    "more": ({"cpu": 4000}, {"cpu": "1"}),
+    "nothing of it": ({"memory": 1}, {"cpu": "1"}),
+    "nobody knows": (None, {"cpu": "1"}),
+}
+
+
+@pytest.mark.parametrize(("charged", "expected"), CHARGES.values(), ids=CHARGES.keys())
+def test_what_a_pod_requests_beyond_its_charge_is_in_use_and_in_no_grant(
+    charged: dict[str, int] | None, expected: dict[str, str]
+) -> None:
+    granted, use = [Granted(a_bound_pod("a"), {"cpu": CPU}, charged)], {"n": {"cpu": 1000, "pods": 1}}
+    reported = found(a_node(), flavors=(Flavor(name="default"),), granted=granted, use=use)
+    assert reported.used["default"] == {"cpu": "1", "pods": "1"}
+    assert reported.ours["default"] == expected
+
+
+def test_a_charge_is_that_of_the_copy() -> None:
+    copy = a_copy()
+    copy["metadata"]["annotations"] |= {
+        api_names.FLAVORS_ANNOTATION: '{"main":{"cpu":"default"}}',
+        api_names.CHARGED_ANNOTATION: '{"main":{"cpu":250}}',
+    }
+    [granted] = within_grant(a_view(a_job(granted=1), copy, pods=(a_bound_pod("a"),)))
+    assert granted.charged == {"cpu": 250}
 
 
 GOING = a_bound_pod("a0") | {"metadata": a_bound_pod("a0")["metadata"] | {"deletionTimestamp": NOW}}

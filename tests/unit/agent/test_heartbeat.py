@@ -40,6 +40,7 @@ async def test_each_heartbeat_has_the_lag(worker: Worker, loop_time: LoopTime) -
         requeue=worker.queue.add,
         waiting_since=lambda: waiting,
         lacking=lambda: {"team": "NotFound"},
+        additions=lambda: ({"team": {"cpu": "4"}}, {"kata": {"cpu": "250m"}}),
         interval_s=10.0,
     )
     await loop_time.advance(5.0)
@@ -51,3 +52,5 @@ async def test_each_heartbeat_has_the_lag(worker: Worker, loop_time: LoopTime) -
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert [beat.lag_s for beat in beats] == [2.0, 12.0, 0.0]
+    assert all(beat.container_defaults == {"team": {"cpu": "4"}} for beat in beats)
+    assert all(beat.pod_overheads == {"kata": {"cpu": "250m"}} for beat in beats)

@@ -10,13 +10,14 @@ from unittest.mock import AsyncMock
 import msgspec
 import pytest
 
+from slicebus.agent.act import inbox
 from slicebus.agent.state import annotations
 from slicebus.bus.contract import Subscription
 from slicebus.bus.dead_letter_headers import DETAIL_HEADER, REASON_HEADER
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS
 from slicebus.proto.codec import encode
-from slicebus.proto.errors import InvalidError, UnavailableError
+from slicebus.proto.errors import ForbiddenError, InvalidError, PermanentError, UnavailableError, WebhookError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import (
     Applied,
@@ -33,8 +34,9 @@ from slicebus.proto.messages import (
     Resync,
     Status,
     Suspend,
+    Terms,
 )
-from slicebus.proto.topology import DEAD, DOWN, Binding, Topology, agent_queue, agent_topology, routing_key
+from slicebus.proto.topology import AGENT_DEAD, DOWN, Binding, Topology, agent_queue, agent_topology, routing_key
 from slicebus.sandbox.bus import MemoryBus
 from slicebus.slices.api import kueue
 from support.waiting import eventually
@@ -81,7 +83,7 @@ class Manager:
     @property
     def dead(self) -> list[tuple[str, str]]:
         """Why messages are dead."""
-        headers = [entry.message.headers for entry in self._broker.queues[DEAD].ready]
+        headers = [entry.message.headers for entry in self._broker.queues[AGENT_DEAD].ready]
         return [(each[REASON_HEADER], each[DETAIL_HEADER]) for each in headers]
 
     def _settled(self) -> bool:
@@ -187,7 +189,7 @@ async def test_a_scenario(
 BEHIND: dict[str, tuple[list[Message], int]] = {
     "it holds the newest": ([a_spec(1), NEXT_SLICE, relabel(), a_spec(1)], 0),
     "it is suspended": ([a_spec(1), Suspend(job=REF, spec_version=2, workload="w1")], 0),
-    "it cannot be made as ordered": ([a_spec(1), a_spec(2, parallelism=-1)], 1),
+    "it cannot be made as ordered": ([a_spec(1), a_spec(2, "Not A Name")], 1),
     "it was deleted": ([a_spec(1), Delete(job=REF, spec_version=2), a_spec(1)], 0),
     "it was suspended before it was made": ([Suspend(job=REF, spec_version=2, workload="w1")], 0),
 }
@@ -279,7 +281,6 @@ async def test_a_job_that_was_there_before_is_left_alone_until_it_goes(worker: W
 
 async def test_a_spec_that_the_server_refuses_is_reported_as_refused(worker: Worker, manager: Manager) -> None:
     bad = a_spec(1)
-    bad.manifest["spec"]["parallelism"] = -1
     bad.workload["metadata"]["name"] = "Not A Name"
     await manager.order(bad)
     [refused] = worker.published
@@ -379,12 +380,97 @@ async def test_a_message_that_may_not_be_carried_out_is_dead_lettered_with_its_r
     assert await worker.job() is None
 
 
-async def test_a_relabel_of_a_foreign_job_is_dead_lettered(worker: Worker, manager: Manager) -> None:
+async def test_a_relabel_of_a_foreign_job_is_refused(worker: Worker, manager: Manager) -> None:
     theirs = await worker.client.create(JOBS, plain(a_job(ours=False)))
     worker.store.cache_of(JOBS).put(theirs)
     await manager.order(relabel())
-    assert [reason for reason, _ in manager.dead] == ["refused"]
+    [refused] = worker.published
+    assert isinstance(refused, Refused)
+    assert (refused.reason, refused.workload, manager.dead) == ("JobExists", "w2", [])
     assert await worker.job() == theirs
+
+
+POLICY = InvalidError('422: jobs "train" is forbidden: ValidatingAdmissionPolicy "frozen" denied request: frozen')
+RIGHT = ForbiddenError('403: jobs "train" is forbidden')
+SUSPEND = Suspend(job=REF, spec_version=2, workload="w1", reason="EvictedDueToPreempted")
+ORDERS: dict[str, tuple[Message, str]] = {
+    "a spec": (a_spec(2, parallelism=7), "w1"),
+    "a relabel": (relabel(), "w2"),
+    "a suspend": (SUSPEND, "w1"),
+    "a delete": (Delete(job=REF, spec_version=2), ""),
+}
+
+
+def refuse_writes(worker: Worker, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    """From now on the API server refuses every write."""
+
+    async def refuse(*_: Any, **__: Any) -> Any:
+        raise error
+
+    for verb in ("create", "patch", "delete"):
+        monkeypatch.setattr(worker.client, verb, refuse)
+
+
+@pytest.mark.parametrize("error", [POLICY, RIGHT], ids=["a policy", "no right"])
+@pytest.mark.parametrize(("order", "workload"), ORDERS.values(), ids=ORDERS.keys())
+async def test_an_order_that_the_server_refuses_is_told_and_no_dead_letter(
+    worker: Worker,
+    manager: Manager,
+    monkeypatch: pytest.MonkeyPatch,
+    order: Message,
+    workload: str,
+    error: PermanentError,
+) -> None:
+    await manager.order(FIRST)
+    await worker.sync()
+    worker.published.clear()
+    with monkeypatch.context() as refusing:
+        refuse_writes(worker, refusing, error)
+        await manager.order(order)
+    [refused] = worker.published
+    assert isinstance(refused, Refused)
+    assert (refused.workload, refused.spec_version, refused.message) == (workload, 2, str(error))
+    assert manager.dead == []
+    worker.published.clear()
+    await manager.order(order)
+    assert not any(isinstance(message, Refused) for message in worker.published)
+
+
+async def test_a_notice_and_terms_that_the_server_refuses_are_no_dead_letters(
+    worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await manager.order(FIRST)
+    await worker.sync()
+    notice = Pending(
+        job=REF,
+        workload="w1",
+        worker_uid="u",
+        worker_generation=1,
+        wanted={},
+        reason="Pending",
+        message="",
+        since="2026-01-31T12:00:00Z",
+    )
+    monkeypatch.setattr(worker.inbox, "_terms", AsyncMock(side_effect=RIGHT))
+    refuse_writes(worker, monkeypatch, RIGHT)
+    await manager.order(notice, Terms(version="1"))
+    assert manager.dead == []
+
+
+async def test_a_webhook_that_is_down_is_told_after_some_seconds(
+    worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, down = asyncio.get_running_loop().time, WebhookError("500: failed calling webhook")
+    began = clock()
+    monkeypatch.setattr(inbox, "_WEBHOOK_S", 0.2)
+    with monkeypatch.context() as refusing:
+        refuse_writes(worker, refusing, down)
+        await manager.order(FIRST)
+    [refused] = worker.published
+    assert isinstance(refused, Refused)
+    assert (refused.reason, manager.dead, clock() - began >= 0.2) == ("WebhookUnavailable", [], True)
+    await manager.order(FIRST)
+    assert await standing(worker) == ("w1", 1, {"main": 1}, False)
 
 
 @pytest.mark.parametrize(

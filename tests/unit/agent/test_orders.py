@@ -7,12 +7,12 @@ import pytest
 
 from slicebus.agent.decide import orders, reconcile
 from slicebus.agent.decide.orders import OrderStep
-from slicebus.agent.decide.refusals import RefusedOrder
+from slicebus.agent.decide.refusals import RefusedOrder, refusal
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
 from slicebus.kube.resources import WORKLOADS
-from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, PermanentError
+from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, PermanentError, WebhookError
 from slicebus.proto.messages import Applied, Delete, JobRef, Pending, Relabel, RequestKey, ScaleRequest, Suspend
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names, kueue
@@ -321,11 +321,12 @@ def test_a_kueue_here_leaves_a_copy_alone() -> None:
 
 def test_a_copy_says_which_flavors_its_slice_was_given() -> None:
     spec = a_spec(3)
-    assignments = [{"name": "main", "flavors": {"cpu": "spot"}, "count": 1, "resourceUsage": {"cpu": "1"}}]
+    assignments = [{"name": "main", "flavors": {"cpu": "spot"}, "count": 3, "resourceUsage": {"cpu": "1"}}]
     spec.workload["status"] = {"admission": {"clusterQueue": "cq", "podSetAssignments": assignments}}
     [create] = orders.workload_spec(spec, EAST)[COPY_STEP].decide(a_view(None))
     assert isinstance(create, Create)
     assert annotations.flavors(create.manifest) == {"main": {"cpu": "spot"}}
+    assert annotations.charged(create.manifest) == {"main": {"cpu": 334}}
     assert "status" not in create.manifest
 
 
@@ -343,6 +344,47 @@ COUNTS: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
 def test_counts_are_taken_over_when_the_managers_have_changed(job: Manifest, expected: list[tuple[Any, ...]]) -> None:
     take_counts = orders.workload_spec(a_spec(2, parallelism=3), EAST)[SIZES_STEP]
     assert shorts(take_counts.decide(a_view(job or None))) == expected
+
+
+def an_indexed(size: int, completions: int, *, noted: int | None = None, **how: Any) -> Manifest:
+    """An Indexed Job; `noted` are the completions that the manager has last set."""
+    job = a_job(size, **how)
+    job["spec"] |= {"completionMode": "Indexed", "completions": completions}
+    if noted is not None:
+        job["metadata"]["annotations"][api_names.BOUNDS_ANNOTATION] = f'{{"completions":{noted}}}'
+    return job
+
+
+def sets(size: int, completions: int) -> list[str]:
+    return [f"/spec/parallelism={size}", f"/spec/completions={completions}"]
+
+
+COMPLETIONS: dict[str, tuple[Manifest, tuple[int, int], list[tuple[Any, ...]]]] = {
+    "both are set in one patch": (an_indexed(3, 3, noted=3, baseline=3), (5, 5), [("train", *sets(5, 5))]),
+    "completions alone": (an_indexed(5, 3, noted=3, baseline=5), (5, 5), [("train", *sets(5, 5))]),
+    "pods alone": (an_indexed(3, 3, noted=3, baseline=3), (1, 3), [("train", "/spec/parallelism=1")]),
+    "neither: what the worker has grown to stays": (an_indexed(7, 7, noted=3, baseline=3), (3, 3), []),
+    "a suspended job comes back": (an_indexed(7, 7, noted=3, baseline=None), (3, 3), [("train", *sets(3, 3))]),
+    "completions that are more than the pods": (
+        an_indexed(2, 2, noted=9, baseline=3),
+        (4, 9),
+        [("train", *sets(9, 9)), ("train", "/spec/parallelism=4")],
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "own", "expected"), COMPLETIONS.values(), ids=COMPLETIONS.keys())
+def test_the_completions_of_an_indexed_job_are_taken_over_with_its_size(
+    job: Manifest, own: tuple[int, int], expected: list[tuple[Any, ...]]
+) -> None:
+    order = a_spec(2, parallelism=own[0])
+    order.manifest["spec"] |= {"completionMode": "Indexed", "completions": own[1]}
+    steps = orders.workload_spec(order, EAST)
+    assert shorts(steps[SIZES_STEP].decide(a_view(job))) == expected
+    [stamped] = steps[JOB_STEP].decide(a_view(job))
+    assert isinstance(stamped, Patch)
+    assert isinstance(stamped.body, dict)
+    assert annotations.bounds(merge_patch(job, stamped.body)) == {"completions": own[1]}
 
 
 def test_its_user_is_told_where_the_manager_has_changed_the_counts_by_itself() -> None:
@@ -559,16 +601,17 @@ def test_a_notice_is_an_event_on_the_scale_target_too() -> None:
     ]
 
 
-REASONS: dict[str, tuple[PermanentError, str]] = {
+REASONS: dict[str, tuple[PermanentError | WebhookError, str]] = {
     "ours": (RefusedOrder("JobExists", "no"), "JobExists"),
     "invalid": (InvalidError("422: no"), "Invalid"),
     "forbidden": (ForbiddenError("403: no"), "Forbidden"),
+    "a webhook is down": (WebhookError("500: no"), "WebhookUnavailable"),
 }
 
 
 @pytest.mark.parametrize(("error", "reason"), REASONS.values(), ids=REASONS.keys())
-def test_a_refusal_says_what_of_which_version_and_why(error: PermanentError, reason: str) -> None:
-    [publish] = orders.refusal(a_spec(4, "w2"), error, EAST)
+def test_a_refusal_says_what_of_which_version_and_why(error: PermanentError | WebhookError, reason: str) -> None:
+    [publish] = refusal(a_spec(4, "w2"), error, EAST)
     assert isinstance(publish, Publish)
     message = publish.message
     assert (message.workload, message.spec_version, message.reason) == ("w2", 4, reason)
@@ -576,7 +619,7 @@ def test_a_refusal_says_what_of_which_version_and_why(error: PermanentError, rea
 
 
 def test_a_refusal_quotes_no_more_than_a_condition_takes() -> None:
-    [publish] = orders.refusal(a_spec(), RefusedOrder("OtherObject", "x" * 100_000), EAST)
+    [publish] = refusal(a_spec(), RefusedOrder("OtherObject", "x" * 100_000), EAST)
     assert isinstance(publish, Publish)
     assert len(publish.message.message) < 32_768
 

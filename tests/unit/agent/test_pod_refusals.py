@@ -10,8 +10,8 @@ from msgspec import structs
 from slicebus.agent.act.pod_refusals import PodRefusals
 from slicebus.agent.decide import pod_refusals, waiting
 from slicebus.agent.state.store import AgentStore
-from slicebus.agent.state.views import JobKey, WorkerView
-from slicebus.kube.client import ListPage
+from slicebus.agent.state.views import JobKey, PodsRefusal, WorkerView
+from slicebus.kube.lists import ListPage
 from slicebus.kube.resources import EVENTS, JOBS
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import Manifest, Waits
@@ -25,6 +25,7 @@ NOW = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 SINCE = "2026-01-31T12:00:00Z"
 TEXT = "exceeded quota: small, requested: pods=1, used: pods=2, limited: pods=2"
 DENIED = 'admission webhook "policy" denied the request: no'
+REFUSED = PodsRefusal(PODS_REFUSED, TEXT)
 MESSAGE = f'Error creating: pods "train-x7k2p" is forbidden: {TEXT}'
 
 
@@ -54,7 +55,6 @@ def an_event(message: str = MESSAGE, *, reason: str = "FailedCreate", at: str = 
         ([an_event(lastTimestamp=None, eventTime="2026-01-31T11:59:30.000000Z")], TEXT),
         ([an_event(lastTimestamp=None)], ""),
         ([an_event(lastTimestamp="yesterday")], ""),
-        ([an_event(reason="BackoffLimitExceeded"), an_event(reason="FailedToCreateService")], ""),
         ([], ""),
     ],
     ids=[
@@ -68,18 +68,69 @@ def an_event(message: str = MESSAGE, *, reason: str = "FailedCreate", at: str = 
         "of the newer API",
         "without a time of its own",
         "without a readable time",
-        "others",
         "none",
     ],
 )  # fmt: skip
 def test_the_newest_refusal_says_why(events: list[Manifest], expected: str) -> None:
-    assert pod_refusals.why(events, NOW) == expected
+    assert why(events) == expected
 
 
 def test_what_was_said_of_an_earlier_job_of_the_name_is_left_out() -> None:
-    job = {"metadata": {"creationTimestamp": "2026-01-31T11:58:00Z"}}
-    assert pod_refusals.why([an_event(at="11:59:00")], NOW, job=job) == TEXT
-    assert pod_refusals.why([an_event(at="11:57:00")], NOW, job=job) == ""
+    assert why([an_event(at="11:59:00")], created="2026-01-31T11:58:00Z") == TEXT
+    assert why([an_event(at="11:57:00")], created="2026-01-31T11:58:00Z") == ""
+
+
+def found(events: list[Manifest], *, created: str = "2026-01-31T10:00:00Z", pods: int = 0) -> PodsRefusal:
+    there = tuple(a_pod(f"p{number}") for number in range(pods))
+    return pod_refusals.why(events, NOW, view=a_view(made(a_job(2), creationTimestamp=created), pods=there))
+
+
+def why(events: list[Manifest], *, created: str = "2026-01-31T10:00:00Z") -> str:
+    refusal = found(events, created=created)
+    assert refusal.reason in ("", PODS_REFUSED)
+    return refusal.text
+
+
+NAMED = {
+    "a Job's pod": "resource Pod/team/train-{} was blocked",
+    "an indexed Job's pod": "label missing on train-{1}-{0}, says k8s-policy",
+    "a KubeRay pod": "Failed to create worker Pod for the cluster team/train, Pod train-gpu-worker-{} is invalid",
+    "a pod whose long name was cut in front": 'Pod "in-gpu-worker-{}" is invalid: spec.containers: too many',
+    "a numbered pod": 'create Pod train-{1} failed error: pods "train-{1}" is denied',
+    "a pod of a numbered one": "pod train-{1}-{2} is denied.",
+}
+AGAIN = (("x7k2p", 0, 3), ("9bvw4", 1, 12), ("ddddd", 12, 0))
+
+
+@pytest.mark.parametrize("text", NAMED.values(), ids=NAMED.keys())
+def test_the_text_is_the_same_for_every_pod(text: str) -> None:
+    told = {why([an_event(text.format(*names))]) for names in AGAIN}
+    assert len(told) == 1
+    assert "-*" in told.pop()
+
+
+def test_other_names_are_kept() -> None:
+    text = 'admission webhook "train-policy.a100.io" denied train-gpu-pool of team-2 (v1.2-3): no class train-gold'
+    assert why([an_event(text)]) == text
+
+
+def test_texts_about_several_objects_do_not_take_turns() -> None:
+    """Each of two ReplicaSets, or a RayCluster and a submitter, has a refusal of its own, and repeats it."""
+    texts = [
+        why([
+            an_event("quota", at="11:59:00", involvedObject={"uid": "a"}),
+            an_event("webhook", at=at, involvedObject={"uid": "b"}),
+            an_event("an older one", at="11:50:00", involvedObject={"uid": "b"}),
+        ])
+        for at in ("11:58:00", "11:59:30")
+    ]  # fmt: skip
+    assert texts == ["quota; webhook"] * 2
+    same = [an_event("no pod train-x7k2p"), an_event("no pod train-bbbbb", involvedObject={"uid": "b"})]
+    assert why(same) == "no pod train-*"
+
+
+def test_a_time_without_a_zone_is_utc() -> None:
+    assert why([an_event(lastTimestamp="2026-01-31T11:59:00")]) == TEXT
 
 
 BY_NAME = "involvedObject.kind=Job,involvedObject.name=train,type=Warning"
@@ -102,11 +153,12 @@ def test_the_submitters_job_is_known_by_its_name(kind: str, spec: Manifest, sele
     assert pod_refusals.selectors(structs.replace(view, job=None)) == []
 
 
-def lacking_view(pods: int = 1, *, refused: str = TEXT, **how: Any) -> WorkerView:
+def lacking_view(pods: int = 1, *, refused: str | None = TEXT, reason: str = PODS_REFUSED, **how: Any) -> WorkerView:
     """A job of four pods of which so many are there, gated ones among them."""
     job = a_job(4, granted=4, baseline=4, **how)
     view = a_view(job, pods=tuple(a_pod(f"p{number}", gated=number % 2 == 1) for number in range(pods)))
-    return structs.replace(view, refused_pods=refused)
+    refusal = None if refused is None else PodsRefusal(reason, refused) if refused else PodsRefusal()
+    return structs.replace(view, refused_pods=refusal)
 
 
 def test_pods_are_lacking_that_are_wanted_and_not_there() -> None:
@@ -147,6 +199,10 @@ def test_what_holds_quota_for_nothing_is_shown() -> None:
 def test_it_keeps_its_time_and_other_numbers_are_no_news() -> None:
     since = structs.replace(WAITING, since="2026-01-31T11:00:00Z")
     assert shown(lacking_view(), before=since) == []
+    for one_more in ("requested: pods=9, used: pods=1", "for pod train-9bvw4, 8c5e1f0a-1111-4222-8333-123456789abc"):
+        first = structs.replace(since, message=f"3 pods cannot be made and hold their quota: {one_more}")
+        again = one_more.replace("9bvw4", "x7k2p").replace("8c5e", "0000").replace("used: pods=1", "used: pods=2")
+        assert shown(lacking_view(refused=again), before=first) == []
     [other] = shown(lacking_view(refused="denied by a webhook"), before=since)
     assert (other.message.endswith(": denied by a webhook"), other.since) == (True, since.since)
 
@@ -170,7 +226,7 @@ def test_the_manager_is_told() -> None:
     view.job["metadata"]["annotations"]["slicebus.dev/waiting"] = WAITING.to_annotation()
     view = a_view(view.job)
     assert view.reading is not None
-    assert waiting.reported(view.reading) == Waits(
+    assert waiting.reported(view, view.reading) == Waits(
         wanted={"main": 4}, reason=PODS_REFUSED, message=WAITING.message, since=SINCE
     )
 
@@ -214,18 +270,21 @@ async def test_the_events_of_a_job_that_lacks_pods_are_read_until_it_has_them(
     assert cluster.asked == [], "a pod takes a moment"
     await asyncio.sleep(8)
     assert cluster.asked == ["involvedObject.uid=worker-uid,type=Warning"]
-    assert changed == []
+    assert (dict(store.refused_pods.items()), changed) == ({KEY: PodsRefusal()}, [KEY]), "it is known that none is said"
 
     cluster.events = [an_event()]
     await asyncio.sleep(40)
-    assert (dict(store.refused_pods.items()), changed) == ({KEY: TEXT}, [KEY])
+    assert (dict(store.refused_pods.items()), changed) == ({KEY: REFUSED}, [KEY, KEY])
+    cluster.events = [an_event(MESSAGE.replace("used: pods=2", "used: pods=1"))]
+    await asyncio.sleep(40)
+    assert (dict(store.refused_pods.items()), changed) == ({KEY: REFUSED}, [KEY, KEY]), "the same is said again"
     cluster.is_away = True
     await asyncio.sleep(40)
-    assert dict(store.refused_pods.items()) == {KEY: TEXT}
+    assert dict(store.refused_pods.items()) == {KEY: REFUSED}
 
     store.cache_of(JOBS).put(made(a_job(0), resourceVersion="11"))  # type: ignore[union-attr]
     refusals.note(KEY)
-    assert (dict(store.refused_pods.items()), changed) == ({}, [KEY, KEY])
+    assert (dict(store.refused_pods.items()), changed) == ({}, [KEY, KEY, KEY])
     asked = len(cluster.asked)
     await asyncio.sleep(100)
     assert len(cluster.asked) == asked

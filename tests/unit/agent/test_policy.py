@@ -1,5 +1,6 @@
 """The policy of the agent's own cluster: what it allows, how it is read, and that every order is judged by it."""
 
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from unit.agent.test_order_contents import ORDERS
 from unit.agent.worker import Worker
 from unit.kube.servers import NAMESPACE as TEAM
 from unit.kube.servers import SYSTEM
-from unit.slices.jobs.manifests import a_cluster, a_rayjob
+from unit.slices.jobs.manifests import a_cluster, a_rayjob, a_rayservice
 from unit.slices.jobs.manifests import a_job as a_batch_job
 
 OPEN = Policy(pod_security=Level.PRIVILEGED, service_types=("ClusterIP", "NodePort", "LoadBalancer"), ingress=True)
@@ -50,11 +51,16 @@ def head(**fields: Any) -> Manifest:
     return cluster
 
 
+def service(**fields: Any) -> Manifest:
+    return a_rayservice() | {"spec": a_rayservice()["spec"] | fields}
+
+
 def labelled(job: Manifest, **metadata: Any) -> Manifest:
     return job | {"metadata": job["metadata"] | metadata}
 
 
 HOST_PATH = [{"name": "node", "hostPath": {"path": "/"}}]
+SERVICE: str = a_rayservice()["metadata"]["name"]
 JOB, RAY = a_batch_job(), a_cluster()
 PRODUCTION = LabelSelector(match_labels={"stage": "production"})
 REFUSED: dict[str, tuple[Policy, Manifest, str, str]] = {
@@ -148,6 +154,102 @@ REFUSED: dict[str, tuple[Policy, Manifest, str, str]] = {
         "externalIPs",
     ),
     "an Ingress": (Policy(), head(enableIngress=True), "IngressNotAllowed", "an Ingress"),
+    "a Gateway": (
+        Policy(),
+        service(upgradeStrategy={"type": "NewClusterWithIncrementalUpgrade", "clusterUpgradeOptions": {}}),
+        "IngressNotAllowed",
+        "a Gateway .policy ingress: false",
+    ),
+    "another's Service": (
+        Policy(),
+        service(serveService={"metadata": {"name": "postgres"}}),
+        "ServiceNameNotAllowed",
+        "a Service named postgres .policy serviceNames",
+    ),
+    "the Service of another RayService": (
+        Policy(),
+        service(serveService={"metadata": {"name": "other-serve-svc"}}),
+        "ServiceNameNotAllowed",
+        "other-serve-svc",
+    ),
+    "another's Service for its head": (
+        Policy(),
+        head(headService={"metadata": {"name": "postgres"}}),
+        "ServiceNameNotAllowed",
+        "postgres",
+    ),
+    "a class of the cluster": (
+        Policy(),
+        pod(JOB, priorityClassName="system-node-critical"),
+        "PriorityClassNotAllowed",
+        "PriorityClass system-node-critical in pod set main .policy priorityClasses",
+    ),
+    "another class": (
+        Policy(priority_classes=("low",)),
+        pod(JOB, priorityClassName="high"),
+        "PriorityClassNotAllowed",
+        "high",
+    ),
+    "every taint": (
+        Policy(),
+        pod(JOB, tolerations=[{"operator": "Exists"}]),
+        "TolerationNotAllowed",
+        "a toleration of every taint in pod set main .policy tolerationKeys",
+    ),
+    "every taint, of one effect": (
+        Policy(),
+        pod(JOB, tolerations=[{"key": "", "operator": "Exists", "effect": "NoSchedule"}]),
+        "TolerationNotAllowed",
+        "every taint",
+    ),
+    "the control plane": (
+        Policy(),
+        pod(JOB, tolerations=[{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]),
+        "TolerationNotAllowed",
+        "control-plane",
+    ),
+    "another taint": (
+        Policy(toleration_keys=("spot",)),
+        pod(JOB, tolerations=[{"key": "spot"}, {"key": "gpu"}]),
+        "TolerationNotAllowed",
+        "the taint gpu",
+    ),
+    "another runtime": (
+        Policy(runtime_classes=()),
+        pod(JOB, runtimeClassName="unconfined"),
+        "RuntimeClassNotAllowed",
+        "RuntimeClass unconfined in pod set main .policy runtimeClasses",
+    ),
+    "another scheduler": (
+        Policy(),
+        pod(JOB, schedulerName="mine"),
+        "SchedulerNotAllowed",
+        "the scheduler mine in pod set main .policy schedulerNames",
+    ),
+    "a driver": (
+        Policy(),
+        pod(JOB, volumes=[{"name": "v", "csi": {"driver": "secrets-store.csi.k8s.io"}}]),
+        "VolumeNotAllowed",
+        "secrets-store.csi.k8s.io in pod set main .policy csiDrivers",
+    ),
+    "a driver of the older sort": (
+        Policy(csi_drivers=("nfs",)),
+        pod(JOB, volumes=[{"name": "v", "flexVolume": {"driver": "mine/root"}}]),
+        "VolumeNotAllowed",
+        "mine/root in pod set main .policy csiDrivers",
+    ),
+    "an account of KubeRay's where accounts are named": (
+        Policy(service_accounts=("default",)),
+        a_cluster(enableInTreeAutoscaling=True),
+        "ServiceAccountNotAllowed",
+        "the service account that KubeRay makes.*policy autoscalerAccounts",
+    ),
+    "an account of KubeRay's": (
+        Policy(autoscaler_accounts=False),
+        a_rayjob(cluster=a_cluster(enableInTreeAutoscaling=True)["spec"]),
+        "ServiceAccountNotAllowed",
+        "autoscalerAccounts",
+    ),
     "an Ingress of a RayJob": (
         Policy(),
         a_rayjob(cluster=head(enableIngress=True)["spec"]),
@@ -166,6 +268,32 @@ def test_what_a_policy_does_not_allow_is_refused_with_its_rule(
     assert raised.value.reason == reason
 
 
+def pod_specs(value: Any) -> Iterator[Manifest]:
+    """The specs of all pod templates in a value."""
+    if isinstance(value, dict) and "containers" in value:
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from pod_specs(inner)
+
+
+SUBMITTED = a_rayjob(submitterPodTemplate={"spec": {"containers": [{"name": "submitter", "image": "ray"}]}})
+EVERY_KIND = {"Job": (JOB, 1), "RayCluster": (RAY, 2), "RayJob": (SUBMITTED, 3), "RayService": (a_rayservice(), 2)}
+"""A job of each kind, and how many pod templates it has."""
+
+
+@pytest.mark.parametrize(("job", "templates"), EVERY_KIND.values(), ids=EVERY_KIND.keys())
+@pytest.mark.parametrize("sort", ["containers", "initContainers", "ephemeralContainers"])
+def test_no_container_of_any_sort_in_any_template_escapes_the_policy(job: Manifest, templates: int, sort: str) -> None:
+    assert len(list(pod_specs(job["spec"]))) == templates
+    for number in range(templates):
+        changed = deepcopy(job)
+        spec = list(pod_specs(changed["spec"]))[number]
+        spec[sort] = [*(spec.get(sort) or ()), {"name": "more", "securityContext": {"privileged": True}}]
+        with pytest.raises(RefusedOrder, match=f"privileged: spec.{sort}"):
+            ensure_allowed(Policy(), copy_of(changed), namespace_labels={})
+
+
 ALLOWED: dict[str, tuple[Policy, Manifest]] = {
     "a Job by default": (Policy(), JOB),
     "a RayCluster by default": (Policy(), a_cluster(enableInTreeAutoscaling=True)),
@@ -179,6 +307,29 @@ ALLOWED: dict[str, tuple[Policy, Manifest]] = {
         labelled(JOB, labels={}, annotations={"kueue.x-k8s.io/elastic-job": "true"}),
     ),
     "a label": (Policy(label_prefixes=("team",)), labelled(JOB, labels={"team": "a"})),
+    "a class": (Policy(), pod(JOB, priorityClassName="high")),
+    "a class of the cluster where that is named": (
+        Policy(priority_classes=("system-node-critical",)),
+        pod(JOB, priorityClassName="system-node-critical"),
+    ),
+    "a taint": (Policy(), pod(JOB, tolerations=[{"key": "gpu", "operator": "Exists"}])),
+    "every taint where that is named": (Policy(toleration_keys=("",)), pod(JOB, tolerations=[{"operator": "Exists"}])),
+    "a runtime": (Policy(), pod(JOB, runtimeClassName="nvidia")),
+    "the default scheduler": (Policy(), pod(JOB, schedulerName="default-scheduler")),
+    "a scheduler": (Policy(scheduler_names=("mine",)), pod(JOB, schedulerName="mine")),
+    "a driver": (
+        Policy(csi_drivers=("mine",)),
+        pod(JOB, volumes=[{"name": "v", "csi": {"driver": "mine"}}, {"name": "w", "emptyDir": {}}]),
+    ),
+    "an account of KubeRay's": (
+        Policy(service_accounts=("default",), autoscaler_accounts=True),
+        a_cluster(enableInTreeAutoscaling=True),
+    ),
+    "KubeRay's own names": (Policy(), service(serveService={"metadata": {"name": f"{SERVICE}-serve-svc"}})),
+    "any name": (Policy(service_names=None), service(serveService={"metadata": {"name": "postgres"}})),
+    "a name": (Policy(service_names=("api",)), service(serveService={"metadata": {"name": "api"}})),
+    "a Gateway": (OPEN, service(upgradeStrategy={"type": "NewClusterWithIncrementalUpgrade"})),
+    "another upgrade": (Policy(), service(upgradeStrategy={"type": "NewCluster"})),
     "public Services": (OPEN, head(serviceType="LoadBalancer", enableIngress=True)),
 }
 

@@ -9,10 +9,21 @@ from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.decisions.commands import Publish
+from slicebus.journal.streams import read_journals
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterUid, Heartbeat, Hello, JobPhase, Lane, Status
-from slicebus.proto.topology import JOURNAL, UP, Exchange, Topology, addressed, manager_queue, manager_topology
+from slicebus.proto.topology import (
+    STRANGERS,
+    UP,
+    Exchange,
+    Topology,
+    addressed,
+    cluster_queue,
+    cluster_topology,
+    manager_queue,
+    manager_topology,
+)
 from unit.agent.objects import EAST, REF
 
 STATUS = Status(job=REF, workload="w1", spec_version=1, phase=JobPhase.RUNNING)
@@ -26,14 +37,15 @@ def publisher_of(bus: Bus, addressees: Addressees) -> AgentPublisher:
 async def test_what_is_about_a_job_goes_to_the_shard_of_its_last_order(broker_name: str) -> None:
     bus, addressees = await connect(f"memory://east@{broker_name}", name="east"), Addressees()
     publisher = publisher_of(bus, addressees)
-    await bus.declare(manager_topology(2) + Topology((), (), addressed(1, taken_by=1)))
+    await bus.declare(manager_topology(2) + cluster_topology(EAST) + Topology((), (), addressed(1, taken_by=1)))
     addressees.note(REF, 1)
     await publisher.publish(Publish(cluster=EAST, message=STATUS))
     await publisher.publish(Publish(cluster=EAST, message=Heartbeat()))
     addressees.note(REF, 0)
     await publisher.publish(Publish(cluster=EAST, message=STATUS))
-    depths = [(await bus.depth(manager_queue(lane, shard))).ready for shard in range(2) for lane in Lane]
-    keys = [record.message.routing_key async for record in bus.read_stream(JOURNAL, "first", follow=False)]
+    queues = [*(cluster_queue(EAST, lane) for lane in Lane), *(manager_queue(lane, 1) for lane in Lane)]
+    depths = [(await bus.depth(queue)).ready for queue in queues]
+    keys = [record.message.routing_key async for record in read_journals(bus, "first", follow=False)]
     await bus.aclose()
     assert keys == ["east.status.1", "east.heartbeat", "east.status"]
     assert depths == [1, 1, 0, 1]
@@ -50,7 +62,9 @@ def test_the_jobs_with_the_newest_orders_are_remembered() -> None:
 
 
 @pytest.mark.parametrize(
-    "left", [Topology((), (), ()), Topology((Exchange(UP),), (), ())], ids=["no exchange", "no binding"]
+    "left",
+    [Topology((), (), ()), Topology((Exchange(UP, alternate=STRANGERS),), (), ())],
+    ids=["no exchange", "no binding"],
 )
 async def test_what_no_queue_takes_is_published_again_later(left: Topology, broker_name: str) -> None:
     bus = await connect(f"memory://east@{broker_name}", name="east")

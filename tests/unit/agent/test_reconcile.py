@@ -298,8 +298,8 @@ def test_a_report_counts_the_pods_that_are_not_over() -> None:
     status = reconcile.status(a_view(a_job(version=4, workload="w2"), pods=pods))
     assert status is not None
     assert status.pods == {
-        "head": PodSetStatus(ready=1, gated=0, total=1),
-        "main": PodSetStatus(ready=1, gated=1, total=3),
+        "head": PodSetStatus(ready=1, gated=0, total=1, requests={"cpu": "1"}),
+        "main": PodSetStatus(ready=1, gated=1, total=3, requests={"cpu": "2"}),
     }
     assert (status.job, status.workload, status.spec_version) == (REF, "w2", 4)
 
@@ -310,13 +310,17 @@ def test_an_end_is_reported_when_no_pod_runs_any_more() -> None:
     assert reconcile.status(a_view(over, pods=(going, *gated("b")))) is None
     status = reconcile.status(a_view(over, pods=(a_pod("a", phase="Failed"), *gated("b"))))
     assert status is not None
-    assert (status.message, status.job_status["conditions"][0]["type"]) == ("so it ended", "Failed")
+    assert (status.message, status.job_status["conditions"][-1]["type"]) == ("so it ended", "Failed")
 
 
 GONE: dict[str, tuple[WorkerView, bool]] = {
     "a copy that knew the job": (a_view(None, a_copy(linked="worker-uid", version=3)), True),
     "one that never knew it": (a_view(None, a_copy()), False),
     "one of two knew it": (a_view(None, a_copy(), a_copy("w2", linked="worker-uid", version=3)), True),
+    "two knew it": (
+        a_view(None, a_copy(linked="worker-uid", version=2), a_copy("w2", linked="worker-uid", version=3)),
+        True,
+    ),
     "no copy": (a_view(None), False),
 }
 

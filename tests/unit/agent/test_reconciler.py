@@ -15,12 +15,12 @@ from slicebus.proto.errors import ConflictError, UnavailableError
 from slicebus.proto.messages import Applied, JobPhase, JobRef, RequestKey, ScaleRequest, Status
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.ungate import is_gated
-from unit.agent.objects import KEY, REF, a_copy, a_job, a_pod
+from unit.agent.objects import KEY, REF, a_copy, a_job, a_pod, an_end
 from unit.agent.worker import Worker, types
 from unit.kube.loop_time import LoopTime
 from unit.kube.servers import NAMESPACE
 
-OVER = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 1}
+OVER = an_end() | {"succeeded": 1}
 NEXT = JobRef("batch/v1", "Job", "team", "train", "next-uid")
 
 
@@ -182,6 +182,23 @@ async def test_pods_are_taken_over_once_and_only_within_the_grant(worker: Worker
     assert (is_gated(left), annotations.annotation(left, api_names.EPOCH_ANNOTATION)) == (True, "4")
 
 
+async def test_a_pod_whose_annotations_are_full_is_taken_over_by_a_label(worker: Worker) -> None:
+    """No agent begins before every such pod is written to, and a tenant may fill the annotations of one."""
+    await given_job(worker, parallelism=2, granted=2)
+    await given_pods(worker, a_pod("a", gated=True), a_pod("b", gated=True))
+    full = {"metadata": {"annotations": {"notes": "x" * (256 * 1024 - len("notes"))}}}
+    await worker.client.patch(PODS, "a", NAMESPACE, MergePatch(full))
+    await worker.sync()
+    for epoch in (4, 5):
+        await worker.reconciler.take_over_pods(epoch=epoch)
+        pods = (await worker.client.list(PODS, namespace=NAMESPACE)).items
+        assert [annotations.epoch(pod) for pod in pods] == [str(epoch)] * 2
+    assert [api_names.EPOCH_ANNOTATION in pod["metadata"]["labels"] for pod in pods] == [True, False]
+    await worker.client.patch(PODS, "a", NAMESPACE, MergePatch({"metadata": {"annotations": {"notes": None}}}))
+    await worker.reconciler.take_over_pods(epoch=6)
+    assert annotations.epoch(await worker.client.get(PODS, "a", NAMESPACE)) == "6"
+
+
 async def test_foreign_pods_are_not_taken_over(worker: Worker) -> None:
     await given_job(worker, ours=False)
     await given_pods(worker, a_pod("a", gated=True))
@@ -276,7 +293,7 @@ async def test_reports_on_a_running_job_keep_the_interval(worker: Worker, loop_t
 async def test_the_end_is_reported_at_once(worker: Worker, loop_time: LoopTime) -> None:
     await given_job(worker)
     await worker.reconcile_job()
-    await patch_job(worker, {"status": {"conditions": [{"type": "Complete", "status": "True"}]}}, "status")
+    await patch_job(worker, {"status": an_end()}, "status")
     [status] = await worker.reconcile_job()
     assert isinstance(status, Status)
     assert status.phase is JobPhase.SUCCEEDED

@@ -142,7 +142,7 @@ def test_it_is_counted_nowhere(gated: bool) -> None:
     beside = a_view(a_cluster(going=False), bound, a_pod("train-head", pod_set="head", ready=True))
     status = reconcile.status(beside)
     assert status is not None
-    assert status.pods == {"head": PodSetStatus(ready=1, total=1)}
+    assert status.pods == {"head": PodSetStatus(ready=1, total=1, requests={"cpu": "1"})}
 
 
 def put(worker: Worker, resource: Resource, job: Manifest) -> None:

@@ -89,7 +89,7 @@ async def test_jobs_of_one_name_have_an_end_each(api: KubeClient) -> None:
         await tombstones.add(ref, 2)
 
     def unreported(key: JobKey) -> list[str]:
-        absence = catalog.reconcile_absent(tombstones.store, key=key, found=None)
+        absence = catalog.reconcile_absent(tombstones.store, key=key, stored=None)
         return sorted(command.message.job.uid for command in absence.commands if isinstance(command, Publish))
 
     assert unreported(KEY) == ["u1", "u2"]
@@ -159,7 +159,7 @@ async def test_an_end_is_unreported_until_its_report_is_published(api: KubeClien
     tombstones = await loaded(api)
     await tombstones.add(REF, 3)
     assert tombstones.is_unreported(REF)
-    _, [report, forget] = catalog.reconcile_absent(tombstones.store, key=KEY, found=None)
+    _, [report, forget] = catalog.reconcile_absent(tombstones.store, key=KEY, stored=None)
     assert isinstance(report, Publish)
     assert forget == Forget(table=AgentTable.UNREPORTED, key=REF.uid)
     del tombstones.store.unreported[REF.uid]

@@ -14,8 +14,9 @@ from slicebus.agent.act.reconciler import AgentReconciler
 from slicebus.agent.act.tombstones import Tombstones
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
-from slicebus.agent.state.store import SCHEDULING_SELECTORS, SELECTORS, AgentStore
+from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
+from slicebus.agent.state.watched import SCHEDULING_SELECTORS, SELECTORS
 from slicebus.bus.lanes import Backlog
 from slicebus.decisions.commands import Publish
 from slicebus.decisions.decider import Decider

@@ -8,18 +8,21 @@ from contextlib import asynccontextmanager
 import pytest
 
 from slicebus.bus.contract import Delivery
-from slicebus.bus.lanes import Backlog, consume
+from slicebus.bus.dead_letter_headers import REASON_HEADER
+from slicebus.bus.lanes import Backlog, consume, turns_of
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import (
     ConflictError,
     DeadReason,
+    DecisionError,
     ProtocolError,
     SlicebusError,
     ThrottledError,
     UnavailableError,
 )
-from slicebus.proto.topology import Binding, Exchange, Queue, Topology
-from slicebus.sandbox.bus import MemoryBroker, MemoryBus, MemoryDelivery, MemorySubscription
+from slicebus.proto.topology import DEAD, Binding, Exchange, Queue, Topology
+from slicebus.sandbox.bus import MemoryBroker, MemoryBus
+from slicebus.sandbox.queues import MemoryDelivery, MemorySubscription
 from unit.kube.loop_time import START_S, LoopTime, settle
 
 LANE = Topology(
@@ -64,7 +67,7 @@ class Lane:
                     subscription,
                     self._one,
                     key=name_of,
-                    workers=WORKERS,
+                    turns=turns_of(WORKERS),
                     superseded=superseded,
                     backlog=self.backlog,
                 )
@@ -343,3 +346,20 @@ async def test_the_backlog_is_as_old_as_the_oldest_unsettled_delivery(jumping: L
         assert lane.backlog.since_s == pytest.approx(START_S + 2, abs=0.01)
         await asyncio.sleep(20)
         assert lane.backlog.since_s is None
+
+
+async def test_a_message_whose_decision_raises_is_a_dead_letter_and_the_next_is_handled(jumping: LoopTime) -> None:
+    async def handle(name: str, number: int) -> None:
+        if number == 1:
+            raise DecisionError("receive", "abc", "TypeError")
+
+    lane = Lane(handle)
+    lane.broker.declare(Topology((Exchange(DEAD),), (Queue(DEAD, {}),), (Binding(DEAD, DEAD, "#"),)))
+    async with lane.running(coalescing=False):
+        for number in range(3):
+            lane.publish("one", number)
+        await asyncio.sleep(5)
+    assert lane.handled == [("one", 0), ("one", 2)]
+    headers = lane.broker.queues[DEAD].ready[0].message.headers
+    assert headers[REASON_HEADER] == DeadReason.FAILED
+    assert "the decision receive raised TypeError, traceback abc" in headers.values()

@@ -128,7 +128,7 @@ def test_the_operators_objects_are_of_its_kinds_and_refer_to_secrets() -> None:
     found = list(yaml.safe_load_all(text))
     kinds = [one["kind"] for one in found]
     assert {kind: kinds.count(kind) for kind in kinds} == {
-        "Vhost": 1, "Exchange": 4, "User": 3, "Permission": 3, "TopicPermission": 12, "Policy": 2
+        "Vhost": 1, "Exchange": 7, "User": 3, "Permission": 3, "TopicPermission": 21, "Policy": 5
     }  # fmt: skip
     names = [(one["kind"], one["metadata"]["name"]) for one in found]
     assert len(set(names)) == len(names)
@@ -175,7 +175,10 @@ def no_topic(broker: dict[str, Any]) -> None:
 
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], list[str]]] = {
     "nothing": (lambda broker: None, []),
-    "a broad right": (broad, [r"permission of east: write is '.*', not '^slicebus\\.(up|dead|decisions)$'"]),
+    "a broad right": (
+        broad,
+        [r"permission of east: write is '.*', not '^slicebus\\.(up|agent-dead|agent-decisions)$'"],
+    ),
     "no topic permission": (no_topic, ["no topic permission of east, slicebus.up: it may use every key"]),
     "somebody else": (stranger, ["user left has rights and belongs to no accepted cluster"]),
     "no bounds": (

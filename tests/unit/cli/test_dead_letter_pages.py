@@ -95,3 +95,9 @@ def test_the_command_needs_no_kubernetes_client() -> None:
     code = "import sys, slicebus.cli.dead_letters.command; print('slicebus.kube.client' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "False"
+
+
+def test_a_letter_in_full_shows_no_secret_of_its_headers() -> None:
+    message = WireMessage(routing_key="east.status", body=b"{}", headers={"x-api-token": "hunter2"})
+    assert "hunter2" not in in_full(message, NOON, redact=True)
+    assert "hunter2" in in_full(message, NOON, redact=False)

@@ -304,8 +304,8 @@ class Client:
     async def version(self) -> str:
         return self._text
 
-    async def list(self, resource: Resource) -> Any:
-        return type("Page", (), {"items": self._found.get(resource_name(resource), [])})
+    async def list(self, resource: Resource, **_: object) -> Any:
+        return type("Page", (), {"items": self._found.get(resource_name(resource), []), "continue_token": ""})
 
     async def get(self, resource: Resource, *_: object) -> Any:
         for found in self._found.get(resource_name(resource), []):

@@ -18,7 +18,7 @@ from slicebus.kube.resources import PODS, Resource
 from slicebus.proto.codec import decode
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import ClusterName, JobRef, Resync
-from slicebus.proto.topology import JOURNAL, common_topology
+from slicebus.proto.topology import common_topology
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 
 Manifest = dict[str, Any]
@@ -114,7 +114,7 @@ class Role:
 
     @property
     def records(self) -> list[Record]:
-        return list(self.broker.streams[JOURNAL].records)
+        return list(self.broker.journal)
 
 
 def replay(records: list[Record], **other: Callable[..., Any]) -> tuple[Replayer, list[Replayed]]:

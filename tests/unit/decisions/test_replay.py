@@ -99,7 +99,7 @@ async def test_commands_name_the_objects_that_they_were_decided_on(role: Role) -
         role.store.pods.put(a_pod("a", 7))
         role.decide(act)
     [made] = replay(role.records)[1]
-    assert orjson.loads(made.made) == [
+    assert orjson.loads(made.replayed) == [
         {"do": "create", "of": "pods", "manifest": {"metadata": {"name": "new"}}},
         {"do": "patch", "of": "pods", "target": "Pod team/a uid-a@7", "subresource": "status", "body": {"a": 1}},
         {"do": "remove", "of": "pods", "target": "Pod team/a uid-a@7"},
@@ -136,7 +136,7 @@ async def test_a_change_of_the_code_shows_as_a_difference(role: Role, other: Any
     different = [each for each in made if not each.same]
     assert [each.what for each in different] == ["names", "names"]
     assert different[0].problem == problem
-    assert (orjson.loads(different[0].made) if different[0].made else None) == expected
+    assert (orjson.loads(different[0].replayed) if different[0].replayed else None) == expected
     assert orjson.loads(different[0].recorded) == ["before"]
     assert str(different[0].position) == "0.2"
 
@@ -155,7 +155,7 @@ async def test_an_export_without_secrets_replays_the_same(role: Role) -> None:
     assert b"hunter2" not in b"".join(lines)
     _, made = replay(list(map(from_line, lines)))
     assert [(each.what, each.same) for each in made] == [("node_of", True), ("reason", True)]
-    assert b"(redacted:" in made[0].made
+    assert b"(redacted:" in made[0].replayed
 
 
 async def test_an_outcome_that_cannot_be_encoded_does_not_stop_the_role(role: Role) -> None:
@@ -190,7 +190,7 @@ def put(name: str, version: int = 1) -> Put:
 
 
 def decided(*outcome: str) -> Decided:
-    return Decided(what="names", at=0.0, given=Raw(b"{}"), outcome=Raw(orjson.dumps(outcome)))
+    return Decided(what="names", at=0.0, arguments=Raw(b"{}"), outcome=Raw(orjson.dumps(outcome)))
 
 
 def shown(part: int, *content: Any, last: bool = True) -> SnapshotPart:
@@ -263,7 +263,7 @@ def test_decisions_before_a_snapshot_are_skipped(records: list[Record], made_aga
 
 
 def test_a_decision_about_an_unrecorded_message_is_skipped() -> None:
-    unknown = Decided(what="reason", at=0.0, given=Raw(b'{"incoming":7,"times":1}'), outcome=Raw(b'"x"'))
+    unknown = Decided(what="reason", at=0.0, arguments=Raw(b'{"incoming":7,"times":1}'), outcome=Raw(b'"x"'))
     replayer, made = replay([batch(0, *START, unknown, decided("a"))])
     assert [each.what for each in made] == ["names"]
     assert replayer.passed_over == 1

@@ -178,3 +178,11 @@ def test_recorded_decisions_have_no_body_that_cannot_be_searched(body: bytes) ->
     assert isinstance(read, Received)
     assert (read.text, read.body, read.problem) == (MARK, b"", taken.problem)
     assert same == fine
+
+
+def test_headers_lose_their_secrets_unless_they_are_asked_for() -> None:
+    before = garbage(b"{}")
+    headers = {"x-api-token": "hunter2", "note": "--password=hunter2"}
+    before = msgspec.structs.replace(before, message=msgspec.structs.replace(before.message, headers=headers))
+    assert b"hunter2" not in to_line(before)
+    assert from_line(to_line(before, redact=False)) == before

@@ -17,7 +17,7 @@ from slicebus.journal.recording import Batch, Began, Gap, Noted, Put, Record, Sn
 from slicebus.journal.redaction import Redactor
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import UnavailableError
-from slicebus.proto.topology import JOURNAL, common_topology
+from slicebus.proto.topology import common_topology
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from unit.kube.loop_time import LoopTime
 
@@ -47,7 +47,7 @@ class Bus(MemoryBus):
 
     @property
     def batches(self) -> list[Batch]:
-        return [decode_batch(record.message) for record in self.broker.streams[JOURNAL].records]
+        return [decode_batch(record.message) for record in self.broker.journal]
 
     @property
     def records(self) -> list[Record]:
@@ -276,7 +276,7 @@ async def test_a_large_snapshot_comes_in_parts_between_other_records(recording: 
     assert [number for part in parts for number in notes(list(part.content))] == list(range(50))
     assert notes(records) == list(range(50, 60))
     assert len(parts) > 5
-    assert all(len(record.message.body) < 150_000 for record in recording.bus.broker.streams[JOURNAL].records)
+    assert all(len(record.message.body) < 150_000 for record in recording.bus.broker.journal)
 
 
 async def test_changes_larger_than_the_state_cause_a_snapshot(

@@ -42,9 +42,11 @@ RECORDS: dict[str, Record] = {
     "received": Received.from_wire(
         WireMessage(routing_key="east.status", body=b'{"a":1}', headers={}), number=1, at=0.5
     ),
-    "decided": Decided(what="reconcile_job", at=1.5, given=Raw(b'{"job":1}'), outcome=Raw(b"[1]")),
-    "decided on nothing": Decided(what="reconcile_job", at=1.5, given=Raw(b"{}")),
-    "failed": Decided(what="reconcile_job", at=1.5, given=Raw(b"{}"), failed=Failure("ConflictError", "it is there")),
+    "decided": Decided(what="reconcile_job", at=1.5, arguments=Raw(b'{"job":1}'), outcome=Raw(b"[1]")),
+    "decided on nothing": Decided(what="reconcile_job", at=1.5, arguments=Raw(b"{}")),
+    "failed": Decided(
+        what="reconcile_job", at=1.5, arguments=Raw(b"{}"), failed=Failure("ConflictError", "it is there")
+    ),
     "gap": Gap(dropped=7),
     "snapshot": SnapshotPart(part=1, last=True, content=(Put(of="pods", object={"metadata": {}}),)),
 }

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.journal.redaction import MARK, redacted
+from slicebus.journal.redaction import MARK, redacted, redacted_headers
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
@@ -99,3 +99,21 @@ JSON = st.recursive(
 def test_redacting_again_changes_nothing(value: Any) -> None:
     once = redacted(value)
     assert redacted(once) == once
+
+
+def test_headers_lose_the_values_of_secret_names_and_what_looks_like_a_secret() -> None:
+    headers = {
+        "x-api-token": "x",
+        "note": "--password=x1",
+        "uri": "amqp://u:p@h",
+        "slicebus-type": "status",
+        "empty": "",
+    }
+    assert redacted_headers(headers) == {
+        "x-api-token": MARK,
+        "note": f"--password={MARK}",
+        "uri": f"amqp://{MARK}@h",
+        "slicebus-type": "status",
+        "empty": "",
+    }
+    assert headers["x-api-token"] == "x"

@@ -56,7 +56,7 @@ OF_A_MOMENT: list[Message] = [
         wanted={},
         reason="Pending",
         message="no",
-        since="",
+        since="2026-01-31T12:00:00Z",
     ),
     Resync(),
     Terms(version="1"),

@@ -36,7 +36,7 @@ def batch(source: Source, *records: Record, number: int = 0) -> Entry:
 def decided(*commands: dict[str, Any], at_s: float = 0.0, failed: Failure | None = None, **given: Any) -> Decided:
     at = (BEGAN + timedelta(seconds=at_s)).timestamp()
     return Decided(
-        what="any", at=at, given=Raw(orjson.dumps(given)), outcome=Raw(orjson.dumps(commands)), failed=failed
+        what="any", at=at, arguments=Raw(orjson.dumps(given)), outcome=Raw(orjson.dumps(commands)), failed=failed
     )
 
 
@@ -64,6 +64,10 @@ def on_job(body: dict[str, Any]) -> dict[str, Any]:
 def size_request(**recorded: Any) -> dict[str, Any]:
     recorded = {"worker_uid": "target", "worker_generation": 2} | recorded
     return on_job({"metadata": {"annotations": {api_names.REQUESTED_ANNOTATION: orjson.dumps(recorded).decode()}}})
+
+
+def noted_on_slice(**recorded: Any) -> dict[str, Any]:
+    return patch(WORKLOADS, TARGET, size_request(**recorded)["body"])
 
 
 UNGATE = patch("pods", "Pod team/a u@1", [{"op": "remove"}])
@@ -115,7 +119,7 @@ STEPS: dict[str, tuple[Source, dict[str, Any], str]] = {
         size_request(wanted={"main": 5}, unanswered=[["target", 2, {"main": 5}]]),
         "records the request for main=5",
     ),
-    "a size request at the manager": (MANAGER, size_request(counts={"main": 5}), "records the request for main=5"),
+    "a size request at the manager": (MANAGER, noted_on_slice(counts={"main": 5}), "records the request for main=5"),
     "a job": (
         EAST,
         {
@@ -192,9 +196,9 @@ def test_a_write_that_only_keeps_books_is_no_step(source: Source, command: dict[
 def test_a_slice_leads_to_its_job() -> None:
     manifest = create("slice-2", 5)["manifest"]
     waits = conditions(("QuotaReserved", "False", "Pending", "no quota"))
-    verdict = decided(waits, decision={"key": "team/slice-2"}, now=NOW)
+    applied = decided(waits, decision={"key": "team/slice-2"}, now=NOW)
     unknown = decided(waits, decision={"key": "team/other"}, now=NOW)
-    [step] = steps_of(batch(MANAGER, Put(of=WORKLOADS, object=manifest), unknown, verdict))
+    [step] = steps_of(batch(MANAGER, Put(of=WORKLOADS, object=manifest), unknown, applied))
     assert (step.job, step.slice, step.waits) == (JOB.key, "slice-2", "no quota")
 
 
@@ -242,7 +246,7 @@ def a_resize(*, manager_s: float = 0.0) -> list[Entry]:
     manager = batch(
         MANAGER,
         received(asked, at_s=1.1 + manager_s),
-        decided(size_request(counts={"main": 5}), incoming=1, now=NOW, at_s=1.1 + manager_s),
+        decided(noted_on_slice(counts={"main": 5}), incoming=1, now=NOW, at_s=1.1 + manager_s),
         decided(create("slice-2", 5), job=REF, now=NOW, at_s=1.2 + manager_s),
     )
     east = batch(

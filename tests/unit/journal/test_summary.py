@@ -85,7 +85,7 @@ LINES: list[tuple[Message, str]] = [
             wanted={"main": 5},
             reason="Pending",
             message="no quota",
-            since="",
+            since="2026-01-31T12:00:00Z",
         ),
         "main=5 waits: no quota",
     ),

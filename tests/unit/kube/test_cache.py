@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slicebus.kube.cache import Cache, Change
+from slicebus.kube.readings import Readings
 
 Manifest = dict[str, Any]
 
@@ -235,3 +236,25 @@ async def test_a_list_of_one_namespace_says_nothing_of_others() -> None:
     await cache.replace([], "10", namespace="two")
     assert not cache.synced.is_set()
     assert set(versions(cache)) == {"b/one/b"}
+
+
+@pytest.mark.decisions_fail
+def test_an_object_that_nobody_can_read_affects_no_other() -> None:
+    def colors(manifest: Manifest) -> list[str]:
+        return [manifest["color"].lower()]
+
+    cache, seen = Cache(indexes={"color": colors}), list[str]()
+    cache.subscribe(lambda change: change.new["metadata"]["color"] if change.new else None)
+    cache.subscribe(lambda change: seen.append(change.new["metadata"]["name"] if change.new else "gone"))
+    readings = Readings(cache, lambda manifest: manifest["color"].lower())
+    odd = an_object(1) | {"color": 3}
+    cache.put(odd)
+    cache.put(an_object(2, name="b", uid="u2"))
+    assert seen == ["a", "b"]
+    assert [found["metadata"]["name"] for found in cache.by("color", "red")] == ["b"]
+    assert readings.values == {("team", "b"): "red"}
+    cache.put(an_object(3))
+    assert readings.values == {("team", "a"): "red", ("team", "b"): "red"}
+    cache.put(odd | {"metadata": odd["metadata"] | {"resourceVersion": "4"}})
+    assert readings.values == {("team", "b"): "red"}
+    assert [found["metadata"]["name"] for found in cache.by("color", "red")] == ["b"]

@@ -15,8 +15,10 @@ from slicebus.proto.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    NotServedError,
     SlicebusError,
     ThrottledError,
+    UnauthorizedError,
     UnavailableError,
     WebhookError,
 )
@@ -28,9 +30,11 @@ def status(reason: str = "", message: str = "no") -> bytes:
 
 ANSWERS: dict[str, tuple[int, bytes, type[SlicebusError]]] = {
     "bad request": (400, status("BadRequest"), InvalidError),
-    "unauthorized": (401, status("Unauthorized"), ForbiddenError),
+    "unauthorized": (401, status("Unauthorized"), UnauthorizedError),
     "forbidden": (403, status("Forbidden"), ForbiddenError),
-    "not found": (404, status("NotFound"), NotFoundError),
+    "not found": (404, status("NotFound", 'jobs.batch "a" not found'), NotFoundError),
+    "not served": (404, status("NotFound", "the server could not find the requested resource"), NotServedError),
+    "not served, in plain text": (404, b"404 page not found\n", NotServedError),
     "method not allowed": (405, status("MethodNotAllowed"), InvalidError),
     "conflict": (409, status("Conflict"), ConflictError),
     "the name is taken": (409, status("AlreadyExists"), AlreadyExistsError),

@@ -19,6 +19,7 @@ from slicebus.proto.errors import (
     ForbiddenError,
     NotFoundError,
     SlicebusError,
+    UnauthorizedError,
     UnavailableError,
 )
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -289,11 +290,33 @@ async def test_acquiring_outlasts_an_outage(jumping: LoopTime, verb: str) -> Non
     assert await waiting >= 1
 
 
-async def test_acquiring_without_permission_is_an_error(jumping: LoopTime) -> None:
+@pytest.mark.parametrize("error", [ForbiddenError("403"), UnauthorizedError("401")], ids=repr)
+async def test_acquiring_waits_for_permission_and_says_so(jumping: LoopTime, error: SlicebusError) -> None:
+    server, waiting = LeaseServer(), None
+    server.fails = {"get": error}
+    waiting = candidate(server, "a")
+    acquiring = asyncio.create_task(waiting.acquire())
+    await asyncio.sleep(60)
+    assert (acquiring.done(), waiting.problem) == (False, str(error))
+    server.fails = {}
+    assert await acquiring >= 1
+    assert not waiting.problem
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("403"), UnauthorizedError("401")], ids=repr)
+async def test_a_renewal_that_is_refused_for_a_moment_keeps_the_lease(jumping: LoopTime, error: SlicebusError) -> None:
     server = LeaseServer()
-    server.fails = {"get": ForbiddenError("403")}
-    with pytest.raises(ForbiddenError):
-        await candidate(server, "a").acquire()
+    holder = candidate(server, "a")
+    await holder.acquire()
+    holding = asyncio.create_task(holder.hold())
+    server.fails = {"patch": error}
+    await asyncio.sleep(5)
+    server.fails = {}
+    await asyncio.sleep(60)
+    holder.check()
+    server.fails = {"patch": error}
+    with pytest.raises(LeaseLost):
+        await holding
 
 
 async def test_on_an_api_server(api: KubeClient) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from slicebus.kube.cache import Cache, Change
-from slicebus.kube.client import KubeClient, ListPage, WatchEvent
+from slicebus.kube.client import KubeClient, WatchEvent
+from slicebus.kube.lists import ListPage
 from slicebus.kube.reflector import Reflector
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.proto.errors import (

@@ -12,6 +12,8 @@ from slicebus.proto.errors import (
     AlreadyExistsError,
     ConflictError,
     DeadReason,
+    DecisionError,
+    ForbiddenError,
     InvalidError,
     NotFoundError,
     ProtocolError,
@@ -236,7 +238,7 @@ async def test_a_key_that_always_fails_delays_no_other(jumping: LoopTime) -> Non
 
 
 RETRIED = [UnavailableError("503"), ThrottledError("429"), ConflictError("409"), AlreadyExistsError("409")]
-DROPPED = [NotFoundError("404"), InvalidError("422"), ProtocolError(DeadReason.REFUSED, "no")]
+REFUSED = [NotFoundError("404"), ForbiddenError("403"), InvalidError("422"), ProtocolError(DeadReason.REFUSED, "no")]
 
 
 @pytest.mark.parametrize("error", RETRIED, ids=lambda error: type(error).__name__)
@@ -249,17 +251,42 @@ async def test_a_transient_error_is_retried_after_a_growing_pause(jumping: LoopT
     assert handler.at == [0.0, 0.02, 0.06, 0.14, 0.3, 0.62]
 
 
-@pytest.mark.parametrize("error", DROPPED, ids=lambda error: type(error).__name__)
-async def test_after_a_permanent_error_a_key_waits_for_its_next_change(jumping: LoopTime, error: Exception) -> None:
+@pytest.mark.parametrize("error", REFUSED, ids=lambda error: type(error).__name__)
+async def test_a_permanent_error_is_retried_slowly_and_said(jumping: LoopTime, error: Exception) -> None:
     queue, handler = WorkQueue[str]("test"), Handler()
-    handler.errors["a"] = [error]
+    handler.errors["a"] = [error] * 8
     async with working(queue, handler):
         queue.add("a")
-        await until_idle(queue)
-        assert handler.calls == ["a"]
+        await settle()
+        assert queue.refused == {"a": str(error)}
+        await until_idle(queue, step_s=0.5)
+        assert not queue.refused
+    assert [after - before for before, after in pairwise(handler.at)] == pytest.approx(
+        [2, 4, 8, 16, 32, 64, 80, 80], abs=0.5
+    )
+
+
+async def test_a_refused_key_is_handled_at_once_when_it_changes(jumping: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors["a"] = [ForbiddenError("403")] * 4
+    async with working(queue, handler):
         queue.add("a")
+        await asyncio.sleep(20)
+        before = len(handler.calls)
+        queue.add("a")
+        await settle()
+        assert len(handler.calls) == before + 1
+
+
+async def test_a_transient_error_after_a_permanent_one_is_no_refusal(jumping: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors["a"] = [ForbiddenError("403"), UnavailableError("503"), UnavailableError("503")]
+    async with working(queue, handler):
+        queue.add("a")
+        await asyncio.sleep(2.01)
+        assert not queue.refused
         await until_idle(queue)
-        assert handler.calls == ["a", "a"]
+    assert handler.at[-1] < 3
 
 
 async def test_a_success_makes_the_next_pause_short_again(jumping: LoopTime) -> None:
@@ -401,9 +428,12 @@ class TestDueSince:
 
     async def test_a_key_that_cannot_be_handled_is_not_due(self, jumping: LoopTime) -> None:
         queue, handler = WorkQueue[str]("test"), Handler()
-        handler.errors["a"] = [InvalidError("422")]
+        handler.errors["a"] = [InvalidError("422")] * 3
         async with working(queue, handler):
             queue.add("a")
+            await asyncio.sleep(1.0)
+            assert queue.refused
+            assert self.since_s(queue) is None
             await until_idle(queue)
             assert self.since_s(queue) is None
 
@@ -415,3 +445,43 @@ class TestDueSince:
         await loop_time.advance(3.0)
         await loop_time.advance(3.0)
         assert self.since_s(queue) == 7.0
+
+
+def failed(digest: str = "d1") -> DecisionError:
+    return DecisionError("decide", digest, "KeyError")
+
+
+async def test_a_key_whose_decision_raises_is_set_aside_and_delays_no_other(jumping: LoopTime) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors["a"] = [failed()] * 3
+    queue.add("a")
+    async with working(queue, handler):
+        queue.add("b")
+        await settle()
+        assert handler.calls == ["a", "b"]
+        assert queue.set_aside == {"a": "d1"}
+        assert queue.due_since_s is None, "it counts as no delay"
+        await until_idle(queue, step_s=0.5)
+    assert handler.calls == ["a", "b", "a", "a", "a"]
+    assert queue.set_aside == {}
+    assert handler.at[-1] < 30
+
+
+async def test_a_key_that_is_set_aside_is_tried_again_when_it_changes_and_at_least_every_ten_minutes(
+    jumping: LoopTime,
+) -> None:
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors["a"] = [failed()] * 40
+    queue.add("a")
+    async with working(queue, handler):
+        await settle()
+        queue.add("a")
+        await settle()
+        assert handler.calls == ["a", "a"]
+        while handler.errors["a"]:  # noqa: ASYNC110 time jumps
+            await asyncio.sleep(1)
+        pauses = [later - earlier for earlier, later in pairwise(handler.at)]
+        assert max(pauses) <= 900
+        assert pauses[-1] > 300
+        await until_idle(queue, step_s=1)
+    assert queue.set_aside == {}

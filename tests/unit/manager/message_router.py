@@ -61,8 +61,9 @@ class Manager:
             publish=self._publish,
             requeue=lambda job, delay_s: self.requeued.append(job),
             component="slicebus-manager",
-            record=lambda regarding, **event: None,
+            record=lambda regarding, **event: self.events.append((event["reason"], event["note"])),
         )
+        self.events: list[tuple[str, str]] = []
         self.published: list[Message] = []
         self.registry = CollectorRegistry()
         limits = DeleteLimits(share=0.2, count=2, window_s=60.0)

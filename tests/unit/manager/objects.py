@@ -2,10 +2,12 @@
 
 from typing import Any
 
+from msgspec import structs
+
 from slicebus.decisions.commands import Command, Create, Emit, Forget, Patch, Publish, Remember, Remove, Requeue
-from slicebus.manager.state.annotations import SizeRequest, job_ref
+from slicebus.manager.state.annotations import DesiredSize, SizeRequest, job_ref
 from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Held, Outbox
-from slicebus.manager.state.views import JobReading, JobView, cluster_of
+from slicebus.manager.state.views import JobReading, JobView, cluster_of, requests_of
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, RequestKey
 from slicebus.slices.api import api_names, kueue
@@ -160,17 +162,30 @@ def withdrawn(name: str = "w1", *, dispatched: int = 2, applied: int = 2, **how:
 
 
 def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobView:
+    """The view of a job. The request on a job of `asking` is read as on its newest Workload with quota."""
     slices = tuple(oldest_first(map(Slice.from_manifest, workloads)))
-    outbox = Outbox.newest(Outbox.from_manifest(each) for each in (job, *workloads) if each)
+    outbox = Outbox.newest(map(Outbox.from_manifest, workloads), left=Outbox.left_on(job) if job else None)
+    named = {workload["metadata"]["name"]: workload for workload in workloads}
+    requests, asked = requests_of(named), SizeRequest.from_manifest(job) if job else None
+    if asked is not None and slices:
+        lasting = [slice for slice in slices if slice.admitted] or [s for s in slices if not s.finished] or slices
+        newest = max((request.revision for request in requests.values()), default=0)
+        requests |= {lasting[-1].name: structs.replace(asked, revision=max(asked.revision, newest))}
     return JobView(
         ref=job_ref(job) if job else REF,
         reading=JobReading(job) if job else None,
-        workloads={workload["metadata"]["name"]: workload for workload in workloads},
+        workloads=named,
         slices=slices,
+        requests=requests,
         outbox=outbox,
         cluster=cluster_of(slices, outbox),
         **changes,
     )
+
+
+def desired_of(job: Manifest) -> DesiredSize:
+    """The size that a job shall have, by the request of `asking`."""
+    return a_view(job, a_workload()).desired
 
 
 def uid_of(cluster: str) -> ClusterUid:
@@ -225,6 +240,10 @@ def short(command: Command) -> tuple[Any, ...]:
 def _patch(patch: Patch) -> tuple[Any, ...]:
     assert isinstance(patch.body, dict)
     annotations = patch.body.get("metadata", {}).get("annotations", {})
+    if "suspend" in patch.body.get("spec", {}):
+        suspended = patch.body["spec"]["suspend"]
+        assert annotations == {api_names.SUSPENDED_ANNOTATION: "true" if suspended else None}
+        return ("suspended" if suspended else "resumed",)
     if api_names.DISPATCHED_ANNOTATION in annotations:
         record = Dispatch.from_manifest(patch.body)
         assert record is not None
@@ -232,14 +251,12 @@ def _patch(patch: Patch) -> tuple[Any, ...]:
         more = (api_names.APPLIED_ANNOTATION,) if api_names.APPLIED_ANNOTATION in annotations else ()
         resized = {pod_set["name"]: pod_set["count"] for pod_set in patch.body.get("spec", {}).get("podSets", ())}
         return *(("counts", resized) if resized else ()), f"version {record.version} is {what}", *more
+    if "active" in patch.body.get("spec", {}):
+        return ("active" if patch.body["spec"]["active"] else "inactive",)
     if annotations:
         return tuple(annotations.items())
     if "finalizers" in patch.body.get("metadata", {}):
         return "release", *patch.body["metadata"]["finalizers"]
-    if "suspend" in patch.body.get("spec", {}):
-        return ("suspended" if patch.body["spec"]["suspend"] else "resumed",)
-    if "active" in patch.body.get("spec", {}):
-        return ("active" if patch.body["spec"]["active"] else "inactive",)
     if "podSets" in patch.body.get("spec", {}):
         return "counts", {pod_set["name"]: pod_set["count"] for pod_set in patch.body["spec"]["podSets"]}
     assert patch.subresource == "status"

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from slicebus.decisions.commands import Command, Patch
+from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.decisions.decider import Decider
 from slicebus.kube.resources import JOBS
 from slicebus.manager.act.admitter import Admitter
+from slicebus.manager.decide import catalog
 from slicebus.manager.state.store import ManagerStore, owner_ref
-from slicebus.proto.errors import ConflictError, InvalidError, SlicebusError, UnavailableError
+from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, SlicebusError, UnavailableError
 from slicebus.proto.messages import JobRef
 from slicebus.runtime.locks import Locks
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -59,6 +60,8 @@ class World:
         self.store.clusters.put(named("east", {"accepted": True, "capacity": "Unlimited"}, status=connected))
         self.errors: dict[str, list[SlicebusError]] = {}
         self.tried: list[tuple[str, bool]] = []
+        self.said: list[Emit] = []
+        """The Events about refused writes."""
         self.write_s = 0.0
         """How long a write is under way."""
         self.ordered: list[JobRef] = []
@@ -69,6 +72,8 @@ class World:
     async def run(self, commands: Sequence[Command], *, caused_by: Any = None) -> None:
         """As the executor."""
         for command in commands:
+            if isinstance(command, Emit) and command.reason == "AdmissionRefused":
+                self.said.append(command)
             if isinstance(command, Patch):
                 name = command.target["metadata"]["name"]
                 self.tried.append((name, "admission" in command.body["status"]))
@@ -170,6 +175,21 @@ async def test_one_that_the_server_refuses_holds_up_no_other(jumping: LoopTime) 
         await asyncio.sleep(5)
         assert not task.done()
     assert world.admitted == ["w2"]
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("403"), InvalidError("422")], ids=repr)
+async def test_one_that_was_refused_is_said_and_admitted_when_the_server_takes_it(
+    jumping: LoopTime, error: SlicebusError
+) -> None:
+    world = World(cpu=1)
+    world.errors = {"w1": [error] * 3}
+    world.submit("w1")
+    async with admitting(world):
+        await asyncio.sleep(1)
+        assert [(event.reason, event.regarding["kind"]) for event in world.said] == [("AdmissionRefused", "Job")]
+        await asyncio.sleep(100)
+    assert world.admitted == ["w1"]
+    assert len(world.said) == 3
 
 
 async def test_a_conflict_is_decided_again(jumping: LoopTime) -> None:
@@ -334,3 +354,30 @@ async def test_what_waits_is_decided_again_when_the_quota_changes(
         await asyncio.sleep(10)
     assert len(world.admitted) == admitted
     assert len(world.tried) == len(BURST), "the others show why they wait"
+
+
+@pytest.mark.decisions_fail
+async def test_a_tree_of_quota_whose_decision_raises_holds_up_no_other(
+    jumping: LoopTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, cycle, raises = World(cpu=5), catalog.admission.cycle, True
+
+    def stumbling(snapshot: Any) -> Any:
+        if raises and "other" in snapshot.cluster_queues:
+            raise KeyError("spot")
+        return cycle(snapshot)
+
+    monkeypatch.setattr(catalog.admission, "cycle", stumbling)
+    other = a_queue(5)
+    world.store.cluster_queues.put(other | {"metadata": other["metadata"] | {"name": "other", "uid": "other"}})
+    of_other = named("queue-2", {"clusterQueue": "other"}, metadata={"namespace": "team"})
+    world.store.local_queues.put(of_other)
+    world.submit("w1")
+    world.write(merge_patch(a_pending("w2"), {"spec": {"queueName": "queue-2"}}))
+    async with admitting(world) as task:
+        await asyncio.sleep(10)
+        assert world.admitted == ["w1"]
+        raises = False
+        await asyncio.sleep(120)
+        assert world.admitted == ["w1", "w2"]
+        assert not task.done()

@@ -10,7 +10,7 @@ from slicebus.manager.decide.kueue import beside_kueue, kueue_messages, kueue_st
 from slicebus.manager.decide.kueue.beside_kueue import Places
 from slicebus.manager.decide.manifests import merge_difference
 from slicebus.manager.decide.messages import message_handlers
-from slicebus.manager.state.annotations import SizeRequest
+from slicebus.manager.state.annotations import SizeRequest, SpecCounts
 from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.proto.messages import Applied, ClusterName, JobPhase, Manifest, ScaleRequest, Status, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -126,6 +126,7 @@ def test_a_slice_with_quota_is_placed_kept_and_ordered_in_one_write() -> None:
     assert annotations == {
         api_names.CLUSTER_ANNOTATION: "east",
         api_names.DISPATCHED_ANNOTATION: record.to_annotation(),
+        api_names.REQUESTED_ANNOTATION: "{}",
     }
     assert patch.body["metadata"]["finalizers"] == FINALIZERS
     assert (type(note), short(publish)) == (Remember, ("workload-spec to east", 1))
@@ -144,7 +145,7 @@ def test_a_crash_after_that_write_leaves_an_order_that_is_published() -> None:
 def test_an_order_that_is_too_large_does_not_keep_a_slice_from_its_place() -> None:
     workload = kueues_workload(cluster=None, held=True)
     [patch] = reconcile(kueues_job(suspended=True), workload, message_bytes=1)
-    assert short(patch) == ("w1", (api_names.CLUSTER_ANNOTATION, "east"))
+    assert short(patch) == ("w1", (api_names.CLUSTER_ANNOTATION, "east"), (api_names.REQUESTED_ANNOTATION, "{}"))
     assert isinstance(patch, Patch)
     [shown, _] = reconcile(kueues_job(suspended=True), merge_patch(workload, patch.body), message_bytes=1)
     assert isinstance(shown, Patch)
@@ -332,14 +333,15 @@ def asking(counts: dict[str, int], **how: Any) -> dict[str, str]:
     return {api_names.REQUESTED_ANNOTATION: requested(counts, **how).to_annotation()}
 
 
+WRITTEN = {api_names.SPEC_COUNTS_ANNOTATION: SpecCounts(written={"main": 5}, own={"main": 1}).to_annotation()}
+
+
 def test_the_workers_request_is_written_into_the_jobs_spec() -> None:
     running = kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True)
     first = reconcile(kueues_job(1, annotations=asking({"main": 5})), running)[0]
     assert isinstance(first, Patch)
     assert first.body["spec"] == {"parallelism": 5}  # type: ignore[call-overload]
-    record = SizeRequest.from_job(first.body)  # type: ignore[arg-type]
-    assert record is not None
-    assert (record.written, record.own) == ({"main": 5}, {"main": 1})
+    assert SpecCounts.from_job(first.body) == SpecCounts(written={"main": 5}, own={"main": 1})  # type: ignore[arg-type]
 
 
 def ask(job: Manifest, *workloads: Manifest, **wanted: int) -> list[Command]:
@@ -353,16 +355,18 @@ def ask(job: Manifest, *workloads: Manifest, **wanted: int) -> list[Command]:
     )
 
 
-def test_a_request_and_the_counts_in_the_spec_are_one_write() -> None:
-    job = kueues_job()
-    [patch] = ask(job, kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True), main=5)
+def test_a_request_is_noted_where_no_user_writes_before_the_counts_in_the_spec() -> None:
+    job, workload = kueues_job(), kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True)
+    noted, patch = ask(job, workload, main=5)
+    assert isinstance(noted, Patch)
     assert isinstance(patch, Patch)
-    assert patch.target is job
+    assert (noted.target["metadata"]["name"], patch.target) == ("w1", job)
     written = merge_patch(job, patch.body)
     assert written["spec"]["parallelism"] == 5
-    record = SizeRequest.from_job(written)
+    assert SpecCounts.from_job(written) == SpecCounts(written={"main": 5}, own={"main": 1})
+    record = SizeRequest.from_manifest(merge_patch(workload, noted.body))
     assert record is not None
-    assert (record.counts, record.written, record.own) == ({"main": 5}, {"main": 5}, {"main": 1})
+    assert record.counts == {"main": 5}
 
 
 def test_a_request_of_a_slice_that_kueue_is_to_evict_is_only_noted() -> None:
@@ -374,16 +378,14 @@ def test_a_request_of_a_slice_that_kueue_is_to_evict_is_only_noted() -> None:
 
 
 def test_the_worker_is_given_the_counts_of_the_jobs_user() -> None:
-    annotations = asking({"main": 5}, written={"main": 5}, own={"main": 1}) | {
-        api_names.IN_TREE_AUTOSCALING_ANNOTATION: "true"
-    }
+    annotations = asking({"main": 5}) | WRITTEN | {api_names.IN_TREE_AUTOSCALING_ANNOTATION: "true"}
     commands = reconcile(kueues_job(5, annotations=annotations), kueues_workload("w1", 5, state="Ready", admitted=True))
     [spec] = [c.message for c in commands if isinstance(c, Publish) and isinstance(c.message, WorkloadSpec)]
     assert spec.manifest["spec"]["parallelism"] == 1
 
 
 def test_an_edit_of_the_managers_spec_is_newer_than_what_was_written_there() -> None:
-    job = kueues_job(4, annotations=asking({"main": 5}, written={"main": 5}, own={"main": 1}))
+    job = kueues_job(4, annotations=asking({"main": 5}) | WRITTEN)
     commands = reconcile(job, kueues_workload("w1", 4, state="Ready", admitted=True))
     assert not [words for words in in_words(commands) if words[0] == "spec"]
 
@@ -394,7 +396,7 @@ def test_a_request_for_other_pod_sets_writes_no_counts() -> None:
 
 
 def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_the_quota_back() -> None:
-    grown = asking({"main": 5}, written={"main": 5}, own={"main": 1})
+    grown = asking({"main": 5}) | WRITTEN
     job = kueues_job(5, annotations=grown, suspended=True)
     job["status"]["active"] = 5
     workload = evicted(kueues_workload("w1", 5, dispatched=1, applied=1, state="Pending", admitted=True))
@@ -406,12 +408,14 @@ def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_th
 
     rest = {api_names.DISPATCHED_ANNOTATION: record.to_annotation(), api_names.APPLIED_ANNOTATION: "2"}
     workload["metadata"]["annotations"] |= rest
-    [patch] = reconcile(job, workload, published=2)
+    patch, forgets = reconcile(job, workload, published=2)
     assert isinstance(patch, Patch)
+    assert isinstance(forgets, Patch)
     assert patch.body["spec"] == {"parallelism": 1}  # type: ignore[call-overload]
-    forgotten = SizeRequest.from_job(patch.body)  # type: ignore[arg-type]
+    assert SpecCounts.from_job(merge_patch(job, patch.body)) is None
+    forgotten = SizeRequest.from_manifest(forgets.body)  # type: ignore[arg-type]
     assert forgotten is not None
-    assert (forgotten.asks_for_size, forgotten.written) == (False, msgspec.UNSET)
+    assert not forgotten.asks_for_size
 
     reset = kueues_job(1, suspended=True)
     reset["status"]["active"] = 5

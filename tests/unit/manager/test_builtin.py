@@ -1,17 +1,19 @@
 """What the manager does for a job: every state of the job with every state of its chain, then the single rules."""
 
+import copy
 from typing import Any
 
 import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
 from slicebus.manager.decide.admission.builtin import reconcile
+from slicebus.manager.decide.job import unmanaged
 from slicebus.manager.decide.modes import Builtin
 from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.requirements import is_managed
 from slicebus.proto.messages import ClusterName, Relabel, WorkloadSpec
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.api.api_names import ACCEPTED_CONDITION, RESIZABLE_CONDITION
+from slicebus.slices.api.api_names import ACCEPTED_CONDITION, RESIZABLE_CONDITION, UNHEEDED_ANNOTATION
 from slicebus.slices.api.fingerprints import spec_hash
 from unit.manager.objects import (
     NOW,
@@ -21,6 +23,7 @@ from unit.manager.objects import (
     asking,
     condition,
     requested,
+    short,
     shorts,
     withdrawn,
 )
@@ -303,6 +306,7 @@ def test_a_new_slice_is_the_jobs_in_every_way() -> None:
     assert metadata["annotations"] == {
         kueue.ELASTIC_ANNOTATION: "true",
         api_names.JOB_ANNOTATION: "Job/train",
+        api_names.REQUESTED_ANNOTATION: "{}",
         kueue.SLICE_NAME_ANNOTATION: metadata["name"],
     }
     assert metadata["finalizers"] == [kueue.RESOURCE_IN_USE_FINALIZER]
@@ -340,7 +344,7 @@ def names_of(*jobs_and_workloads: tuple[Manifest, list[Manifest]]) -> list[str]:
 
 
 def test_one_request_names_one_slice_even_after_a_crash() -> None:
-    again = names_of((a_job(), []), (a_job(), []), (a_job(generation=2), []), (asking(1, 5), []))
+    again = names_of((a_job(), []), (a_job(), []), (a_job(generation=2), []), (asking(1, 5), [S1]))
     assert again[0] == again[1]
     assert len(set(again)) == 3
 
@@ -376,6 +380,24 @@ def test_a_job_that_cannot_be_taken_gets_one_event() -> None:
     assert reconcile(a_view(shown), NOW) == []
 
 
+@pytest.mark.parametrize("of", ["the pod", "a container"])
+def test_a_job_that_claims_devices_is_refused_by_their_names(of: str) -> None:
+    job = a_job()
+    pod = copy.deepcopy(job["spec"]["template"]["spec"])
+    if of == "the pod":
+        pod["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
+    else:
+        pod["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+    job["spec"]["template"] = {"spec": pod}
+    commands = reconcile(a_view(job), NOW)
+    assert shorts(commands) == [
+        ("train", f"{ACCEPTED_CONDITION}=False DeviceClaimsNotCharged"),
+        ("warn Job", "DeviceClaimsNotCharged"),
+    ]
+    assert isinstance(commands[1], Emit)
+    assert commands[1].note.startswith("pod set main claims devices that no quota covers: gpu.")
+
+
 URGENT = a_job(labels={kueue.PRIORITY_CLASS_LABEL: "urgent"})
 URGENT_REF = {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "urgent"}
 
@@ -385,6 +407,40 @@ def test_a_slice_has_the_priority_of_its_jobs_class() -> None:
     assert isinstance(create, Create)
     assert create.manifest["spec"]["priority"] == 100
     assert create.manifest["spec"]["priorityClassRef"] == URGENT_REF
+
+
+DEFAULT = {"priority": 50, "priorityClassRef": URGENT_REF | {"name": "default"}}
+
+
+def test_a_job_that_names_no_class_gets_the_one_named_default() -> None:
+    [create, _] = reconcile(a_view(a_job(), priority_classes={"default": 50, "urgent": 100}), NOW)
+    assert isinstance(create, Create)
+    assert DEFAULT.items() <= create.manifest["spec"].items()
+    [create, _] = reconcile(a_view(URGENT, priority_classes={"default": 50, "urgent": 100}), NOW)
+    assert isinstance(create, Create)
+    assert create.manifest["spec"]["priority"] == 100
+
+
+def with_class(name: str, value: int) -> Manifest:
+    return S1 | {"spec": S1["spec"] | {"priority": value, "priorityClassRef": URGENT_REF | {"name": name}}}
+
+
+OF_A_CLASS: dict[str, tuple[Manifest, dict[str, int], Manifest | None]] = {
+    "the class came later": (S1, {"default": 50}, None),
+    "it has it": (with_class("default", 50), {"default": 50}, None),
+    "the class has another value": (with_class("default", 7), {"default": 50}, DEFAULT),
+    "the class has gone": (with_class("default", 7), {}, None),
+    "its label has gone": (with_class("urgent", 100), {"default": 50, "urgent": 100}, DEFAULT),
+}
+
+
+@pytest.mark.parametrize(("workload", "classes", "written"), OF_A_CLASS.values(), ids=OF_A_CLASS.keys())
+def test_the_default_class_is_that_of_new_jobs(
+    workload: Manifest, classes: dict[str, int], written: Manifest | None
+) -> None:
+    commands = reconcile(a_view(a_job(), workload, priority_classes=classes), NOW)
+    specs = [c.body["spec"] for c in commands if isinstance(c, Patch) and isinstance(c.body, dict) and "spec" in c.body]
+    assert specs == ([written] if written else [])
 
 
 def test_a_job_of_a_missing_priority_class_waits_and_gets_an_event() -> None:
@@ -547,7 +603,28 @@ def test_a_slice_of_which_nothing_can_run_yet_takes_over_other_pods() -> None:
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     assert requested_cpu(patch.body) == ["64"]
-    assert reconcile(a_view(with_cpu(a_job(), "no number"), a_workload()), NOW) == []
+
+
+def test_a_job_that_waits_and_was_made_impossible_is_refused_until_it_is_mended() -> None:
+    """It would be admitted with its old pods, and hold quota that nothing uses."""
+    job = with_cpu(a_job(), "no number")
+    assert shorts(reconcile(a_view(job, a_workload()), NOW)) == [("w1", "Finished=True OutOfSync")]
+    finished = a_workload(conditions=(condition("Finished"),), held=False)
+    assert shorts(reconcile(a_view(job, finished), NOW)) == [
+        ("train", f"{ACCEPTED_CONDITION}=False InvalidQuantity"),
+        ("warn Job", "InvalidQuantity"),
+    ]
+    [made, _] = reconcile(a_view(a_job(), finished), NOW)
+    assert isinstance(made, Create)
+
+
+def test_a_job_that_runs_and_was_made_impossible_runs_on_and_says_so() -> None:
+    view = a_view(with_cpu(a_job(), "no number"), holding(applied=1))
+    assert not [command for command in reconcile(view, NOW) if isinstance(command, Create | Publish)]
+    shown, event = unmanaged.run_on(view, view.job or {})
+    text = "it runs on as it was: pod set main: not a quantity: 'no number'"
+    assert short(shown) == ("train", (UNHEEDED_ANNOTATION, text))
+    assert short(event) == ("warn Job", "InvalidQuantity")
 
 
 def test_a_job_that_runs_keeps_its_pods_and_shows_why() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +13,19 @@ from slicebus.bus.dead_letters import DeadLetter
 from slicebus.decisions.commands import Command, Emit
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.act.dead_letter_watch import DeadLetterWatch
-from slicebus.manager.decide.messages.dead_letters import age_s, alerts, labels, newly_dead
+from slicebus.manager.decide.messages.dead_letters import (
+    QUOTA,
+    DeadLetterQuota,
+    LetterUse,
+    age_s,
+    alerts,
+    labels,
+    newly_dead,
+)
 from slicebus.manager.state.store import ManagerStore
+from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason
-from slicebus.proto.topology import DEAD, manager_topology
+from slicebus.proto.topology import AGENT_DEAD, DEAD, manager_topology
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from unit.bus.letters import NOON, dead, given_up, letter, wire
 from unit.kube.loop_time import LoopTime
@@ -157,3 +167,61 @@ async def test_another_browser_does_not_make_the_queue_empty(around: Surrounding
         await anext(aiter(subscription))
         await around.later(60)
         assert around.metric("dead_letters") == 1
+
+
+def quota_of(letters: int = 3, bytes: int = 1000) -> DeadLetterQuota:
+    return DeadLetterQuota(LetterUse(letters, bytes))
+
+
+def test_each_cluster_has_a_quota_of_its_own() -> None:
+    quota = quota_of()
+    assert [quota.take("thief", 10, at_s=0.0) for _ in range(5)] == [True, True, True, False, False]
+    assert quota.take("east", 10, at_s=0.0)
+    assert quota.dropped == {"thief": 2}
+
+
+def test_large_letters_use_it_up_sooner() -> None:
+    quota = quota_of()
+    assert [quota.take("thief", 600, at_s=0.0) for _ in range(2)] == [True, False]
+
+
+def test_what_was_settled_makes_room() -> None:
+    quota = quota_of()
+    quota.survey({"east": LetterUse(3, 30)}, at_s=1.0)
+    assert not quota.take("east", 10, at_s=1.0)
+    quota.survey({"east": LetterUse(1, 10)}, at_s=2.0)
+    assert [quota.take("east", 10, at_s=2.0) for _ in range(3)] == [True, True, False]
+
+
+def test_without_surveys_the_quota_is_that_of_an_hour() -> None:
+    quota = quota_of()
+    for at_s in (0.0, 3700.0):
+        assert [quota.take("east", 10, at_s=at_s) for _ in range(4)] == [True, True, True, False]
+
+
+def given(key: str) -> Any:
+    return SimpleNamespace(message=WireMessage(routing_key=key, body=b"x", headers={}))
+
+
+async def test_what_is_not_kept_is_counted_and_told_on_its_cluster(around: Surroundings) -> None:
+    kept = [around.watch.keeps(given("east.status")) for _ in range(QUOTA.letters + 2)]
+    assert kept.count(False) == 2
+    assert around.watch.keeps(given("west.status"))
+    assert around.metric("dead_letters_dropped_total", cluster="east") == 2
+    await around.later(16)
+    [event] = [command for command in around.commands if isinstance(command, Emit)]
+    assert (event.regarding["metadata"]["name"], event.reason) == ("east", "DeadLettersDropped")
+    assert event.note.startswith("2 messages that could not be handled were not kept")
+    await around.later(60)
+    assert len(around.commands) == 1, "it is told again when there are more"
+
+
+async def test_what_lies_in_the_managers_queue_counts_and_not_what_agents_dead_letter(around: Surroundings) -> None:
+    for _ in range(QUOTA.letters):
+        around.broker.publish(AGENT_DEAD, dead(by="east"))
+    await around.later(700)
+    assert around.watch.keeps(given("east.status"))
+    for _ in range(QUOTA.letters):
+        around.broker.publish(DEAD, dead())
+    await around.later(700)
+    assert not around.watch.keeps(given("east.status"))

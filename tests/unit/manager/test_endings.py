@@ -29,6 +29,11 @@ GOING = a_workload(admitted=1, dispatched=1, applied=1, deleting=True)
 EVICTED = condition("Evicted", reason="Deactivated")
 
 
+def a_suspended() -> Manifest:
+    job = a_job(annotations={api_names.SUSPENDED_ANNOTATION: "true"})
+    return job | {"spec": job["spec"] | {"suspend": True}}
+
+
 def a_namespace(created: str = "2025-01-01T00:00:00Z", *, terminating: bool = False) -> Manifest:
     going = {"deletionTimestamp": NOW} if terminating else {}
     return {"metadata": {"name": "team", "creationTimestamp": created} | going}
@@ -146,7 +151,7 @@ GONE = [("warn Job", "DeletedOnWorker"), ("remove Job", "train")]
 FOLLOWING: dict[str, tuple[JobView, list[tuple[Any, ...]]]] = {
     "it goes after its copy": (vanished(), GONE),
     "its copy is replaced after an eviction": (
-        vanished(job=a_job() | {"spec": a_job()["spec"] | {"suspend": True}}, conditions=(EVICTED,)),
+        vanished(job=a_suspended(), conditions=(EVICTED,)),
         [("w1", "version 2 is absent"), ("delete to east", 2)],
     ),
 }

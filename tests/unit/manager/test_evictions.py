@@ -9,8 +9,8 @@ from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.order import dispatch
-from slicebus.manager.state.annotations import SizeRequest, desired_size_of
-from slicebus.manager.state.outbox import Dispatch
+from slicebus.manager.state.annotations import SizeRequest
+from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.proto.messages import Applied, ClusterName, ScaleRequest, Suspend
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.admission.cycle import Admit, Wait
@@ -30,7 +30,9 @@ from unit.manager.objects import (
     an_envelope,
     asking,
     condition,
+    desired_of,
     requested,
+    short,
     shorts,
     uid_of,
 )
@@ -67,6 +69,8 @@ def without_quota(*conditions: Manifest, **how: Any) -> Manifest:
 def forgetting(parallelism: int = 1, *, suspended: bool = True) -> Manifest:
     job = a_job(parallelism, annotations={api_names.REQUESTED_ANNOTATION: FORGOTTEN.to_annotation()})
     job["spec"]["suspend"] = suspended
+    if suspended:
+        job["metadata"]["annotations"][api_names.SUSPENDED_ANNOTATION] = "true"
     return job
 
 
@@ -153,10 +157,11 @@ def test_what_it_had_shrunk_by_is_given_up_before_it_has_its_size_again() -> Non
 def test_the_request_of_a_worker_that_left_the_fleet_is_forgotten() -> None:
     asked = asking(1, 5)
     asked["spec"]["suspend"] = True
+    asked["metadata"]["annotations"][api_names.SUSPENDED_ANNOTATION] = "true"
     [patch] = reconcile(a_view(asked, evicted(dispatched=3, applied=3), in_fleet=False), NOW)
     assert isinstance(patch, Patch)
     job = merge_patch(asked, patch.body)
-    assert desired_size_of(job, KINDS["Job"]).counts == {"main": 1}
+    assert desired_of(job).counts == {"main": 1}
 
 
 def test_a_deactivated_size_changes_while_nothing_runs() -> None:
@@ -166,21 +171,12 @@ def test_a_deactivated_size_changes_while_nothing_runs() -> None:
 def test_the_managers_job_is_suspended_and_resumed_before_its_copy() -> None:
     first, *others = reconcile(a_view(forgetting(suspended=False), evicted(dispatched=3, applied=3)), NOW)
     assert isinstance(first, Patch)
-    assert (first.target["kind"], first.body) == ("Job", {"spec": {"suspend": True}})
+    assert (first.target["kind"], short(first)) == ("Job", ("train", "suspended"))
     assert shorts(others) == SUSPENDS
     first, *others = reconcile(a_view(forgetting(), back(without_quota())), NOW)
     assert isinstance(first, Patch)
-    assert (first.target["kind"], first.body) == ("Job", {"spec": {"suspend": False}})
+    assert (first.target["kind"], short(first)) == ("Job", ("train", "resumed"))
     assert shorts(others) == RESUMED
-
-
-def test_what_a_user_has_suspended_is_left_alone() -> None:
-    job = a_job()
-    job["spec"]["suspend"] = True
-    assert shorts(reconcile(a_view(job, a_workload(admitted=1)), NOW)) == [
-        ("w1", "version 1 is held"),
-        ("workload-spec to east", 1),
-    ]
 
 
 def test_the_order_names_the_slice_and_the_reason() -> None:
@@ -236,20 +232,19 @@ def test_it_is_made_anew_when_there_is_quota_again() -> None:
 
 
 @pytest.mark.usefixtures("not_suspendable")
-def test_the_grown_size_is_forgotten_before_its_delete_counts() -> None:
+def test_the_grown_size_is_forgotten_with_the_report_of_its_delete() -> None:
     view = a_view(asking(1, 5), evicted(dispatched=4, hash=api_names.ABSENT, applied=3))
-    first, second = message_handlers.applied(
-        view, report(4, workload="", deleted=True), an_envelope(epoch=2, sequence=7)
-    )
-    assert [first.target["kind"], second.target["kind"]] == ["Job", "Workload"]
-    assert desired_size_of(merge_patch(asking(1, 5), first.body), KINDS["Job"]).counts == {"main": 1}
+    [patch] = message_handlers.applied(view, report(4, workload="", deleted=True), an_envelope(epoch=2, sequence=7))
+    assert isinstance(patch, Patch)
+    assert applied_version(patch.body) == 4
+    assert desired_of(merge_patch(asking(1, 5), patch.body)).counts == {"main": 1}
 
 
 # --- the report, and what comes after it ----------------------------------------------------------------------------
 
 
-def applied(commands: Any, kind: str) -> list[Patch]:
-    return [command for command in commands if isinstance(command, Patch) and command.target["kind"] == kind]
+def forgets(commands: Any) -> list[Patch]:
+    return [command for command in commands if SizeRequest.from_manifest(command.body) is not None]
 
 
 def report(version: int, **how: Any) -> Applied:
@@ -257,27 +252,24 @@ def report(version: int, **how: Any) -> Applied:
 
 
 @pytest.mark.parametrize("how", [{}, {"workload": "", "deleted": True}], ids=["suspended", "it never had it"])
-def test_the_grown_size_is_forgotten_before_the_report_counts(how: dict[str, Any]) -> None:
+def test_the_grown_size_is_forgotten_with_the_report(how: dict[str, Any]) -> None:
     view = a_view(asking(1, 5), evicted(version=4, applied=3))
-    first, second = message_handlers.applied(view, report(4, **how), an_envelope(epoch=2, sequence=7))
-    assert [first.target["kind"], second.target["kind"]] == ["Job", "Workload"]
-    job = merge_patch(asking(1, 5), first.body)
-    assert desired_size_of(job, KINDS["Job"]).counts == {"main": 1}
-    again = message_handlers.applied(
-        a_view(job, evicted(version=4, applied=3)), report(4), an_envelope(epoch=2, sequence=7)
-    )
-    assert [command.target["kind"] for command in again] == ["Workload"]
+    [patch] = message_handlers.applied(view, report(4, **how), an_envelope(epoch=2, sequence=7))
+    assert isinstance(patch, Patch)
+    assert applied_version(patch.body) == 4
+    job = merge_patch(asking(1, 5), patch.body)
+    assert desired_of(job).counts == {"main": 1}
     reported = a_view(job, evicted(version=4, applied=4))
     assert message_handlers.applied(reported, report(4), an_envelope(epoch=2, sequence=8)) == []
 
 
 def test_a_request_that_comes_after_the_report_is_forgotten_where_an_earlier_one_was() -> None:
-    earlier = SizeRequest.none_before((2, 3), speaker=uid_of(EAST), last=None)
+    earlier = SizeRequest.none_before((2, 3), speaker=uid_of(EAST))
     job = a_job(annotations={api_names.REQUESTED_ANNOTATION: earlier.to_annotation()})
     commands = message_handlers.applied(
         a_view(job, evicted(version=4, applied=3)), report(4), an_envelope(epoch=2, sequence=7)
     )
-    [forgotten] = applied(commands, "Job")
+    [forgotten] = forgets(commands)
     view = a_view(merge_patch(job, forgotten.body), a_workload(admitted=1, dispatched=5, applied=5))
     assert message_handlers.scale_request(view, asks(), an_envelope(epoch=2, sequence=6)) == []
 
@@ -289,7 +281,7 @@ def test_a_request_that_comes_after_the_report_is_forgotten_where_an_earlier_one
 )
 def test_other_reports_forget_nothing(workload: Manifest, version: int) -> None:
     commands = message_handlers.applied(a_view(asking(1, 5), workload), report(version), an_envelope())
-    assert not applied(commands, "Job")
+    assert not forgets(commands)
 
 
 def asks(generation: int = 3) -> ScaleRequest:
@@ -308,7 +300,7 @@ STAMPS: dict[str, tuple[int, int, bool]] = {
 
 @pytest.mark.parametrize(("epoch", "sequence", "counts"), STAMPS.values(), ids=STAMPS.keys())
 def test_a_request_from_before_the_eviction_does_not_count(epoch: int, sequence: int, counts: bool) -> None:
-    floor = SizeRequest.none_before((2, 7), speaker=uid_of(EAST), last=None)
+    floor = SizeRequest.none_before((2, 7), speaker=uid_of(EAST))
     job = a_job(annotations={api_names.REQUESTED_ANNOTATION: floor.to_annotation()})
     view = a_view(job, a_workload(admitted=1, dispatched=5, applied=5))
     commands = message_handlers.scale_request(view, asks(), an_envelope(epoch=epoch, sequence=sequence))
@@ -330,8 +322,9 @@ def given(flavor: str, count: int = 1) -> Admission:
 
 
 def carried_out(manifest: Manifest, commands: list[Command]) -> Manifest:
-    for command in applied(commands, "Workload"):
-        manifest = merge_patch(manifest, command.body)
+    for command in commands:
+        if isinstance(command, Patch) and command.target["kind"] == "Workload":
+            manifest = merge_patch(manifest, command.body)
     return manifest
 
 

@@ -9,9 +9,9 @@ from slicebus.manager.decide.admission.queue_status import FAIR_SHARING
 from slicebus.manager.decide.explain import Explanation, explain
 from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.store import ManagerStore
-from slicebus.slices.api import kueue
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.api_names import ACCEPTED_CONDITION
-from unit.manager.objects import REF, a_job, a_workload, asking, condition, withdrawn
+from unit.manager.objects import REF, a_job, a_workload, asking, condition, requested, withdrawn
 
 Manifest = dict[str, Any]
 
@@ -92,7 +92,9 @@ def test_a_waiting_resize_shows_for_what_and_behind_whom() -> None:
 def test_pods_that_have_ended_are_named() -> None:
     running = a_workload(count=5, admitted=5, dispatched=1, applied=1)
     running["status"]["reclaimablePods"] = [{"name": "main", "count": 3}]
-    explanation = explained(asking(5, 2, finished={"main": 3}), running)
+    asked = requested({"main": 2}, baseline=5, finished={"main": 3})
+    running["metadata"]["annotations"][api_names.REQUESTED_ANNOTATION] = asked.to_annotation()
+    explanation = explained(a_job(5), running)
     assert explanation.wanted_by == "asked for by its worker, generation 2, where main=3 ended"
     assert (explanation.wanted, explanation.granted, explanation.problems[1:]) == ({"main": 2}, {"main": 2}, ())
 

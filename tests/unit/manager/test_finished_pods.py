@@ -7,14 +7,13 @@ from slicebus.manager.decide.admission import evictions
 from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.kueue import beside_kueue
 from slicebus.manager.decide.messages import message_handlers
-from slicebus.manager.state.annotations import SizeRequest, desired_size_of
+from slicebus.manager.state.annotations import SizeRequest
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import Counts, Manifest, ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
-from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.workload import Slice
-from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope, asking
+from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope, asking, desired_of
 from unit.manager.test_beside_kueue import kueues_workload, places
 from unit.manager.test_evictions import evicted, forgetting
 
@@ -102,7 +101,7 @@ def test_the_request_keeps_them_until_it_is_cleared() -> None:
     [patch] = message_handlers.scale_request(view, a_request(THREE), an_envelope())
     assert isinstance(patch, Patch)
     job = merge_patch(a_job(5), patch.body)
-    desired, requested = desired_size_of(job, KINDS["Job"]), SizeRequest.from_job(job)
+    desired, requested = desired_of(job), SizeRequest.from_manifest(patch.body)
     assert (desired.counts, desired.finished, desired.spec_counts) == ({"main": 2}, THREE, {"main": 5})
     assert requested is not None
     assert requested.cleared().finished == {}
@@ -117,4 +116,4 @@ def test_a_request_with_impossible_counts_is_refused(finished: Counts) -> None:
 def test_an_edit_on_the_manager_is_newer() -> None:
     edited = merge_patch(ended(), {"spec": {"parallelism": 4}})
     assert api_names.REQUESTED_ANNOTATION in edited["metadata"]["annotations"]
-    assert desired_size_of(edited, KINDS["Job"]).finished == {}
+    assert desired_of(edited).finished == {}

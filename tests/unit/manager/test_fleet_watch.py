@@ -5,16 +5,20 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from slicebus.decisions.commands import Command, Patch
 from slicebus.decisions.decider import Decider
 from slicebus.manager.act.fleet_watch import FleetWatch
 from slicebus.manager.state.store import ManagerStore
+from slicebus.proto.errors import ForbiddenError, InvalidError, SlicebusError
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import kueue
 from unit.kube.loop_time import LoopTime
 from unit.manager.objects import EAST, WEST, a_workload, condition
 
 WRITE_S = 1.0
+LOST_S = 30.0
 
 
 def a_running(name: str, version: int, *, cluster: str = EAST) -> dict[str, Any]:
@@ -32,6 +36,7 @@ class World:
     def __init__(self) -> None:
         self.store = ManagerStore()
         self.evicted: list[str] = []
+        self.refuses: list[SlicebusError] = []
         metadata = {"name": EAST, "uid": EAST, "resourceVersion": "1"}
         spec, status = {"accepted": True, "drain": True}, {"conditions": [condition("Connected")]}
         self.store.clusters.put({"metadata": metadata, "spec": spec, "status": status})
@@ -44,24 +49,43 @@ class World:
             if isinstance(command, Patch):
                 await asyncio.sleep(WRITE_S)
                 metadata = command.target["metadata"]
+                if self.refuses:
+                    raise self.refuses.pop(0)
                 self.evicted.append(metadata["name"])
                 version = {"metadata": {"resourceVersion": str(int(metadata["resourceVersion"]) + 1)}}
                 self.store.workloads.put(merge_patch(command.target, command.body | version))
 
 
-async def test_a_chain_that_has_left_while_another_was_evicted_stays_where_it_is(jumping: LoopTime) -> None:
-    world, lost_s = World(), 30.0
+def watching(world: World) -> FleetWatch:
     inbox: Any = SimpleNamespace(last_message_at={EAST: 1e9}, on_message=lambda _: None)
-    watch = FleetWatch(
-        cluster_lost_s=lost_s,
+    return FleetWatch(
+        cluster_lost_s=LOST_S,
         decide=Decider(world.store),
         executor=world,  # type: ignore[arg-type]
         inbox=inbox,
         resyncer=SimpleNamespace(forget=lambda _: None),  # type: ignore[arg-type]
         requeue=lambda _: None,
     )
-    task = asyncio.create_task(watch.run())
-    await asyncio.sleep(lost_s / 10 + WRITE_S / 2)
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("403"), InvalidError("422")], ids=repr)
+async def test_an_eviction_that_is_refused_ends_nothing_and_is_tried_again(
+    jumping: LoopTime, error: SlicebusError
+) -> None:
+    world = World()
+    world.refuses = [error] * 4
+    task = asyncio.create_task(watching(world).run())
+    await asyncio.sleep(60)
+    assert not task.done()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert sorted(set(world.evicted)) == ["w1", "w2"]
+
+
+async def test_a_chain_that_has_left_while_another_was_evicted_stays_where_it_is(jumping: LoopTime) -> None:
+    world = World()
+    task = asyncio.create_task(watching(world).run())
+    await asyncio.sleep(LOST_S / 10 + WRITE_S / 2)
     world.store.workloads.put(a_running("w2", version=20, cluster=WEST))
     await asyncio.sleep(60)
     assert not task.done()

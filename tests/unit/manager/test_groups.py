@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from slicebus.decisions.commands import Command, Create, Patch
+from slicebus.decisions.commands import Command, Create, Emit, Patch
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.state.outbox import Dispatch
@@ -78,3 +78,35 @@ def test_a_size_of_the_spec_frees_nothing_before_its_worker_has_asked() -> None:
     made, changed = resized(a_view(job, workload))
     assert made == [{"head": 1, "left": 4, "right": 3}]
     assert changed == []
+
+
+RENAMED = {"head": 1, "other": 4, "right": 1}
+
+
+def a_renamed_job(**group: Any) -> Manifest:
+    """Its user has renamed a group while it runs, and its worker asks for another size of those that it has."""
+    job = a_cluster(a_group("other", replicas=4, **group), a_group("right", replicas=1), suspend=False)
+    asked = msgspec.structs.replace(requested(WANTED, generation=2), baseline=RENAMED, granted=BEFORE)
+    annotations = {kueue.ELASTIC_ANNOTATION: "true", api_names.REQUESTED_ANNOTATION: asked.to_annotation()}
+    return job | {"metadata": a_job()["metadata"] | {"annotations": annotations}}
+
+
+def test_a_job_that_runs_is_resized_with_the_pod_sets_that_it_has() -> None:
+    workload = admitted(first_slice(a_job()))
+    view = a_view(a_renamed_job(), workload)
+    assert resized(view)[0] == [WANTED]
+    [shown] = [each for each in reconcile(view, NOW) if isinstance(each, Emit) and each.warning]
+    assert "adds other and removes left" in shown.note, "and its user is told that it keeps them"
+
+
+def test_whole_replicas_of_a_renamed_group_stay_whole() -> None:
+    workload = admitted(first_slice(a_job()))
+    workload["metadata"]["annotations"][api_names.REPLICA_SIZES_ANNOTATION] = '{"left":2}'
+    [made] = [each for each in reconcile(a_view(a_renamed_job(), workload), NOW) if isinstance(each, Create)]
+    assert made.manifest["metadata"]["annotations"][api_names.REPLICA_SIZES_ANNOTATION] == '{"left":2}'
+
+
+def test_its_next_start_has_the_pod_sets_of_its_spec() -> None:
+    finished = admitted(first_slice(a_job()))
+    finished["status"]["conditions"].append(TRUE | {"type": "Finished"})
+    assert resized(a_view(a_renamed_job(), finished))[0] == [RENAMED]

@@ -23,7 +23,7 @@ def queued(job: Manifest, **annotations: str) -> Manifest:
         "labels": {kueue.QUEUE_NAME_LABEL: "lq"},
         "annotations": {kueue.ELASTIC_ANNOTATION: "true", **annotations},
     }
-    return job | {"metadata": metadata}
+    return job | {"metadata": metadata, "spec": job["spec"] | {"suspend": False}}
 
 
 def autoscaled(job: Manifest) -> Manifest:

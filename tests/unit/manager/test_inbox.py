@@ -1,6 +1,7 @@
 """The inbox: messages of agents over an in-process bus, onto an in-process API server."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -23,6 +24,8 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
 )
+from slicebus.proto.topology import DEAD
+from slicebus.slices.jobs.batch import BatchJob
 from unit.manager.message_router import Manager
 
 HELLO = Hello(agent_version="0.1.0", kubernetes_version="v1.34.0", schema_version="1.0")
@@ -65,7 +68,9 @@ async def test_a_forged_hello_does_not_fence_the_agent(manager: Manager) -> None
     await manager.receive(HELLO, epoch=now_epoch)
     await manager.receive(HELLO, epoch=2**31 - 1)
     await manager.receive(HELLO, epoch=now_epoch + 3600)
-    assert manager.dead == ["future-epoch"] * 2
+    assert manager.dead == []
+    labels = {"cluster": "east", "type": "hello"}
+    assert manager.registry.get_sample_value("slicebus_manager_ahead_total", labels) == 2
     await manager.receive(Heartbeat(jobs=7), epoch=now_epoch)
     east = await manager.client.get(WORKERCLUSTERS, "east")
     assert (east["status"]["epoch"], east["status"]["jobs"]) == (now_epoch, 7)
@@ -118,15 +123,15 @@ async def test_a_message_of_another_cluster_is_refused(
     )
 
 
-async def test_a_request_is_on_the_job_before_it_is_acknowledged_and_only_once(manager: Manager) -> None:
+async def test_a_request_is_on_the_slice_before_it_is_acknowledged_and_only_once(manager: Manager) -> None:
     ref = await manager.given_job()
     wire = await manager.receive(request(ref))
-    job = await manager.client.get(JOBS, "train", "team")
-    written = SizeRequest.from_job(job)
+    workload = await manager.client.get(WORKLOADS, "w1", "team")
+    written = SizeRequest.from_manifest(workload)
     assert written is not None
     assert written.counts == {"main": 5}
     await manager.again(wire)
-    assert await manager.client.get(JOBS, "train", "team") == job
+    assert await manager.client.get(WORKLOADS, "w1", "team") == workload
 
 
 async def test_a_late_status_does_not_take_back_a_newer_one(manager: Manager) -> None:
@@ -189,3 +194,46 @@ async def test_a_message_about_a_deleted_job_does_nothing(manager: Manager) -> N
     for message in (request(ref), status(ref, 1), Applied(job=ref, workload="w1", spec_version=1)):
         await manager.receive(message)
     assert manager.dead == []
+
+
+ILL_TYPED: dict[str, object] = {
+    "a counter that is text": {"succeeded": "x"},
+    "a counter below zero": {"failed": -1},
+    "a counter of 64 bits": {"active": 2**40},
+    "conditions that are no list": {"conditions": {}},
+    "a condition that is text": {"conditions": ["Complete"]},
+    "a condition without a status": {"conditions": [{"type": "Complete"}]},
+    "a time that is a number": {"startTime": 7},
+    "a condition since a number": {"conditions": [{"type": "Complete", "status": "True", "lastTransitionTime": 7}]},
+}
+
+
+@pytest.mark.parametrize("said", ILL_TYPED.values(), ids=ILL_TYPED)
+async def test_a_status_of_another_type_is_a_dead_letter_and_the_next_one_counts(
+    manager: Manager, said: dict[str, object]
+) -> None:
+    ref = await manager.given_job()
+    await manager.receive(msgspec.structs.replace(status(ref, 1), job_status=said))
+    assert manager.dead == ["malformed"]
+    [letter] = manager.broker.queues[DEAD].ready
+    assert "job_status: no status of a Job: " in str(letter.message.headers)
+    await manager.receive(status(ref, 3))
+    assert (await manager.job_status())["active"] == 3
+
+
+@pytest.mark.decisions_fail
+async def test_a_message_whose_decision_raises_is_a_dead_letter_and_the_next_one_counts(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref, mirrored = await manager.given_job(), BatchJob.mirrored_status
+
+    def stumbling(kind: BatchJob, job: Any, reported: Any) -> Any:
+        if reported.get("active") == 2:
+            raise KeyError("active")
+        return mirrored(kind, job, reported)
+
+    monkeypatch.setattr(BatchJob, "mirrored_status", stumbling)
+    for active in (2, 3):
+        await manager.receive(status(ref, active))
+    assert manager.dead == ["failed"]
+    assert (await manager.job_status())["active"] == 3

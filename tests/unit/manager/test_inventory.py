@@ -20,6 +20,7 @@ from slicebus.manager.decide.messages.inventory import (
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.views import JobView
+from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import Inventory, InventoryItem, JobPhase, RequestKey
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import status_hash
@@ -155,7 +156,7 @@ def test_a_withdrawn_request_of_an_earlier_agent_is_forgotten(epoch: int, forget
     for command in commands:
         assert isinstance(command, Patch)
         assert isinstance(command.body, dict)
-        forgotten = SizeRequest.from_job(command.body)
+        forgotten = SizeRequest.from_manifest(command.body)
         assert forgotten is not None
         assert not forgotten.asks_for_size
 
@@ -207,7 +208,7 @@ def test_a_request_goes_with_the_copy_that_made_it(view: JobView, item: Inventor
     for command in commands:
         assert isinstance(command, Patch)
         assert isinstance(command.body, dict)
-        forgotten = SizeRequest.from_job(command.body)
+        forgotten = SizeRequest.from_manifest(command.body)
         assert forgotten is not None
         assert not forgotten.asks_for_size
         assert not forgotten.is_older_than(FIFTH, speaker=EAST, published_at=(3, 9))
@@ -286,3 +287,35 @@ def test_whatever_arrives_only_whole_inventories_come_out(arrivals: list[tuple[i
             assert len(listed.items) == 3
             assert seen[epoch, round] == {0, 1, 2}
             assembly.finish()
+
+
+def until_refused(assembly: Assembly, items: list[InventoryItem]) -> int:
+    """The most bytes that were held, until the inventory was refused."""
+    held = 0
+    for number in itertools.count():
+        try:
+            assembly.add(an_envelope(sequence=number), Inventory(round=1, page=number, last=False, items=items))
+        except ProtocolError:
+            break
+        held = max(held, sum(map(len, assembly._pages.values())))
+    return held
+
+
+def test_an_inventory_that_never_ends_is_given_up_and_the_next_one_counts() -> None:
+    assembly, items = Assembly(), [an_item(uid=f"u-{number}") for number in range(1000)]
+    assert 8 * 1024**2 < until_refused(assembly, items) <= 16 * 1024**2
+    assert not assembly.is_half
+    late = Inventory(round=1, page=0, last=True, items=[])
+    assert assembly.add(an_envelope(sequence=2000), late) is None
+    assert uids(assembly.add(an_envelope(sequence=2001), a_page(0, of=1, round=2))) == ["2-0"]
+
+
+def test_empty_pages_count_too() -> None:
+    assert until_refused(Assembly(), []) < 2 * 1024**2
+
+
+def test_a_page_that_comes_again_counts_once() -> None:
+    assembly, items = Assembly(), [an_item(uid=f"u-{number}") for number in range(1000)]
+    for number in range(500):
+        assembly.add(an_envelope(sequence=number), Inventory(round=1, page=1, last=True, items=items))
+    assert assembly.is_half

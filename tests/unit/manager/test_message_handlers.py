@@ -3,9 +3,11 @@
 import itertools
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from slicebus.decisions.commands import Patch
 from slicebus.manager.decide.manifests import merge_difference
@@ -132,20 +134,6 @@ MESSAGES = {"scale-request": REQUEST, "status": STATUS, "applied": APPLIED, "ref
 PER_MESSAGE = pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES.keys())
 
 
-@pytest.mark.parametrize("workloads", [(), (a_workload(dispatched=2, hash=api_names.ABSENT, applied=2),)])
-def test_a_delete_that_is_recorded_on_the_job_is_reported_there(workloads: tuple[Manifest, ...]) -> None:
-    """An inventory that came late had it ordered once more."""
-    absent = {api_names.DISPATCHED_ANNOTATION: Dispatch(3, api_names.ABSENT, cluster=EAST).to_annotation()}
-    job = a_job(annotations=absent | {api_names.APPLIED_ANNOTATION: "2"})
-    deleted = Applied(job=REF, workload="", spec_version=3, deleted=True)
-    commands = message_handlers.applied(a_view(job, *workloads), deleted, FROM_EAST)
-    written = [command.target["kind"] for command in commands if isinstance(command, Patch)]
-    assert written == [*(each["kind"] for each in workloads), "Job"]
-    assert {str(command.body) for command in commands if isinstance(command, Patch)} == {
-        str({"metadata": {"annotations": {api_names.APPLIED_ANNOTATION: "3"}}})
-    }
-
-
 @PER_MESSAGE
 def test_a_cluster_speaks_only_of_the_jobs_that_run_on_it(message: Any) -> None:
     with pytest.raises(ProtocolError, match="runs on cluster 'east', not on 'west'") as raised:
@@ -201,13 +189,16 @@ REQUESTS: dict[str, tuple[Any, ScaleRequest, bool]] = {
 
 
 @pytest.mark.parametrize(("view", "request_", "written"), REQUESTS.values(), ids=REQUESTS.keys())
-def test_a_request_is_written_onto_the_job_once(view: Any, request_: ScaleRequest, written: bool) -> None:
+def test_a_request_is_written_onto_its_slice_once(view: Any, request_: ScaleRequest, written: bool) -> None:
     commands = message_handlers.scale_request(view, request_, FROM_EAST)
     assert bool(commands) is written
     for command in commands:
         assert isinstance(command, Patch)
-        assert command.target is view.job
-        assert SizeRequest.from_job(command.body) == SizeRequest(
+        assert command.target is view.workload(view.holder)
+        written = SizeRequest.from_manifest(command.body)
+        assert written is not None
+        assert written.revision > max((each.revision for each in view.requests.values()), default=0)
+        assert structs.replace(written, revision=0) == SizeRequest(
             counts=request_.wanted,
             worker_uid="w-1",
             worker_generation=3,
@@ -312,6 +303,15 @@ def test_a_refusal_is_shown_once_and_tried_again(view: Any, expected: list[tuple
     assert taken_in(view, REFUSED) == expected
 
 
+def test_a_refused_delete_is_shown_on_the_workload_that_has_the_order() -> None:
+    refusal = msgspec.structs.replace(REFUSED, workload="", spec_version=2, reason="Forbidden")
+    assert taken_in(a_view(None, withdrawn(applied=1)), refusal) == [
+        ("w1", f"{DISPATCHED_CONDITION}=False Forbidden"),
+        ("requeue", 30.0),
+    ]
+    assert taken_in(a_view(None, withdrawn(applied=2)), refusal) == []
+
+
 # --- status ---------------------------------------------------------------------------------------------------------
 
 
@@ -327,12 +327,34 @@ def evicted_once(*, hash: str = "hash", applied: int = 0, suspended: bool = Fals
     return workload
 
 
+def made_anew(*, applied: int = 0) -> Manifest:
+    """A slice whose copy was deleted by order at version 3, and is ordered anew at version 4."""
+    workload = a_workload(admitted=1, applied=applied)
+    record = Dispatch(4, "hash", cluster="east", since=4, cleared=3)
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
+    return workload
+
+
+def vanished_anew() -> Any:
+    """The same, when the worker has reported that the next copy is gone."""
+    workload = a_workload(admitted=1, applied=4)
+    record = Dispatch(4, "hash", cluster="east", since=4, cleared=3, vanished=True)
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
+    return a_view(a_job(), workload)
+
+
 def pods(ready: int, gated: int = 0) -> dict[str, PodSetStatus]:
     return {"main": PodSetStatus(ready=ready, gated=gated, total=ready + gated)}
 
 
 NOT_READY, READY = ("w1", "PodsReady=False WaitForStart"), ("w1", "PodsReady=True PodsReady")
-OVER = {"conditions": [condition("Complete")]}
+AT = "2026-01-01T00:00:00Z"
+OVER = {
+    "startTime": AT,
+    "completionTime": AT,
+    "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],
+}
+END_SHOWN = ("train", "SuccessCriteriaMet=True Some", "Complete=True Some", "completionTime", "startTime")
 AGAIN = a_view(a_job(), evicted_once())
 WITHDRAWN_FIRST = [("w1", "version 5 is absent"), ("delete to east", 5)]
 SHOWN = condition("PodsReady", True, "PodsReady", "All pods are ready")
@@ -369,37 +391,37 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
         [NOT_READY, ("requeue", 0.0)],
     ),
     "of the slice before": (RUNNING, status(workload="w0", pods=pods(1)), []),
-    "of what has ended": (RUNNING, status(JobPhase.SUCCEEDED, pods=pods(1)), []),
+    "of what has ended": (RUNNING, status(JobPhase.SUCCEEDED, pods=pods(0)), []),
     "the job's own status": (RUNNING, status(workload="w0", job_status={"active": 1}), [("train", "active")]),
     "the end of this run": (
         AGAIN,
         status(JobPhase.SUCCEEDED, version=4, job_status=OVER),
-        [("train", "Complete=True Some")],
+        [END_SHOWN],
     ),
     "the end of this run, and a newer order is under way": (
         AGAIN,
         status(JobPhase.SUCCEEDED, version=3, job_status=OVER),
-        [*WITHDRAWN_FIRST, ("train", "Complete=True Some")],
+        [*WITHDRAWN_FIRST, END_SHOWN],
     ),
     "the end of this run, and a newer order has been reported": (
         a_view(a_job(), evicted_once(applied=4)),
         status(JobPhase.SUCCEEDED, version=3, job_status=OVER),
-        [*WITHDRAWN_FIRST, ("train", "Complete=True Some")],
+        [*WITHDRAWN_FIRST, END_SHOWN],
     ),
     "the end of a copy that is lost": (
         a_view(a_job(), evicted_once(hash=LOST_HASH, applied=4)),
         status(JobPhase.SUCCEEDED, version=4, job_status=OVER),
-        [*WITHDRAWN_FIRST, ("train", "Complete=True Some")],
+        [*WITHDRAWN_FIRST, END_SHOWN],
     ),
     "the end of a copy that is being withdrawn": (
         a_view(a_job(), withdrawn(applied=1)),
         status(JobPhase.SUCCEEDED, job_status=OVER),
-        [("train", "Complete=True Some")],
+        [END_SHOWN],
     ),
     "the end of a copy that is being suspended": (
         a_view(a_job(), evicted_once(suspended=True)),
         status(JobPhase.SUCCEEDED, version=3, job_status=OVER),
-        [("train", "Complete=True Some")],
+        [END_SHOWN],
     ),
     "the end of the run before, which was evicted": (AGAIN, status(JobPhase.SUCCEEDED, version=2, job_status=OVER), []),
     "somebody deleted it": (
@@ -413,6 +435,32 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
     "it is gone, and may have ended": (RUNNING, status(JobPhase.GONE, seen=False), [("w1", "version 2 is absent")]),
     "it is gone, and nothing more is reported": (RUNNING, status(JobPhase.GONE), [("w1", "version 2 is absent")]),
     "it is gone, as it shall be": (a_view(a_job(), withdrawn(applied=1)), status(JobPhase.GONE), []),
+    "an earlier copy is gone, which was deleted by order": (
+        a_view(a_job(), made_anew(applied=3)),
+        status(JobPhase.GONE, seen=True),
+        [],
+    ),
+    "an earlier copy is gone, and may have ended": (a_view(a_job(), made_anew(applied=3)), status(JobPhase.GONE), []),
+    "an earlier copy is gone, and the next one runs": (
+        a_view(a_job(), evicted_once(applied=4)),
+        status(JobPhase.GONE, version=1, seen=True),
+        [],
+    ),
+    "the suspended copy is gone that is to run again": (
+        a_view(a_job(), evicted_once(applied=2)),
+        status(JobPhase.GONE, version=1, seen=True),
+        [("w1", "version 4 is gone")],
+    ),
+    "the copy that was made anew is gone": (
+        a_view(a_job(), made_anew(applied=4)),
+        status(JobPhase.GONE, version=4, seen=True),
+        [("w1", "version 4 is gone")],
+    ),
+    "an earlier copy was there": (
+        vanished_anew(),
+        status(version=2),
+        [],
+    ),
 }
 
 
@@ -476,7 +524,7 @@ def test_a_difference_makes_the_one_of_the_other(present: Manifest, wanted: Mani
 
 
 def test_the_desired_size_is_that_of_the_newest_request() -> None:
-    assert SizeRequest.from_job(asking(1, 5)) == requested({"main": 5})
+    assert SizeRequest.from_manifest(asking(1, 5)) == requested({"main": 5})
     assert EAST != WEST
 
 

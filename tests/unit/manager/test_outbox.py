@@ -7,18 +7,28 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from slicebus.decisions.commands import Command, Patch, Publish
-from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.decide.order.outbox import STEPS
-from slicebus.manager.state.outbox import HOLDING, LOST, WITHDRAWN, WITHOUT_PODS, Dispatch, Held, OutboxState, Progress
+from slicebus.manager.state.outbox import (
+    HOLDING,
+    LOST,
+    WITHDRAWN,
+    WITHOUT_PODS,
+    Dispatch,
+    Held,
+    Outbox,
+    OutboxState,
+    Progress,
+)
 from slicebus.manager.state.views import JobView
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import spec_hash
 from slicebus.slices.workload.workload import Slice
-from unit.manager.objects import EAST, WEST, Manifest, a_job, a_view, a_workload, condition, short
+from unit.manager.objects import CONTENT, EAST, WEST, Manifest, a_job, a_view, a_workload, condition, short
 
 HERE = dispatch._flavors_hash(Slice.from_manifest(a_workload(admitted=1)))
 RECORDS = {
@@ -299,13 +309,41 @@ def test_a_job_that_an_unknown_version_has_moved_is_moved_to_its_slice_until_tha
     assert [short(message) for message in messages] == [("workload-spec to east", 9)]
 
 
-def test_a_delete_is_recorded_on_the_job_after_its_last_workload() -> None:
-    lost = Dispatch(3, LOST, cluster=EAST)
-    job = a_job(over="Complete", annotations={api_names.DISPATCHED_ANNOTATION: lost.to_annotation()})
-    [patch, _, delete] = withdraw(a_view(job))
-    assert isinstance(patch, Patch)
-    assert (patch.resource, patch.target) == (JOB_RESOURCES["Job"], job)
-    assert short(delete) == ("delete to east", 4)
+def job_with(record: str, applied: str = "") -> Manifest:
+    return a_job(annotations={api_names.DISPATCHED_ANNOTATION: record, api_names.APPLIED_ANNOTATION: applied})
+
+
+LEFT = {
+    "as the manager leaves it": (job_with(Dispatch(3, api_names.ABSENT, cluster=EAST).to_annotation(), "3"), 3),
+    "a copy": (job_with(Dispatch(3, CONTENT, cluster=EAST).to_annotation()), 3),
+    "a lost one": (job_with(Dispatch(3, LOST, cluster=EAST).to_annotation(), "5"), 5),
+    "one without pods": (job_with(Dispatch(3, CONTENT, cluster=EAST, suspended=True).to_annotation()), 3),
+    "copies that fence other clusters": (
+        job_with(Dispatch(3, api_names.ABSENT, cluster=EAST, left_copies={"west": 9}).to_annotation(), "3"),
+        3,
+    ),
+    "a version that nobody has counted to": (job_with(Dispatch(2**60, api_names.ABSENT).to_annotation()), None),
+    "a version below the first": (job_with(Dispatch(-4, api_names.ABSENT).to_annotation()), None),
+    "no record": (job_with("{"), None),
+}
+
+
+@pytest.mark.parametrize(("job", "version"), LEFT.values(), ids=LEFT.keys())
+def test_what_a_user_may_have_written_onto_a_job_is_a_version_and_no_more(job: Manifest, version: int | None) -> None:
+    view = a_view(job)
+    assert view.is_withdrawn
+    assert (view.cluster, view.left_copies, view.vanished) == (None, {}, False)
+    assert (view.outbox.record.version if view.outbox else None) == version
+    if view.outbox is not None:
+        assert (view.outbox.record.left_copies, view.outbox.record.unknown_end) == ({}, UNSET)
+
+
+@pytest.mark.parametrize("job", [job for job, _ in LEFT.values()], ids=LEFT.keys())
+def test_it_counts_for_nothing_beside_a_workloads(job: Manifest) -> None:
+    workload = a_workload(admitted=1, dispatched=2, applied=1)
+    view = a_view(job, workload)
+    assert view.outbox == Outbox.from_manifest(workload)
+    assert view.cluster == EAST
 
 
 def test_a_run_after_a_delete_that_is_lost_is_a_new_one() -> None:
@@ -322,3 +360,17 @@ def test_a_run_after_a_delete_that_is_lost_is_a_new_one() -> None:
     record = Dispatch.from_manifest(workload)
     assert record is not None
     assert (record.version, record.held, record.is_of_this_run(5)) == (10, Held.HOLD, False)
+
+
+def test_a_copy_before_a_delete_that_was_reported_is_no_present_one() -> None:
+    workload = a_workload(admitted=1)
+    deleted = Dispatch(6, api_names.ABSENT, cluster=EAST, since=2)
+    workload["metadata"]["annotations"] |= {
+        api_names.DISPATCHED_ANNOTATION: deleted.to_annotation(),
+        api_names.APPLIED_ANNOTATION: "6",
+    }
+    [write, *_] = hold(a_view(a_job(), workload))
+    assert isinstance(write, Patch)
+    outbox = Outbox.from_manifest(merge_patch(workload, write.body))
+    assert outbox is not None
+    assert [outbox.has_outlived(version) for version in (5, 6, 7)] == [True, True, False]

@@ -13,7 +13,7 @@ from slicebus.manager.decide.admission.readiness import reconcile as reconcile_r
 from slicebus.manager.decide.admission.readiness import requeue_after
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.order import dispatch
-from slicebus.manager.state.annotations import SizeRequest, desired_size_of
+from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.views import JobView, Readiness
 from slicebus.proto.messages import ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -30,6 +30,7 @@ from unit.manager.objects import (
     an_envelope,
     asking,
     condition,
+    desired_of,
     requested,
     shorts,
 )
@@ -180,7 +181,7 @@ def test_only_the_scale_up_is_taken_back() -> None:
     assert event.note == ("Pods of the scale-up to main=5 were not ready after 300 s: the size is main=3 again")
     assert view.job is not None
     job = merge_patch(view.job, patch.body)
-    desired = desired_size_of(job, KINDS["Job"])
+    desired = desired_of(job)
     assert (desired.counts, desired.own, desired.sent) == ({"main": 3}, {"main": 1}, {"main": 3})
 
 
@@ -243,20 +244,20 @@ def test_then_the_worker_asks_for_it_and_the_quota_is_free() -> None:
     job = merge_patch(taken_back(), noted.body)
     shrinks = [each for each in shorts(reconcile(grown(SCALE_UPS, READY, job=job), after(302))) if each[1] == "counts"]
     assert shrinks == [("w2", "counts", {"main": 3}, "version 4 is held")]
-    desired = desired_size_of(job, KINDS["Job"])
+    desired = desired_of(job)
     assert (desired.counts, desired.sent) == ({"main": 3}, {"main": 3}), "the worker's job is not resized again"
 
 
 def test_an_edit_of_the_spec_comes_before_what_was_taken_back() -> None:
-    desired = desired_size_of(taken_back(spec=2), KINDS["Job"])
+    desired = desired_of(taken_back(spec=2))
     assert (desired.counts, desired.sent, desired.taken_back) == ({"main": 2}, {"main": 2}, None)
 
 
 def test_after_an_eviction_the_job_begins_with_its_spec_again() -> None:
-    requested = SizeRequest.from_job(taken_back())
+    requested = SizeRequest.from_manifest(taken_back())
     assert requested is not None
     forgotten = a_job(annotations={api_names.REQUESTED_ANNOTATION: requested.cleared().to_annotation()})
-    desired = desired_size_of(forgotten, KINDS["Job"])
+    desired = desired_of(forgotten)
     assert (desired.counts, desired.sent) == ({"main": 1}, {"main": 1})
 
 
@@ -266,7 +267,7 @@ def test_a_scale_up_that_was_made_at_the_manager_is_taken_back_too() -> None:
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     job = merge_patch(a_job(5), patch.body)
-    desired = desired_size_of(job, KINDS["Job"])
+    desired = desired_of(job)
     assert (desired.counts, desired.sent, desired.correlation) == ({"main": 3}, {"main": 3}, None)
     [spec] = specs(reconcile(structs.replace(grown(SCALE_UPS, READY, job=job), published=3), after(301)))
     assert spec.manifest["spec"]["parallelism"] == 3

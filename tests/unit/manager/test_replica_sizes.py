@@ -23,9 +23,8 @@ def first_slice(job: Manifest) -> Manifest:
         "labels": {kueue.QUEUE_NAME_LABEL: "lq"},
         "annotations": {kueue.ELASTIC_ANNOTATION: "true"},
     }
-    [create] = [
-        command for command in reconcile(a_view(job | {"metadata": metadata}), NOW) if isinstance(command, Create)
-    ]
+    running = job | {"metadata": metadata, "spec": job["spec"] | {"suspend": False}}
+    [create] = [command for command in reconcile(a_view(running), NOW) if isinstance(command, Create)]
     return create.manifest
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
+from slicebus.manager.decide import catalog
 from slicebus.manager.state.outbox import LOST, Dispatch, applied_version
 from slicebus.proto.messages import (
     Applied,
@@ -292,3 +293,20 @@ async def test_released_ones_are_not_held_again_by_an_inventory_that_was_on_its_
     await manager.receive(inventory(*map(an_item, found), round=5))
     await delete_strays(manager, *found)
     assert len(manager.published) == 6, "they had gone and came again: that is nothing that anybody released"
+
+
+@pytest.mark.decisions_fail
+async def test_a_job_that_cannot_be_compared_affects_no_other(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref = await manager.given_job()
+    manager.store.published[ref] = 1
+
+    def stumble(*_: object, **__: object) -> None:
+        raise KeyError("main")
+
+    monkeypatch.setattr(catalog.inventory, "difference", stumble)
+    stray = strays(1)[0]
+    await manager.receive(inventory(an_item(ref), an_item(stray)))
+    assert manager.dead == []
+    assert manager.requeued == [stray]

@@ -4,12 +4,12 @@ import pytest
 
 from slicebus.bus.dead_letter_headers import USER_HEADER, passed_on
 from slicebus.bus.factory import connect
-from slicebus.kube.resources import CLUSTERQUEUES, JOBS, LOCALQUEUES, WORKERCLUSTERS
+from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.act.router import take_addressed
 from slicebus.proto.codec import decode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import JobRef, Lane
-from slicebus.proto.topology import JOURNAL, UP, manager_queue, manager_topology, shard_exchange
+from slicebus.proto.topology import UP, cluster_topology, manager_queue, manager_topology, shard_exchange
 from slicebus.slices.api import api_names
 from unit.manager.message_router import Manager, of_shard
 from unit.manager.test_inbox import HELLO, request, status
@@ -71,8 +71,8 @@ async def test_a_shard_takes_what_is_passed_on_to_it_and_answers_for_no_cluster(
     manager.store.published[ref] = 1
     for message in (request(ref), HELLO):
         await manager.again(passed_on(manager.wire(message), by="manager", shard=0), exchange=shard_exchange(1))
-    job = await manager.client.get(JOBS, "train", "team")
-    assert api_names.REQUESTED_ANNOTATION in job["metadata"]["annotations"]
+    workload = await manager.client.get(WORKLOADS, "w1", "team")
+    assert api_names.REQUESTED_ANNOTATION in workload["metadata"]["annotations"]
     assert (manager.dead, manager.published) == ([], [])
     assert manager.store.published == {}, "the agent may have missed what was published before"
     assert "status" not in await manager.client.get(WORKERCLUSTERS, "east")
@@ -87,12 +87,13 @@ async def test_a_shard_takes_what_is_addressed_to_it(manager: Manager) -> None:
 
 @of_shard("1/2")
 async def test_a_job_that_has_moved_since_is_told_to_whoever_has_it(manager: Manager) -> None:
+    manager.broker.declare(cluster_topology("east"))
     ref = await job_of_shard(manager, 0)
     sent = await manager.receive(status(ref, 1), to_shard=1)
     [got] = (entry.message for entry in manager.broker.queues[manager_queue(Lane.STATUS)].ready)
     assert (got.body, got.routing_key, got.headers[USER_HEADER]) == (sent.body, "east.status.1", "east")
     assert await manager.job_status() == {}
-    journal = [record.message.user_id for record in manager.broker.streams[JOURNAL].records]
+    journal = [record.message.user_id for record in manager.broker.journal]
     assert journal == ["east"], "it is there once, as it was sent"
 
 

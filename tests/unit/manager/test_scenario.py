@@ -257,6 +257,7 @@ def test_whatever_is_deleted_comes_back(events: list[tuple[str, int]]) -> None:
     assert world.worker.granted == view.holder.granted
 
 
+AUDIT = "example.com/audit"
 ENDS = st.sampled_from(["deleted", "gone", "Complete", "Failed"])
 
 
@@ -279,3 +280,28 @@ def test_nothing_is_left_after_the_end(before: list[tuple[str, int]], end: str, 
     world.calm_down()
     assert world.worker.slice == ""
     assert all(not workload["metadata"]["finalizers"] for workload in world.workloads.values())
+
+
+@settings(max_examples=40, deadline=None)
+@given(events=st.lists(EVENTS, max_size=30), end=ENDS)
+def test_what_others_keep_has_no_quota(events: list[tuple[str, int]], end: str) -> None:
+    """A finalizer of somebody else is on each Workload, and on the job."""
+    world = World()
+    world.settle()
+    for event in events:
+        world.act(event)
+    for workload in [*world.workloads.values()]:
+        kept = [*workload["metadata"]["finalizers"], AUDIT]
+        world.store(merge_patch(workload, {"metadata": {"finalizers": kept}}))
+    assert world.job is not None
+    if end == "gone":
+        world.job, world.asks = None, True
+        for workload in [*world.workloads.values()]:
+            world.store(merge_patch(workload, {"metadata": {"deletionTimestamp": NOW}}))
+    elif end == "deleted":
+        world.store(merge_patch(world.job, {"metadata": {"deletionTimestamp": NOW, "finalizers": [AUDIT]}}))
+    else:
+        world.store(merge_patch(world.job, {"status": {"conditions": [condition(end)]}}))
+    world.calm_down()
+    assert world.worker.slice == ""
+    assert all(slice.finished or slice.admission is None for slice in world.view.slices)

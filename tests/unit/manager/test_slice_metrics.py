@@ -195,3 +195,17 @@ async def test_a_resize_counts_from_its_newest_request_to_its_report() -> None:
     jobs.remove(a_job())
     resizes.note(first, applied)
     assert count() == 1
+
+
+def test_each_reason_to_charge_more_counts_once_a_workload() -> None:
+    cache, registry = Cache(), CollectorRegistry()
+    SliceMetrics(registry).follow(cache)
+    kind = "slicebus.dev/ChargedMore"
+    more, beyond = (condition(kind, reason, LATER) for reason in ("PodsRequestMore", "PodsBeyondGrant"))
+    steps = ((), (more,), (more,), (beyond,), (condition(kind, "AsAdmitted", LATEST, "False"),), (more,))
+    for version, conditions in enumerate(steps, start=1):
+        cache.put(a_workload(version, *conditions, admission=ADMISSION))
+    assert counted(registry, "slicebus_") == {
+        "slicebus_charged_more_total['cq', 'PodsRequestMore']": 2,
+        "slicebus_charged_more_total['cq', 'PodsBeyondGrant']": 1,
+    }

@@ -11,6 +11,7 @@ from slicebus.manager.state.worker_clusters import CONNECTED, Sender, WorkerClus
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import ClusterUid, Heartbeat, Hello
 from slicebus.sandbox.apiserver.patches import merge_patch
+from slicebus.slices.workload.pod_additions import PodAdditions
 from slicebus.slices.workload.workload import FlavorName
 from unit.manager.objects import NOW, an_envelope, condition, shorts
 
@@ -114,6 +115,26 @@ def test_what_the_agent_reports_is_written() -> None:
     }
     [connected] = cluster["status"]["conditions"]
     assert (connected["status"], connected["lastTransitionTime"]) == ("True", NOW)
+
+
+def test_what_a_cluster_adds_to_pods_is_written_and_read() -> None:
+    added = {"container_defaults": {"team": {"cpu": "4"}}, "pod_overheads": {"kata": {"memory": "128Mi"}}}
+    cluster, told = a_cluster(), Heartbeat(**added)
+    cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, told, an_envelope(), now=NOW))
+    additions = WorkerCluster.from_manifest(cluster).additions
+    assert additions == PodAdditions({"team": {"cpu": 4000}}, {"kata": {"memory": 2**27}})
+    assert WorkerCluster.from_manifest(cluster).place.additions == additions
+    cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, Heartbeat(), an_envelope(), now=LATER))
+    assert WorkerCluster.from_manifest(cluster).additions == additions, "an agent that cannot tell takes nothing back"
+    nothing = Heartbeat(container_defaults={}, pod_overheads={})
+    cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, nothing, an_envelope(), now=LATER))
+    assert WorkerCluster.from_manifest(cluster).additions == PodAdditions()
+
+
+def test_an_addition_that_is_no_quantity_is_a_dead_letter() -> None:
+    told = Heartbeat(container_defaults={"team": {"cpu": "lots"}})
+    with pytest.raises(ProtocolError, match="not a quantity: 'lots'"):
+        worker_cluster_status.heartbeat(a_cluster(), told, an_envelope(), now=NOW)
 
 
 BEATS = {

@@ -31,18 +31,20 @@ def values_of(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return structs(cls)
         case inspect.EnumType(cls=cls):
             return st.sampled_from(list(cls))
-        case inspect.DictType(value_type=inner):
-            return st.dictionaries(TEXT, values_of(inner), max_size=3)
+        case inspect.DictType(key_type=names, value_type=inner):
+            return st.dictionaries(values_of(names), values_of(inner), max_size=3)
         case inspect.ListType(item_type=inner):
             return st.lists(values_of(inner), max_size=3)
-        case inspect.StrType(pattern=str(pattern)):
-            return st.from_regex(pattern, fullmatch=True)
+        case inspect.StrType(pattern=str(pattern), max_length=most):
+            # The look-ahead at an end refuses a line break, which a full match refuses too.
+            texts = st.from_regex(pattern.replace(r"(?!\n)$", "$"), fullmatch=True)
+            return texts.map(lambda text: text.removesuffix("\n")).filter(lambda text: len(text) <= (most or LARGEST))
         case inspect.StrType():
             return TEXT
-        case inspect.IntType(ge=least):
-            return st.integers(-LARGEST if least is None else least, LARGEST)
-        case inspect.FloatType():
-            return st.floats(allow_nan=False, allow_infinity=False)
+        case inspect.IntType(ge=least, le=most):
+            return st.integers(-LARGEST if least is None else least, LARGEST if most is None else most)
+        case inspect.FloatType(ge=least, le=most):
+            return st.floats(least, most, allow_nan=False, allow_infinity=False)
         case inspect.BoolType():
             return st.booleans()
         case inspect.AnyType():

@@ -106,6 +106,10 @@ def test_an_invalid_body(body: bytes, detail: str) -> None:
         pytest.param("wanted", {"head": -1}, "Expected `int` >= 0 - at `$.wanted[...]`", id="negative count"),
         pytest.param("granted", [1], "Expected `object`, got `array` - at `$.granted`", id="counts are a list"),
         pytest.param("worker_generation", -1, "Expected `int` >= 0", id="negative generation"),
+        pytest.param("wanted", {"": 1}, "- at `key` in `$.wanted`", id="a pod set without a name"),
+        pytest.param("wanted", {"A b": 1}, "- at `key` in `$.wanted`", id="a pod set of another name"),
+        pytest.param("wanted", {"head": 2**31}, "Expected `int` <= 2147483647", id="more pods than fit"),
+        pytest.param("job.name", "train\n", "- at `$.job.name`", id="a line break after the name"),
         pytest.param("worker_generation", 2.0**70, "Expected `int`, got `float`", id="generation of 70 bits"),
     ],
 )

@@ -18,14 +18,20 @@ from slicebus.proto.rights import (
     too_much,
 )
 from slicebus.proto.topology import (
+    AGENT_DEAD,
+    AGENT_DECISIONS,
+    AGENT_JOURNAL,
     DEAD,
     DECISIONS,
     DOWN,
     JOURNAL,
+    STRANGERS,
     UP,
     addressed,
     agent_queue,
     agent_topology,
+    cluster_queue,
+    cluster_topology,
     decisions_key,
     exchange_of,
     manager_queue,
@@ -103,11 +109,12 @@ def test_an_agent_may_do_what_it_does(cluster: ClusterName, user: str) -> None:
     for message in MESSAGES.values():
         is_up = message.direction is Direction.UP
         assert may(user, Use(Action.WRITE, exchange_of(message.direction), routing_key(cluster, message.type))) is is_up
-        assert may(user, Use(Action.WRITE, DEAD, routing_key(cluster, message.type, UID)))
+        assert may(user, Use(Action.WRITE, AGENT_DEAD, routing_key(cluster, message.type, UID)))
 
 
 FORBIDDEN = {
     "read the journal": Use(Action.READ, JOURNAL),
+    "read the agents' journal": Use(Action.READ, AGENT_JOURNAL),
     "delete the journal": Use(Action.CONFIGURE, JOURNAL),
     "read the dead letters": Use(Action.READ, DEAD),
     "bind to the orders": Use(Action.READ, DOWN),
@@ -127,8 +134,14 @@ FORBIDDEN = {
     "speak for one with a longer name": Use(Action.WRITE, UP, "east-2.hello"),
     "speak for one with a name that ends so": Use(Action.WRITE, UP, "north-east.hello"),
     "speak for the manager": Use(Action.WRITE, DECISIONS, "manager.decisions"),
-    "record something else": Use(Action.WRITE, DECISIONS, "east.hello"),
-    "dead-letter another's": Use(Action.WRITE, DEAD, "east-2.hello"),
+    "record as the manager": Use(Action.WRITE, DECISIONS, "east.decisions"),
+    "record another's": Use(Action.WRITE, AGENT_DECISIONS, "east-2.decisions"),
+    "record something else": Use(Action.WRITE, AGENT_DECISIONS, "east.hello"),
+    "dead-letter another's": Use(Action.WRITE, AGENT_DEAD, "east-2.hello"),
+    "fill the manager's dead letters": Use(Action.WRITE, DEAD, "east.hello"),
+    "speak as a stranger": Use(Action.WRITE, STRANGERS, "east.hello"),
+    "consume what it has sent": Use(Action.READ, cluster_queue(EAST, Lane.CONTROL)),
+    "purge what another has sent": Use(Action.CONFIGURE, cluster_queue(EAST_2, Lane.CONTROL)),
 }
 
 
@@ -171,14 +184,26 @@ def test_bounds_are_for_the_queues_that_somebody_else_fills() -> None:
     names = [queue.name for queue in ALL.queues]
     assert {name: bounded(name) for name in names if bounded(name)} == {
         DEAD: ["slicebus-dead-letters"],
+        AGENT_DEAD: ["slicebus-agents-dead-letters"],
+        **{name: ["slicebus-clusters"] for name in names if name.startswith("slicebus.cluster.")},
+        **{name: ["slicebus-manager"] for name in names if name.startswith("slicebus.manager.")},
         **{name: ["slicebus-agents"] for name in names if name.startswith("slicebus.agent.")},
     }
-    assert all(policy.definition["overflow"] == "reject-publish" for policy in FLEET.policies)
+    dropping = [policy.name for policy in FLEET.policies if policy.definition["overflow"] != "reject-publish"]
+    assert dropping == ["slicebus-agents-dead-letters"]
+    lanes = [policy.definition for policy in FLEET.policies if policy.name in ("slicebus-clusters", "slicebus-manager")]
+    assert all(lane["max-length"] and lane["max-length-bytes"] for lane in lanes)
     assert FLEET.max_queues > len(names)
 
 
 def test_the_topology_is_the_managers_and_every_clusters() -> None:
-    assert manager_topology() + agent_topology(EAST, UID) == ALL
+    assert manager_topology() + cluster_topology(EAST) + agent_topology(EAST, UID) + cluster_topology(EAST_2) == ALL
+
+
+def test_the_manager_has_channels_for_each_cluster() -> None:
+    [limits] = [limit for limit in FLEET.rights.limits if limit.user == "manager"]
+    [alone] = [limit for limit in definitions([]).rights.limits if limit.user == "manager"]
+    assert limits.channels == alone.channels + 2 * 2
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from slicebus.proto.messages import MESSAGES, Lane
-from slicebus.proto.topology import agent_topology, manager_topology
+from slicebus.proto.topology import agent_topology, cluster_topology, manager_topology
 from unit.proto.golden import PROTO, schema
 
 GENERATED: dict[str, str] = runpy.run_path(str(PROTO / "generate.py"))["documents"]()
@@ -64,7 +64,9 @@ def test_the_readme_names_every_header_and_whether_it_must_be_there() -> None:
 
 def test_the_readme_names_every_queue() -> None:
     text = (PROTO / "README.md").read_text(encoding="utf-8")
-    for queue in (manager_topology() + agent_topology("<cluster>", "<clusteruid>")).queues:
+    for queue in (
+        manager_topology() + cluster_topology("<cluster>") + agent_topology("<cluster>", "<clusteruid>")
+    ).queues:
         assert f"`{queue.name}`" in text
 
 
@@ -72,6 +74,6 @@ def test_asyncapi_has_every_message_and_lane() -> None:
     text = GENERATED["asyncapi.yaml"]
     for message in MESSAGES.values():
         assert f"$ref: ./schemas/{message.type}.json" in text
-    for end in ("manager", "agent"):
+    for end in ("manager", "cluster", "agent"):
         for lane in Lane:
             assert f"  {end}-{lane}:\n" in text

@@ -5,10 +5,17 @@ import fnmatch
 import pytest
 
 from slicebus.proto.messages import MESSAGES, Direction, JobMessage, Lane, Message
+from slicebus.proto.rights import AGENT_EXCHANGES
 from slicebus.proto.topology import (
+    AGENT_DEAD,
+    AGENT_JOURNAL,
     DEAD,
+    DEAD_LETTERS,
+    DECISIONS,
     DOWN,
     JOURNAL,
+    JOURNALS,
+    STRANGERS,
     UP,
     Binding,
     Exchange,
@@ -17,16 +24,20 @@ from slicebus.proto.topology import (
     addressed,
     agent_queue,
     agent_topology,
+    cluster_queue,
+    cluster_topology,
     common_topology,
     exchange_of,
-    journal_queue,
+    journal_queues,
     manager_queue,
     manager_topology,
+    of_first_shard,
+    queues_of_cluster,
     routing_key,
     words,
 )
 
-EAST, WEST = agent_topology("east", "uid-1"), agent_topology("west", "uid-1")
+EAST, WEST = (agent_topology(name, "uid-1") + cluster_topology(name) for name in ("east", "west"))
 FLEET = manager_topology() + EAST + WEST
 every_message = pytest.mark.parametrize("message", MESSAGES.values(), ids=list(MESSAGES))
 
@@ -43,9 +54,25 @@ def queues_of(topology: Topology, exchange: str, key: str) -> list[str]:
 @every_message
 def test_a_message_lands_in_its_lane_and_in_the_journal_and_nowhere_else(message: type[Message]) -> None:
     up = message.direction is Direction.UP
-    lane = manager_queue(message.lane) if up else agent_queue("east", message.lane, "uid-1")
-    key = routing_key("east", message.type, None if up else "uid-1")
-    assert sorted(queues_of(FLEET, exchange_of(message.direction), key)) == sorted([JOURNAL, lane])
+    lane = cluster_queue("east", message.lane) if up else agent_queue("east", message.lane, "uid-1")
+    key, journal = routing_key("east", message.type, None if up else "uid-1"), AGENT_JOURNAL if up else JOURNAL
+    assert sorted(queues_of(FLEET, exchange_of(message.direction), key)) == sorted([journal, lane])
+
+
+@every_message
+def test_what_a_stranger_says_lands_in_a_lane_of_strangers_and_in_the_journal_of_agents(message: type[Message]) -> None:
+    if message.direction is Direction.UP:
+        key = routing_key("north", message.type)
+        assert queues_of(FLEET, UP, key) == []
+        [up] = [exchange for exchange in FLEET.exchanges if exchange.name == UP]
+        assert up.arguments == {"alternate-exchange": STRANGERS}
+        assert sorted(queues_of(FLEET, STRANGERS, key)) == sorted([AGENT_JOURNAL, manager_queue(message.lane)])
+
+
+def test_nothing_that_an_agent_may_publish_comes_into_the_managers_journal() -> None:
+    sources = {binding.exchange for binding in FLEET.bindings if binding.queue == JOURNAL}
+    assert sources == {DOWN, DECISIONS}
+    assert not sources & set(AGENT_EXCHANGES)
 
 
 def test_an_agent_gets_nothing_of_another_cluster() -> None:
@@ -59,7 +86,7 @@ def test_exchange_of_a_direction() -> None:
     assert (exchange_of(Direction.UP), exchange_of(Direction.DOWN)) == (UP, DOWN)
 
 
-@pytest.mark.parametrize("topology", [manager_topology(), EAST, FLEET], ids=["manager", "agent", "fleet"])
+@pytest.mark.parametrize("topology", [manager_topology(), FLEET], ids=["manager", "fleet"])
 def test_whatever_a_binding_names_is_declared(topology: Topology) -> None:
     exchanges = {exchange.name for exchange in topology.exchanges}
     queues = {queue.name for queue in topology.queues}
@@ -73,26 +100,28 @@ def test_the_dead_letter_queue_is_declared_before_what_dead_letters_into_it(topo
     assert topology.queues[0].name == DEAD
 
 
-@pytest.mark.parametrize("queue", FLEET.queues[2:], ids=lambda queue: queue.name)
+@pytest.mark.parametrize("queue", FLEET.queues[4:], ids=lambda queue: queue.name)
 def test_a_lane_keeps_order_and_drops_nothing(queue: Queue) -> None:
     assert queue.arguments == {
         "x-queue-type": "quorum",
         "x-delivery-limit": 20,
-        "x-dead-letter-exchange": DEAD,
+        "x-dead-letter-exchange": AGENT_DEAD if queue.name.startswith("slicebus.agent.") else DEAD,
         "x-dead-letter-strategy": "at-least-once",
         "x-overflow": "reject-publish",
         "x-single-active-consumer": True,
     }
 
 
-def test_the_dead_letter_queue_drops_nothing() -> None:
-    dead = next(queue for queue in FLEET.queues if queue.name == DEAD)
+@pytest.mark.parametrize("name", DEAD_LETTERS)
+def test_a_dead_letter_queue_has_no_delivery_limit(name: str) -> None:
+    dead = next(queue for queue in FLEET.queues if queue.name == name)
     assert dead.arguments == {"x-queue-type": "quorum", "x-delivery-limit": 2**31 - 1}
-    assert queues_of(FLEET, DEAD, "east.status") == [DEAD]
+    assert queues_of(FLEET, name, "east.status") == [name]
 
 
-def test_the_journal_is_a_bounded_stream() -> None:
-    journal = next(queue for queue in FLEET.queues if queue.name == JOURNAL)
+@pytest.mark.parametrize("name", JOURNALS)
+def test_a_journal_is_a_bounded_stream(name: str) -> None:
+    journal = next(queue for queue in FLEET.queues if queue.name == name)
     assert journal.arguments["x-queue-type"] == "stream"
     assert {"x-max-age", "x-max-length-bytes"} <= set(journal.arguments)
     assert journal.kept, "one that is there cannot be given other limits"
@@ -100,13 +129,13 @@ def test_the_journal_is_a_bounded_stream() -> None:
 
 @pytest.mark.parametrize(("gib", "segment"), [(1, 2**26), (2, 2**27), (100, 500_000_000)])
 def test_the_journal_is_cut_off_by_small_parts(gib: int, segment: int) -> None:
-    arguments = journal_queue(max_age="30D", max_bytes=gib * 2**30).arguments
-    assert arguments == {
-        "x-queue-type": "stream",
-        "x-max-age": "30D",
-        "x-max-length-bytes": gib * 2**30,
-        "x-stream-max-segment-size-bytes": segment,
-    }
+    for journal in journal_queues(max_age="30D", max_bytes=gib * 2**30):
+        assert journal.arguments == {
+            "x-queue-type": "stream",
+            "x-max-age": "30D",
+            "x-max-length-bytes": gib * 2**30,
+            "x-stream-max-segment-size-bytes": segment,
+        }
 
 
 def test_a_sum_has_everything_once() -> None:
@@ -129,6 +158,29 @@ def test_names_of_queues() -> None:
         "slicebus.agent.east.uid-1.control",
         "slicebus.agent.east.uid-1.status",
     ]
+    assert [cluster_queue("east", lane) for lane in Lane] == [
+        "slicebus.cluster.east.control",
+        "slicebus.cluster.east.status",
+    ]
+
+
+def test_the_queues_of_a_cluster_are_those_of_its_name_alone() -> None:
+    names = [queue.name for queue in FLEET.queues]
+    more = [cluster_queue("east-2", lane) for lane in Lane] + [agent_queue("east-2", lane, "uid-1") for lane in Lane]
+    assert queues_of_cluster("east", [*names, *more]) == [queue.name for queue in EAST.queues if ".east." in queue.name]
+
+
+@pytest.mark.parametrize(
+    ("queue", "expected"),
+    [
+        ("slicebus.manager.2.control", "slicebus.manager.control"),
+        ("slicebus.cluster.east.status", "slicebus.manager.status"),
+        ("slicebus.manager.status", "slicebus.manager.status"),
+        ("slicebus.agent.east.uid-1.control", "slicebus.agent.east.uid-1.control"),
+    ],
+)
+def test_the_first_shards_queue_stands_for_those_of_clusters_and_shards(queue: str, expected: str) -> None:
+    assert of_first_shard(queue) == expected
 
 
 def test_two_clusters_of_one_name_have_queues_of_their_own() -> None:
@@ -140,11 +192,15 @@ def test_two_clusters_of_one_name_have_queues_of_their_own() -> None:
 
 @every_message
 def test_what_an_agent_addresses_to_a_shard_comes_there_and_to_the_journal(message: type[Message]) -> None:
-    of_shards = manager_topology(3) + Topology((), (), addressed(1, taken_by=1) + addressed(2, taken_by=0))
+    of_shards = (
+        manager_topology(3)
+        + cluster_topology("east")
+        + Topology((), (), addressed(1, taken_by=1) + addressed(2, taken_by=0))
+    )
     if message.direction is Direction.UP and issubclass(message, JobMessage):
         for shard, taken_by in ((1, 1), (2, 0)):
             found = queues_of(of_shards, UP, routing_key("east", message.type, shard))
-            assert sorted(found) == sorted([JOURNAL, manager_queue(message.lane, taken_by)])
+            assert sorted(found) == sorted([AGENT_JOURNAL, manager_queue(message.lane, taken_by)])
 
 
 @pytest.mark.parametrize(

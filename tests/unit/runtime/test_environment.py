@@ -63,6 +63,8 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "workers": "2",
         "prefetch": "3",
         "message_bytes": "300000",
+        "resize_factor": "7",
+        "growth_victims": "9",
         "held_bytes": "600000",
         "lease_s": "70",
         "admission": "builtin",

@@ -33,6 +33,7 @@ from slicebus.proto.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    NotServedError,
     SlicebusError,
     UnavailableError,
     WebhookError,
@@ -206,6 +207,39 @@ async def test_a_patch_of_a_missing_object_is_a_conflict_and_leaves_the_cache(sh
     with pytest.raises(ConflictError, match="gone"):
         await shell.run(Patch(resource=CONFIGMAPS, target=one, body=body))
     assert shell.cached() is None
+
+
+@pytest.mark.parametrize(
+    "answer", [NotFoundError('404: configmaps "one" not found'), NotServedError("404: no such path")], ids=repr
+)
+async def test_a_missing_path_of_an_object_that_is_there_says_nothing_of_the_object(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, answer: SlicebusError
+) -> None:
+    """While its definition is upgraded its subresource is not served: it must not count as deleted."""
+    one = await shell.given(a="0")
+
+    async def refuse(*_: Any, **__: Any) -> Manifest:
+        raise answer
+
+    monkeypatch.setattr(shell.client, "patch", refuse)
+    with pytest.raises(UnavailableError):
+        await shell.run(Patch(resource=CONFIGMAPS, target=one, body=data(a="1"), subresource="status"))
+    assert shell.cached() == one
+
+
+async def test_a_resource_that_is_not_served_says_nothing_of_its_objects(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await shell.given(a="0")
+
+    async def unserved(*_: Any, **__: Any) -> Manifest:
+        raise NotServedError("404: the server could not find the requested resource")
+
+    monkeypatch.setattr(shell.client, "patch", unserved)
+    monkeypatch.setattr(shell.client, "get", unserved)
+    with pytest.raises(UnavailableError, match="not served now"):
+        await shell.run(Patch(resource=CONFIGMAPS, target=one, body=data(a="1")))
+    assert shell.cached() == one
 
 
 @pytest.mark.parametrize("is_answered", [True, False], ids=["a conflict", "no answer"])
@@ -598,3 +632,44 @@ async def test_a_process_that_may_no_longer_lead_writes_nothing(api: KubeClient)
         )
     assert await shell.there("one")
     assert await shell.there("two") is None
+
+
+async def test_an_object_whose_annotations_are_full_holds_up_nothing_that_only_shows(shell: Shell) -> None:
+    full = config_map() | {"metadata": config_map()["metadata"] | {"annotations": {"full": "x" * (256 * 1024 - 4)}}}
+    await shell.executor.run([Create(resource=CONFIGMAPS, manifest=full)])
+    body = {"metadata": {"annotations": {"shown": "x"}}}
+    present = shell.cached()
+    assert present is not None
+    shows = Patch(resource=CONFIGMAPS, target=present, body=body, only_shows=True)
+    await shell.executor.run([shows, Patch(resource=CONFIGMAPS, target=present, body={"data": {"a": "changed"}})])
+    changed = shell.cached()
+    assert changed is not None
+    assert changed["data"] == {"a": "changed"}
+    assert "shown" not in changed["metadata"]["annotations"]
+    with pytest.raises(InvalidError, match="annotations: Too long"):
+        await shell.executor.run([Patch(resource=CONFIGMAPS, target=changed, body=body)])
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("403: no right"), WebhookError("500: failed calling webhook")])
+async def test_what_only_shows_holds_up_nothing_where_the_server_takes_no_such_write(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, error: SlicebusError
+) -> None:
+    await shell.executor.run([Create(resource=CONFIGMAPS, manifest=config_map())])
+    patch = shell.client.patch
+
+    async def refuse_annotations(resource: Resource, name: str, namespace: str | None, body: Any, **more: Any) -> Any:
+        if "annotations" in body.body.get("metadata", {}):
+            raise error
+        return await patch(resource, name, namespace, body, **more)
+
+    monkeypatch.setattr(shell.client, "patch", refuse_annotations)
+    present = shell.cached()
+    assert present is not None
+    body = {"metadata": {"annotations": {"shown": "x"}}}
+    shows = Patch(resource=CONFIGMAPS, target=present, body=body, only_shows=True)
+    await shell.executor.run([shows, Patch(resource=CONFIGMAPS, target=present, body={"data": {"a": "changed"}})])
+    changed = shell.cached()
+    assert changed is not None
+    assert changed["data"] == {"a": "changed"}
+    with pytest.raises(type(error)):
+        await shell.executor.run([Patch(resource=CONFIGMAPS, target=changed, body=body)])

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -14,7 +15,7 @@ from slicebus.kube.cache import Cache
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CRDS, JOB_RESOURCES, LEASES, RAYCLUSTERS, RAYJOBS, WORKLOADS
 from slicebus.kube.times import micro_time_text
-from slicebus.proto.messages import Manifest
+from slicebus.proto.messages import JobRef, Manifest
 from slicebus.runtime.leadership import Leadership, annotations
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.slices.jobs import LEFT_OUT
@@ -49,6 +50,21 @@ def test_a_lease_shows_who_leads_and_whether_it_works(manifest: Manifest, expect
     found = Leadership.from_manifest(manifest, now=NOW)
     assert (found.is_at_work, found.not_ready, found.left_out) == expected
     assert found.epoch == 7
+
+
+REFUSED: dict[str, tuple[dict[Any, str], str]] = {
+    "nothing": ({}, ""),
+    "one": ({JobRef("batch/v1", "Job", "team", "a", "u"): "403: no"}, "1 job, such as Job/team/a: 403: no"),
+    "several": ({"b": "422: no", "a": "403: no", "c": "403: no"}, "3 jobs, such as a: 403: no"),
+}
+
+
+@pytest.mark.parametrize(("refused", "expected"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_lease_shows_what_the_api_server_refuses(refused: dict[Any, str], expected: str) -> None:
+    written = annotations(not_ready="", left_out=(), refused=refused)
+    manifest = lease()
+    manifest["metadata"]["annotations"] = {name: text for name, text in written.items() if text}
+    assert Leadership.from_manifest(manifest, now=NOW).refused == expected
 
 
 def test_the_reason_why_nobody_leads() -> None:

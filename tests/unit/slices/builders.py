@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from slicebus.slices.admission.cycle import Admit, Snapshot, cycle
+from slicebus.slices.admission.cycle import Admit, cycle
+from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.api.quantities import add
 from slicebus.slices.placement.fleet import Cluster
 from slicebus.slices.quota.holdings import Part

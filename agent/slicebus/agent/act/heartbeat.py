@@ -7,10 +7,12 @@ import structlog
 from msgspec import UNSET
 
 from slicebus.agent.act.fence import Fence
-from slicebus.agent.decide.capacity import CapacityFigures, PodUse, room, within_grant
+from slicebus.agent.act.pod_additions import Additions
+from slicebus.agent.decide.capacity import CapacityFigures, Granted, PodUse, room, within_grant
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
-from slicebus.proto.errors import TransientError
+from slicebus.decisions.guard import guarded
+from slicebus.proto.errors import DecisionError, TransientError
 from slicebus.proto.messages import Heard, Heartbeat, Message, Terms
 
 _log = structlog.get_logger()
@@ -19,7 +21,8 @@ _log = structlog.get_logger()
 class Heartbeats:
     """Publishes heartbeats with `publish`. When the fence opens, passes every job to `requeue`.
 
-    `lacking` gives the namespaces that take no jobs, None before that is known.
+    `lacking` gives the namespaces that take no jobs, None before that is known. `additions` gives what the cluster adds
+    to pods.
     `waiting_since` gives, for each queue of work, since when its oldest entry waits (the loop's time); None if empty.
     """
 
@@ -32,6 +35,7 @@ class Heartbeats:
         requeue: Callable[[JobKey], None],
         waiting_since: Callable[[], Iterable[float | None]],
         lacking: Callable[[], dict[str, str] | None],
+        additions: Callable[[], Additions],
         interval_s: float,
     ) -> None:
         self._store = store
@@ -40,6 +44,7 @@ class Heartbeats:
         self._requeue = requeue
         self._waiting_since = waiting_since
         self._lacking = lacking
+        self._additions = additions
         self._interval_s = interval_s
         self._use = PodUse(store.pods, store.foreign_pods)
         self._terms: Terms | None = None
@@ -80,6 +85,7 @@ class Heartbeats:
 
     def _beat(self) -> Heartbeat:
         room_now, lacking, now_s = self._room(), self._lacking(), asyncio.get_running_loop().time()
+        defaults, overheads = self._additions()
         return Heartbeat(
             capacity=room_now.capacity,
             used=room_now.used,
@@ -88,6 +94,8 @@ class Heartbeats:
             said_s=now_s,
             fence_s=self._fence.seconds,
             lacking=UNSET if lacking is None else lacking,
+            container_defaults=defaults,
+            pod_overheads=overheads,
             scheduler_backends=self._store.schedulers.usable,
             jobs=sum(1 for _ in self._store.our_jobs()),
             lag_s=lag_s(self._waiting_since(), now_s),
@@ -100,8 +108,16 @@ class Heartbeats:
             self._terms.flavors if self._terms else (),
             nodes=store.nodes(),
             use=self._use.by_node,
-            granted=(pod for key in store.our_jobs() for pod in within_grant(store.view(key))),
+            granted=(pod for key in store.our_jobs() for pod in self._granted(key)),
         )
+
+    def _granted(self, key: JobKey) -> list[Granted]:
+        """The pods of a job within its grant. Those of a job that cannot be read count as foreign."""
+        try:
+            return guarded(lambda: [*within_grant(self._store.view(key))])
+        except DecisionError as error:
+            _log.error("job.uncounted", job=str(key), error=str(error))
+            return []
 
 
 def lag_s(waiting_since: Iterable[float | None], now_s: float) -> float:

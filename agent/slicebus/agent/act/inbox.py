@@ -10,8 +10,8 @@ import structlog
 from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.tombstones import Tombstones
-from slicebus.agent.decide import catalog, orders, triage
-from slicebus.agent.decide.refusals import reason_of
+from slicebus.agent.decide import catalog, triage
+from slicebus.agent.decide.refusals import reason_of, refusal
 from slicebus.agent.decide.triage import Triage, Triaged
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
@@ -23,7 +23,14 @@ from slicebus.bus.lanes import Backlog, consume
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.codec import decode_order
-from slicebus.proto.errors import ConflictError, ForbiddenError, NotFoundError, PermanentError, TransientError
+from slicebus.proto.errors import (
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    PermanentError,
+    TransientError,
+    WebhookError,
+)
 from slicebus.proto.headers import SUBJECT
 from slicebus.proto.messages import (
     ClusterUid,
@@ -31,6 +38,7 @@ from slicebus.proto.messages import (
     JobOrder,
     Lane,
     Order,
+    Pending,
     Relabel,
     Resync,
     Suspend,
@@ -43,6 +51,7 @@ from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 
 _log = structlog.get_logger()
+_WEBHOOK_S = 5.0
 _AWAITING = Backoff(first_s=0.2, most_s=5.0)
 
 
@@ -84,6 +93,8 @@ class AgentInbox:
         self._addressees = addressees
         self._backlog = backlog
         self._open: set[str] = set()
+        self._webhook_down_since: dict[JobKey, float] = {}
+        """Since when a webhook has kept an order of a job from being carried out, by the loop's time."""
 
     def queues(self) -> list[str]:
         """The names of its queues."""
@@ -122,7 +133,7 @@ class AgentInbox:
                     self._ask_inventory()
             case Terms() as terms:
                 await self._executor.run(self._triage(incoming, delivery).commands)
-                await self._terms(terms)
+                await self._accept(terms)
             case order:
                 async with self._locks.of(JobKey.of(order.job)):
                     await self._take(incoming, order, delivery)
@@ -146,30 +157,53 @@ class AgentInbox:
             return
         self._note(order, ended=outcome is not Triage.TAKEN or isinstance(order, Delete))
         await self._executor.run(commands)
-        if isinstance(order, Delete) or (isinstance(order, Suspend) and outcome is Triage.UNKNOWN):
-            await self._tombstones.add(job, order.spec_version)
-        if outcome is Triage.TAKEN:
-            await self._refresh_foreign(key)
-            await self._carry_out(incoming, order)
+        try:
+            if isinstance(order, Delete) or (isinstance(order, Suspend) and outcome is Triage.UNKNOWN):
+                await self._tombstones.add(job, order.spec_version)
+            if outcome is Triage.TAKEN:
+                await self._refresh_foreign(key)
+                await self._carry_out(incoming, order)
+        except PermanentError as error:
+            await self._answer_refused(incoming, order, error)
+        except WebhookError as error:
+            if not self._is_down_for_long(key):
+                raise
+            await self._answer_refused(incoming, order, error)
+        self._webhook_down_since.pop(key, None)
         self._requeue(key)
 
     async def _carry_out(self, incoming: Incoming[Order], order: JobOrder) -> None:
+        if isinstance(order, WorkloadSpec):
+            await self._policy.refresh(order.job)
+        number: int | None = 0
+        while number is not None:
+            is_first = number == 0
+            number, commands = self._decide(catalog.proceed, incoming=incoming, number=number)
+            await self._executor.run(commands, caused_by=incoming.envelope)
+            if is_first and isinstance(order, Relabel):
+                await self._let_start(JobKey.of(order.job))
+
+    def _is_down_for_long(self, key: JobKey) -> bool:
+        """Whether a webhook that has to agree has not answered for so long that the manager is to hear of it."""
+        now_s = asyncio.get_running_loop().time()
+        return now_s - self._webhook_down_since.setdefault(key, now_s) >= _WEBHOOK_S
+
+    async def _answer_refused(
+        self, incoming: Incoming[Order], order: JobOrder, error: PermanentError | WebhookError
+    ) -> None:
+        """Tell the manager that this cluster refuses an order: it shows why, and sends it again in a while. A notice
+        that cannot be shown is let go."""
+        _log.warning("order.refused", job=order.job.key, type=order.type, reason=reason_of(error), error=str(error))
+        if not isinstance(order, Pending):
+            refused = refusal(order, error, self._settings.cluster)
+            await self._executor.run(refused, caused_by=incoming.envelope)
+
+    async def _accept(self, terms: Terms) -> None:
+        """Accept terms. Those that cannot be kept, as nobody may write the fence, come again with the next answer."""
         try:
-            if isinstance(order, WorkloadSpec):
-                await self._policy.refresh(order.job)
-            number: int | None = 0
-            while number is not None:
-                is_first = number == 0
-                number, commands = self._decide(catalog.proceed, incoming=incoming, number=number)
-                await self._executor.run(commands, caused_by=incoming.envelope)
-                if is_first and isinstance(order, Relabel):
-                    await self._let_start(JobKey.of(order.job))
+            await self._terms(terms)
         except PermanentError as error:
-            if not isinstance(order, WorkloadSpec):
-                raise
-            refusal = orders.refusal(order, error, self._settings.cluster)
-            _log.warning("spec.refused", job=order.job.key, reason=reason_of(error), error=str(error))
-            await self._executor.run(refusal, caused_by=incoming.envelope)
+            _log.warning("terms.refused", version=terms.version, error=str(error))
 
     async def _let_start(self, key: JobKey) -> None:
         """Let the pods start that an order has just granted, before the rest of the order. What fails here is tried

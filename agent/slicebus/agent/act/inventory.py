@@ -11,7 +11,8 @@ from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.clock import randomness
-from slicebus.proto.errors import TransientError
+from slicebus.decisions.guard import guarded
+from slicebus.proto.errors import DecisionError, TransientError
 from slicebus.proto.messages import Inventory, Message
 
 _log = structlog.get_logger()
@@ -85,12 +86,20 @@ class InventoryPublisher:
     def _entries(self) -> Iterator[Entry]:
         first = self._round == 1
         for key in sorted(set(self._store.keys())):
-            view = self._store.view(key)
-            listed = item(view, self._settings.cluster)
-            if listed is not None:
-                if first and listed.status_hash:
-                    self._listed(key)
-                yield listed, unanswered(view)
+            try:
+                entry = guarded(self._entry, key)
+                if entry is not None:
+                    if first and entry[0].status_hash:
+                        self._listed(key)
+                    yield entry
+            except DecisionError as error:
+                # The manager sends its order again, and nothing is deleted because an inventory lacks it.
+                _log.error("job.unlisted", job=str(key), error=str(error))
+
+    def _entry(self, key: JobKey) -> Entry | None:
+        view = self._store.view(key)
+        listed = item(view, self._settings.cluster)
+        return (listed, unanswered(view)) if listed is not None else None
 
     def _jittered(self) -> float:
         """The pause in seconds, up to a fifth shorter or longer, so that agents do not publish together."""

@@ -59,12 +59,10 @@ class PodRefusals:
         events, view = [], self._store.view(key)
         for fields in pod_refusals.selectors(view):
             events += (await self._client.list(EVENTS, namespace=key.namespace, fields=fields)).items
-        text, known = pod_refusals.why(events, now(), job=view.job), self._store.refused_pods.get(key, "")
-        if key not in self._due or text == known:
+        refusal = pod_refusals.why(events, now(), view=view)
+        if key not in self._due or pod_refusals.says_same(refusal, self._store.refused_pods.get(key)):
             return
-        if text:
-            _log.warning("pods.refused", job=str(key), why=text)
-            self._store.refused_pods[key] = text
-        else:
-            self._store.refused_pods.pop(key, None)
+        if refusal.reason:
+            _log.warning("pods.refused", job=str(key), reason=refusal.reason, why=refusal.text)
+        self._store.refused_pods[key] = refusal
         self._changed(key)

@@ -12,13 +12,24 @@ from slicebus.agent.decide.catalog import Cause, Continuation, Work
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.decider import Decider
+from slicebus.decisions.guard import guarded
 from slicebus.decisions.table import FORGOTTEN
 from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
-from slicebus.proto.errors import ConflictError, NotFoundError
+from slicebus.proto.errors import (
+    ConflictError,
+    DecisionError,
+    NotFoundError,
+    NotServedError,
+    PermanentError,
+    SlicebusError,
+    TransientError,
+    UnavailableError,
+    WebhookError,
+)
 from slicebus.proto.messages import Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
@@ -57,23 +68,52 @@ class AgentReconciler:
 
     def mark_reported(self, key: JobKey) -> None:
         """Note the status of the job as reported: an inventory has it. Changes and resyncs lead to further reports."""
-        status = reconcile.status(self._store.view(key))
+        status = guarded(lambda: reconcile.status(self._store.view(key)))
         if status is not None:
             self._store.reported.setdefault(key, (status, 0.0))
 
     async def take_over_pods(self, epoch: int) -> None:
         """Write to each pod that an earlier agent may still be about to ungate, so that its request conflicts. Call
         this before anything else."""
-        while commands := self._decide(catalog.take_over_pods, epoch=epoch):
+        try:
+            await self._take_over_pods(epoch, job=None)
+        except DecisionError as error:
+            _log.error("pods.not_taken_over", error=str(error), exc_info=error)
+            for key in dict.fromkeys(self._store.our_jobs()):
+                with suppress(DecisionError):  # Nothing starts its pods while decisions about it raise.
+                    await self._take_over_pods(epoch, job=key)
+
+    async def _take_over_pods(self, epoch: int, *, job: JobKey | None) -> None:
+        while commands := self._decide(catalog.take_over_pods, epoch=epoch, job=job):
             with suppress(ConflictError):  # The executor has read the pod again.
                 await self._executor.run(commands)
 
     async def reconcile_job(self, key: JobKey) -> None:
-        """Do everything that one job needs now."""
+        """Do everything that one job needs now. What the API server refuses is told, and raised. So is a DecisionError,
+        which the job shows until a decision about it succeeds."""
         async with self._locks.of(key):
-            if await self.reconcile_in_turn(key) is Continuation.FIND:
-                await self._reconcile_absent(key)
-        self._reconciled(key)
+            try:
+                if await self.reconcile_in_turn(key) is Continuation.FIND:
+                    await self._reconcile_absent(key)
+                guarded(self._reconciled, key)
+            except (PermanentError, WebhookError) as error:
+                await self._tell_refused(key, error)
+                raise
+            except DecisionError as error:
+                await self._show(key, error)
+                raise
+            if self._store.refused_writes.pop(key, None) is not None:
+                self._queue.add(key)
+
+    async def _tell_refused(self, key: JobKey, error: SlicebusError) -> None:
+        """Say on a job, and tell the manager, that the API server refuses what it needs. The status goes out all the
+        same: an end must not wait for that."""
+        try:
+            await self._executor.run(self._decide(catalog.note_refused, key=key, problem=str(error), now=now_text()))
+            now_s = asyncio.get_running_loop().time()
+            await self._executor.run(self._decide(catalog.report, key=key, now_s=now_s))
+        except (ConflictError, DecisionError, PermanentError, TransientError) as untold:
+            _log.warning("refusal.untold", job=str(key), error=str(untold))
 
     async def reconcile_in_turn(self, key: JobKey) -> Continuation:
         """Do what a job needs that is in the cache. The caller holds its lock."""
@@ -82,6 +122,13 @@ class AgentReconciler:
             continuation, commands = self._work(key)
             await self._executor.run(commands)
         return continuation
+
+    async def _show(self, key: JobKey, error: DecisionError) -> None:
+        """Show on a job that it is set aside. What cannot be written now is written after the next try."""
+        try:
+            await self._executor.run(self._decide(catalog.show_set_aside, key=key, problem=str(error)))
+        except (ConflictError, DecisionError, PermanentError, TransientError) as unwritten:
+            _log.warning("job.unshown", job=str(key), error=str(unwritten))
 
     def _work(self, key: JobKey) -> Work:
         self._queue.seen(key)
@@ -96,7 +143,7 @@ class AgentReconciler:
     async def _reconcile_absent(self, key: JobKey) -> None:
         """Reconcile a job that is missing: the manager ordered its deletion, or somebody else deleted it."""
         stored = self._store.view(key).job or await self._find(key)
-        cause, commands = self._decide(catalog.reconcile_absent, key=key, found=stored)
+        cause, commands = self._decide(catalog.reconcile_absent, key=key, stored=stored)
         await self._executor.run(commands)
         if cause is not None:
             _log.info("job.gone", job=str(key), cause=cause)
@@ -109,6 +156,11 @@ class AgentReconciler:
         resource = JOB_RESOURCES[key.kind]
         try:
             return await self._client.get(resource, key.name, key.namespace)
+        except NotServedError as error:
+            if key.kind not in self._store.unserved:
+                await self._informers.confirm(resource)
+                raise UnavailableError(f"{resource.plural} are not served now: {error}") from error
+            return None
         except NotFoundError:
             if key.kind not in self._store.unserved:
                 await self._informers.confirm(resource)

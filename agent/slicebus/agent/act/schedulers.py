@@ -7,8 +7,9 @@ import structlog
 
 from slicebus.agent.permissions import permissions_of_scheduler
 from slicebus.agent.state.schedulers import name_of
-from slicebus.agent.state.store import SCHEDULING_SELECTORS, AgentStore
+from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
+from slicebus.agent.state.watched import SCHEDULING_SELECTORS
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers

@@ -15,13 +15,12 @@ from slicebus.proto.messages import Flavor, Manifest
 from slicebus.slices.api.conditions import is_ready
 from slicebus.slices.api.quantities import Amounts, amounts, format_amount
 from slicebus.slices.placement.suitability import forbids
-from slicebus.slices.workload.pod_requests import pod_requests
+from slicebus.slices.workload.pod_requests import requests_of
 from slicebus.slices.workload.ungate import is_over, pod_set_of
 from slicebus.slices.workload.workload import FlavorName
 
 Quantities = dict[str, dict[str, str]]
 """Kubernetes quantities by flavor and resource."""
-_UNCOUNTED = "hugepages-"
 _PODS = "pods"
 _WHOLE = ""
 """In place of a flavor name: the whole cluster."""
@@ -41,6 +40,16 @@ class Granted(msgspec.Struct, frozen=True):
     pod: Manifest
     flavors: Mapping[str, FlavorName]
     """The pod's flavor by resource."""
+    charged: Amounts | None = None
+    """What it was admitted with; None where nobody knows."""
+
+    @property
+    def requests(self) -> Amounts:
+        """What it requests, as far as it was admitted with that: the manager counts no more of it."""
+        requests = _requests(self.pod)
+        if self.charged is None:
+            return requests
+        return {name: min(value, self.charged.get(name, value)) for name, value in requests.items()}
 
 
 class PodUse:
@@ -77,7 +86,7 @@ def room(
             _add(capacity[flavor], _allocatable(ready[name]))
             _add(used[flavor], use.get(name, {}))
     for grant in granted:
-        node, requests = _node_of(grant.pod), _requests(grant.pod)
+        node, requests = _node_of(grant.pod), grant.requests
         for flavor, names in members.items():
             if node in names:
                 _add(ours[flavor], requests if flavor == _WHOLE else _in_flavor(requests, grant.flavors, flavor))
@@ -88,6 +97,7 @@ def within_grant(view: WorkerView) -> Iterator[Granted]:
     """The pods of a job within its grant.
 
     A pod beyond it (one that is still terminating, one that cleans up) counts as foreign use: nobody's quota covers it.
+    So does what a pod requests beyond what it was admitted with: the manager counts its grants by that.
     """
     job = view.reading
     if job is None:
@@ -96,19 +106,19 @@ def within_grant(view: WorkerView) -> Iterator[Granted]:
     flavors = annotations.flavors(copy) if copy is not None else None
     if flavors is None:
         return
-    left = dict(job.granted)
+    left, admitted = dict(job.granted), annotations.charged(copy) if copy is not None else {}
     charged = (pod.manifest for pod in view.pods if not pod.cleans_up)
     for pod in sorted(filter(_node_of, charged), key=_stays_first):
         pod_set = pod_set_of(pod)
         if left.get(pod_set, 0) > 0:
             left[pod_set] -= 1
-            yield Granted(pod, flavors.get(pod_set, {}))
+            yield Granted(pod, flavors.get(pod_set, {}), admitted.get(pod_set))
 
 
 def slim(pod: Manifest) -> Manifest:
     """A foreign pod with only the fields that count: a cluster may have a hundred thousand."""
     kept = ("name", "namespace", "uid", "resourceVersion")
-    requests = {name: format_amount(name, value) for name, value in pod_requests(pod["spec"]).items()}
+    requests = {name: format_amount(name, value) for name, value in requests_of(pod).items()}
     return {
         "metadata": {name: pod["metadata"][name] for name in kept},
         "spec": {"nodeName": pod["spec"].get("nodeName"), "resources": {"requests": requests}},
@@ -152,7 +162,7 @@ def _allocatable(node: Manifest) -> Amounts:
 
 
 def _requests(pod: Manifest) -> dict[str, int]:
-    return pod_requests(pod["spec"]) | {_PODS: 1}
+    return requests_of(pod) | {_PODS: 1}
 
 
 def _in_flavor(requests: Amounts, flavors: Mapping[str, FlavorName], flavor: str) -> Amounts:
@@ -170,11 +180,8 @@ def _name(node: Manifest) -> str:
 
 
 def _quantities(totals: Mapping[str, Amounts]) -> Quantities:
+    """What is not 0: every node has huge pages of several sizes, and most have none of them."""
     return {
-        flavor: {
-            resource: format_amount(resource, value)
-            for resource, value in sorted(total.items())
-            if not resource.startswith(_UNCOUNTED)
-        }
+        flavor: {resource: format_amount(resource, value) for resource, value in sorted(total.items()) if value}
         for flavor, total in totals.items()
     }

@@ -8,12 +8,23 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from slicebus.agent.decide import finishing, gangs, orders, reconcile, triage, waiting, withdrawals
+from slicebus.agent.decide import (
+    finishing,
+    gangs,
+    kept_jobs,
+    orders,
+    reconcile,
+    set_aside,
+    suspension,
+    triage,
+    waiting,
+    withdrawals,
+)
 from slicebus.agent.decide.orders import NextStep
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.tables import AgentTable
-from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
+from slicebus.agent.state.views import JobKey, Tombstone, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Forget, PatchEach, Publish
 from slicebus.decisions.decider import Incoming
 from slicebus.decisions.replay import Model
@@ -81,6 +92,13 @@ def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float,
             # Earlier jobs of the name are reported on now: the pods of a job go after it.
             yield Continuation.AGAIN, _deletion_reports(store, key, cluster, present=view.reading)
         yield Continuation.AGAIN, reconcile.link_copies(view)
+        yield (
+            Continuation.DONE,
+            kept_jobs.report(
+                view, cluster, tombstone=_tombstone_of(store, view), last=store.reported.get(key), now_s=now_s
+            ),
+        )
+        yield Continuation.AGAIN, suspension.undo(view, now=now)
         confirmed = store.confirmed_suspended.get(key)
         yield Continuation.AGAIN, reconcile.confirm_suspended(view, cluster, reported=confirmed)
         yield Continuation.AGAIN, [*withdrawals.reconcile(view, now_s=now_s), *finishing.reconcile(view, now_s=now_s)]
@@ -104,13 +122,14 @@ def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float,
         if commands:
             return Work(continuation, commands)
     if view.job is not None and annotations.is_ours(view.job):
-        return Work(Continuation.DONE, [])
+        return Work(Continuation.DONE, set_aside.clear(view.job))
     known = {
         AgentTable.SURPLUS: key in store.surplus,
         AgentTable.NOTICED: key in store.noticed,
         AgentTable.NOTICED_BY: key in store.noticed_by,
         AgentTable.FINISHING: key in store.finishing,
         AgentTable.REFUSED_OBJECTS: key in store.refused_objects,
+        AgentTable.REFUSED_WRITES: key in store.refused_writes,
     }
     left = [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
     return Work(Continuation.FIND, [*triage.forget_reports(store, key), *left])
@@ -137,18 +156,18 @@ class Absence(NamedTuple):
     commands: Sequence[Command]
 
 
-def reconcile_absent(store: AgentStore, *, key: JobKey, found: Manifest | None) -> Absence:
+def reconcile_absent(store: AgentStore, *, key: JobKey, stored: Manifest | None) -> Absence:
     """The reports on a job that is missing: deleted by order, or gone otherwise. None before its last pod has ended:
     with the report the manager frees their quota.
 
-    `found` is what the API server has under the name: an empty cache is no evidence. Raises ConflictError where that is
-    the job after all. A job of a kind that is not served is not reported; copies are unlinked from a job that went with
-    its definition.
+    `stored` is what the API server has under the name: an empty cache is no evidence. Raises ConflictError where that
+    is the job after all. A job of a kind that is not served is not reported; copies are unlinked from a job that went
+    with its definition.
     """
     view, cluster = store.view(key), store.settings.cluster
     if view.is_hidden:
         return Absence(None, [])
-    present = found or view.job
+    present = stored or view.job
     if present is not None and (
         annotations.is_ours(present) or present["metadata"]["uid"] in reconcile.linked_uids(view)
     ):
@@ -163,11 +182,29 @@ def reconcile_absent(store: AgentStore, *, key: JobKey, found: Manifest | None) 
     return Absence(_cause_of(gone), [*commands, Publish(cluster=cluster, message=gone)])
 
 
-def take_over_pods(store: AgentStore, *, epoch: int) -> list[Command]:
-    """Write once to each pod that an earlier agent may be about to ungate; nothing when all are written."""
-    jobs = map(store.view, store.our_jobs())
+def note_refused(store: AgentStore, *, key: JobKey, problem: str, now: str) -> Sequence[Command]:
+    """Remember that the API server refuses what a job needs, and say so on the job. `problem` has its words."""
+    return waiting.note_refused(store.view(key), store.settings.cluster, problem, now=now)
+
+
+def report(store: AgentStore, *, key: JobKey, now_s: float) -> Sequence[Command]:
+    """Report the status of a job that cannot be reconciled now."""
+    last, interval_s = store.reported.get(key), store.settings.status_interval_s
+    return reconcile.report(store.view(key), store.settings.cluster, last=last, now_s=now_s, interval_s=interval_s)
+
+
+def take_over_pods(store: AgentStore, *, epoch: int, job: JobKey | None = None) -> list[Command]:
+    """Write once to each pod that an earlier agent may be about to ungate; nothing when all are written. `job`: only to
+    those of this one."""
+    jobs = map(store.view, store.our_jobs() if job is None else [job])
     patches = tuple(patch for view in jobs for patch in reconcile.take_over_pods(view, epoch=epoch))
     return [PatchEach(patches=patches)] if patches else []
+
+
+def show_set_aside(store: AgentStore, *, key: JobKey, problem: str) -> list[Command]:
+    """Show on a job of ours, once, that nothing is done for it, as the decision about it raises."""
+    job = store.view(key).job
+    return set_aside.show(job, problem) if job is not None and annotations.is_ours(job) else []
 
 
 DECISIONS: tuple[Callable[..., Any], ...] = (
@@ -176,7 +213,10 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     proceed,
     reconcile_job,
     reconcile_absent,
+    note_refused,
+    report,
     take_over_pods,
+    show_set_aside,
 )
 MODEL = Model(state=AgentStore, decode=decode_order, decisions={decision.__name__: decision for decision in DECISIONS})
 """The agent, for a replay."""
@@ -203,6 +243,10 @@ def _gone(store: AgentStore, view: WorkerView) -> Status | None:
     return gone if gone is not None and (tombstone is None or tombstone.version < gone.spec_version) else None
 
 
+def _tombstone_of(store: AgentStore, view: WorkerView) -> Tombstone | None:
+    return store.tombstones.get(view.reading.ref.uid) if view.reading is not None else None
+
+
 def _removes_tombstoned(store: AgentStore, key: JobKey, view: WorkerView) -> list[Command]:
     """Removes the objects of jobs with a tombstone: an agent that was stopped for a while may have created them
     late."""
@@ -217,13 +261,14 @@ def _removes_tombstoned(store: AgentStore, key: JobKey, view: WorkerView) -> lis
 def _deletion_reports(
     store: AgentStore, key: JobKey, cluster: ClusterName, *, present: WorkerJobReading | None
 ) -> list[Command]:
-    """The reports on ended jobs of the name that are gone. `present` is the job that has the name now."""
+    """The reports on ended jobs of the name that are gone, or stay for a finalizer only (`kept_jobs`). `present` is the
+    job that has the name now."""
     return [
         command
         for tombstone in store.ended(key)
         if tombstone.job.uid in store.unreported
         and tombstone.job.uid not in store.view(key).running
-        and not (present is not None and present.is_of(tombstone.job))
+        and not (present is not None and present.is_of(tombstone.job) and not kept_jobs.is_kept(present))
         for command in (
             orders.report_deleted(tombstone.job, tombstone.version, cluster),
             Forget(table=AgentTable.UNREPORTED, key=tombstone.job.uid),

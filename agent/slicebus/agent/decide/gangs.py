@@ -11,12 +11,13 @@ from typing import NamedTuple
 import msgspec
 
 from slicebus.agent.decide.next_pods import next_pods
+from slicebus.agent.decide.room import patch_job
 from slicebus.agent.state import annotations
 from slicebus.agent.state.schedulers import RefusedObject
 from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Forget, Patch, Remember, Remove, Requeue
-from slicebus.kube.resources import JOB_RESOURCES, Resource
+from slicebus.kube.resources import Resource
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.api import api_names, kueue
@@ -48,8 +49,7 @@ def reconcile(view: WorkerView, *, now: str | None, now_s: float) -> list[Comman
     minimum = _minimum(view, job) if job.runs else {}
     if minimum != annotations.gang(job.manifest) and (job.runs or not view.pod_sets):
         text = annotations.encode_counts(minimum) if minimum else None
-        body = {"metadata": {"annotations": {api_names.GANG_ANNOTATION: text}}}
-        return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=body)]
+        return patch_job(job.manifest, {"metadata": {"annotations": {api_names.GANG_ANNOTATION: text}}})
     scheduled, refused = _scheduled(view), view.refused_object
     if scheduled is None or not job.runs or scheduled.synced.blocked or view.schedulers.why_unusable(name):
         return []

@@ -11,7 +11,16 @@ from msgspec import UNSET
 from slicebus.agent.decide import reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
-from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, Manifest, RequestKey, Status
+from slicebus.proto.messages import (
+    ClusterName,
+    Inventory,
+    InventoryItem,
+    JobPhase,
+    Manifest,
+    PodSetUse,
+    RequestKey,
+    Status,
+)
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import all_ready, spec_hash, status_hash
 from slicebus.slices.jobs import KINDS
@@ -90,6 +99,11 @@ def _item(view: WorkerView, manifest: Manifest, spec: str, status: str) -> Inven
         spec_version=annotations.spec_version(manifest),
         spec_hash=spec,
         status_hash=status,
+        pods={
+            name: PodSetUse(len(members.running), members.requests)
+            for name, members in sorted(view.own_pod_sets.items())
+            if members.running
+        },
     )
 
 
@@ -122,4 +136,6 @@ def _hash(status: Status, view: WorkerView) -> str:
     succeeded = KINDS[view.key.kind].succeeded(status.job_status)
     granted = annotations.granted(view.job)
     pods_ready = None if annotations.is_suspended(view.job) else all_ready(granted, ready, succeeded)
-    return status_hash(status.job_status, status.phase, pods_ready)
+    is_over = status.phase is not JobPhase.RUNNING
+    left = {name: min(count, granted.get(name, 0)) for name, count in status.running.items()} if is_over else {}
+    return status_hash(status.job_status, status.phase, pods_ready, left=left)

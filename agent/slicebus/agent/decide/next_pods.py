@@ -1,5 +1,6 @@
 """The pods of a job that are granted and wait for their start."""
 
+from slicebus.agent.decide.pod_fit import Fit
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.jobs import KINDS
@@ -11,6 +12,7 @@ def next_pods(view: WorkerView) -> list[Manifest]:
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
         return []
+    fit = Fit(view)
     kind, targets = KINDS[view.key.kind], {target["metadata"]["uid"]: target for target in view.scale_targets}
     return to_ungate(
         view.pod_sets,
@@ -19,6 +21,7 @@ def next_pods(view: WorkerView) -> list[Manifest]:
         replica=kind.replica,
         replica_size=lambda pod_set, owner: kind.replica_size(targets.get(owner, scale_target), pod_set),
         named_for_deletion=about_to_go(view),
+        fits=lambda pod: fit.misfit(pod) is None,
     )
 
 

@@ -4,7 +4,7 @@ Whoever may publish orders must not use the name of one job to make another obje
 malformed, and a dead letter. One that brings another object is refused, and the manager shows why.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -12,7 +12,8 @@ from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import WorkloadSpec
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.jobs import KINDS
+from slicebus.slices.api.quantities import amounts
+from slicebus.slices.jobs import KINDS, spec_shape_of
 from slicebus.slices.jobs.base import Exposure, JobKind
 from slicebus.slices.workload.names import group_of
 from slicebus.slices.workload.pod_requests import container_resources
@@ -72,9 +73,11 @@ class _WorkloadContent(msgspec.Struct, rename="camel"):
     pod_sets: list[_PodSet]
 
 
-class _Assignment(msgspec.Struct):
+class _Assignment(msgspec.Struct, rename="camel"):
     name: str = "main"
     flavors: dict[str, str] = {}
+    count: Annotated[int, msgspec.Meta(ge=0)] = 0
+    resource_usage: dict[str, str | int | float] = {}
 
 
 class _Admission(msgspec.Struct, rename="camel"):
@@ -92,6 +95,10 @@ def ensure_readable(order: WorkloadSpec) -> None:
     _read(order.workload, _Workload, "workload")
     _read(order.workload["spec"], _WorkloadContent, "workload.spec")
     _read(order.workload.get("status", {}), _Status, "workload.status")
+    try:
+        charged_of(order)
+    except ValueError as error:
+        raise ProtocolError(DeadReason.MALFORMED, f"workload.status: {error}") from error
     kind = KINDS.get(order.job.kind)
     if kind is None:
         return
@@ -100,12 +107,24 @@ def ensure_readable(order: WorkloadSpec) -> None:
     except _UNREADABLE as error:
         detail = f"manifest: no {order.job.kind} that can be read: {type(error).__name__}: {error}"
         raise ProtocolError(DeadReason.MALFORMED, detail) from error
+    _read(order.manifest["spec"], spec_shape_of(kind), f"manifest: no {order.job.kind} that can be read: spec")
 
 
 def flavors_of(order: WorkloadSpec) -> dict[str, dict[str, str]]:
     """The flavors that its slice was given, by pod set and resource; empty without an admission."""
     admission = msgspec.convert(order.workload.get("status", {}), _Status).admission
     return {assignment.name: assignment.flavors for assignment in admission.pod_set_assignments} if admission else {}
+
+
+def charged_of(order: WorkloadSpec) -> dict[str, dict[str, int]]:
+    """What one pod of its slice was admitted with, by pod set and resource; empty without an admission. Raises
+    ValueError for what is not a quantity."""
+    admission = msgspec.convert(order.workload.get("status", {}), _Status).admission
+    return {
+        one.name: {resource: -(-value // one.count) for resource, value in amounts(one.resource_usage).items()}
+        for one in (admission.pod_set_assignments if admission else ())
+        if one.count
+    }
 
 
 def ensure_named(order: WorkloadSpec) -> None:

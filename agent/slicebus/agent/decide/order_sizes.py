@@ -2,9 +2,8 @@
 over.
 
 Each is changed only where the manager's value differs from its last one: until then a change that was made here stays.
+Nothing is taken from an edit that nobody can run: the job runs on as it was, which the manager says.
 """
-
-from collections.abc import Callable
 
 import msgspec
 
@@ -34,6 +33,8 @@ def counts_of(order: WorkloadSpec) -> Counts:
 def sets_another(order: WorkloadSpec, job: WorkerJobReading) -> bool:
     """Whether the manager has set another size than the last time. The size of a scale-up that is taken back always
     counts as another: the worker may have grown from the same size."""
+    if not _can_run(order):
+        return False
     taken_back = order.taken_back or None
     is_news = (
         taken_back is not None and annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION) != taken_back
@@ -52,15 +53,28 @@ def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str]:
     noted = {api_names.BASELINE_ANNOTATION: annotations.encode_counts(counts_of(order))}
     if bounds := _noted_bounds(order, job):
         noted[api_names.BOUNDS_ANNOTATION] = msgspec.json.encode(bounds, order="sorted").decode()
-    return noted | ({api_names.TAKEN_BACK_ANNOTATION: order.taken_back} if order.taken_back else {})
+    if order.taken_back and (job is None or _can_run(order)):
+        noted[api_names.TAKEN_BACK_ANNOTATION] = order.taken_back
+    return noted
 
 
 def take(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
     """Applies a resize that was made at the manager, and gives the autoscaler the bounds that were set there.
 
-    A suspended job comes back with the counts of the manager's spec, whatever it had grown to.
+    A suspended job comes back with the counts of the manager's spec, whatever it had grown to. Of several patches of
+    one object the first makes the next conflict, and the order is taken again.
     """
-    return [*_take_counts(view, order, job), *_take_bounds(view, order, job)]
+    counts, why = _count_patches(view, order, job), order.resized_because or ""
+    done = [(patch.target["metadata"]["uid"], operation) for patch in counts for operation in patch.body]
+    bounds = [
+        patch
+        for patch in _bounds_patches(view, order, job)
+        if any((patch.target["metadata"]["uid"], operation) not in done for operation in patch.body)
+    ]
+    events = [
+        Emit(regarding=patch.target, reason="ScaleUpTakenBack", note=why, warning=True) for patch in counts[:1] if why
+    ]
+    return [*counts, *events, *bounds]
 
 
 def ensure_taken(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> None:
@@ -97,28 +111,24 @@ def take_over(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> l
     return [Patch(resource=resource, target=job.manifest, body=patch, impersonate=impersonate)]
 
 
-def _take_counts(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
+def _count_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Patch]:
     """Set the counts in the job, as far as its kind has the size of the next cluster there, and in its present
     clusters."""
     if not sets_another(order, job):
         return []
-    kind, counts, why = KINDS[view.key.kind], counts_of(order), order.resized_because or ""
+    kind = KINDS[view.key.kind]
     # A suspended job has no cluster, or one that is going.
     targets = [job.manifest] if is_suspended(job.manifest) else _targets(view, job)
-    patches = _patches(targets, lambda target: kind.resize(target, counts))
-    events = [
-        Emit(regarding=patch.target, reason="ScaleUpTakenBack", note=why, warning=True) for patch in patches[:1] if why
-    ]
-    return [*patches, *events]
+    return [_patch(target, body) for target in targets for body in kind.follow(target, order.manifest)]
 
 
-def _take_bounds(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
+def _bounds_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Patch]:
     """Set the bounds in the job, and in its present clusters."""
     noted, wanted = annotations.bounds(job.manifest), without(_bounds(order), (_FIELDS,))
-    if noted is None or not wanted or without(noted, (_FIELDS,)) == wanted:
+    if noted is None or not wanted or not _can_run(order) or without(noted, (_FIELDS,)) == wanted:
         return []
     kind = KINDS[view.key.kind]
-    return [*_patches(_targets(view, job), lambda target: kind.set_bounds(target, wanted))]
+    return [_patch(target, body) for target in _targets(view, job) if (body := kind.set_bounds(target, wanted))]
 
 
 def _targets(view: WorkerView, job: WorkerJobReading) -> list[Manifest]:
@@ -126,17 +136,15 @@ def _targets(view: WorkerView, job: WorkerJobReading) -> list[Manifest]:
     return [*{target["metadata"]["uid"]: target for target in (*view.scale_targets, job.manifest)}.values()]
 
 
-def _patches(targets: list[Manifest], change: Callable[[Manifest], list[Manifest]]) -> list[Patch]:
-    return [
-        Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=patch)
-        for target in targets
-        if (patch := change(target))
-    ]
+def _patch(target: Manifest, body: list[Manifest]) -> Patch:
+    return Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=body)
 
 
 def _noted_bounds(order: WorkloadSpec, job: WorkerJobReading | None) -> Manifest:
-    """The order's bounds; for fields that are impossible the noted ones, so that each later order tries again."""
+    """The order's bounds; for what is impossible the noted ones, so that each later order tries again."""
     bounds = _bounds(order)
+    if job is not None and not _can_run(order):
+        return annotations.bounds(job.manifest) or {}
     if job is None or not _edited_fields(order, job) or _can_be_had(order, job):
         return bounds
     return bounds | {_FIELDS: (annotations.bounds(job.manifest) or {})[_FIELDS]}
@@ -153,13 +161,18 @@ def _can_be_had(order: WorkloadSpec, job: WorkerJobReading) -> bool:
     """Whether the job may take over the manager's fields: it keeps the pod sets of its slice, pods that request what it
     is charged for, and replicas of as many pods, and KubeRay refuses nothing. The manager shows what prevents it."""
     kind = KINDS[order.job.kind]
-    if kind.problems(order.manifest):
+    if not _can_run(order):
         return False
     copy = kind.worker_copy(order.manifest, places(order))
     requests = _requests(kind.pod_sets(copy))
     if requests != _requests(order.workload["spec"]["podSets"]):
         return False
     return all(kind.replica_size(copy, name) == kind.replica_size(job.manifest, name) for name in requests)
+
+
+def _can_run(order: WorkloadSpec) -> bool:
+    """Whether the job's kind takes the job as its user has it on the manager now."""
+    return not KINDS[order.job.kind].problems(order.manifest)
 
 
 def _requests(pod_sets: list[Manifest]) -> dict[str, dict[str, int]]:

@@ -11,16 +11,17 @@ from typing import NamedTuple
 import msgspec
 
 from slicebus.agent.decide import gangs, order_sizes, scheduling, waiting
-from slicebus.agent.decide.order_contents import ensure_named, flavors_of
+from slicebus.agent.decide.order_contents import charged_of, ensure_named, flavors_of
 from slicebus.agent.decide.pod_placement import placements_note, places
 from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespace
 from slicebus.agent.decide.reconcile import link_copies, link_to
-from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder, reason_of
+from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder
+from slicebus.agent.decide.room import patch_job
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.proto.errors import ConflictError, DeadReason, PermanentError, ProtocolError
+from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -30,7 +31,6 @@ from slicebus.proto.messages import (
     JobRef,
     Manifest,
     Pending,
-    Refused,
     Relabel,
     Suspend,
     WorkloadSpec,
@@ -41,10 +41,12 @@ from slicebus.slices.jobs.copies import without
 from slicebus.slices.jobs.suspension import can_suspend, suspension, to_resume
 from slicebus.slices.workload.pod_scheduling import PodScheduling
 
-_REFUSAL_LENGTH = 4000
-"""The most characters of a refusal. It may quote the order, and becomes a condition's message, which has at most
-32768."""
-_MANAGERS_OWN = (api_names.DISPATCHED_ANNOTATION, api_names.APPLIED_ANNOTATION, api_names.AVOIDED_CLUSTERS_ANNOTATION)
+_MANAGERS_OWN = (
+    api_names.DISPATCHED_ANNOTATION,
+    api_names.APPLIED_ANNOTATION,
+    api_names.AVOIDED_CLUSTERS_ANNOTATION,
+    api_names.SUSPENDED_ANNOTATION,
+)
 
 
 class OrderStep(NamedTuple):
@@ -139,11 +141,12 @@ def pending(notice: Pending) -> list[OrderStep]:
 
 
 def removes(view: WorkerView, job: JobRef, *, up_to: int) -> list[Remove]:
-    """Removes the objects that were made for this job of the manager, up to that version."""
+    """Removes the objects that were made for this job of the manager, up to that version. A job that stays for a
+    finalizer of somebody else goes after its pods: nobody else deletes them."""
     objects = [(JOB_RESOURCES[view.key.kind], view.job)] if view.job is not None else []
     objects += [(WORKLOADS, copy) for copy in view.copies]
     return [
-        Remove(resource=resource, target=target)
+        Remove(resource=resource, target=target, foreground=annotations.is_kept_by_others(target))
         for resource, target in objects
         if annotations.is_of(target, job) and annotations.spec_version(target) <= up_to
     ]
@@ -166,18 +169,6 @@ def report(view: WorkerView, job: JobRef, cluster: ClusterName, *, since: int = 
 def report_deleted(job: JobRef, version: int, cluster: ClusterName) -> Publish:
     """Reports that nothing is left of a job that was ended at this version."""
     return Publish(cluster=cluster, message=Applied(job=job, workload="", spec_version=version, deleted=True))
-
-
-def refusal(order: WorkloadSpec, error: PermanentError, cluster: ClusterName) -> list[Command]:
-    """Reports to the manager that a spec cannot be applied, and why."""
-    refused = Refused(
-        job=order.job,
-        workload=order.workload["metadata"]["name"],
-        spec_version=order.spec_version,
-        reason=reason_of(error),
-        message=str(error)[:_REFUSAL_LENGTH],
-    )
-    return [Publish(cluster=cluster, message=refused)]
 
 
 def _own_job(view: WorkerView, job: JobRef) -> WorkerJobReading | None:
@@ -241,6 +232,7 @@ def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading 
     }
     if flavors := flavors_of(order):
         annotations[api_names.FLAVORS_ANNOTATION] = msgspec.json.encode(flavors, order="sorted").decode()
+        annotations[api_names.CHARGED_ANNOTATION] = msgspec.json.encode(charged_of(order), order="sorted").decode()
     if job is not None:
         annotations |= link_to(view, job) | placements_note(job.manifest, order)
     return {
@@ -287,11 +279,11 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     if job.slice == name and job.version < order.spec_version:
         at = _stamp(order, job.requested, workload=name, before=job.granted, own=counts if is_resized else None)
         at["annotations"] |= noted
-        return [Patch(resource=resource, target=job.manifest, body=_resumed(view, job, {"metadata": at}))]
+        return _stamped(view, job, at)
     if is_resized or order_sizes.sets_other_bounds(order, job):
         requested = job.requested.beside(counts) if job.requested is not None and is_resized else job.requested
         changed = noted | _request_note(job.requested, requested)
-        return [Patch(resource=resource, target=job.manifest, body={"metadata": {"annotations": changed}})]
+        return patch_job(job.manifest, {"metadata": {"annotations": changed}})
     return []
 
 
@@ -335,12 +327,12 @@ def _request_note(
     return {api_names.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
 
 
-def _resumed(view: WorkerView, job: WorkerJobReading, body: Manifest) -> Manifest:
-    """The patch, extended so that it also resumes a suspended job. Raises ConflictError where that has to wait."""
+def _stamped(view: WorkerView, job: WorkerJobReading, at: Manifest) -> list[Command]:
+    """Writes metadata onto a job, which also resumes a suspended one. Raises ConflictError where that has to wait."""
     resumes = to_resume(job.manifest)
     if resumes:
         gangs.ensure_none_left(view)
-    return body | resumes
+    return patch_job(job.manifest, {"metadata": at} | resumes)
 
 
 def _with_metadata(manifest: Manifest, at: Manifest) -> Manifest:
@@ -355,8 +347,7 @@ def _move(view: WorkerView, order: Relabel) -> list[Command]:
     if job is None or job.version >= order.spec_version:
         return []
     at = _stamp(order, job.requested, workload=order.to_workload, before=job.granted)
-    body = _resumed(view, job, {"metadata": at})
-    return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=body)]
+    return _stamped(view, job, at)
 
 
 def _drop_old_copies(view: WorkerView, job: JobRef) -> list[Command]:
@@ -382,7 +373,5 @@ def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
     nothing: Counts = {}
     at = annotations.job_metadata(order.job, workload=order.workload, version=order.spec_version, grant=nothing)
     at["annotations"] |= {api_names.REQUESTED_ANNOTATION: None, api_names.BASELINE_ANNOTATION: None}
-    body = {"metadata": at} | suspension(order.job.kind, True)
-    resource = JOB_RESOURCES[view.key.kind]
     event = Emit(regarding=job.manifest, reason=order.reason or "Suspended", note=order.message, warning=True)
-    return [Patch(resource=resource, target=job.manifest, body=body), event]
+    return [*patch_job(job.manifest, {"metadata": at} | suspension(order.job.kind, True)), event]

@@ -1,14 +1,33 @@
-"""Finds out why granted pods are not made, from the Events of the job's controller."""
+"""Finds out why granted pods are not made, from the Events and the conditions of the job's controllers."""
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from operator import itemgetter
 
-from slicebus.agent.state.views import WorkerView
+from slicebus.agent.state.views import PodsRefusal, WorkerView
 from slicebus.proto.messages import Manifest
+from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.workload.waiting import (
+    CONTROLLER_REFUSED,
+    PODS_REFUSED,
+    SPEC_REFUSED,
+    without_details,
+    without_pod_names,
+)
 
 _FORBIDDEN = " is forbidden: "
+_INVALID = re.compile("Invalid|Validation")
+"""Reasons of conditions and Events by which controllers refuse a spec: KubeRay's `InvalidRayClusterSpec` and
+`ValidationFailed`, and their like."""
+_FAILS = re.compile("Fail|Error|Reject|Refus|Denied|Forbidden")
+"""The same of a job that has no pods."""
+_OF_PODS = ("ReplicaFailure",)
+"""KubeRay writes this condition with an Event about the pod that it could not make."""
+_ADVICE = " spec warning "
+"""In KubeRay's Event `InvalidRayClusterSpec` about a cluster that it runs all the same."""
+_OWN_COMPONENTS = "slicebus-"
+_EVER = datetime.min.replace(tzinfo=UTC)
 _LENGTH = 500
 _MOST_BETWEEN = 8
 """The most objects between a job and its pods that are read: the Events of each cost a request."""
@@ -17,12 +36,19 @@ _RECENT = timedelta(minutes=15)
 
 
 def lacking(view: WorkerView) -> int:
-    """How many of the wanted pods are not there, gated or not."""
+    """How many of the wanted pods are not there, gated or not. A RayJob or a RayService without a cluster yet wants
+    those that it was granted."""
     job = view.reading
-    if job is None or not job.runs or view.scale_target is None:
+    if job is None or not job.runs:
         return 0
+    wanted = view.desired if view.scale_target is not None else job.granted
     present = {name: len(members.gated) + len(members.running) for name, members in view.pod_sets.items()}
-    return sum(max(0, count - present.get(name, 0)) for name, count in view.desired.items())
+    return sum(max(0, count - present.get(name, 0)) for name, count in wanted.items())
+
+
+def is_without_pods(view: WorkerView) -> bool:
+    """Whether no pod of the job is there, gated or not."""
+    return not any(members.gated or members.running for members in view.pod_sets.values())
 
 
 def selectors(view: WorkerView) -> list[str]:
@@ -41,32 +67,97 @@ def selectors(view: WorkerView) -> list[str]:
     return [f"involvedObject.{fields},type=Warning" for fields in about]
 
 
-def why(events: Iterable[Manifest], now: datetime, *, job: Manifest | None = None) -> str:
-    """What the newest of these Events says about a pod that could not be made; empty where none says anything.
+def why(events: Iterable[Manifest], now: datetime, *, view: WorkerView) -> PodsRefusal:
+    """What the newest of these Events about each object says: about a pod that could not be made, or of a controller
+    that makes none at all.
 
-    Names of pods are left out, because every pod has another. Events from before this job are about an earlier one.
+    The text is the same each time that the same is said: it has no names of pods, because every pod has another, and
+    what is said about several objects comes in the order of the texts. Events from before this job are about an earlier
+    one. A controller may refuse a job once, and tries to make a pod again and again.
     """
-    earliest = now - _RECENT
-    if job is not None:
-        earliest = max(earliest, datetime.fromisoformat(job["metadata"]["creationTimestamp"]))
-    refusals = [
-        (at, event.get("message", ""))
-        for event in events
-        if _is_refusal(event.get("reason", "")) and (at := _time_of(event)) >= earliest
-    ]
-    message = max(refusals, key=itemgetter(0), default=(now, ""))[1]
-    return (message.partition(_FORBIDDEN)[2] or message)[:_LENGTH]
+    created = _read_time(view.job["metadata"]["creationTimestamp"]) if view.job is not None else _EVER
+    recent = max(created, now - _RECENT)
+    said: dict[str, dict[str, tuple[datetime, str]]] = {}
+    for event in events:
+        at, about, reason = _time_of(event), _object_of(event), _refusal_of(event, view)
+        newest = said.setdefault(reason, {})
+        is_newer = about not in newest or at > newest[about][0]
+        if reason and at >= (recent if reason == PODS_REFUSED else created) and is_newer:
+            newest[about] = at, _text_of(event, reason, view)
+    newest_of = {reason: max(at for at, _ in newest.values()) for reason, newest in said.items() if newest}
+    if not newest_of:
+        return PodsRefusal()
+    # What a controller has said of the job before it made pods is over.
+    reason = max(newest_of, key=newest_of.__getitem__)
+    different = {without_details(text): text for text in sorted(text for _, text in said[reason].values())}
+    return PodsRefusal(reason, "; ".join(different[told] for told in sorted(different))[:_LENGTH])
 
 
-def _is_refusal(reason: str) -> bool:
-    """`FailedCreate` of a Job, `FailedToCreateHeadPod` and `FailedToCreateWorkerPod` of a RayCluster."""
-    return reason == "FailedCreate" or (reason.startswith("FailedToCreate") and reason.endswith("Pod"))
+def by_status(view: WorkerView) -> PodsRefusal:
+    """What the conditions of the job, and of the objects made of it, say of a controller that refuses it."""
+    if view.job is None:
+        return PodsRefusal()
+    is_without = is_without_pods(view) and lacking(view) > 0
+    for manifest in (view.job, *view.scale_targets):
+        for condition in conditions_of(manifest):
+            reason = condition.get("reason") or ""
+            is_meant = _INVALID.search(reason) or (is_without and _FAILS.search(reason))
+            if condition.get("status") == "False" and is_meant and condition.get("type") not in _OF_PODS:
+                text = f"{reason}: {condition.get('message') or ''}"[:_LENGTH]
+                return PodsRefusal(CONTROLLER_REFUSED if is_without else SPEC_REFUSED, text)
+    return PodsRefusal()
+
+
+def says_same(refusal: PodsRefusal, other: PodsRefusal | None) -> bool:
+    """Whether two of these say the same to a reader: what differs from pod to pod and from try to try is not
+    compared."""
+    if other is None or refusal.reason != other.reason:
+        return False
+    return without_details(refusal.text) == without_details(other.text)
+
+
+def _refusal_of(event: Manifest, view: WorkerView) -> str:
+    """The reason of `REFUSED_THERE` that an Event stands for; empty for none.
+
+    `FailedCreate` of a Job, `FailedToCreateHeadPod` and `FailedToCreateWorkerPod` of a RayCluster are about pods. Any
+    other warning of a job without pods says why there are none; with pods only one about its spec does.
+    """
+    reason = event.get("reason") or ""
+    if reason == "FailedCreate" or (reason.startswith("FailedToCreate") and reason.endswith("Pod")):
+        return PODS_REFUSED
+    if _ADVICE in (event.get("message") or ""):
+        return ""
+    source = (event.get("source") or {}).get("component") or event.get("reportingComponent") or ""
+    if source.startswith(_OWN_COMPONENTS):
+        return ""
+    if is_without_pods(view):
+        return CONTROLLER_REFUSED
+    return SPEC_REFUSED if _INVALID.search(reason) else ""
+
+
+def _text_of(event: Manifest, reason: str, view: WorkerView) -> str:
+    message = event.get("message") or ""
+    names = [manifest["metadata"]["name"] for manifest in (view.job, *view.scale_targets) if manifest is not None]
+    if reason == PODS_REFUSED:
+        return without_pod_names(message.partition(_FORBIDDEN)[2] or message, of=names)
+    return f"{event.get('reason')}: {without_pod_names(message, of=names)}"
+
+
+def _object_of(event: Manifest) -> str:
+    about = event.get("involvedObject") or {}
+    return f"{about.get('kind', '')}/{about.get('name', '')}/{about.get('uid', '')}"
 
 
 def _time_of(event: Manifest) -> datetime:
     series = event.get("series") or {}
     text = series.get("lastObservedTime") or event.get("lastTimestamp") or event.get("eventTime")
+    return _read_time(text or event["metadata"]["creationTimestamp"])
+
+
+def _read_time(text: str) -> datetime:
+    """The time, in UTC where it names no zone; the earliest one where nobody can read it."""
     try:
-        return datetime.fromisoformat(text or event["metadata"]["creationTimestamp"])
+        time = datetime.fromisoformat(text)
     except ValueError:
-        return datetime.min.replace(tzinfo=UTC)
+        return _EVER
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

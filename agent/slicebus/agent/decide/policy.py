@@ -25,6 +25,12 @@ _SYSTEM = "kube-"
 _SLICEBUS = ("slicebus.dev/", "kueue.x-k8s.io/")
 """Keys that an agent sets itself, or drops where only an agent may set them."""
 _DEFAULT_ACCOUNT = "default"
+_SCHEDULER = "default-scheduler"
+_SYSTEM_CLASS = "system-"
+_CONTROL_PLANE = "node-role.kubernetes.io/"
+"""How the taints of nodes begin that are for the cluster itself."""
+_DRIVEN = ("csi", "flexVolume")
+"""The volumes that a driver of the node mounts, which the pod names."""
 _MOST_NAMED = 3
 
 
@@ -109,11 +115,45 @@ def _pods(policy: Policy, copy: Manifest) -> Iterator[_Objection]:
         name, template = pod_set["name"], pod_set["template"]
         for violation in violations(template, policy.pod_security):
             yield _Objection("PodSecurity", f"podSecurity: {policy.pod_security}", f"in pod set {name} {violation}")
+        yield from _classes(policy, template["spec"], name)
         account = template["spec"].get("serviceAccountName") or template["spec"].get("serviceAccount")
         used = account or _DEFAULT_ACCOUNT
         if policy.service_accounts is not None and used not in policy.service_accounts:
             subject = f"the service account {used} in pod set {name}"
             yield _Objection("ServiceAccountNotAllowed", "serviceAccounts", subject)
+
+
+def _classes(policy: Policy, spec: Manifest, name: str) -> Iterator[_Objection]:
+    """What a pod names that belongs to the cluster: its classes, its scheduler, taints of its nodes, drivers."""
+    priority, runtime = spec.get("priorityClassName") or "", spec.get("runtimeClassName") or ""
+    scheduler, named = spec.get("schedulerName") or "", policy.priority_classes
+    if priority and (priority.startswith(_SYSTEM_CLASS) if named is None else priority not in named):
+        subject = f"the PriorityClass {priority} in pod set {name}"
+        yield _Objection("PriorityClassNotAllowed", "priorityClasses", subject)
+    if runtime and policy.runtime_classes is not None and runtime not in policy.runtime_classes:
+        subject = f"the RuntimeClass {runtime} in pod set {name}"
+        yield _Objection("RuntimeClassNotAllowed", "runtimeClasses", subject)
+    if policy.scheduler_names is not None and scheduler not in ("", _SCHEDULER, *policy.scheduler_names):
+        subject = f"the scheduler {scheduler} in pod set {name}"
+        yield _Objection("SchedulerNotAllowed", "schedulerNames", subject)
+    for toleration in spec.get("tolerations") or ():
+        key = toleration.get("key") or ""
+        if _tolerates(policy, key):
+            continue
+        subject = f"a toleration of {f'the taint {key}' if key else 'every taint'} in pod set {name}"
+        yield _Objection("TolerationNotAllowed", "tolerationKeys", subject)
+    for volume in spec.get("volumes") or ():
+        for kind in _DRIVEN if policy.csi_drivers is not None else ():
+            driver = (volume.get(kind) or {}).get("driver") or ""
+            if volume.get(kind) and driver not in (policy.csi_drivers or ()):
+                subject = f"a volume of the driver {driver} in pod set {name}"
+                yield _Objection("VolumeNotAllowed", "csiDrivers", subject)
+
+
+def _tolerates(policy: Policy, key: str) -> bool:
+    if policy.toleration_keys is not None:
+        return key in policy.toleration_keys
+    return bool(key) and not key.startswith(_CONTROL_PLANE)
 
 
 def _keys(policy: Policy, copy: Manifest) -> Iterator[_Objection]:
@@ -141,3 +181,12 @@ def _exposure(policy: Policy, copy: Manifest) -> Iterator[_Objection]:
         yield _Objection("ServiceTypeNotAllowed", "serviceTypes", "a Service with externalIPs")
     if exposure.ingress and not policy.ingress:
         yield _Objection("IngressNotAllowed", "ingress: false", "an Ingress")
+    if exposure.gateway and not policy.ingress:
+        yield _Objection("IngressNotAllowed", "ingress: false", "a Gateway")
+    for name in sorted(exposure.service_names.difference(policy.service_names or ())):
+        if policy.service_names is not None:
+            yield _Objection("ServiceNameNotAllowed", "serviceNames", f"a Service named {name}")
+    allows = policy.service_accounts is None if policy.autoscaler_accounts is None else policy.autoscaler_accounts
+    if exposure.makes_account and not allows:
+        subject = "the service account that KubeRay makes for Ray's autoscaler"
+        yield _Objection("ServiceAccountNotAllowed", "autoscalerAccounts", subject)

@@ -13,6 +13,7 @@ from msgspec import UNSET
 from slicebus.agent.decide import gangs, waiting
 from slicebus.agent.decide.next_pods import about_to_go
 from slicebus.agent.decide.pod_placement import is_unplaced, placed, placements
+from slicebus.agent.decide.room import patch_job
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
@@ -37,6 +38,8 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.suspension import to_suspend
 from slicebus.slices.workload.ungate import Members, could_start, pod_set_of
+
+_EPOCH = api_names.EPOCH_ANNOTATION
 
 
 def link_copies(view: WorkerView) -> list[Command]:
@@ -88,7 +91,7 @@ class _Sizes(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, view: WorkerView, granted: Counts) -> Self:
         """The sizes of a job that runs."""
-        running = {name: len(members.running) for name, members in view.pod_sets.items() if members.running}
+        running = {name: len(members.running) for name, members in view.own_pod_sets.items() if members.running}
         going = frozenset(name for name, count in running.items() if count > view.desired.get(name, 0))
         wanted = {name: running[name] if name in going else count for name, count in view.desired.items()}
         return cls(wanted, granted, going)
@@ -127,7 +130,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     sizes, last = _Sizes.of(view, job.granted), job.requested
     key = RequestKey(scale_target["metadata"]["uid"], scale_target["metadata"]["generation"])
     if _is_first_due(sizes, job) if last is None else _is_another_due(sizes, view, job, last, key):
-        return [_write_request(sizes, view, job, key)] if sizes.going <= sizes.wanted.keys() else []
+        return _write_request(sizes, view, job, key) if sizes.going <= sizes.wanted.keys() else []
     if last is None or _is_published(view, last):
         return []
     message = ScaleRequest(
@@ -146,14 +149,14 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     ]
 
 
-def _write_request(sizes: _Sizes, view: WorkerView, job: WorkerJobReading, key: RequestKey) -> Command:
+def _write_request(sizes: _Sizes, view: WorkerView, job: WorkerJobReading, key: RequestKey) -> list[Command]:
     wanted, granted = sizes.wanted, sizes.granted
     pending = PendingRequests.after(job.requested, key, wanted=wanted, granted=granted, finished=view.finished)
     note = {
         api_names.REQUESTED_ANNOTATION: pending.to_annotation(),
         api_names.GRANTED_ANNOTATION: annotations.encode_counts(sizes.lowered),
     }
-    return _note(job, note)
+    return patch_job(job.manifest, {"metadata": {"annotations": note}})
 
 
 def _is_first_due(sizes: _Sizes, job: WorkerJobReading) -> bool:
@@ -196,11 +199,6 @@ def _is_exceeded(sizes: _Sizes, last: PendingRequests) -> bool:
 def _is_published(view: WorkerView, last: PendingRequests) -> bool:
     """Whether this agent has published the request, or an order has answered it."""
     return not last.unanswered or view.published == last.key
-
-
-def _note(job: WorkerJobReading, annotations: dict[str, str]) -> Command:
-    body = {"metadata": {"annotations": annotations}}
-    return Patch(resource=JOB_RESOURCES[job.ref.kind], target=job.manifest, body=body)
 
 
 def _without(counts: Counts, names: Collection[str]) -> Counts:
@@ -258,11 +256,10 @@ def take_over_pods(view: WorkerView, *, epoch: int) -> list[Patch]:
     """One write to each pod that an earlier agent may be about to ungate, so that its patch conflicts."""
     if view.reading is None:
         return []
-    body = {"metadata": {"annotations": {api_names.EPOCH_ANNOTATION: str(epoch)}}}
     return [
-        Patch(resource=PODS, target=pod, body=body)
+        Patch(resource=PODS, target=pod, body={"metadata": {annotations.place_of_epoch(pod): {_EPOCH: str(epoch)}}})
         for pod in could_start(view.pod_sets, view.reading.granted)
-        if annotations.annotation(pod, api_names.EPOCH_ANNOTATION) != str(epoch)
+        if annotations.epoch(pod) != str(epoch)
     ]
 
 
@@ -289,28 +286,30 @@ def confirm_suspended(view: WorkerView, cluster: ClusterName, *, reported: tuple
 def status(view: WorkerView) -> Status | None:
     """The report on a job as it is now; None where it is not ours.
 
-    None also for an ended job whose pods still run: the manager frees their quota with the end. KubeRay ends a RayJob
-    before its cluster, and Kubernetes before 1.31 a Job before its pods.
+    KubeRay ends a RayJob before its cluster and, past its deadline, before its submitter: the end is told with the pods
+    that still run. Kubernetes before 1.31 ends a Job before its pods, which end at once: None until they have.
     """
     job = view.reading
     if job is None or job.is_going:
         return None
-    if job.outcome.phase is not JobPhase.RUNNING and any(members.running for members in view.pod_sets.values()):
+    if job.outcome.phase is not JobPhase.RUNNING and KINDS[view.key.kind].ends_with_pods and view.has_running_pods:
         return None
-    pods = {name: _status_of(members) for name, members in sorted(view.pod_sets.items())}
-    return job.report(pods, waits=waiting.reported(job))
+    pods = {name: _status_of(members) for name, members in sorted(view.own_pod_sets.items())}
+    return job.report(pods, waits=waiting.reported(view, job))
 
 
 def report(
     view: WorkerView, cluster: ClusterName, *, last: tuple[Status, float] | None, now_s: float, interval_s: float
 ) -> list[Command]:
-    """Publishes the status when it differs from the last one: an end at once, everything else at most every
-    `interval_s` seconds. The note comes before the confirm: until that comes, the manager may ask for it again."""
+    """Publishes the status when it differs from the last one: an end, and that its last pod has gone, at once;
+    everything else at most every `interval_s` seconds. The note comes before the confirm: until that comes, the manager
+    may ask for it again."""
     present = status(view)
     if present is None or (last is not None and present == last[0]):
         return []
     due_s = last[1] + interval_s - now_s if last is not None else 0.0
-    if due_s > 0 and present.phase is JobPhase.RUNNING:
+    is_end = present.phase is not JobPhase.RUNNING and not (present.running and last and last[0].phase is present.phase)
+    if due_s > 0 and not is_end:
         return [Requeue(job=present.job, delay_s=due_s)]
     forget = Forget(table=AgentTable.REPORTED, key=view.key)
     return [
@@ -322,14 +321,15 @@ def report(
 def gone_report(view: WorkerView, *, departed: Mapping[str, Departure]) -> Status | None:
     """The report on a job that is missing although a Workload copy is linked to it, or a watch has brought it before.
 
-    It is the job's end where that was seen, otherwise GONE. `departed` is by the UID of the manager's job.
+    It is the job's end where that was seen, otherwise GONE, with the newest version of its copies. `departed` is by the
+    UID of the manager's job.
 
     The caller has asked the API server: an empty cache is no evidence (rule 6 of the design). Neither is a missing job
     whose kind is not served, or was not in the meantime.
     """
     if view.is_hidden:
         return None
-    for copy in view.copies:
+    for copy in sorted(view.copies, key=annotations.spec_version, reverse=True):
         uid = annotations.annotation(copy, api_names.MANAGER_UID_ANNOTATION) or ""
         departure = departed.get(uid)
         if departure is not None and departure.end is not None:
@@ -365,4 +365,5 @@ def _without_gate(pod: Manifest) -> list[Manifest]:
 
 def _status_of(members: Members) -> PodSetStatus:
     gated, running = len(members.gated), len(members.running)
-    return PodSetStatus(ready=sum(pod.is_ready for pod in members.running), gated=gated, total=gated + running)
+    ready = sum(pod.is_ready for pod in members.running)
+    return PodSetStatus(ready=ready, gated=gated, total=gated + running, requests=members.requests)

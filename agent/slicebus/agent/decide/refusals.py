@@ -1,7 +1,12 @@
 """The refusals of well-formed orders that this cluster does not carry out."""
 
-from slicebus.proto.errors import ForbiddenError, PermanentError
+from slicebus.decisions.commands import Command, Publish
+from slicebus.proto.errors import ForbiddenError, PermanentError, WebhookError
+from slicebus.proto.messages import ClusterName, Delete, Refused, Relabel, Suspend, WorkloadSpec
 
+_REFUSAL_LENGTH = 4000
+"""The most characters of a refusal. It may quote the order, and becomes a condition's message, which has at most
+32768."""
 _NO_IMPERSONATION = "cannot impersonate resource "
 """The API server's words where a user lacks the right to act as another: on the account, or on an extra."""
 
@@ -21,10 +26,38 @@ class KindNotServed(RefusedOrder):
         super().__init__("KindNotServed", f"it does not serve {kind}: {why}")
 
 
-def reason_of(error: PermanentError) -> str:
+def reason_of(error: PermanentError | WebhookError) -> str:
     """Why an order is refused, as one CamelCase word."""
     if isinstance(error, RefusedOrder):
         return error.reason
+    if isinstance(error, WebhookError):
+        return "WebhookUnavailable"
     if isinstance(error, ForbiddenError) and _NO_IMPERSONATION in str(error):
         return "ImpersonationForbidden"
     return type(error).__name__.removesuffix("Error")
+
+
+def refusal(
+    order: WorkloadSpec | Relabel | Suspend | Delete, error: PermanentError | WebhookError, cluster: ClusterName
+) -> list[Command]:
+    """Reports to the manager that an order cannot be carried out now, and why."""
+    refused = Refused(
+        job=order.job,
+        workload=_slice_of(order),
+        spec_version=order.spec_version,
+        reason=reason_of(error),
+        message=str(error)[:_REFUSAL_LENGTH],
+    )
+    return [Publish(cluster=cluster, message=refused)]
+
+
+def _slice_of(order: WorkloadSpec | Relabel | Suspend | Delete) -> str:
+    """The slice that an order is about; empty for a delete."""
+    match order:
+        case WorkloadSpec(workload=workload):
+            name: str = workload["metadata"]["name"]
+            return name
+        case Relabel(to_workload=name) | Suspend(workload=name):
+            return name
+        case Delete():
+            return ""

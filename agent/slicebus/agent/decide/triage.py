@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from slicebus.agent.decide import orders, reconcile
 from slicebus.agent.decide.order_contents import ensure_readable
-from slicebus.agent.decide.refusals import KindNotServed
+from slicebus.agent.decide.refusals import KindNotServed, refusal
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import JobKey
@@ -121,7 +121,7 @@ def answer_unserved(store: AgentStore, *, incoming: Incoming[Order]) -> list[Com
     order, cluster = incoming.message, store.settings.cluster
     match order:
         case WorkloadSpec(job=job):
-            return orders.refusal(order, KindNotServed(job.kind, "its agent has no package for this job kind"), cluster)
+            return refusal(order, KindNotServed(job.kind, "its agent has no package for this job kind"), cluster)
         case Suspend(job=job, spec_version=version) | Delete(job=job, spec_version=version):
             if store.holds(job):
                 detail = f"no package brings the job kind {job.kind!r}, and objects of {job.key} are here"

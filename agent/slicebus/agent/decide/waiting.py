@@ -8,18 +8,35 @@ from datetime import datetime, timedelta
 
 from msgspec import UNSET, UnsetType
 
-from slicebus.agent.decide import gangs
-from slicebus.agent.decide.pod_refusals import lacking
+from slicebus.agent.decide import gangs, pod_fit
+from slicebus.agent.decide.pod_refusals import by_status, is_without_pods, lacking
 from slicebus.agent.state import annotations
 from slicebus.agent.state.tables import AgentTable
-from slicebus.agent.state.views import WorkerJobReading, WorkerView
+from slicebus.agent.state.views import PodsRefusal, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.proto.messages import Counts, Manifest, Pending, RequestKey, Waits
+from slicebus.proto.messages import ClusterName, Counts, Manifest, Pending, RequestKey, Waits
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.workload.waiting import ONLY_WORKERS_KNOW, PODS_REFUSED, SURPLUS, Waiting, lacks, shown_on
+from slicebus.slices.workload.waiting import (
+    CONTROLLER_REFUSED,
+    ONLY_WORKERS_KNOW,
+    PODS_PAST_SLICE,
+    PODS_REFUSED,
+    REFUSED_THERE,
+    SPEC_REFUSED,
+    SURPLUS,
+    WRITE_REFUSED,
+    Waiting,
+    lacks,
+    shown_on,
+    without_details,
+)
 
+_LENGTH = 2000
+"""Of a text: all annotations of an object share 256 KiB."""
+_WITH_EVENT = (SURPLUS, PODS_PAST_SLICE)
+"""What an Event says too: nobody else says it on the worker."""
 _SETTLES = timedelta(seconds=60)
 """How long more pods may run than are wanted before that is shown: normally Ray's autoscaler names them for deletion in
 the patch that lowers the size."""
@@ -47,17 +64,19 @@ def reconcile(view: WorkerView, *, now: str) -> list[Command]:
     job, target = view.reading, view.scale_target
     if job is None or job.is_going:
         return []
-    if job.runs and target is None:
+    before = Waiting.from_manifest(job.manifest)
+    is_refused = _refused(view, job, now=now) is not None or (before is not None and before.reason in REFUSED_THERE)
+    if job.runs and target is None and not is_refused:
         return []
     surplus, timed = _surplus(view, now=now)
     waiting = _of_request(view, job) or surplus or _held_up(view, job, now=now)
-    before = Waiting.from_manifest(job.manifest)
-    is_news = waiting is surplus is not None and (before is None or before.reason != SURPLUS)
+    told = waiting if waiting is not None and waiting.reason in _WITH_EVENT else None
+    is_news = told is not None and (before is None or before.reason != told.reason)
     objects = _objects(view)
     events = [
-        Emit(regarding=manifest, reason=SURPLUS, note=surplus.message, warning=True)
+        Emit(regarding=manifest, reason=told.reason, note=told.message, warning=True)
         for manifest in objects
-        if is_news and surplus is not None
+        if is_news and told is not None
     ]
     patches = [_annotate(manifest, waiting) for manifest in objects if not _shows(manifest, waiting)]
     return [*timed, *patches, *events]
@@ -72,8 +91,25 @@ def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
     return [Requeue(job=job.ref, delay_s=left.total_seconds() + 1)] if job is not None and left > timedelta(0) else []
 
 
-def reported(job: WorkerJobReading) -> Waits | UnsetType:
+def note_refused(view: WorkerView, cluster: ClusterName, problem: str, *, now: str) -> list[Command]:
+    """Remember that the API server refuses what a job needs, for the next status report, with an Event on every object
+    that a user looks at; nothing where that is known. The objects may not be writable, so no annotation says it."""
+    job, before = view.reading, view.refused_write
+    if job is None or job.is_going:
+        return []
+    message = f"The API server of cluster {cluster} refuses what slicebus has to write: {problem}"[:_LENGTH]
+    if before is not None and without_details(before.message) == without_details(message):
+        return []
+    since, wanted = before.since if before is not None else now, view.desired if job.runs else {}
+    refused = Waits(wanted=wanted, reason=WRITE_REFUSED, message=message, since=since)
+    events = [Emit(regarding=target, reason=WRITE_REFUSED, note=message, warning=True) for target in _objects(view)]
+    return [Remember(table=AgentTable.REFUSED_WRITES, key=view.key, value=refused), *events]
+
+
+def reported(view: WorkerView, job: WorkerJobReading) -> Waits | UnsetType:
     """The reason to wait that only the worker knows, for a status report."""
+    if view.refused_write is not None:
+        return view.refused_write
     shown = Waiting.from_manifest(job.manifest)
     if shown is None or shown.reason not in ONLY_WORKERS_KNOW:
         return UNSET
@@ -130,8 +166,9 @@ def _held_up(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | 
 
 
 def _unscheduled(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | None:
-    """What to show where granted pods do not start because of what their scheduler backend needs."""
-    problem = gangs.problem(view)
+    """What to show where granted pods do not start: they are not those of their slice, or their scheduler backend needs
+    something."""
+    problem = pod_fit.problem(view) or gangs.problem(view)
     if problem is None:
         return None
     before = Waiting.from_manifest(job.manifest)
@@ -140,16 +177,40 @@ def _unscheduled(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waitin
 
 
 def _refused(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | None:
-    """What to show where pods cannot be made. They keep their quota, so whoever mends it need not wait for quota
-    again."""
-    number = lacking(view)
-    if not (number and view.refused_pods):
+    """What to show where pods are not made, or the job's controller refuses it. They keep their quota, so whoever mends
+    it need not wait for quota again.
+
+    An Event ends long before the refusal that it tells. What an earlier agent has shown stays until this one has read
+    the Events; and a refusal of the whole job until a pod is there.
+    """
+    number, before = lacking(view), Waiting.from_manifest(job.manifest)
+    if not job.runs:
         return None
-    pods_text = "1 pod cannot be made and holds its" if number == 1 else f"{number} pods cannot be made and hold their"
-    before = Waiting.from_manifest(job.manifest)
-    since = before.since if before is not None and before.reason == PODS_REFUSED else now
-    message = f"{pods_text} quota: {view.refused_pods}"
-    return Waiting.of(view.desired, job.granted, reason=PODS_REFUSED, message=message, since=since)
+    refusal = by_status(view)
+    if not refusal.reason:
+        shown = before.reason if before is not None else ""
+        is_unread = view.refused_pods is None and shown in REFUSED_THERE
+        is_silent = view.refused_pods == PodsRefusal() and shown == CONTROLLER_REFUSED and is_without_pods(view)
+        if number and (is_unread or is_silent):
+            return before
+        refusal = view.refused_pods or refusal
+    is_over = refusal.reason == CONTROLLER_REFUSED and not is_without_pods(view)
+    if not refusal.reason or is_over or not (number or refusal.reason == SPEC_REFUSED):
+        return None
+    since = before.since if before is not None and before.reason == refusal.reason else now
+    message = _refusal_text(refusal, number)
+    wanted = view.desired or job.granted
+    return Waiting.of(wanted, job.granted, reason=refusal.reason, message=message, since=since)
+
+
+def _refusal_text(refusal: PodsRefusal, number: int) -> str:
+    quota = f"{'1 pod holds its' if number == 1 else f'{number} pods hold their'} quota"
+    if refusal.reason == PODS_REFUSED:
+        pods = "1 pod cannot be made and holds its" if number == 1 else f"{number} pods cannot be made and hold their"
+        return f"{pods} quota: {refusal.text}"
+    if refusal.reason == CONTROLLER_REFUSED:
+        return f"Its controller refuses the job, and {quota}: {refusal.text}"
+    return f"Its controller refuses its present spec{f', and {quota}' if number else ''}: {refusal.text}"
 
 
 def _pods_past(view: WorkerView, target: Manifest) -> int:
@@ -186,7 +247,7 @@ def _shows(manifest: Manifest, waiting: Waiting | None) -> bool:
 def _annotate(target: Manifest, waiting: Waiting | None) -> Command:
     text = waiting.to_annotation() if waiting is not None else None
     body = {"metadata": {"annotations": {api_names.WAITING_ANNOTATION: text}}}
-    return Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=body)
+    return Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=body, only_shows=True)
 
 
 def _events(view: WorkerView, notice: Pending) -> list[Command]:

@@ -9,12 +9,16 @@ from typing import Any, Self
 import msgspec
 from msgspec import UnsetType
 
-from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
+from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey, Version
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.api.annotation_values import read_json, read_number
+from slicebus.slices.api.annotation_values import is_full, read_json, read_number
+from slicebus.slices.workload.waiting import SCHEDULING, Waiting
 from slicebus.slices.workload.workload import FlavorName
 
 _MOST_UNANSWERED = 16
+_COLLECTORS = ("foregroundDeletion", "orphan")
+_CONTROLLERS = ("ray.io/", "batch.kubernetes.io/")
+"""Of finalizers by which the controllers of jobs clean up."""
 _NOTHING: Counts = {}
 
 
@@ -22,7 +26,7 @@ class PendingRequest(msgspec.Struct, frozen=True, array_like=True):
     """A request that no order of the manager has answered yet."""
 
     worker_uid: str
-    worker_generation: int
+    worker_generation: Version
     wanted: Counts
 
 
@@ -30,7 +34,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
     """The last request of a job, and those before it that no order has answered."""
 
     worker_uid: str
-    worker_generation: int
+    worker_generation: Version
     wanted: Counts
     finished: Counts = {}
     """The pods that had ended for good by then: `wanted` leaves them out."""
@@ -41,7 +45,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
     they gave up, so no order that does not answer them grants more than they request."""
     overruled: bool | UnsetType = msgspec.UNSET
     """Whether the worker has taken over another size of the manager's spec since: the request then no longer stands."""
-    made_at: int | UnsetType = msgspec.UNSET
+    made_at: Version | UnsetType = msgspec.UNSET
     """The generation of the object when the last request was made, where the request has a later one."""
 
     def to_annotation(self) -> str:
@@ -137,6 +141,7 @@ def left_behind(requested: PendingRequests | None, by: RequestKey) -> PendingReq
 _PENDING_REQUESTS = msgspec.json.Decoder(PendingRequests)
 _COUNTS = msgspec.json.Decoder(Counts)
 _BOUNDS = msgspec.json.Decoder(dict[str, Any])
+_CHARGED = msgspec.json.Decoder(dict[str, dict[str, int]])
 _FLAVORS = msgspec.json.Decoder(dict[str, dict[str, FlavorName]])
 
 
@@ -144,6 +149,20 @@ def annotation(manifest: Manifest, name: str) -> str | None:
     """The value of an annotation, or None."""
     value: str | None = (manifest["metadata"].get("annotations") or {}).get(name)
     return value
+
+
+def epoch(pod: Manifest) -> str | None:
+    """The epoch of the agent that has taken a gated pod over; None where none has."""
+    labelled: str | None = (pod["metadata"].get("labels") or {}).get(api_names.EPOCH_ANNOTATION)
+    return labelled or annotation(pod, api_names.EPOCH_ANNOTATION)
+
+
+def place_of_epoch(pod: Manifest) -> str:
+    """Where the epoch of the agent goes that takes a pod over. A pod whose annotations are full has it as a label:
+    there is always room for one, and without it no agent would begin."""
+    labels, notes = pod["metadata"].get("labels") or {}, pod["metadata"].get("annotations") or {}
+    is_label = api_names.EPOCH_ANNOTATION in labels or is_full(notes)
+    return "labels" if is_label else "annotations"
 
 
 def is_ours(manifest: Manifest) -> bool:
@@ -159,6 +178,13 @@ def is_ours(manifest: Manifest) -> bool:
 def is_of(manifest: Manifest, job: JobRef) -> bool:
     """Whether the object was made for this job of the manager."""
     return is_ours(manifest) and annotation(manifest, api_names.MANAGER_UID_ANNOTATION) == job.uid
+
+
+def is_kept_by_others(manifest: Manifest) -> bool:
+    """Whether an object stays when it is deleted, for a finalizer that is neither the garbage collector's nor that of
+    its own controller."""
+    finalizers = manifest["metadata"].get("finalizers") or ()
+    return any(name not in _COLLECTORS and not name.startswith(_CONTROLLERS) for name in finalizers)
 
 
 def spec_version(manifest: Manifest) -> int:
@@ -199,6 +225,11 @@ def bounds(job: Manifest) -> Manifest | None:
 def flavors(copy: Manifest) -> dict[str, dict[str, FlavorName]] | None:
     """The flavors that a Workload copy was given, by pod set and resource; None where they are unknown."""
     return read_json(annotation(copy, api_names.FLAVORS_ANNOTATION), _FLAVORS)
+
+
+def charged(copy: Manifest) -> dict[str, dict[str, int]]:
+    """What one pod of a Workload copy's slice was admitted with, by pod set and resource."""
+    return read_json(annotation(copy, api_names.CHARGED_ANNOTATION), _CHARGED) or {}
 
 
 def scheduler(job: Manifest) -> str:
@@ -247,3 +278,9 @@ def reference(job: Manifest) -> JobRef:
 
 def _counts(job: Manifest, name: str) -> Counts | None:
     return read_json(annotation(job, name), _COUNTS)
+
+
+def shows_held_up(job: Manifest) -> bool:
+    """Whether a job shows that its pods wait for what their scheduler backend needs."""
+    waiting = Waiting.from_manifest(job)
+    return waiting is not None and waiting.reason in SCHEDULING

@@ -52,8 +52,25 @@ class _Rules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How the keys of annotations begin, in the same way."""
     service_types: tuple[ServiceType, ...] = ("ClusterIP",)
     """The types of Services that a job's controller makes."""
+    service_names: tuple[str, ...] | None = ()
+    """The names that a job may give its Services, beside those that its controller gives them: another's Service may
+    have such a name."""
     ingress: bool = False
-    """Whether a job's controller may make an Ingress."""
+    """Whether a job's controller may make an Ingress, or a Gateway."""
+    autoscaler_accounts: bool | None = None
+    """Whether KubeRay may make a service account for Ray's autoscaler, or give the head's its rights: to change pods
+    and RayClusters of the namespace. None: where `service_accounts` allows every account."""
+    priority_classes: tuple[str, ...] | None = None
+    """The PriorityClasses that pods may name. None allows all but those of the cluster itself, `system-*`."""
+    toleration_keys: tuple[str, ...] | None = None
+    """The keys of the taints that pods may tolerate; an empty one stands for every taint at once. None allows all
+    but every taint at once and those of the control plane."""
+    runtime_classes: tuple[str, ...] | None = None
+    """The RuntimeClasses that pods may name."""
+    scheduler_names: tuple[str, ...] | None = ()
+    """The schedulers that pods may name, beside the default one and those of the agent's own backends."""
+    csi_drivers: tuple[str, ...] | None = ()
+    """The drivers of CSI and Flex volumes that pods define themselves."""
     create_as: ServiceAccountName | None = None
     """The service account of a job's namespace as which the agent creates the job; None: as itself."""
 

@@ -8,53 +8,50 @@ from msgspec.structs import replace
 from slicebus.agent.state import annotations, owners
 from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
+from slicebus.agent.state.edited_templates import EditedTemplates, joined, note_edit
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.schedulers import BY_JOB, RefusedObject, Schedulers, by_job
 from slicebus.agent.state.settings import AgentDecisionSettings
 from slicebus.agent.state.tables import AgentTable
-from slicebus.agent.state.views import Finishing, JobKey, Tombstone, Withdrawn, WorkerJobReading, WorkerView
+from slicebus.agent.state.views import (
+    Finishing,
+    JobKey,
+    PodsRefusal,
+    Tombstone,
+    Withdrawn,
+    WorkerJobReading,
+    WorkerView,
+)
+from slicebus.agent.state.watched import (
+    BY_OWNER,
+    MADE_FOR_JOBS,
+    QUEUES,
+    SCHEDULING_SELECTORS,
+    SELECTORS,
+    cache_for,
+    keys_of_copy,
+)
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
 from slicebus.kube.resources import GONE, JOB_RESOURCES, NODES, PODS, WORKLOADS, Resource
-from slicebus.proto.messages import JobRef, Manifest, RequestKey, Status
-from slicebus.slices.api import api_names, kueue
+from slicebus.proto.messages import JobRef, Manifest, RequestKey, Status, Waits
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.schedulers import every_resource
 from slicebus.slices.workload.ungate import Pod
-from slicebus.slices.workload.waiting import SCHEDULING, Waiting
 
 POLICY = "policy"
 """The only key of the table of that name."""
 _NO_FILE = Policy()
 _LEFT_REQUESTS = 1000
 """The most jobs whose requests are kept after they have gone. Those requests reach the manager within minutes."""
-_BY_OWNER = "owner"
-_OURS = f"{api_names.ORIGIN_LABEL}={api_names.ORIGIN}"
-
-SELECTORS: dict[Resource, str | None] = {
-    # What a job's own controller makes does not have our label.
-    **{resource: None if owners.has_parents(kind) else _OURS for kind, resource in JOB_RESOURCES.items()},
-    WORKLOADS: _OURS,
-    PODS: kueue.POD_SET_LABEL,
-    NODES: None,
-}
-"""The watched resources, each with its label selector."""
-SCHEDULING_SELECTORS: dict[Resource, str | None] = {
-    # Others make the queues, without our label.
-    resource: _OURS if resource.namespaced else None
-    for resource in every_resource()
-}
-"""The resources that are watched too where a profile enables a scheduler backend that needs them."""
-_MADE_FOR_JOBS = tuple(resource for resource in SCHEDULING_SELECTORS if resource.namespaced)
-_QUEUES = tuple(resource for resource in SCHEDULING_SELECTORS if not resource.namespaced)
 
 
 class AgentStore:
     """Everything that the agent decides by."""
 
     def __init__(self) -> None:
-        self._caches = {resource: Cache(indexes=_indexes(resource)) for resource in (*SELECTORS, *SCHEDULING_SELECTORS)}
+        self._caches = {resource: cache_for(resource) for resource in (*SELECTORS, *SCHEDULING_SELECTORS)}
         self.foreign_pods = Cache()
         """The pods that belong to no job of ours, slim. No decision reads them: they only take room."""
         self.settings = AgentDecisionSettings()
@@ -98,14 +95,18 @@ class AgentStore:
         """The shard of the manager that sent this notice, where that has not always been the first."""
         self.finishing: Table[JobKey, Finishing] = Table(JobKey, Finishing)
         """The jobs of which pods have ended for good since their last request."""
-        self.refused_pods: Table[JobKey, str] = Table(JobKey, str)
-        """Why pods of a job cannot be made, by the Events of its controller."""
+        self.refused_pods: Table[JobKey, PodsRefusal] = Table(JobKey, PodsRefusal)
+        """Why pods of a job are not made, by the Events of its controllers."""
         self.unserved_objects: Table[str, str] = Table(str, str)
         """The resources of backends that the API server does not serve now, and why."""
         self.forbidden_schedulers: Table[str, str] = Table(str, str)
         """What the agent may not do for a backend, by its name."""
         self.refused_objects: Table[JobKey, RefusedObject] = Table(JobKey, RefusedObject)
         """The objects for scheduler backends that the API server refused."""
+        self.refused_writes: Table[JobKey, Waits] = Table(JobKey, Waits)
+        """Why the API server refuses what a job needs, until it takes it."""
+        self.edited: Table[str, EditedTemplates] = Table(str, EditedTemplates)
+        """What edited pod templates of jobs and of their clusters have named, by UID."""
         self.schedulers = Schedulers(
             unserved=self.unserved_objects,
             forbidden=self.forbidden_schedulers,
@@ -122,11 +123,12 @@ class AgentStore:
         for resource in JOB_RESOURCES.values():
             self._caches[resource].subscribe(self._note_departure)
             self._caches[resource].subscribe(self._note_left_requests)
+            self._caches[resource].subscribe(self._note_edit)
         self._caches[WORKLOADS].subscribe(self._forget_departure)
         self._caches[PODS].subscribe(self._forget_unanswered)
         read: list[Table[Any, Any]] = [self.left_requests, self.unanswered, self.published, self.unserved]
         read += [self.definitions, self.policy, self.namespaces, self.surplus, self.withdrawn, self.finishing]
-        for table in (*read, self.refused_pods, self.refused_objects):
+        for table in (*read, self.refused_pods, self.refused_objects, self.refused_writes, self.edited):
             table.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
         self._configured.observe(self._take_settings)
@@ -172,6 +174,8 @@ class AgentStore:
             AgentTable.UNSERVED_OBJECTS: self.unserved_objects,
             AgentTable.FORBIDDEN_SCHEDULERS: self.forbidden_schedulers,
             AgentTable.REFUSED_OBJECTS: self.refused_objects,
+            AgentTable.REFUSED_WRITES: self.refused_writes,
+            AgentTable.EDITED: self.edited,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -214,10 +218,15 @@ class AgentStore:
             surplus_since=self.surplus.get(key),
             withdrawn=self.withdrawn.get(key),
             finishing=self.finishing.get(key),
-            refused_pods=self.refused_pods.get(key, ""),
+            refused_pods=self.refused_pods.get(key),
             schedulers=self.schedulers,
             refused_object=self.refused_objects.get(key),
+            refused_write=self.refused_writes.get(key),
+            edited=self._edited(job, *targets) if self.edited else {},
         )
+
+    def _edited(self, *jobs: Manifest | None) -> EditedTemplates:
+        return joined(self.edited.get(job["metadata"]["uid"], {}) for job in jobs if job is not None)
 
     def _unserved_of(self, kind: str) -> dict[str, str]:
         kinds = (kind, KINDS[kind].child_kind)
@@ -249,7 +258,7 @@ class AgentStore:
         """Every job that the agent has made, and those of which only Workload copies are left; some of them twice."""
         yield from self.our_jobs()
         for copy in self._caches[WORKLOADS].all():
-            yield from _keys_of_copy(copy)
+            yield from keys_of_copy(copy)
 
     def behind(self) -> int:
         """How many jobs are not at the newest version that was ordered."""
@@ -279,9 +288,9 @@ class AgentStore:
 
         for resource in JOB_RESOURCES.values():
             self._caches[resource].subscribe(changed(owners.keys_of_job))
-        for resource in (WORKLOADS, *_MADE_FOR_JOBS):
-            self._caches[resource].subscribe(changed(_keys_of_copy))
-        for resource in _QUEUES:
+        for resource in (WORKLOADS, *MADE_FOR_JOBS):
+            self._caches[resource].subscribe(changed(keys_of_copy))
+        for resource in QUEUES:
             self._caches[resource].subscribe(changed(self._keys_held_up))
         self._caches[PODS].subscribe(changed(lambda pod: owners.keys_of_pod(pod, self._job), unless=_pod_stands))
 
@@ -309,6 +318,10 @@ class AgentStore:
         # A recording has the entry before the change that it came of, and of that not whether it was seen.
         if known is None or known.worker_uid != departure.worker_uid:
             self.departed[job.ref.uid] = departure
+
+    def _note_edit(self, change: Change) -> None:
+        if change.new is None or any(owners.keys_of_job(change.new)):
+            note_edit(change, self.edited)
 
     def _note_left_requests(self, change: Change) -> None:
         if change.new is not None:
@@ -352,7 +365,7 @@ class AgentStore:
             pod: self._pods.values[pod]
             for selector in KINDS[key.kind].pod_selectors(named)
             for label, value in selector.items()
-            for pod in self._caches[PODS].keyed_by(_BY_OWNER, f"{key.namespace}/{label}={value}")
+            for pod in self._caches[PODS].keyed_by(BY_OWNER, f"{key.namespace}/{label}={value}")
         }
         return tuple(pods.values())
 
@@ -360,24 +373,11 @@ class AgentStore:
         """The jobs that may wait for a queue. Not all jobs: the status of a queue changes with every pod."""
         jobs = (job for resource in JOB_RESOURCES.values() for job in self._caches[resource].all())
         for job in filter(annotations.scheduler, jobs):
-            if _shows_held_up(job) or not any(self.schedulers.made_for(job)):
+            if annotations.shows_held_up(job) or not any(self.schedulers.made_for(job)):
                 yield _key(job)
 
     def _job(self, key: JobKey) -> Manifest | None:
         return self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
-
-
-def _indexes(resource: Resource) -> dict[str, Callable[[Manifest], Iterable[str]]]:
-    if resource == PODS:
-        return {_BY_OWNER: owners.owner_labels}
-    if resource == WORKLOADS or resource in _MADE_FOR_JOBS:
-        return {BY_JOB: lambda copy: [by_job(key.kind, key.namespace, key.name) for key in _keys_of_copy(copy)]}
-    return {}
-
-
-def _shows_held_up(job: Manifest) -> bool:
-    waiting = Waiting.from_manifest(job)
-    return waiting is not None and waiting.reason in SCHEDULING
 
 
 def _pod_stands(change: Change) -> bool:
@@ -391,9 +391,3 @@ def _version(manifest: Manifest) -> str:
 
 def _key(job: Manifest) -> JobKey:
     return JobKey(job["kind"], job["metadata"]["namespace"], job["metadata"]["name"])
-
-
-def _keys_of_copy(copy: Manifest) -> Iterator[JobKey]:
-    kind, _, name = (annotations.annotation(copy, api_names.JOB_ANNOTATION) or "").partition("/")
-    if kind in JOB_RESOURCES and name:
-        yield JobKey(kind, copy["metadata"]["namespace"], name)

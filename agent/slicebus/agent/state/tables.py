@@ -28,3 +28,5 @@ class AgentTable(StrEnum):
     UNSERVED_OBJECTS = "unserved_objects"
     FORBIDDEN_SCHEDULERS = "forbidden_schedulers"
     REFUSED_OBJECTS = "refused_objects"
+    REFUSED_WRITES = "refused_writes"
+    EDITED = "edited"

@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from propcache.api import cached_property
 
 from slicebus.agent.state import annotations
+from slicebus.agent.state.edited_templates import EditedTemplates
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.schedulers import RefusedObject, Schedulers
 from slicebus.kube.resources import GONE
@@ -129,6 +130,14 @@ class Finishing(msgspec.Struct, frozen=True):
     """Whether it is time to tell the manager."""
 
 
+class PodsRefusal(msgspec.Struct, frozen=True):
+    """Says why a job lacks pods, by the Events of its controllers. Without a reason they say nothing."""
+
+    reason: str = ""
+    """One of `REFUSED_THERE`."""
+    text: str = ""
+
+
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job with all objects that belong to it. Manifests are read-only."""
 
@@ -165,12 +174,16 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A request that was taken back, as far as this process knows."""
     finishing: Finishing | None = None
     """Set where pods have ended for good since the last request, as far as this process knows."""
-    refused_pods: str = ""
-    """Why pods cannot be made, by the Events of the job's controller."""
+    refused_pods: PodsRefusal | None = None
+    """Why pods are not made, by the Events of the job's controllers; None before they were read."""
     schedulers: Schedulers = Schedulers(unserved={}, forbidden={}, caches={})
     """The scheduler backends of the cluster, and the objects that they need."""
     refused_object: RefusedObject | None = None
     """An object for the job's scheduler backend that the API server refused, as far as this process knows."""
+    refused_write: Waits | None = None
+    """Why the API server refuses what the job needs; None while it does not."""
+    edited: EditedTemplates = {}
+    """What pod templates have named since somebody edited them here."""
 
     @property
     def desired(self) -> Counts:
@@ -244,8 +257,27 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def pod_sets(self) -> PodSets:
-        """The pods that have not ended, without those that clean up."""
+        """The pods that have not ended, without those that clean up; also those that earlier jobs of this name left."""
         return by_pod_set(self.pods)
+
+    @cached_property
+    def own_pod_sets(self) -> PodSets:
+        """`pod_sets` without the pods that an earlier job of this name has left: that one is charged for them.
+
+        The label alone does not tell, as tenants may write it: a pod that belongs to one of the job's objects is its
+        own whatever it says.
+        """
+        if self.reading is None:
+            return self.pod_sets
+        own, label = self.reading.ref.uid, api_names.MANAGER_UID_LABEL
+        owners = {target["metadata"]["uid"] for target in (self.reading.manifest, *self.scale_targets)}
+        pods = [pod for pod in self.pods if pod.labels.get(label, own) == own or pod.owner_uid in owners]
+        return self.pod_sets if len(pods) == len(self.pods) else by_pod_set(pods)
+
+    @property
+    def has_running_pods(self) -> bool:
+        """Whether a pod of the job runs."""
+        return any(members.running for members in self.own_pod_sets.values())
 
     @cached_property
     def running(self) -> set[str]:

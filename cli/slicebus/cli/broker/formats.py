@@ -119,7 +119,7 @@ def exchanges(definitions: Definitions, vhost: str) -> list[Manifest]:
             "durable": True,
             "auto_delete": False,
             "internal": False,
-            "arguments": {},
+            "arguments": exchange.arguments,
         }
         for exchange in definitions.topology.exchanges
     ]
@@ -176,7 +176,8 @@ def as_manifests(definitions: Definitions, vhost: str, *, rabbitmq: str) -> str:
     )
     manifests = [_manifest("Vhost", "slicebus", {"name": vhost, "limits": {"queues": definitions.max_queues}})]
     for exchange in definitions.topology.exchanges:
-        spec = {"name": exchange.name, "vhost": vhost, "type": "topic", "durable": True}
+        spec: Manifest = {"name": exchange.name, "vhost": vhost, "type": "topic", "durable": True}
+        spec |= {"arguments": exchange.arguments} if exchange.arguments else {}
         manifests.append(_manifest("Exchange", exchange.name, spec))
     for user in definitions.users:
         limit = limits[user]

@@ -17,7 +17,7 @@ from slicebus.bus.dead_letters import Choice, DeadLetter, LetterSelection, Messa
 from slicebus.bus.sizes import size_of
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, NotFoundError
-from slicebus.proto.topology import DEAD
+from slicebus.proto.topology import DEAD_LETTERS
 
 PAGE_BYTES = 32 * 1024**2
 """The most bytes of dead letters that are held at once. A survey of all letters keeps no bodies."""
@@ -35,9 +35,11 @@ class LetterResult(msgspec.Struct, frozen=True):
 
 
 async def survey(bus: Bus, wanted: LetterSelection, now: Callable[[], datetime]) -> Choice:
-    """The wanted dead letters. They stay in their queue."""
-    async with browse(bus, DEAD, keep=head) as deliveries:
-        letters = [DeadLetter.from_message(delivery.message) async for delivery in deliveries]
+    """The wanted dead letters. They stay in their queues."""
+    letters = []
+    for queue in DEAD_LETTERS:
+        async with browse(bus, queue, keep=head) as deliveries:
+            letters += [DeadLetter.from_message(delivery.message) async for delivery in deliveries]
     return choose(letters, wanted, now())
 
 
@@ -72,12 +74,23 @@ class _Page:
 async def chosen_letters(
     bus: Bus, chosen: Collection[DeadLetter], *, page_bytes: int = PAGE_BYTES
 ) -> AsyncGenerator[tuple[DeadLetter, Delivery], None]:
-    """The chosen dead letters with their bodies, oldest first, in pages of bounded bytes. Each page is a browse of the
-    whole queue. What is not acknowledged stays there."""
-    left, goes_on = Counter(chosen), bool(chosen)
+    """The chosen dead letters with their bodies, of each queue oldest first, in pages of bounded bytes. Each page is a
+    browse of a whole queue. What is not acknowledged stays there."""
+    left = Counter(chosen)
+    for queue in DEAD_LETTERS:
+        async with aclosing(_chosen_of(bus, queue, left, page_bytes)) as deliveries:
+            async for found in deliveries:
+                yield found
+
+
+async def _chosen_of(
+    bus: Bus, queue: str, left: Counter[DeadLetter], page_bytes: int
+) -> AsyncGenerator[tuple[DeadLetter, Delivery], None]:
+    """Those of one queue; `left` counts down."""
+    goes_on = bool(left.total())
     while goes_on:
         page, goes_on = _Page(left, page_bytes), False
-        async with browse(bus, DEAD, keep=page.keep) as deliveries:
+        async with browse(bus, queue, keep=page.keep) as deliveries:
             async for delivery in deliveries:
                 if not page.has(delivery):
                     continue

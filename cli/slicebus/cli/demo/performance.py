@@ -19,9 +19,9 @@ from slicebus.cli.demo.world import World, embedded_world, fleet, real_world
 from slicebus.cli.screen import SafeConsole
 from slicebus.journal.entry import Entry
 from slicebus.journal.page import milliseconds, page
+from slicebus.journal.streams import read_journals
 from slicebus.journal.traces import Trace, sizes, traces
 from slicebus.proto.messages import ClusterName
-from slicebus.proto.topology import JOURNAL
 
 _MEMORY_BROKER = "demo"
 _ALL_REPORTED_S = 1.0
@@ -97,7 +97,7 @@ async def _recording(bus: Bus, entries: list[Entry]) -> AsyncIterator[None]:
     """Collect what the journal records from now on."""
 
     async def record() -> None:
-        async for stored in bus.read_stream(JOURNAL, "next", follow=True):
+        async for stored in read_journals(bus, "next", follow=True):
             entry = Entry.from_record(stored)
             entries.append(entry)
 

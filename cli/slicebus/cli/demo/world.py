@@ -32,6 +32,7 @@ from slicebus.manager.settings import ManagerSettings
 from slicebus.proto.errors import AlreadyExistsError
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.apiserver import EmbeddedApiServer
+from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.controllers import crds as ray_crds
 from slicebus.sandbox.controllers.jobs import JobController
 from slicebus.sandbox.controllers.pods import PodRunner
@@ -50,6 +51,8 @@ class World(msgspec.Struct, frozen=True):
 
     manager: KubeClient
     workers: dict[ClusterName, KubeClient]
+    apis: dict[str, Api] = {}
+    """The embedded API servers, by the host of their clients; empty for real ones."""
 
     async def ensure(self, client: KubeClient, resource: Resource, manifest: Manifest) -> None:
         """Create an object unless it is there."""
@@ -63,11 +66,13 @@ class World(msgspec.Struct, frozen=True):
 async def embedded_world(names: Sequence[str] = ("east", "west")) -> AsyncIterator[World]:
     """Embedded API servers with their stand-ins: one for the manager, one for each worker."""
     async with AsyncExitStack() as stack:
-        clients = []
+        clients, apis = list[KubeClient](), dict[str, Api]()
         for _ in range(len(names) + 1):
             server = await stack.enter_async_context(EmbeddedApiServer())
             clients.append(await stack.enter_async_context(KubeClient.from_url(server.url)))
-        world = World(manager=clients[0], workers=dict(zip(map(ClusterName, names), clients[1:], strict=True)))
+            apis[clients[-1].host] = server.api
+        workers = dict(zip(map(ClusterName, names), clients[1:], strict=True))
+        world = World(manager=clients[0], workers=workers, apis=apis)
         await prepare(world)
         standins: list[Coroutine[Any, Any, None]] = [TtlController(world.manager).run()]
         for name, client in world.workers.items():

@@ -19,17 +19,17 @@ from slicebus.kube.client import KubeClient
 from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError
 from slicebus.proto.messages import ClusterName, ClusterUid, Lane
 from slicebus.proto.rights import AGENT_EXCHANGES, Use, agent_uses, manager_uses, too_much
-from slicebus.proto.topology import JOURNAL, Exchange, Queue, Topology, agent_queue, manager_topology
+from slicebus.proto.topology import JOURNAL, JOURNALS, Exchange, Queue, Topology, agent_queue, manager_topology
 
 CONNECT_S = 5.0
 _DEFINITIONS = "load what `slicebus broker definitions` prints"
 
 
 async def broker_checks(
-    url: str, *, cluster: ClusterName | None, uid: ClusterUid | None, journal: Queue, shards: int = 1
+    url: str, *, cluster: ClusterName | None, uid: ClusterUid | None, journals: Sequence[Queue], shards: int = 1
 ) -> list[Check]:
     """The checks of what the agent of a cluster finds at the broker; without a cluster, the manager with so many
-    shards. Without the cluster's UID nobody knows its queues. `journal` has the limits from the settings."""
+    shards. Without the cluster's UID nobody knows its queues. `journals` have the limits from the settings."""
     if not url:
         return [Check("broker", "AMQP_URL is not set", "set it: amqps://USER:PASSWORD@HOST:5671/VHOST")]
     try:
@@ -43,7 +43,7 @@ async def broker_checks(
         return [Check("broker", shown, "check the address, the user and the network from this machine")]
     reached = Check("broker", f"{settings.shown}, as user {bus.user}")
     try:
-        checks = await (_agent(bus, cluster, uid) if cluster else _manager(bus, journal, shards))
+        checks = await (_agent(bus, cluster, uid) if cluster else _manager(bus, journals, shards))
         return [reached, *checks, *await _rights(bus, cluster, shards)]
     except SlicebusError as error:
         return [reached, Check("topology", str(error), _DEFINITIONS)]
@@ -51,13 +51,13 @@ async def broker_checks(
         await bus.aclose()
 
 
-async def _manager(bus: Bus, journal: Queue, shards: int) -> list[Check]:
+async def _manager(bus: Bus, journals: Sequence[Queue], shards: int) -> list[Check]:
     topology = manager_topology(shards)
-    queues = tuple(queue for queue in topology.queues if queue.name != JOURNAL)
+    queues = tuple(queue for queue in topology.queues if queue.name not in JOURNALS)
     problems = await bus.check(Topology(topology.exchanges, queues, ()))
-    kept = _journal(journal, await bus.check(Topology((), (journal,), ())))
+    kept = [_journal(journal, await bus.check(Topology((), (journal,), ()))) for journal in journals]
     advice = "start the manager, which declares what is missing; delete a queue that differs once it is empty"
-    return [kept, *_topology(problems, len(queues), advice)]
+    return [*kept, *_topology(problems, len(queues), advice)]
 
 
 async def _agent(bus: Bus, cluster: ClusterName, uid: ClusterUid | None) -> list[Check]:
@@ -127,11 +127,12 @@ def _journal(wanted: Queue, problems: Sequence[str]) -> Check:
     overrides them.
     """
     limits = f"{wanted.arguments['x-max-age']} or {wanted.arguments['x-max-length-bytes']} bytes"
+    subject = "journal" if wanted.name == JOURNAL else "agent journal"
     if not problems:
-        return Check("journal", f"keeps {limits}, unless a policy says otherwise")
+        return Check(subject, f"keeps {limits}, unless a policy says otherwise")
     if any("is missing" in problem for problem in problems):
-        return Check("journal", "; ".join(problems), "start the manager, which declares what is missing")
+        return Check(subject, "; ".join(problems), "start the manager, which declares what is missing")
     differences = "; ".join(problems)
     return Check(
-        "journal", f"was made with other limits than {limits}, which only a policy can change now: {differences}"
+        subject, f"was made with other limits than {limits}, which only a policy can change now: {differences}"
     )

@@ -15,6 +15,7 @@ from slicebus.agent.state.policy import PolicyFile
 from slicebus.ambient.clock import now
 from slicebus.cli.doctor.broker_checks import CONNECT_S, broker_checks, definitions_check
 from slicebus.cli.doctor.check import Check
+from slicebus.cli.doctor.field_checks import fields_check
 from slicebus.kube.client import KubeClient, Timeouts
 from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORKERCLUSTERS, Resource
 from slicebus.kube.schemas import misfit
@@ -38,7 +39,7 @@ _MOST_NAMED = 3
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """What a role needs."""
 
-    journal: Queue
+    journals: tuple[Queue, ...]
     """The stream with the limits from the settings."""
     crds: Sequence[Resource]
     permissions: Sequence[Permission]
@@ -55,7 +56,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
 def needs_of(
     cluster: str | None,
     namespace: str,
-    journal: Queue,
+    journals: tuple[Queue, ...],
     admission: AdmissionModeName = AdmissionModeName.BUILTIN,
     namespaces: tuple[str, ...] = (),
     create_as: str | None = None,
@@ -69,7 +70,7 @@ def needs_of(
         if create_as:
             permissions += permissions_to_create_as(create_as, own_namespace=namespace, namespaces=namespaces)
         return Needs(
-            journal=journal,
+            journals=journals,
             crds=slicebus.agent.permissions.REQUIRED_CRDS,
             permissions=permissions,
             chart="slicebus-agent",
@@ -77,7 +78,7 @@ def needs_of(
             schedulers=schedulers,
         )
     return Needs(
-        journal=journal,
+        journals=journals,
         crds=slicebus.manager.permissions.required_crds(admission),
         permissions=slicebus.manager.permissions.permissions(admission, shards=shards),
         chart="slicebus-manager",
@@ -93,7 +94,7 @@ async def checks(
     """Run the checks one after the other. `broker_api` is the address of the broker's management API."""
     name = ClusterName(cluster) if cluster else None
     uid = await _uid(kubeconfig) if cluster else None
-    for check in await broker_checks(amqp_url, cluster=name, uid=uid, journal=needs.journal, shards=needs.shards):
+    for check in await broker_checks(amqp_url, cluster=name, uid=uid, journals=needs.journals, shards=needs.shards):
         yield check
     try:
         async with await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=CONNECT_S)) as client:
@@ -108,6 +109,8 @@ async def checks(
                     yield check
                 if broker_api:
                     yield await definitions_check(client, broker_api, amqp_url, needs.shards)
+            if cluster is None and not needs.beside_kueue and (fields := await fields_check(client)) is not None:
+                yield fields
             if needs.beside_kueue:
                 for check in await _kueue(client):
                     yield check
@@ -225,7 +228,11 @@ async def _leader(client: KubeClient, needs: Needs, shard: int = 0) -> Check:
         advice = "start the role, and look at its log and at /readyz of its pods"
         return Check(subject, f"{leadership.absence}, says the Lease {name}", advice)
     left_out = f"; it leaves out {leadership.left_out}" if leadership.left_out else ""
-    return Check(subject, f"{leadership.holder} leads and works, epoch {leadership.epoch}{left_out}")
+    shown = f"{leadership.holder} leads and works, epoch {leadership.epoch}{left_out}"
+    if leadership.refused:
+        advice = "give the role that right, or mend the policy or webhook: it tries again by itself"
+        return Check(subject, f"{shown}; the API server refuses what it has to do for {leadership.refused}", advice)
+    return Check(subject, shown)
 
 
 async def _fleet(client: KubeClient, *, is_led: bool) -> list[Check]:

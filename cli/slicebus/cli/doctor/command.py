@@ -10,7 +10,7 @@ from rich.text import Text
 from slicebus.cli import screen
 from slicebus.cli.broker.addresses import Shards
 from slicebus.manager.state.settings import AdmissionModeName
-from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queue
+from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queues
 from slicebus.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
@@ -85,13 +85,13 @@ def doctor(
     # The checks report an unreachable broker; the libraries need not log it too.
     configure_logging(format="console", level="CRITICAL")
     checked = cluster if chosen is CheckedRole.AGENT else None
-    journal = journal_queue(max_age=journal_max_age, max_bytes=journal_max_bytes)
+    journals = journal_queues(max_age=journal_max_age, max_bytes=journal_max_bytes)
     policy_found, policy = policy_check(policy_file)
     schedulers_found, backends = schedulers_check(schedulers)
     needs = needs_of(
         checked,
         namespace,
-        journal,
+        journals,
         admission,
         tuple(filter(None, namespaces.split(","))),
         policy.create_as,

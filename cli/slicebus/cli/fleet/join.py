@@ -99,7 +99,7 @@ def revoke(cluster: Cluster, broker_api: BrokerApiUrl, amqp_url: ManagerAmqpUrl,
     async def revoked(client: "KubeClient") -> int:
         from slicebus.cli.broker.api import BrokerApi
         from slicebus.manager.decide.cluster.identity import unpinned
-        from slicebus.proto.topology import queues_of_agent
+        from slicebus.proto.topology import queues_of_cluster
 
         member = await _wanted(client, cluster, None)
         async with BrokerApi.connect(broker_api, vhost) as api:
@@ -108,7 +108,7 @@ def revoke(cluster: Cluster, broker_api: BrokerApiUrl, amqp_url: ManagerAmqpUrl,
             if not (is_there or is_known):
                 raise NotFoundError(f"there is neither a WorkerCluster {cluster} nor a broker user {member.user}")
             await api.remove_user(member.user)
-            queues = queues_of_agent(member.name, await api.queues())
+            queues = queues_of_cluster(member.name, await api.queues())
             for queue in queues:
                 await api.remove_queue(queue)
         await _patch(client, cluster, unpinned(), subresource="status")

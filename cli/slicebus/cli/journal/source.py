@@ -1,4 +1,4 @@
-"""Reads recorded messages from the journal of a broker, or from an exported file."""
+"""Reads recorded messages from the journals of a broker, or from an exported file."""
 
 import asyncio
 import gzip
@@ -18,12 +18,12 @@ from slicebus.cli.durations import duration
 from slicebus.journal.beginnings import BEFORE, Beginnings
 from slicebus.journal.entry import Entry, Filter
 from slicebus.journal.export import from_line
+from slicebus.journal.streams import read_journals
 from slicebus.proto.errors import ConfigurationError, InvalidError
-from slicebus.proto.topology import JOURNAL
 from slicebus.runtime.logs import configure_logging
 
 STREAM = "stream"
-"""The source that stands for the journal of the broker."""
+"""The source that stands for the journals of the broker."""
 
 AmqpUrl = Annotated[str, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker: amqp:// or amqps://.")]
 Source = Annotated[
@@ -91,7 +91,7 @@ async def records(
         raise ConfigurationError("AMQP_URL is not set: name the broker, or an exported file")
     async with (
         bus_of(amqp_url, name="slicebus journal") as bus,
-        aclosing(bus.read_stream(JOURNAL, start, follow=follow)) as read,  # type: ignore[type-var]
+        aclosing(read_journals(bus, start, follow=follow)) as read,
     ):
         async for record in read:
             yield record

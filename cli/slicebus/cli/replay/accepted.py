@@ -36,9 +36,9 @@ def _accepted(records: tuple[Recorded, ...], decisions: Mapping[int, Replayed]) 
         if decision is None:
             yield record
         elif isinstance(record, Received):
-            yield msgspec.structs.replace(record, problem=msgspec.json.decode(decision.made, type=str))
+            yield msgspec.structs.replace(record, problem=msgspec.json.decode(decision.replayed, type=str))
         elif isinstance(record, Decided) and not decision.problem:
-            yield _decided(record, decision.made)
+            yield _decided(record, decision.replayed)
 
 
 def _decided(record: Decided, outcome: bytes) -> Decided:

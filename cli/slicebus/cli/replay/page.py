@@ -30,7 +30,7 @@ def line(decision: Replayed) -> Text:
     """One decision."""
     at = datetime.fromtimestamp(decision.at, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
     style = "green" if decision.same else "bold red"
-    text = f"{decision.given.decode()} -> {decision.recorded.decode()}"
+    text = f"{decision.arguments.decode()} -> {decision.recorded.decode()}"
     return styled(
         (f"{decision.position!s:>9} ", "dim"),
         (f"{at} ", "dim"),
@@ -43,15 +43,15 @@ def line(decision: Replayed) -> Text:
 
 def in_full(decision: Replayed) -> RenderableType:
     """A decision with its arguments and outcome; where it differs, both outcomes."""
-    head = Text.assemble(("given    ", "dim"), _pretty(decision.given))
+    head = Text.assemble(("arguments ", "dim"), _pretty(decision.arguments))
     if decision.same:
-        return Group(line(decision), head, Text.assemble(("decided  ", "dim"), _pretty(decision.recorded)))
+        return Group(line(decision), head, Text.assemble(("decided   ", "dim"), _pretty(decision.recorded)))
     if decision.problem:
-        recorded = Text.assemble(("recorded ", "dim"), _pretty(decision.recorded))
+        recorded = Text.assemble(("recorded  ", "dim"), _pretty(decision.recorded))
         return Group(line(decision), head, recorded, styled(decision.problem))
-    recorded_lines, made_lines = (_indented(side).splitlines() for side in (decision.recorded, decision.made))
+    recorded_lines, replayed_lines = (_indented(side).splitlines() for side in (decision.recorded, decision.replayed))
     styles = {"-": "red", "+": "green", "@": "dim"}
-    difference = difflib.unified_diff(recorded_lines, made_lines, "recorded", "this version", lineterm="", n=4)
+    difference = difflib.unified_diff(recorded_lines, replayed_lines, "recorded", "this version", lineterm="", n=4)
     return Group(line(decision), head, *(styled(text, style=styles.get(text[:1], "")) for text in difference))
 
 

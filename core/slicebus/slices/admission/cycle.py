@@ -6,58 +6,32 @@ replaces another is charged the difference.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from slicebus.slices.admission.growth_limit import Growths
 from slicebus.slices.admission.preemption import Claim, Preemptor, Victim, message_of, preempted_for, without
 from slicebus.slices.admission.preemption_conflicts import PreemptionConflicts
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
 from slicebus.slices.admission.queue_order import Pending, by_distance, by_share, claim_of, preemptors_first, rank
 from slicebus.slices.admission.reservations import Reservations
 from slicebus.slices.admission.sharing import FairSharing, Head
+from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.admission.victims import Search, no_victims
-from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED, EvictionReason
+from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED, Condition, EvictionReason
 from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
-from slicebus.slices.placement.fleet import Cluster, Fleet, Strategy
+from slicebus.slices.placement.fleet import Fleet
 from slicebus.slices.placement.placement import Placed, Placer, usage_of
-from slicebus.slices.quota.holdings import Part
 from slicebus.slices.quota.quota import (
     ClusterQueue,
-    Cohort,
-    FlavorResource,
-    LocalQueue,
-    ResourceFlavor,
     usable_queue,
 )
 from slicebus.slices.workload.workload import Admission, Slice, SliceKey
 
 _VICTIMS_SHOWN = 3
 _DEACTIVATED = "The workload is deactivated"
-
-
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """The inputs of a cycle."""
-
-    cluster_queues: Mapping[str, ClusterQueue]
-    cohorts: tuple[Cohort, ...]
-    local_queues: Mapping[tuple[str, str], LocalQueue]
-    """By namespace and name."""
-    flavors: Mapping[str, ResourceFlavor]
-    namespaces: Mapping[str, Mapping[str, str]]
-    """Labels by namespace."""
-    part: Part
-    clusters: tuple[Cluster, ...]
-    load: Mapping[str, int]
-    """The number of chains on each worker cluster, also of jobs that are not among the slices."""
-    granted: Mapping[str, Mapping[FlavorResource, int]] = {}
-    """What these chains together are granted, by worker cluster."""
-    strategy: Strategy = Strategy.SPREAD
-    """The placement strategy of queues that name none."""
-    fair_sharing: FairSharing = FairSharing.OFF
-    preemption_cycles_since: str | None = None
-    """See `PreemptionCycles`."""
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -102,6 +76,7 @@ class _Cycle:
         self.search = Search(self.use, snapshot.fair_sharing.strategies)
         self.reservations = Reservations(self.use)
         self.preemption_cycles = PreemptionCycles(snapshot.part.preempted, snapshot.preemption_cycles_since)
+        self.growths = Growths(snapshot.part, snapshot.cluster_queues, snapshot.growth_limit)
         self.preemption_conflicts = PreemptionConflicts(self.use, self.search, self._assess, self._queue_of)
         self.blocked: set[str] = set()
         fleet = Fleet(snapshot.clusters, snapshot.load, snapshot.granted)
@@ -120,7 +95,7 @@ class _Cycle:
             if isinstance(queue, str):
                 yield Wait(key=slice.key, reason=INADMISSIBLE, message=queue)
             else:
-                by_queue.setdefault(queue.name, deque()).append(slice)
+                by_queue.setdefault(queue.name, deque()).append(self._as_charged(slice, queue))
         for name, slices in by_queue.items():
             if not self.snapshot.cluster_queues[name].strict_fifo:
                 by_queue[name] = preemptors_first(slices, self._claim_of)
@@ -130,6 +105,11 @@ class _Cycle:
             if queue.strict_fifo and not isinstance(decisions[-1], Admit):
                 self.blocked.add(queue.name)
             yield from decisions
+
+    def _as_charged(self, slice: Slice, queue: ClusterQueue) -> Slice:
+        """The slice with what its pods will request, as far as clusters have told what they add."""
+        replaced = self.use.holder(slice.chain_id)
+        return self.placer.as_charged(slice, queue, cluster=replaced.cluster if replaced is not None else None)
 
     def _ranked(self, pending: Pending) -> Iterator[tuple[Slice, Nomination | Misfit]]:
         if self.snapshot.fair_sharing is FairSharing.OFF:
@@ -246,6 +226,8 @@ class _Cycle:
             admission = self._admission_without(slice, room, replaced, victims) if victims else None
         if cycle_message := self.preemption_cycles.describe_cycle(slice, victims):
             admission, misfit = None, msgspec.structs.replace(misfit, message=f"{misfit.message}. {cycle_message}")
+        if admission is not None and (limited := self.growths.refuse(replaced, victims)):
+            admission, misfit = None, limited
         if admission is None or self.preemption_conflicts.would_preempt(preemptor, usage_of(slice, admission), victims):
             with self.use.without(slice, queue.name):
                 spared = self._without_victims(slice, room, replaced)
@@ -259,6 +241,7 @@ class _Cycle:
             self.placer.evict(evicted, times=-1)
             return [_wait(slice, place)]
         self.use.preempt(victims)
+        self.growths.note(replaced, victims)
         self.search.forget()
         evictions = [
             Evict(
@@ -339,10 +322,10 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
     BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
     """
     part, stopped = snapshot.part, _stopped(snapshot)
-    deactivated, pending = [slice.key for slice in part.waiting if slice.deactivated], in_order(part.waiting)
+    deactivated, pending = [slice for slice in part.waiting if slice.deactivated], in_order(part.waiting)
     decided: list[Decision] = [
         *(Evict(key=slice.key, reason=reason, message=message) for slice, (reason, message) in stopped),
-        *(Wait(key=key, reason=INADMISSIBLE, message=_DEACTIVATED) for key in deactivated),
+        *(Wait(key=slice.key, reason=INADMISSIBLE, message=_why_deactivated(slice)) for slice in deactivated),
     ]
     if not pending:
         return decided
@@ -366,6 +349,12 @@ def _stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]
     holder = snapshot.part.holdings.holder
     held = (slice for slice in snapshot.part.to_stop if holder(slice.chain_id) is slice)
     return [(slice, why) for slice in held if (why := reason(slice))]
+
+
+def _why_deactivated(slice: Slice) -> str:
+    evicted = slice.conditions.get(Condition.EVICTED, {})
+    is_explained = evicted.get("reason") in (EvictionReason.EXECUTION_TIME, EvictionReason.SUSPENDED)
+    return f"{_DEACTIVATED}: {evicted.get('message', '')}" if is_explained else _DEACTIVATED
 
 
 def in_order(slices: Iterable[Slice]) -> list[Slice]:

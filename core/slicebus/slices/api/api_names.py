@@ -18,7 +18,11 @@ GRANTED_ANNOTATION: Final = "slicebus.dev/granted"
 EPOCH_ANNOTATION: Final = "slicebus.dev/epoch"
 """On a worker's gated pod: the epoch of the agent that has taken over its gate."""
 REQUESTED_ANNOTATION: Final = "slicebus.dev/requested"
-"""On the manager's job: the newest size request. On a worker's job: the size request that the agent published."""
+"""On a manager's Workload: the newest size request, where its users may not write. On a worker's job: the size request
+that the agent published."""
+SPEC_COUNTS_ANNOTATION: Final = "slicebus.dev/spec-counts"
+"""On the manager's job, JSON, where a Kueue admits: the counts that its spec has for the worker, and its user's. Who
+may write it may edit the spec as well, and says no more by it."""
 BASELINE_ANNOTATION: Final = "slicebus.dev/baseline"
 """On a worker's job: the counts of the manager's spec when the agent last applied them."""
 UNPLACED_LABEL: Final = "slicebus.dev/unplaced"
@@ -27,6 +31,8 @@ PLACEMENTS_ANNOTATION: Final = "slicebus.dev/placements"
 """On a worker's Workload, JSON by pod set: where the unplaced pods run."""
 FLAVORS_ANNOTATION: Final = "slicebus.dev/flavors"
 """On a worker's Workload, JSON by pod set and resource: the flavors that it was given."""
+CHARGED_ANNOTATION: Final = "slicebus.dev/charged"
+"""On a worker's Workload, JSON by pod set and resource: what one pod was admitted with, as amounts."""
 JOB_ANNOTATION: Final = "slicebus.dev/job"
 """On a Workload: `Kind/name` of its job. On the manager's the owner says it too, until the Workload is orphaned."""
 JOB_UID_ANNOTATION: Final = "slicebus.dev/job-uid"
@@ -44,8 +50,23 @@ STRUCTURAL_CHANGE: Final = "StructuralChange"
 """The reason of a resize that would change more than counts."""
 END_KNOWN_CONDITION: Final = "slicebus.dev/EndKnown"
 """On a job and its Workload: False from when the worker's copy is gone and may have ended, until the job runs again."""
+RUNS_CONDITION: Final = "slicebus.dev/Runs"
+"""On a job and its Workload: False while something on the worker refuses the job or its pods."""
+HONORED_CONDITION: Final = "slicebus.dev/Honored"
+"""On an object of Kueue's kinds: False while a field of it, or of a Workload's job, is set and not honored."""
+PODS_GONE_CONDITION: Final = "slicebus.dev/PodsGone"
+"""On a Workload whose job has ended: False while pods of it run on, which it is charged for."""
+END_SHOWN_CONDITION: Final = "slicebus.dev/EndShown"
+"""On a Workload: False where its job has ended on the worker and the API server refuses to show that on the job, with
+its words."""
+UNSHOWN_END_ANNOTATION: Final = "slicebus.dev/unshown-end"
+"""On the same, JSON: how the job has ended, and the status that it would show."""
 HELD_CONDITION: Final = "slicebus.dev/DeleteHeld"
 """On a Workload whose job is to be deleted on its worker: True, with the reason, while that delete is held."""
+CHARGED_MORE_CONDITION: Final = "slicebus.dev/ChargedMore"
+"""On a Workload: True while it is charged for more than it was admitted with: its pods request more where they run."""
+OBSERVED_ANNOTATION: Final = "slicebus.dev/observed"
+"""On a manager's Workload, JSON: what its pods request where they run, as far as that is more than was admitted."""
 NO_PLACE: Final = "NoPlace"
 """The reason of a slice that fits the quota and no cluster."""
 SUSPENDING: Final = "Suspending"
@@ -88,10 +109,14 @@ SCHEDULER_LABEL: Final = "slicebus.dev/scheduler"
 """On a job of the manager: the scheduler backend that it chooses. An annotation of its slices."""
 SCHEDULER_ANNOTATION: Final = "slicebus.dev/scheduler-backend"
 """On the worker's job: the backend that it was made for, where that needs more than a scheduler's name."""
+RESUMED_ANNOTATION: Final = "slicebus.dev/resumed-at"
+"""On the worker's job: when its agent has last resumed what somebody else had suspended, RFC 3339."""
 GANG_ANNOTATION: Final = "slicebus.dev/gang"
 """On the worker's job, JSON: how many pods of each pod set start together."""
 SPEC_HASH_ANNOTATION: Final = "slicebus.dev/spec-hash"
 """On an object for a scheduler backend: a hash of what the agent has asked for."""
+MAX_SIZE_ANNOTATION: Final = "slicebus.dev/max-size"
+"""On a job of the manager: the most pods that its worker may ask for, a number for each pod set, or JSON by pod set."""
 PARTIAL_SCALE_UP_ANNOTATION: Final = "slicebus.dev/partial-scale-up"
 """On a job of the manager and its slices: "true" where a scale-up may be granted in part."""
 REPLICA_SIZES_ANNOTATION: Final = "slicebus.dev/replica-sizes"
@@ -103,6 +128,11 @@ CLUSTER_SELECTOR_ANNOTATION: Final = "slicebus.dev/cluster-selector"
 AVOIDED_CLUSTERS_ANNOTATION: Final = "slicebus.dev/avoided-clusters"
 """On a manager's Workload, JSON by cluster: where its pods did not get ready in time, how often, and until when it does
 not go there again (`readiness`)."""
+SUSPENDED_ANNOTATION: Final = "slicebus.dev/suspended"
+"""On a job of the manager: "true" where slicebus has suspended it, and not its user. On its Workload: "true" where that
+is deactivated because its user has suspended the job."""
+RUNNING_SINCE_ANNOTATION: Final = "slicebus.dev/running-since"
+"""On a manager's Workload that replaces another one: since when its job runs, RFC 3339 (`execution_time`)."""
 CHECK_CONTROLLER: Final = "slicebus.dev/dispatch"
 """The `controllerName` of the AdmissionChecks that a manager beside a Kueue answers."""
 CLUSTER_ANNOTATION: Final = "slicebus.dev/cluster"
@@ -114,6 +144,10 @@ IN_TREE_AUTOSCALING_ANNOTATION: Final = "slicebus.dev/in-tree-autoscaling"
 """On a job of the manager: "true" turns on the Ray autoscaler in the worker's copy only."""
 NOT_MANAGED_ANNOTATION: Final = "slicebus.dev/not-managed"
 """On a RayJob of the manager, which has no conditions: why slicebus leaves it alone."""
+SET_ASIDE_ANNOTATION: Final = "slicebus.dev/set-aside"
+"""On a job of the manager or of a worker: why nothing is done for it, as the decision about it raises."""
+SET_ASIDE: Final = "SetAside"
+"""The same as the reason of the Event, and of the condition `ACCEPTED_CONDITION`."""
 ABSENT: Final = "absent"
 """In place of a hash: nothing is held, or shall be."""
 WITHOUT_COPY: Final = "without copy"
@@ -137,12 +171,15 @@ AGENTS_OWN: Final = frozenset(
         UNPLACED_LABEL,
         PLACEMENTS_ANNOTATION,
         FLAVORS_ANNOTATION,
+        CHARGED_ANNOTATION,
         BOUNDS_ANNOTATION,
         TAKEN_BACK_ANNOTATION,
         WAITING_ANNOTATION,
         SCHEDULER_ANNOTATION,
         GANG_ANNOTATION,
+        RESUMED_ANNOTATION,
         SPEC_HASH_ANNOTATION,
+        SET_ASIDE_ANNOTATION,
     }
 )
 """The labels and annotations that only an agent gives to a worker's objects, whatever an order brings."""

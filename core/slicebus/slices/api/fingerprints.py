@@ -25,9 +25,14 @@ def spec_hash(cluster: ClusterName, slice: str, granted: Counts, baseline: Count
     return content_hash([cluster, slice, granted, baseline])
 
 
-def status_hash(job_status: Mapping[str, Any], phase: JobPhase, pods_ready: bool | None) -> str:
-    """The hash of a job's state as the manager mirrors it. Ready pods count only while it runs."""
-    return content_hash([job_status, pods_ready if phase is JobPhase.RUNNING else None])
+def status_hash(
+    job_status: Mapping[str, Any], phase: JobPhase, pods_ready: bool | None, *, left: Mapping[str, int] | None = None
+) -> str:
+    """The hash of a job's state as the manager mirrors it. Ready pods count only while it runs. `left` are the pods
+    that run on after its end."""
+    present = pods_ready if phase is JobPhase.RUNNING else None
+    left = {name: count for name, count in (left or {}).items() if count}
+    return content_hash([job_status, present, left] if left else [job_status, present])
 
 
 def all_ready(granted: Counts, ready: Mapping[str, int], succeeded: Mapping[str, int]) -> bool:

@@ -11,6 +11,9 @@ API_VERSION: Final = f"{GROUP}/v1beta2"
 
 QUEUE_NAME_LABEL: Final = "kueue.x-k8s.io/queue-name"
 PRIORITY_CLASS_LABEL: Final = "kueue.x-k8s.io/priority-class"
+DEFAULT_PRIORITY_CLASS: Final = "default"
+"""The WorkloadPriorityClass of jobs that name none, where it exists (KEP-10765, on since Kueue 0.20)."""
+MAX_EXECUTION_TIME_LABEL: Final = "kueue.x-k8s.io/max-exec-time-seconds"
 ELASTIC_ANNOTATION: Final = "kueue.x-k8s.io/elastic-job"
 ELASTIC_GATE: Final = "kueue.x-k8s.io/elastic-job"
 """The pod scheduling gate has the annotation's name."""
@@ -65,7 +68,12 @@ class EvictionReason(StrEnum):
     NAMESPACE_LACKING = "WorkerClusterLacksNamespace"
     SCHEDULER_LACKING = "WorkerClusterLacksScheduler"
     """Not Kueue's: the cluster has refused the job, and takes none from its namespace."""
+    REFUSED = "RefusedOnWorkerCluster"
+    """Not Kueue's: the controller of its kind has refused the job there for too long."""
     PODS_READY_TIMEOUT = "PodsReadyTimeout"
+    EXECUTION_TIME = "DeactivatedDueToMaximumExecutionTimeExceeded"
+    SUSPENDED = "SuspendedByUser"
+    """Not Kueue's: somebody has set the job's `spec.suspend`."""
 
 
 class PreemptionReason(StrEnum):

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 Manifest = dict[str, Any]
+MOST_CHARACTERS = 8192
+"""Of a selector in an annotation: it is copied onto Workloads, whose annotations have 256 KiB."""
 
 _KEY, _VALUE = r"[A-Za-z0-9][-A-Za-z0-9_./]*", r"[-A-Za-z0-9_.]*"
 _SET = re.compile(rf"(?P<key>{_KEY})\s+(?P<operator>in|notin)\s+\((?P<values>[^()]*)\)")
@@ -17,8 +19,10 @@ _OPERATORS = {"in": "In", "notin": "NotIn", "=": "In", "==": "In", "!=": "NotIn"
 def parse_selector(text: str) -> Manifest:
     """Parse `a=b`, `a!=b`, `a>1`, `a`, `!a`, `a in (b,c)`, `a notin (b,c)`, joined by commas, into a LabelSelector.
 
-    Raises ValueError for anything else.
+    Raises ValueError for anything else, and for a text of more than `MOST_CHARACTERS`.
     """
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"it has {len(text)} characters, and {MOST_CHARACTERS} are the most")
     parts = (part.strip() for part in _SEPARATOR.split(text))
     return {"matchExpressions": [_expression(part) for part in parts if part]}
 

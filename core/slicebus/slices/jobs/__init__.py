@@ -7,6 +7,19 @@ those cannot be used. Both roles use these, so they live in the domain.
 
 from slicebus.slices.jobs.base import Exposure, JobKind, Outcome, Placement, Problem, Refusal
 from slicebus.slices.jobs.plain import PlainKind
-from slicebus.slices.jobs.registry import KINDS, LEFT_OUT
+from slicebus.slices.jobs.registry import KINDS, LEFT_OUT, fitting, spec_shape_of, status_shape_of
 
-__all__ = ["KINDS", "LEFT_OUT", "Exposure", "JobKind", "Outcome", "Placement", "PlainKind", "Problem", "Refusal"]
+__all__ = [
+    "KINDS",
+    "LEFT_OUT",
+    "Exposure",
+    "JobKind",
+    "Outcome",
+    "Placement",
+    "PlainKind",
+    "Problem",
+    "Refusal",
+    "fitting",
+    "spec_shape_of",
+    "status_shape_of",
+]

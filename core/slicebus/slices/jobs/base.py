@@ -55,6 +55,13 @@ class Exposure(msgspec.Struct, frozen=True):
     """Whether a Service claims addresses of the cluster's network."""
     ingress: bool = False
     """Whether it makes an Ingress."""
+    gateway: bool = False
+    """Whether it makes a Gateway and its routes."""
+    service_names: frozenset[str] = frozenset()
+    """The names of Services that the job gives, other than those that its controller would give them."""
+    makes_account: bool = False
+    """Whether it makes a service account for the job's head, or gives the head's account more rights, for Ray's
+    autoscaler: to change pods and RayClusters of the namespace."""
     labels: dict[str, str] = {}
     """What the job gives its Services."""
     annotations: dict[str, str] = {}
@@ -100,6 +107,8 @@ class JobKind(Protocol):
     """Pod sets whose pods its controller makes only when others run: no gang can wait for them."""
     refusal: Refusal
     """How its status says why a job is refused."""
+    ends_with_pods: bool
+    """Whether a job that shows its end has no pods left, but for those that are ending."""
 
     suspend_path: Path | None
     """Where a job says that it is suspended. None where it cannot be: one that loses its quota is then deleted on its
@@ -112,8 +121,18 @@ class JobKind(Protocol):
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The `spec.podSets` of the job's Workload (name, count, template), in the kind's order."""
 
+    def templates(self, job: Manifest, scale_target: Manifest) -> dict[str, Manifest]:
+        """The pod templates that the two objects themselves have, by pod set: without what controllers add to pods."""
+
+    def pod_set_of(self, labels: dict[str, str]) -> str:
+        """The pod set of a pod by the labels that the kind's own controller gives it; empty where they do not say."""
+
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """Pods by pod set that the scale target wants now. For a multi-host Ray group these are pods, not replicas."""
+
+    def most(self, job: Manifest) -> Counts:
+        """The most pods by pod set that the job's spec allows, whatever anybody scales; a pod set without a bound is
+        left out."""
 
     def finished(self, job: Manifest) -> Counts:
         """Pods by pod set that its counts have and nobody runs any more: by its status they have ended for good, or
@@ -138,6 +157,14 @@ class JobKind(Protocol):
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """The JSON patch that gives a scale target these counts; empty when it has them or must not be written to."""
+
+    def follow(self, scale_target: Manifest, job: Manifest) -> list[list[Manifest]]:
+        """The JSON patches, in their order, that give a scale target the size of the manager's job, and what changes
+        with the size. Empty when it has them or must not be written to."""
+
+    def as_ended(self, job: Manifest, reported: Manifest) -> Manifest:
+        """The manager's job with the size that its worker's had when it ended, as far as its kind's status tells that
+        and may show no more than the size. Unchanged elsewhere."""
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
         """The job with these counts in its own spec, in whole replicas. Pod sets that it has not are passed over."""
@@ -181,8 +208,9 @@ class JobKind(Protocol):
         """The names of pods that the job's controller is told to delete, whatever the counts are."""
 
     def bounds(self, job: Manifest) -> Manifest:
-        """What may change beside the size while the job runs, as its user has set it: the bounds of an autoscaler, and
-        under `fields` the hash of each field of the spec that `take_over` takes. Empty for none."""
+        """What may change beside the size while the job runs, as its user has set it: the bounds of an autoscaler, the
+        completions of an Indexed Job, and under `fields` the hash of each field of the spec that `take_over` takes.
+        Empty for none."""
 
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """The JSON patch that gives a job, or the object that carries its size, these bounds. Empty where it has

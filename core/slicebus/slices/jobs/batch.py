@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import msgspec
+
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import SUSPEND_PATH, Outcome, Placement, Problem, lacks_managed_by
+from slicebus.slices.jobs.batch_status import complete_indexes, fitted
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
 from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.plain import PlainKind
+from slicebus.slices.jobs.shapes import JobSpec, JobStatus
 
 Manifest = dict[str, Any]
 
@@ -15,17 +19,25 @@ JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 """The Job controller sets it on the pods of a Job."""
 _POD_SET = "main"
 _SUSPENDED = "Suspended"
-_COUNTERS = ("succeeded", "failed")
+_INDEXED, _COMPLETIONS = "Indexed", "completions"
 _SERVER_LABELS = ("controller-uid", "job-name", "batch.kubernetes.io/controller-uid", JOB_NAME_LABEL)
-"""The API server writes these into the template, together with a selector; the worker's has to make its own."""
+"""The API server writes these into the template, together with a selector; the worker's has to make its own. With
+`manualSelector` their user may have written those of another Job."""
 
 
 class BatchJob(PlainKind):
-    """A Job has one pod set, `main`, whose count is the parallelism."""
+    """A Job has one pod set, `main`, whose count is the parallelism, or the completions where these are fewer.
+
+    The completions of an Indexed Job may change, but only to the number that its parallelism then has (KEP-3715).
+    """
 
     resource = Resource("batch", "v1", "jobs", "Job")
     owner_labels: tuple[str, ...] = (JOB_NAME_LABEL,)
     suspend_path: Path | None = SUSPEND_PATH
+    # Since Kubernetes 1.31. An API server refuses an ended Job with pods.
+    ends_with_pods = True
+    spec_shape: type[msgspec.Struct] = JobSpec
+    status_shape: type[msgspec.Struct] = JobStatus
 
     def lacks_dispatch(self, job: Manifest) -> str:
         """It needs a `managedBy` for slicebus."""
@@ -33,19 +45,20 @@ class BatchJob(PlainKind):
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The one pod set, `main`."""
-        return [{"name": _POD_SET, "count": _parallelism(job), "template": _own_template(job)}]
+        return [{"name": _POD_SET, "count": _most_pods(job), "template": _own_template(job)}]
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
-        """The parallelism, which may exceed what is left to complete: KEP-77 counts the desired size."""
-        return {_POD_SET: _parallelism(scale_target)}
+        """The parallelism, or the completions where these are fewer, as Kueue counts. It may exceed what is left to
+        complete: KEP-77 counts the desired size."""
+        return {_POD_SET: _most_pods(scale_target)}
 
     def finished(self, job: Manifest) -> Counts:
-        """The parallelism minus the completions that are left: the Job controller makes no more pods than those.
+        """The count minus the completions that are left: the Job controller makes no more pods than those.
         Without completions a Job starts no pod after the first success: Kueue then counts as many completions as its
         parallelism."""
-        parallelism, succeeded = _parallelism(job), job.get("status", {}).get("succeeded", 0)
-        left = max(0, job["spec"].get("completions", parallelism) - succeeded)
-        return {_POD_SET: parallelism - left} if left < parallelism else {}
+        most, succeeded = _most_pods(job), job.get("status", {}).get("succeeded", 0)
+        left = max(0, job["spec"].get("completions", most) - succeeded)
+        return {_POD_SET: most - left} if left < most else {}
 
     def succeeded(self, status: Manifest) -> Counts:
         """All that have succeeded so far: a Job whose pods end soon never has all of them ready at once."""
@@ -57,35 +70,57 @@ class BatchJob(PlainKind):
         return common_problems(job, self.pod_sets(job))
 
     def worker_copy(self, job: Manifest, placements: dict[str, Placement]) -> Manifest:
-        """The job with a gated template and without the selector of the manager's API server."""
+        """The job with a gated template and no selector, also none of its user's: the worker's API server makes one
+        with the labels by which the pods are found."""
         template = gated_template(_own_template(job), _POD_SET, placements.get(_POD_SET, Placement()))
-        dropped = () if job["spec"].get("manualSelector") else ("selector", "manualSelector")
-        spec = without(job["spec"], dropped) | {"template": template, "suspend": False}
+        spec = without(job["spec"], ("selector", "manualSelector")) | {"template": template, "suspend": False}
         return copy_of(job, spec)
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Patch the parallelism."""
-        if counts.get(_POD_SET, _parallelism(scale_target)) == _parallelism(scale_target):
+        if counts.get(_POD_SET, _most_pods(scale_target)) == _most_pods(scale_target):
             return []
-        return [{"op": "add", "path": "/spec/parallelism", "value": counts[_POD_SET]}]
+        return _patch_parallelism(counts[_POD_SET])
+
+    def follow(self, scale_target: Manifest, job: Manifest) -> list[list[Manifest]]:
+        """Patch the parallelism, and the completions of an Indexed Job. Where these are not to be as many, both get
+        their number first."""
+        wanted, present = _completions(job), _completions(scale_target)
+        if wanted is None or present is None or wanted == present:
+            return super().follow(scale_target, job)
+        patches = [_in_tandem(wanted)]
+        return patches if _most_pods(job) == wanted else [*patches, _patch_parallelism(_most_pods(job))]
+
+    def as_ended(self, job: Manifest, reported: Manifest) -> Manifest:
+        """An Indexed Job that is complete has succeeded with each index, where it has no other rule for its success."""
+        number = complete_indexes(reported)
+        if "successPolicy" in job["spec"] or _completions(job) in (None, number) or number is None:
+            return job
+        return job | {"spec": job["spec"] | {"parallelism": number, "completions": number}}
+
+    def bounds(self, job: Manifest) -> Manifest:
+        """The completions of an Indexed Job."""
+        completions = _completions(job)
+        return {} if completions is None else {_COMPLETIONS: completions}
+
+    def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
+        """Patch the completions, and with them the parallelism: they change together only."""
+        wanted = bounds.get(_COMPLETIONS)
+        return [] if wanted is None or _completions(target) in (None, wanted) else _in_tandem(wanted)
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
-        """Set the parallelism. An indexed Job with as many completions must change them too."""
-        changed = {"parallelism": counts.get(_POD_SET, _parallelism(job))}
-        if job["spec"].get("completionMode") == "Indexed" and job["spec"].get("completions") == _parallelism(job):
+        """Set the parallelism, unless the Job has these counts. An Indexed Job with as many completions changes them
+        too."""
+        if counts.get(_POD_SET, _most_pods(job)) == _most_pods(job):
+            return job
+        changed = {"parallelism": counts[_POD_SET]}
+        if _completions(job) == _parallelism(job):
             changed["completions"] = changed["parallelism"]
         return job | {"spec": job["spec"] | changed}
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
-        """The worker's status, but no counter falls, and the start of a Job that is not suspended stays (KEP-4368).
-
-        A Job that is made anew, on another cluster or where it was lost, begins both again.
-        """
-        shown = job.get("status", {})
-        kept = {name: shown[name] for name in _COUNTERS if shown.get(name, 0) > reported.get(name, 0)}
-        if "startTime" in shown and not job["spec"].get("suspend"):
-            kept["startTime"] = shown["startTime"]
-        return reported | kept
+        """The worker's status, as far as the API server takes it for the manager's Job (`batch_status`)."""
+        return fitted(job, reported)
 
     def running_status(self, reported: Manifest) -> Manifest:
         """A Job is active while it has an active pod."""
@@ -126,9 +161,30 @@ class BatchJob(PlainKind):
         return "parallelism changed"
 
 
+def _completions(job: Manifest) -> int | None:
+    """The completions of an Indexed Job; None for other Jobs, which cannot change theirs."""
+    completions: int | None = job["spec"].get("completions")
+    return completions if job["spec"].get("completionMode") == _INDEXED else None
+
+
+def _in_tandem(number: int) -> list[Manifest]:
+    return [*_patch_parallelism(number), {"op": "add", "path": "/spec/completions", "value": number}]
+
+
+def _patch_parallelism(number: int) -> list[Manifest]:
+    return [{"op": "add", "path": "/spec/parallelism", "value": number}]
+
+
 def _parallelism(job: Manifest) -> int:
     value: int = job["spec"].get("parallelism", 1)
     return value
+
+
+def _most_pods(job: Manifest) -> int:
+    """The most pods that run at a time: the Job controller makes no more than are left to complete."""
+    parallelism = _parallelism(job)
+    completions: int = job["spec"].get("completions", parallelism)
+    return min(parallelism, completions)
 
 
 def _own_template(job: Manifest) -> Manifest:

@@ -1,10 +1,15 @@
 """Makes a worker's copy of a job, as far as every kind does the same."""
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.annotation_values import too_many
+from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.jobs.base import Placement, Problem
+from slicebus.slices.jobs.fit import misfit
+from slicebus.slices.jobs.shapes import TemplateShape
 from slicebus.slices.workload.pod_requests import container_resources, pod_requests, with_container_resources
 
 Manifest = dict[str, Any]
@@ -19,19 +24,22 @@ _DROPPED_ANNOTATIONS = (
     api_names.APPLIED_ANNOTATION,
     api_names.UNHEEDED_ANNOTATION,
     api_names.UNSHOWN_ANNOTATION,
+    api_names.SUSPENDED_ANNOTATION,
+    api_names.SPEC_COUNTS_ANNOTATION,
     api_names.IN_TREE_AUTOSCALING_ANNOTATION,
     kueue.REPLICA_SIZES_ANNOTATION,
     kueue.RAYCLUSTER_GENERATION_ANNOTATION,
 )
 _LIFETIME_FIELDS = ("ttlSecondsAfterFinished", "deletionStrategy", "deletionPolicy")
 """What makes a controller delete a job after its end. The first is of Jobs and RayJobs, the others are KubeRay's."""
+_LABEL_LENGTH, _HASH_LENGTH = 63, 8
 _MAX_POD_SETS = 18
 """Of a Workload's schema."""
 
 
 def copy_of(job: Manifest, spec: Manifest) -> Manifest:
     """A job for a worker: the metadata that travels, and the spec without what only the manager's object has."""
-    metadata = job["metadata"]
+    metadata, travelling = job["metadata"], _travelling_annotations(job)
     return {
         "apiVersion": job["apiVersion"],
         "kind": job["kind"],
@@ -39,16 +47,32 @@ def copy_of(job: Manifest, spec: Manifest) -> Manifest:
             "name": metadata["name"],
             "namespace": metadata["namespace"],
             "labels": _travelling_labels(metadata.get("labels", {})),
-            "annotations": without(metadata.get("annotations", {}), _DROPPED_ANNOTATIONS),
+            "annotations": without(travelling, too_many(travelling)),
         },
         "spec": without(spec, ("managedBy", *_LIFETIME_FIELDS)),
     }
+
+
+def left_out(job: Manifest) -> list[str]:
+    """The annotations that a job's copy does not get: they would leave no room for slicebus' own."""
+    return too_many(_travelling_annotations(job))
+
+
+def _travelling_annotations(job: Manifest) -> Manifest:
+    return without(job["metadata"].get("annotations") or {}, _DROPPED_ANNOTATIONS)
 
 
 def without(mapping: Manifest, names: Iterable[str]) -> Manifest:
     """A copy without some keys."""
     dropped = set(names)
     return {name: value for name, value in mapping.items() if name not in dropped}
+
+
+def dns_label(name: str) -> str:
+    """A name as that of a pod set: lower case, DNS characters only, and never empty. One that has no such character
+    becomes a hash."""
+    label = re.sub(r"[^a-z0-9-]", "-", name.lower())[:_LABEL_LENGTH].strip("-")
+    return label or f"pods-{content_hash(name)[:_HASH_LENGTH]}"
 
 
 def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Manifest:
@@ -101,6 +125,9 @@ def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
     if len(set(names)) < len(names):
         problems.append(Problem("DuplicatePodSets", f"two pod sets have the same name: {', '.join(sorted(names))}"))
     for pod_set in pod_sets:
+        if problem := misfit(pod_set["template"], TemplateShape):
+            problems.append(Problem("InvalidPodTemplate", f"pod set {pod_set['name']}: {problem}"))
+            continue
         if "minCount" in pod_set:
             problems.append(Problem("PartialAdmissionNotSupported", f"pod set {pod_set['name']}: minCount is set"))
         try:

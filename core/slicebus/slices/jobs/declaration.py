@@ -39,6 +39,7 @@ ApiVersion = Annotated[
 Kind = Annotated[str, _pattern("^[A-Z][A-Za-z0-9]{0,62}$", "a kind, as Deployment")]
 Plural = Annotated[str, _pattern("^[a-z]([-a-z0-9]*[a-z0-9])?$", "a plural, as deployments")]
 _REGEX = re.compile(r"^Expected `str` matching regex (.*)$")
+_GATES = "spec.schedulingGates"
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 
 
@@ -62,6 +63,7 @@ _POD_SET_PATHS = {
     "name_path": "string",
     "template_path": "object",
     "count_path": "integer",
+    "count_limit_path": "integer",
     "multiplier_path": "integer",
     "replica_size_path": "integer",
 }
@@ -85,6 +87,9 @@ class DeclaredPodSet(_Strict, frozen=True, kw_only=True):
     """The number that a resize changes, which is 1 where the manifest has none; without the path it is always 1."""
     count_also_paths: tuple[FieldsPath, ...] = ()
     """Fields that are changed with the count where they have the same number, as the completions of an indexed Job."""
+    count_limit_path: FieldsPath | None = None
+    """A number that the controller never exceeds, whatever the count: the completions of a Job. No limit where a
+    manifest has none."""
     multiplier_path: FieldsPath | None = None
     """A number by which the count is multiplied and that stays: that of the Jobs which a JobSet makes of a template."""
     replica_size_path: FieldsPath | None = None
@@ -106,8 +111,9 @@ class DeclaredPodSet(_Strict, frozen=True, kw_only=True):
                     raise ValueError(f"{field} {path!r} has to begin with spec, as the pod set is in no list")
         elif self.name is not None or self.name_path is None:
             raise ValueError("pod sets of a listPath have a namePath in place of a name")
-        if self.count_also_paths and self.count_path is None:
-            raise ValueError("countAlsoPaths needs a countPath")
+        for field, given in (("countAlsoPaths", self.count_also_paths), ("countLimitPath", self.count_limit_path)):
+            if given and self.count_path is None:
+                raise ValueError(f"{field} needs a countPath")
 
     def paths(self) -> list[tuple[str, str, str]]:
         """Every path but those of the list, with its field and the type of what is there."""
@@ -241,6 +247,18 @@ class Declaration(_Strict, frozen=True, kw_only=True):
             if text is not None:
                 paths.append(DeclaredPath(field, None, path_of(text), type))
         return paths
+
+    def gates(self) -> list[DeclaredPath]:
+        """Where a worker's copy has the gates of its pods: without them pods start before they have quota."""
+        return [
+            DeclaredPath(
+                f"podSets[{number}].templatePath",
+                path_of(pod_set.list_path) if pod_set.list_path else None,
+                path_of(f"{pod_set.template_path}.{_GATES}"),
+                "array",
+            )
+            for number, pod_set in enumerate(self.pod_sets)
+        ]
 
 
 def _sign_paths(field: str, sign: Sign | None) -> list[tuple[str, str, str]]:

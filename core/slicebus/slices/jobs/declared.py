@@ -4,7 +4,6 @@ Only the declaration tells what such a manifest has, and its API server may let 
 manifest, and `problems` names what is not as declared.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple, TypeGuard
 
@@ -14,7 +13,7 @@ from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import Outcome, Placement, Problem
-from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template
+from slicebus.slices.jobs.copies import common_problems, copy_of, dns_label, gated_template
 from slicebus.slices.jobs.declaration import Declaration, DeclaredPodSet
 from slicebus.slices.jobs.paths import (
     Path,
@@ -60,6 +59,12 @@ class _PodSet(NamedTuple):
         """The number that a resize changes."""
         return self.number(job, self.declared.count_path)
 
+    def limited(self, job: Manifest) -> int:
+        """The number of them that its controller makes: that number, or its limit where this is smaller."""
+        path = self.declared.count_limit_path
+        limit = value_at(job, self.path(path)) if path is not None else None
+        return min(self.count(job), limit) if _is_count(limit) else self.count(job)
+
     def count_paths(self, job: Manifest) -> list[Path]:
         """The paths where a resize writes that number."""
         declared = (self.declared.count_path, *self.declared.count_also_paths)
@@ -101,9 +106,9 @@ class DeclaredKind(PlainKind):
         ]
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
-        """The declared numbers, multiplied."""
+        """The declared numbers, within their limits, multiplied."""
         return {
-            pod_set.name: pod_set.count(scale_target) * self._pods_of_one(pod_set, scale_target)
+            pod_set.name: pod_set.limited(scale_target) * self._pods_of_one(pod_set, scale_target)
             for pod_set in self._pod_sets(scale_target)
         }
 
@@ -138,6 +143,21 @@ class DeclaredKind(PlainKind):
                 patch.append({"op": "test", "path": pointer(name), "value": value_at(scale_target, name)})
             patch += [add_operation(scale_target, path, wanted) for path in pod_set.count_paths(scale_target)]
         return patch
+
+    def follow(self, scale_target: Manifest, job: Manifest) -> list[list[Manifest]]:
+        """Patch the numbers, and give the fields that change with them what the manager's job has there."""
+        patch = self.resize(scale_target, self.counts(job, job))
+        own = {pod_set.name: pod_set for pod_set in self._pod_sets(job)}
+        for pod_set in self._pod_sets(scale_target):
+            if pod_set.name not in own:
+                continue
+            for text in pod_set.declared.count_also_paths:
+                path, wanted = pod_set.path(text), value_at(job, own[pod_set.name].path(text))
+                change = add_operation(scale_target, path, wanted)
+                patch = [operation for operation in patch if operation["path"] != change["path"]]
+                if _is_count(wanted) and wanted != value_at(scale_target, path):
+                    patch.append(change)
+        return [patch] if patch else []
 
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
         """Set the numbers."""
@@ -207,13 +227,16 @@ class DeclaredKind(PlainKind):
         return self._size(pod_set, job) * pod_set.number(job, pod_set.declared.multiplier_path)
 
     def _wanted(self, job: Manifest, counts: Counts) -> list[tuple[_PodSet, int]]:
-        """The numbers that counts of pods need. Pod sets that share a number get what all of them have room for."""
+        """The numbers that counts of pods need. Pod sets that share one get what all of them have room for. One that
+        keeps within its limit says nothing of the number."""
         wanted: dict[Path, tuple[_PodSet, int]] = {}
         for pod_set in self._pod_sets(job):
             pods = self._pods_of_one(pod_set, job)
             if pod_set.declared.count_path is None or pod_set.name not in counts or pods == 0:
                 continue
             path, number = pod_set.path(pod_set.declared.count_path), counts[pod_set.name] // pods
+            if number == pod_set.limited(job) < pod_set.count(job):
+                continue
             before = wanted.get(path)
             wanted[path] = (pod_set, number if before is None else min(number, before[1]))
         return list(wanted.values())
@@ -226,12 +249,14 @@ class DeclaredKind(PlainKind):
         if not pod_sets:
             yield Problem("NoPodSets", f"no {self.resource.kind} without pods is run: it has no pod template")
         for pod_set in pod_sets:
-            if not pod_set.name:
+            named = pod_set.declared.name_path
+            if named is not None and not _is_name(value_at(job, pod_set.path(named))):
                 yield Problem("UnnamedPodSet", f"{text_of(pod_set.at)} has no name")
             if not is_template(pod_set.template_value(job)):
                 text = f"{text_of(pod_set.path(pod_set.declared.template_path))} is no pod template"
                 yield Problem("NoPodTemplate", text)
-            for path in (pod_set.path(text) for _, text, type in pod_set.declared.paths() if type == "integer"):
+            numbers = (pod_set.path(text) for _, text, type in pod_set.declared.paths() if type == "integer")
+            for path in dict.fromkeys(numbers):
                 value = value_at(job, path)
                 if value is not None and not _is_count(value):
                     text = f"{text_of(path)} is {value!r}, and no number of pods"
@@ -246,12 +271,12 @@ def _expand(declared: DeclaredPodSet, job: Manifest) -> Iterator[_PodSet]:
     at = path_of(declared.list_path)
     entries = value_at(job, at)
     for number, entry in enumerate(entries if isinstance(entries, list) else ()):
-        yield _PodSet(_pod_set_name(value_at(entry, path_of(declared.name_path))), (*at, number), declared)
+        name = value_at(entry, path_of(declared.name_path))
+        yield _PodSet(dns_label(name) if _is_name(name) else f"unnamed-{number}", (*at, number), declared)
 
 
-def _pod_set_name(name: object) -> str:
-    """A name as that of a pod set: lower case, DNS characters only."""
-    return re.sub(r"[^a-z0-9-]", "-", name.lower())[:63].strip("-") if isinstance(name, str) else ""
+def _is_name(name: object) -> TypeGuard[str]:
+    return isinstance(name, str) and name != ""
 
 
 def _is_count(value: object) -> TypeGuard[int]:

@@ -1,10 +1,13 @@
 """Answers for a job kind where it lacks what other kinds have."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
+import msgspec
+
 from slicebus.proto.messages import Counts
-from slicebus.slices.jobs.base import Exposure, Refusal
+from slicebus.slices.jobs.base import Exposure, JobKind, Refusal
+from slicebus.slices.jobs.shapes import PlainSpec, PlainStatus
 
 Manifest = dict[str, Any]
 
@@ -13,9 +16,27 @@ class PlainKind:
     """A kind whose jobs carry their own counts, without children, autoscaler and objects of its own. A kind that has
     some of it overrides the method."""
 
+    pod_sets: Callable[[Manifest], list[Manifest]]
     child_kind = ""
     late_pod_sets = frozenset[str]()
     refusal = Refusal()
+    ends_with_pods = False
+    spec_shape: type[msgspec.Struct] = PlainSpec
+    """The fields of a spec that the kind reads by name. A job's other parts are as its definition lets them be."""
+    status_shape: type[msgspec.Struct] = PlainStatus
+    """The fields of a status that the kind reads by name; a status of another shape is refused."""
+
+    def templates(self, job: Manifest, scale_target: Manifest) -> dict[str, Manifest]:
+        """Those of its pod sets: its controller adds nothing."""
+        return {pod_set["name"]: pod_set["template"] for pod_set in self.pod_sets(job)}
+
+    def pod_set_of(self, labels: dict[str, str]) -> str:
+        """Nothing: its controller labels all pods alike."""
+        return ""
+
+    def most(self, job: Manifest) -> Counts:
+        """Nothing: its spec has one size, and no bounds."""
+        return {}
 
     def finished(self, job: Manifest) -> Counts:
         """None: its pods run until it ends."""
@@ -24,6 +45,15 @@ class PlainKind:
     def succeeded(self, status: Manifest) -> Counts:
         """None: its pods run until it ends."""
         return {}
+
+    def follow(self: JobKind, scale_target: Manifest, job: Manifest) -> list[list[Manifest]]:
+        """The size alone."""
+        patch = self.resize(scale_target, self.counts(job, job))
+        return [patch] if patch else []
+
+    def as_ended(self, job: Manifest, reported: Manifest) -> Manifest:
+        """The job unchanged: its status may show what was reported, whatever its size."""
+        return job
 
     def exposure(self, job: Manifest) -> Exposure:
         """None: it makes only pods, as far as anybody knows."""

@@ -1,15 +1,17 @@
 """Reads and writes a RayCluster's spec for all Ray kinds: groups, their pods, and what KubeRay adds to the head."""
 
-import re
 from typing import Any
 
 from slicebus.proto.messages import Counts
 from slicebus.slices.jobs.base import Exposure, Placement
-from slicebus.slices.jobs.copies import gated_template, pod_labels, without
+from slicebus.slices.jobs.copies import dns_label, gated_template, pod_labels, without
+from slicebus.slices.workload.pod_requests import ADDITIONS, COLLECTOR, GCS_WAIT
 
 Manifest = dict[str, Any]
 
 HEAD = "head"
+NO_CLUSTER: Manifest = {"headGroupSpec": {"template": {"spec": {"containers": []}}}}
+"""In place of the spec of a cluster that a job has not."""
 _SERVICE_TYPE = "ClusterIP"
 """The type of the Service of a head that names none."""
 ALLOCATE_TIMEOUT = "RAY_AUTOSCALER_RECONCILE_ALLOCATE_STATUS_TIMEOUT_S"
@@ -18,6 +20,8 @@ _ALLOCATE_TIMEOUT_S = 86400
 """A day. A pod whose node cannot run it is then given up later, too."""
 _REPLICA_LABEL = "ray.io/worker-group-replica-name"
 """KubeRay's name of the replica that a pod of a multi-host group belongs to."""
+_NODE_TYPE_LABEL, _GROUP_LABEL = "ray.io/node-type", "ray.io/group"
+_NO_BOUND = 2**31 - 1
 _RANGE = ("minReplicas", "maxReplicas")
 _SIZES = ("replicas", *_RANGE, "scaleStrategy")
 _IDLE_TIME = "idleTimeoutSeconds"
@@ -39,8 +43,13 @@ def autoscaler_version(cluster_spec: Manifest) -> str | None:
 
 def head_environment(cluster_spec: Manifest) -> dict[str, str]:
     """The variables of the head's Ray container by name; one whose value comes from elsewhere is empty."""
-    container = cluster_spec["headGroupSpec"]["template"]["spec"]["containers"][0]
+    container = _first_container(cluster_spec["headGroupSpec"]["template"]["spec"])
     return {entry["name"]: entry.get("value", "") for entry in container.get("env") or ()}
+
+
+def head_image(cluster_spec: Manifest) -> str:
+    """The image of the head's Ray container; empty without one."""
+    return _first_image(cluster_spec["headGroupSpec"]["template"]["spec"])
 
 
 def groups(cluster_spec: Manifest) -> list[Manifest]:
@@ -50,8 +59,8 @@ def groups(cluster_spec: Manifest) -> list[Manifest]:
 
 
 def pod_set_name(group: Manifest) -> str:
-    """The group's name as a pod set name: lower case, DNS characters only."""
-    return re.sub(r"[^a-z0-9-]", "-", str(group["groupName"]).lower())[:63].strip("-")
+    """The group's name as a pod set name."""
+    return dns_label(str(group["groupName"]))
 
 
 def hosts(group: Manifest) -> int:
@@ -78,15 +87,79 @@ def cluster_counts(cluster_spec: Manifest) -> Counts:
 
 
 def cluster_pod_sets(cluster_spec: Manifest, *, beside_head: tuple[Manifest, ...] = ()) -> list[Manifest]:
-    """The pod sets of a cluster. The head's template has what KubeRay adds to it, so that it is charged."""
+    """The pod sets of a cluster. The templates have what KubeRay adds to their pods, so that it is charged."""
     counts, head = cluster_counts(cluster_spec), cluster_spec["headGroupSpec"]["template"]
+    collector = _collector(cluster_spec)
     added = [_autoscaler(cluster_spec), *beside_head] if autoscales(cluster_spec) else list(beside_head)
-    spec = head["spec"] | {"containers": [*head["spec"]["containers"], *added]}
-    pod_sets = [{"name": HEAD, "count": 1, "template": head | {"spec": spec}}]
+    pod_sets = [{"name": HEAD, "count": 1, "template": _with_containers(head, [*added, *collector])}]
     for group in groups(cluster_spec):
-        name = pod_set_name(group)
-        pod_sets.append({"name": name, "count": counts[name], "template": group["template"]})
+        name, template = pod_set_name(group), _with_containers(group["template"], collector)
+        pod_sets.append({"name": name, "count": counts[name], "template": waiting_for_gcs(template)})
     return pod_sets
+
+
+def templates(cluster_spec: Manifest) -> dict[str, Manifest]:
+    """The pod templates of a cluster as they are, by pod set."""
+    head: dict[str, Manifest] = {HEAD: cluster_spec["headGroupSpec"]["template"]}
+    return head | {pod_set_name(group): group["template"] for group in groups(cluster_spec)}
+
+
+def pod_set_of(labels: dict[str, str]) -> str:
+    """The pod set of a pod by KubeRay's labels; empty for a pod that is not a cluster's.
+
+    Source: KubeRay `common.labelPod`.
+    """
+    if labels.get(_NODE_TYPE_LABEL) == HEAD:
+        return HEAD
+    return pod_set_name({"groupName": labels[_GROUP_LABEL]}) if _GROUP_LABEL in labels else ""
+
+
+def most(cluster_spec: Manifest) -> Counts:
+    """The most pods of a cluster by pod set, where its spec has a bound. KubeRay's definition has a default for it, the
+    largest number there is."""
+    bound = {
+        pod_set_name(group): group["maxReplicas"] * hosts(group)
+        for group in groups(cluster_spec)
+        if 0 <= (group.get("maxReplicas") or -1) < _NO_BOUND
+    }
+    return {HEAD: 1} | bound
+
+
+def waiting_for_gcs(template: Manifest) -> Manifest:
+    """A worker's template with the init container that KubeRay adds last, unless its operator is told not to.
+
+    Source: KubeRay `common.DefaultWorkerPodTemplate`.
+    """
+    spec, resources = template["spec"], {"requests": ADDITIONS[GCS_WAIT], "limits": ADDITIONS[GCS_WAIT]}
+    wait = {"name": GCS_WAIT, "image": _first_image(spec), "resources": resources}
+    return template | {"spec": spec | {"initContainers": [*(spec.get("initContainers") or ()), wait]}}
+
+
+def _with_containers(template: Manifest, added: list[Manifest]) -> Manifest:
+    """A template with further containers."""
+    if not added:
+        return template
+    spec = template["spec"]
+    return template | {"spec": spec | {"containers": [*spec["containers"], *added]}}
+
+
+def _collector(cluster_spec: Manifest) -> list[Manifest]:
+    """The container that KubeRay adds to every pod of a cluster with a history server; none without one."""
+    if not cluster_spec.get("historyServerOptions"):
+        return []
+    image = head_image(cluster_spec)
+    return [{"name": COLLECTOR, "image": image, "resources": {"requests": ADDITIONS[COLLECTOR]}}]
+
+
+def _first_image(spec: Manifest) -> str:
+    image: str = _first_container(spec).get("image", "")
+    return image
+
+
+def _first_container(spec: Manifest) -> Manifest:
+    """The Ray container of a PodSpec; empty where there is none."""
+    containers = spec["containers"]
+    return containers[0] if containers else {}
 
 
 def is_resizable(cluster_spec: Manifest) -> bool:
@@ -107,10 +180,11 @@ def gated_cluster(cluster_spec: Manifest, placements: dict[str, Placement]) -> M
     return without(cluster_spec, ("managedBy", "suspend")) | changed
 
 
-def head_exposure(cluster_spec: Manifest) -> Exposure:
-    """Read the Ingress, and the Service that KubeRay makes for the head, from the job's own Service if it has one.
+def head_exposure(cluster_spec: Manifest, *, name: str) -> Exposure:
+    """Read the Ingress, and the Service that KubeRay makes for the head, from the job's own Service if it has one, and
+    whether its autoscaler needs an account. `name` is that of the job.
 
-    Source: KubeRay `common.BuildServiceForHeadPod`.
+    Source: KubeRay `common.BuildServiceForHeadPod`, `common.BuildServiceAccount`.
     """
     head = cluster_spec["headGroupSpec"]
     service = head.get("headService") or {}
@@ -121,7 +195,15 @@ def head_exposure(cluster_spec: Manifest) -> Exposure:
         ingress=bool(head.get("enableIngress")),
         labels=metadata.get("labels") or {},
         annotations=(cluster_spec.get("headServiceAnnotations") or {}) | (metadata.get("annotations") or {}),
+        service_names=frozenset(given_name(metadata, but=f"{name}-head-svc")),
+        makes_account=autoscales(cluster_spec),
     )
+
+
+def given_name(metadata: Manifest, *, but: str) -> list[str]:
+    """The name that a job gives a Service, unless it is the one that KubeRay gives it."""
+    name = metadata.get("name") or but
+    return [str(name)] if name != but else []
 
 
 def resize_groups(cluster_spec: Manifest, counts: Counts, *, at: str = "/spec") -> list[Manifest]:
@@ -249,6 +331,6 @@ def _patient(options: Manifest) -> Manifest:
 def _autoscaler(cluster_spec: Manifest) -> Manifest:
     options = cluster_spec.get("autoscalerOptions") or {}
     resources = options.get("resources") or {"requests": _AUTOSCALER_REQUESTS}
-    image = options.get("image") or cluster_spec["headGroupSpec"]["template"]["spec"]["containers"][0].get("image", "")
+    image = options.get("image") or head_image(cluster_spec)
     context = {name: options[name] for name in ("securityContext",) if options.get(name)}
     return {"name": "autoscaler", "image": image, "resources": resources, **context}

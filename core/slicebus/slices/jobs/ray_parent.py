@@ -24,17 +24,29 @@ class RayParent(PlainKind):
     child_kind = RayCluster.resource.kind
 
     def cluster_spec(self, manifest: Manifest) -> Manifest:
-        """The cluster's spec of a job, or of one of its clusters; empty where a job has none."""
+        """The cluster's spec of a job, or of one of its clusters; `NO_CLUSTER` where a job has none."""
         spec: Manifest = manifest["spec"]
-        return spec if manifest["kind"] == self.child_kind else spec.get(self.cluster_field) or {}
+        return spec if manifest["kind"] == self.child_kind else spec.get(self.cluster_field) or ray.NO_CLUSTER
 
     def lacks_dispatch(self, job: Manifest) -> str:
         """It needs a `managedBy` for slicebus."""
         return lacks_managed_by(job)
 
+    def templates(self, job: Manifest, scale_target: Manifest) -> dict[str, Manifest]:
+        """Those of its cluster."""
+        return ray.templates(self.cluster_spec(scale_target))
+
+    def most(self, job: Manifest) -> Counts:
+        """Those of its cluster."""
+        return ray.most(self.cluster_spec(job))
+
+    def pod_set_of(self, labels: dict[str, str]) -> str:
+        """Read the labels that KubeRay sets."""
+        return ray.pod_set_of(labels)
+
     def exposure(self, job: Manifest) -> Exposure:
         """Its cluster's head is reachable."""
-        return ray.head_exposure(self.cluster_spec(job))
+        return ray.head_exposure(self.cluster_spec(job), name=job["metadata"]["name"])
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Patch the replicas of a child, or of the child that a suspended job will have."""
@@ -49,8 +61,7 @@ class RayParent(PlainKind):
 
     def autoscaled(self, job: Manifest) -> Manifest:
         """Turn on in-tree autoscaling of its cluster, where it has one of its own."""
-        spec = self.cluster_spec(job)
-        return self._with_cluster(job, spec | {"enableInTreeAutoscaling": True}) if spec else job
+        return self._with_cluster(job, self.cluster_spec(job) | {"enableInTreeAutoscaling": True})
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
         """The worker's status."""
@@ -101,4 +112,7 @@ class RayParent(PlainKind):
         return f"/spec/{self.cluster_field}"
 
     def _with_cluster(self, job: Manifest, cluster_spec: Manifest) -> Manifest:
+        """The job with another spec of its cluster; unchanged where it has no cluster of its own."""
+        if not job["spec"].get(self.cluster_field):
+            return job
         return job | {"spec": job["spec"] | {self.cluster_field: cluster_spec}}

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs import ray
@@ -10,6 +12,7 @@ from slicebus.slices.jobs.copies import common_problems, copy_of
 from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.plain import PlainKind
 from slicebus.slices.jobs.ray_validation import cluster_problems
+from slicebus.slices.jobs.shapes import RayClusterSpec, RayClusterStatus
 
 Manifest = dict[str, Any]
 
@@ -23,6 +26,8 @@ class RayCluster(PlainKind):
     resource = Resource("ray.io", "v1", "rayclusters", "RayCluster")
     owner_labels: tuple[str, ...] = (CLUSTER_LABEL,)
     suspend_path: Path | None = SUSPEND_PATH
+    spec_shape: type[msgspec.Struct] = RayClusterSpec
+    status_shape: type[msgspec.Struct] = RayClusterStatus
 
     def lacks_dispatch(self, job: Manifest) -> str:
         """It needs a `managedBy` for slicebus."""
@@ -31,6 +36,18 @@ class RayCluster(PlainKind):
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The head, then the groups."""
         return ray.cluster_pod_sets(job["spec"])
+
+    def templates(self, job: Manifest, scale_target: Manifest) -> dict[str, Manifest]:
+        """The head's, and those of the groups."""
+        return ray.templates(scale_target["spec"])
+
+    def most(self, job: Manifest) -> Counts:
+        """The head, and the `maxReplicas` of each group."""
+        return ray.most(job["spec"])
+
+    def pod_set_of(self, labels: dict[str, str]) -> str:
+        """Read the labels that KubeRay sets."""
+        return ray.pod_set_of(labels)
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """The pods that KubeRay will make."""
@@ -46,7 +63,7 @@ class RayCluster(PlainKind):
 
     def exposure(self, job: Manifest) -> Exposure:
         """The head is reachable by its Service and its Ingress."""
-        return ray.head_exposure(job["spec"])
+        return ray.head_exposure(job["spec"], name=job["metadata"]["name"])
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Patch the replicas, unless the autoscaler owns them."""

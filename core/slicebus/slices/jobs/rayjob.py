@@ -15,6 +15,7 @@ from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.ray_parent import RayParent
 from slicebus.slices.jobs.ray_validation import rayjob_problems
 from slicebus.slices.jobs.raycluster import CLUSTER_LABEL
+from slicebus.slices.jobs.shapes import RayJobSpec, RayJobStatus
 
 Manifest = dict[str, Any]
 
@@ -38,15 +39,26 @@ class RayJob(RayParent):
     refusal = Refusal(conditions=False)
     # KubeRay then shuts down the cluster at once, and keeps the RayJob.
     suspend_path: Path | None = SUSPEND_PATH
+    spec_shape: type[msgspec.Struct] = RayJobSpec
+    status_shape: type[msgspec.Struct] = RayJobStatus
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The head, the groups, then the submitter."""
         spec = job["spec"]
         beside_head = (_submitter_container(spec),) if _mode(spec) == "SidecarMode" else ()
-        pod_sets = ray.cluster_pod_sets(spec["rayClusterSpec"], beside_head=beside_head)
+        pod_sets = ray.cluster_pod_sets(self.cluster_spec(job), beside_head=beside_head)
         if _has_submitter_pod(spec):
             pod_sets.append({"name": _SUBMITTER, "count": 1, "template": _submitter_template(spec)})
         return pod_sets
+
+    def templates(self, job: Manifest, scale_target: Manifest) -> dict[str, Manifest]:
+        """Those of its cluster, and the submitter's where the job has one."""
+        submitter = job["spec"].get("submitterPodTemplate") if _has_submitter_pod(job["spec"]) else None
+        return super().templates(job, scale_target) | ({_SUBMITTER: submitter} if submitter else {})
+
+    def most(self, job: Manifest) -> Counts:
+        """Those of its cluster, and one submitter."""
+        return super().most(job) | {_SUBMITTER: 1}
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """The pods of the cluster that KubeRay will make, and the submitter."""
@@ -70,7 +82,7 @@ class RayJob(RayParent):
             name: msgspec.structs.replace(place, labels=place.labels | owner_label) for name, place in places.items()
         }
         changed: Manifest = {
-            "rayClusterSpec": ray.gated_cluster(job["spec"]["rayClusterSpec"], placements),
+            "rayClusterSpec": ray.gated_cluster(self.cluster_spec(job), placements),
             "shutdownAfterJobFinishes": True,
         }
         if _has_submitter_pod(job["spec"]):
@@ -126,7 +138,7 @@ def _has_submitter_pod(spec: Manifest) -> bool:
 
 
 def _submitter_container(spec: Manifest) -> Manifest:
-    image = spec["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["containers"][0].get("image", "")
+    image = ray.head_image(spec.get(RayJob.cluster_field) or ray.NO_CLUSTER)
     return {"name": "ray-job-submitter", "image": image, "resources": _SUBMITTER_RESOURCES}
 
 

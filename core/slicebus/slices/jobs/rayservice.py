@@ -16,11 +16,14 @@ from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.ray_parent import RayParent
 from slicebus.slices.jobs.ray_validation import rayservice_problems
 from slicebus.slices.jobs.raycluster import CLUSTER_LABEL
+from slicebus.slices.jobs.shapes import RayServiceSpec, RayServiceStatus
 
 Manifest = dict[str, Any]
 
 _STATUSES = ("activeServiceStatus", "pendingServiceStatus")
 _NOT_TAKEN = ("suspend", "managedBy")
+_INCREMENTAL = "NewClusterWithIncrementalUpgrade"
+"""The upgrade for which KubeRay makes a Gateway and routes."""
 _NO_CLUSTERS: Manifest = {name: {} for name in _STATUSES}
 
 
@@ -36,6 +39,8 @@ class RayService(RayParent):
     cluster_field = "rayClusterConfig"
     owner_labels: tuple[str, ...] = (api_names.RAYSERVICE_LABEL,)
     suspend_path: Path | None = SUSPEND_PATH
+    spec_shape: type[msgspec.Struct] = RayServiceSpec
+    status_shape: type[msgspec.Struct] = RayServiceStatus
 
     def pod_sets(self, job: Manifest) -> list[Manifest]:
         """The head, then the groups, of one cluster."""
@@ -59,14 +64,22 @@ class RayService(RayParent):
         changed = {self.cluster_field: ray.gated_cluster(self.cluster_spec(job), placements)}
         return copy_of(job, without(job["spec"], ("suspend",)) | changed)
 
+    def most(self, job: Manifest) -> Counts:
+        """Those of two clusters: an upgrade has both."""
+        return {name: 2 * count for name, count in super().most(job).items()}
+
     def exposure(self, job: Manifest) -> Exposure:
         """Its cluster's head is reachable, and its applications are by a Service that its user may shape."""
         head, service = super().exposure(job), job["spec"].get("serveService") or {}
         metadata, spec = service.get("metadata") or {}, service.get("spec") or {}
-        return Exposure(
+        strategy = job["spec"].get("upgradeStrategy") or {}
+        given = ray.given_name(metadata, but=f"{job['metadata']['name']}-serve-svc")
+        return msgspec.structs.replace(
+            head,
             service_types=head.service_types | frozenset(filter(None, [spec.get("type")])),
             external_ips=head.external_ips or bool(spec.get("externalIPs")),
-            ingress=head.ingress,
+            gateway=strategy.get("type") == _INCREMENTAL,
+            service_names=head.service_names | frozenset(given),
             labels=head.labels | (metadata.get("labels") or {}),
             annotations=head.annotations | (metadata.get("annotations") or {}),
         )

@@ -2,10 +2,12 @@
 configuration declares."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import yaml
 
 from slicebus.slices.api.resource import Resource
@@ -13,9 +15,13 @@ from slicebus.slices.jobs.base import JobKind
 from slicebus.slices.jobs.batch import BatchJob
 from slicebus.slices.jobs.declaration import Declaration, DeclarationError
 from slicebus.slices.jobs.declared import DeclaredKind
+from slicebus.slices.jobs.fit import fitted_job
 from slicebus.slices.jobs.raycluster import RayCluster
 from slicebus.slices.jobs.rayjob import RayJob
 from slicebus.slices.jobs.rayservice import RayService
+from slicebus.slices.jobs.shapes import PlainSpec, PlainStatus
+
+Manifest = dict[str, Any]
 
 ENTRY_POINTS = "slicebus.job_kinds"
 """The group of entry points by which a package brings a job kind: each names a class, made without arguments."""
@@ -86,6 +92,24 @@ def _problem(kind: JobKind, others: dict[str, JobKind]) -> str:
     if kind.child_kind and kind.child_kind not in others:
         return f"has children of the kind {kind.child_kind}, which is no job kind"
     return ""
+
+
+def spec_shape_of(kind: JobKind) -> type[msgspec.Struct]:
+    """The fields of a spec that a kind reads by name."""
+    shape: type[msgspec.Struct] = getattr(kind, "spec_shape", PlainSpec)
+    return shape
+
+
+def status_shape_of(kind: JobKind) -> type[msgspec.Struct]:
+    """The fields of a status that a kind reads by name."""
+    shape: type[msgspec.Struct] = getattr(kind, "status_shape", PlainStatus)
+    return shape
+
+
+def fitting(kind: str) -> Callable[[Manifest], Manifest]:
+    """What makes a job of a kind one that its code can read (`shapes`)."""
+    spec, status = spec_shape_of(KINDS[kind]), status_shape_of(KINDS[kind])
+    return lambda manifest: fitted_job(manifest, spec, status)
 
 
 KINDS, LEFT_OUT = load(entry_points(group=ENTRY_POINTS), os.environ.get(DECLARATIONS))

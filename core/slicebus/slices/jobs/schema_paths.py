@@ -16,9 +16,11 @@ def misfits(declaration: Declaration, schema: Schema, components: Mapping[str, S
     """The paths that lead nowhere, or to a value of another type, as clauses; empty where the schema has all of them.
 
     `schema` is that of the kind, as OpenAPI v3, and its references are in `components`. Where it says nothing of the
-    fields of an object, they may be there.
+    fields of an object, they may be there. A template whose schema has no scheduling gates is one of them: the API
+    server would drop the gate, and the pods would start before they have quota.
     """
-    return [text for path in declaration.paths() for text in _misfits(path, schema, components)]
+    wrong = [text for path in declaration.paths() for text in _misfits(path, schema, components)]
+    return wrong or [text for path in declaration.gates() for text in _misfits(path, schema, components)]
 
 
 def _misfits(declared: DeclaredPath, schema: Schema, components: Mapping[str, Schema]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from slicebus.slices.placement.suitability import unsuitable
 from slicebus.slices.quota.cohorts import Node
 from slicebus.slices.quota.policies import Fungibility
 from slicebus.slices.quota.quota import ClusterQueue, FlavorResource, ResourceFlavor, ResourceGroup, Usage
+from slicebus.slices.workload.device_claims import claims_of, why_not_charged
 from slicebus.slices.workload.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice
 
 Manifest = dict[str, Any]
@@ -191,6 +192,8 @@ def _assess_pod_set(
     pod_set: PodSet, room: Room, *, taken: Usage, sticky: Mapping[str, FlavorName]
 ) -> dict[str, _Assessment] | Misfit:
     """The flavor of each resource."""
+    if claims := claims_of(pod_set.template.get("spec") or {}):
+        return Misfit(f"it {why_not_charged(claims)}", "pods without claims of devices")
     needs = _needs(pod_set, room.queue)
     covered = {resource for group in room.queue.resource_groups for resource in group.resources}
     missing = sorted(resource for resource, value in needs.items() if value and resource not in covered)
@@ -209,10 +212,12 @@ def _assess_pod_set(
 
 
 def _needs(pod_set: PodSet, queue: ClusterQueue) -> dict[str, int]:
-    """What all pods of a pod set request; the pods themselves too where the queue has a quota for them."""
-    needs = times(pod_set.requests, pod_set.count)
-    counted = any(_PODS in group.resources for group in queue.resource_groups)
-    return needs | {_PODS: pod_set.count} if counted else needs
+    """What all pods of a pod set request; the pods themselves too where the queue has a quota for them. Without what
+    nobody asked for and the queue has no quota for."""
+    covered = {resource for group in queue.resource_groups for resource in group.resources}
+    charged = {name: value for name, value in pod_set.charged.items() if name in covered or pod_set.is_asked_for(name)}
+    needs = times(charged, pod_set.count)
+    return needs | {_PODS: pod_set.count} if _PODS in covered else needs
 
 
 def _pick(

@@ -14,11 +14,13 @@ import msgspec
 from slicebus.slices.api.quantities import add, format_amount
 from slicebus.slices.api.selectors import selects
 from slicebus.slices.quota.quota import FlavorResource, Usage
-from slicebus.slices.workload.workload import FlavorName
+from slicebus.slices.workload.pod_additions import PodAdditions, least
+from slicebus.slices.workload.workload import FlavorName, Slice
 
 Manifest = dict[str, Any]
 EVERYWHERE: Manifest = {}
 """A label selector that everything matches."""
+NO_ADDITIONS = PodAdditions()
 _WHOLE = FlavorName("")
 """Stands for the whole cluster in place of a flavor."""
 _UNLIMITED = "unlimited"
@@ -90,6 +92,8 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """The namespaces of which it takes no jobs, by its agent's report, with the reason."""
     scheduler_backends: tuple[str, ...] = ()
     """The scheduler backends that jobs can choose there, by its agent's report."""
+    additions: PodAdditions = NO_ADDITIONS
+    """What it adds to the requests of pods, by its agent's report."""
     max_room: Mapping[str, int] = {}
     """The most that our chains are granted there, by resource over all flavors, whatever its agent reports."""
 
@@ -186,6 +190,23 @@ class Fleet:
         return (
             cluster.name for cluster in sorted(eligible, key=lambda cluster: (cluster.name != first, rank(cluster)))
         )
+
+    def charged_on(self, name: str, slice: Slice) -> Slice:
+        """The slice with what its pods will request on a cluster."""
+        cluster = self._clusters.get(name)
+        return cluster.additions.charged(slice) if cluster is not None else slice
+
+    def charged_anywhere(self, slice: Slice, tenant: Tenant) -> Slice:
+        """The slice with what its pods will request on whichever cluster takes it: the least of all. So no cluster
+        makes a job wait that another one has a place for."""
+        eligible = (cluster for cluster in self._clusters.values() if not _obstacle(cluster, tenant))
+        versions = [cluster.additions.charged(slice) for cluster in eligible]
+        return least(versions) if versions else slice
+
+    @property
+    def adds_to_pods(self) -> bool:
+        """Whether any cluster adds to what pods request."""
+        return any(cluster.additions != NO_ADDITIONS for cluster in self._clusters.values())
 
     def place(
         self, strategy: Strategy, needs: Usage, *, tenant: Tenant = ANYBODY, first: str | None = None

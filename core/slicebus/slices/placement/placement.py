@@ -91,6 +91,22 @@ class Placer:
         message = f"cluster {cluster}, where the job runs, has no room for it: {lacking} needed"
         return Misfit(message, f"{lacking} on cluster {cluster}", api_names.NO_PLACE)
 
+    def as_charged(self, slice: Slice, queue: ClusterQueue, *, cluster: str | None) -> Slice:
+        """The slice with what its pods will request: on the cluster of its chain, else on whichever takes it."""
+        if not self._fleet.adds_to_pods:
+            return slice
+        if cluster is not None:
+            return self._fleet.charged_on(cluster, slice)
+        try:
+            return self._fleet.charged_anywhere(slice, self._tenant(slice, queue))
+        except ValueError:  # Its cluster selector is none: `_place` says so.
+            return slice
+
+    def _charged_there(self, slice: Slice, admission: Admission, room: Room, *, cluster: str) -> Admission | Misfit:
+        """The admission with what the pods will request on a cluster, in the flavors that the quota has for it."""
+        there = self._fleet.charged_on(cluster, slice)
+        return admission if there is slice else assign(there, msgspec.structs.replace(room, victims=None))
+
     @staticmethod
     def _more(slice: Slice, admission: Admission, own: Usage) -> Usage:
         return {key: need - own.get(key, 0) for key, need in usage_of(slice, admission).items()}
@@ -111,14 +127,19 @@ class Placer:
             return Misfit(wrong, reason=INADMISSIBLE)
         strategy = Strategy(room.queue.placement or self._strategy)
         tenant, needs = self._tenant(slice, room.queue), usage_of(slice, admission)
-        if cluster := self._fleet.place(strategy, needs, tenant=tenant, first=slice.cluster):
-            return Placed(admission, cluster)
+        added: list[str] = []
+        for name in self._fleet.candidates(strategy, needs, tenant=tenant, first=slice.cluster):
+            there = self._charged_there(slice, admission, room, cluster=name)
+            if isinstance(there, Misfit):
+                added.append(f"on {name} its pods request more: {there.message}")
+            elif not self._fleet.short(name, usage_of(slice, there)):
+                return Placed(there, name)
         alternatives: list[tuple[list[int], str, Admission]] = []
         has_choice = any(len(group.flavors) > 1 for group in room.queue.resource_groups)
         ranked = self._fleet.candidates(strategy, needs, tenant=tenant, first=slice.cluster)
         for name in ranked if has_choice else ():
             room_there = msgspec.structs.replace(room, victims=None, on_cluster=partial(self._fleet.free, name))
-            fitting = assign(slice, room_there)
+            fitting = assign(self._fleet.charged_on(name, slice), room_there)
             if isinstance(fitting, Admission) and not self._fleet.short(name, usage_of(slice, fitting)):
                 alternatives.append((_flavor_ranks(fitting, room.queue), name, fitting))
         if alternatives:
@@ -132,7 +153,7 @@ class Placer:
             else:
                 tried.append(other)
         obstacles = [self._fleet.why_not(tried, tenant=tenant)]
-        obstacles += [f"the quota lacks {describe(over)}" for over in over_quota]
+        obstacles += [f"the quota lacks {describe(over)}" for over in over_quota] + added
         message = f"no worker cluster can take it: {'; '.join(obstacles)}"
         return Misfit(message, "a worker cluster with room for it", api_names.NO_PLACE)
 

@@ -218,10 +218,7 @@ class Ledger:
         if holder is not None and cluster is None:
             cluster = place_of(chain)
         if cluster:
-            usage: Usage = {}
-            for amounts in self.holdings.used_by(chain_id).values():
-                usage = add(usage, amounts)
-            now = self._placed[chain_id] = (cluster, usage)
+            now = self._placed[chain_id] = (cluster, _admitted(chain))
         if before is not None:
             self._load[before[0]] -= 1
             self._granted[before[0]].subtract(before[1])
@@ -239,13 +236,22 @@ def _place_in_chain(slice: Slice) -> tuple[object, ...]:
 def _filed(slice: Slice) -> tuple[object, ...]:
     """Everything else that the index uses of a slice."""
     granted = (slice.admission, slice.unfinished_counts) if slice.admission is not None else _waits_for_a_place(slice)
-    return slice.finished, slice.active, granted, slice.cluster, slice.local_queue
+    return slice.finished, slice.active, granted, slice.observed, slice.cluster, slice.local_queue
 
 
 def _waits_for_a_place(slice: Slice) -> bool:
     # A slice whose victims have left may still wait until others leave room.
     reason = slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason")
     return reason in (api_names.NO_PLACE, WAITING_FOR_PREEMPTED)
+
+
+def _admitted(chain: Iterable[Slice]) -> Usage:
+    """What a chain was admitted with, in all its queues. What its pods request beyond that, their cluster reports as
+    used."""
+    usage: Usage = {}
+    for amounts in usage_by_chain(slice.without_observed() for slice in chain if not slice.finished).values():
+        usage = add(usage, amounts)
+    return usage
 
 
 def _used_in(chain: Iterable[Slice]) -> dict[tuple[LocalQueueKey, str], Usage]:

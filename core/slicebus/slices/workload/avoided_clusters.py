@@ -22,7 +22,7 @@ _MOST_DOUBLINGS = 10
 class Avoided(msgspec.Struct, frozen=True, omit_defaults=True):
     """A cluster where the pods did not get ready."""
 
-    times: int = 0
+    times: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
     """How often in a row."""
     until: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     """None when the job may go there again."""

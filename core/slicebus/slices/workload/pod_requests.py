@@ -3,27 +3,46 @@
 from collections.abc import Mapping
 from typing import Any
 
-from slicebus.slices.api.quantities import add, amounts, larger
+from slicebus.slices.api.quantities import Amounts, add, amounts, larger
 
 Manifest = dict[str, Any]
 _CONTAINERS = ("containers", "initContainers")
+_TO_ADMIT = (
+    *("nodeSelector", "affinity", "tolerations"),
+    *("resources", "overhead", "runtimeClassName", "resourceClaims"),
+)
+_TO_ADMIT_OF_A_CONTAINER = ("resources", "restartPolicy")
+_PLAIN: Manifest = {}
+"""One for all containers that request nothing."""
+GCS_WAIT, COLLECTOR = "wait-gcs-ready", "collector"
+ADDITIONS = {GCS_WAIT: {"cpu": "200m", "memory": "256Mi"}, COLLECTOR: {"cpu": "50m", "memory": "64Mi"}}
+"""What the containers request that KubeRay adds to pods and that no field of the job gives resources, by name."""
 
 
-def pod_requests(spec: Manifest) -> dict[str, int]:
+def pod_requests(
+    spec: Manifest,
+    *,
+    statuses: Mapping[str, Manifest] = {},
+    defaults: Mapping[str, int] = {},
+    overhead: Amounts | None = None,
+) -> dict[str, int]:
     """The requests of a PodSpec, as amounts. Raises ValueError for one that is not a quantity.
 
     The larger of the containers' sum and the peak of initialisation, plus overhead. A sidecar (an init container that
     restarts) counts from its start on. A limit without a request is the request. A pod-level request
     wins over the containers' sum; a pod-level limit is the request where neither the pod nor a container has one.
+    `statuses` are those of containers by name: a resize in place keeps what it had until the kubelet has carried it
+    out. `defaults` are requests of containers that have none, and `overhead` that of the pod's RuntimeClass, where its
+    spec does not tell.
     Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
     running: dict[str, int] = {}
-    for container in spec.get("containers", ()):
-        running = add(running, _container_requests(container))
+    for container in spec.get("containers") or ():
+        running = add(running, _container_requests(container, statuses, defaults))
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
-    for container in spec.get("initContainers", ()):
-        requests = _container_requests(container)
+    for container in spec.get("initContainers") or ():
+        requests = _container_requests(container, statuses, defaults)
         if container.get("restartPolicy") == "Always":
             sidecars = add(sidecars, requests)
             peak = larger(peak, sidecars)
@@ -31,8 +50,41 @@ def pod_requests(spec: Manifest) -> dict[str, int]:
             peak = larger(peak, add(sidecars, requests))
     total = larger(add(running, sidecars), peak)
     if pod_level := spec.get("resources"):
-        total = amounts(pod_level.get("limits", {})) | total | amounts(pod_level.get("requests", {}))
-    return add(total, amounts(spec["overhead"])) if "overhead" in spec else total
+        total = amounts(pod_level.get("limits") or {}) | total | amounts(pod_level.get("requests") or {})
+    return add(total, amounts(spec["overhead"]) if spec.get("overhead") else overhead or {})
+
+
+def requests_of(pod: Manifest) -> dict[str, int]:
+    """What a pod requests, as the scheduler counts it: also while a resize in place is under way.
+
+    Source: `k8s.io/component-helpers/resource`, `PodRequests` with `UseStatusResources`.
+    """
+    status = pod.get("status") or {}
+    entries = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
+    return pod_requests(pod["spec"], statuses={entry["name"]: entry for entry in entries if "resources" in entry})
+
+
+def as_admitted(spec: Manifest) -> Manifest:
+    """What of a PodSpec is read to admit its pods: the nodes that it may run on, what it requests, and its claims. The
+    rest may be as large as an object may be."""
+    kept = {name: spec[name] for name in _TO_ADMIT if name in spec}
+    containers = {name: [*map(_as_admitted, spec[name])] for name in _CONTAINERS if spec.get(name)}
+    return kept | containers
+
+
+def _as_admitted(container: Manifest) -> Manifest:
+    return {name: container[name] for name in _TO_ADMIT_OF_A_CONTAINER if container.get(name)} or _PLAIN
+
+
+def without_additions(spec: Manifest) -> Manifest:
+    """A PodSpec without the containers that the controllers of jobs add."""
+    if not any(_is_addition(container) for containers in _CONTAINERS for container in spec.get(containers) or ()):
+        return spec
+    return spec | {
+        containers: [container for container in spec[containers] if not _is_addition(container)]
+        for containers in _CONTAINERS
+        if containers in spec
+    }
 
 
 def container_resources(spec: Manifest) -> dict[str, Manifest]:
@@ -56,6 +108,17 @@ def with_container_resources(spec: Manifest, resources: Mapping[str, Manifest]) 
     }
 
 
-def _container_requests(container: Manifest) -> dict[str, int]:
-    resources = container.get("resources", {})
-    return amounts({**resources.get("limits", {}), **resources.get("requests", {})})
+def _is_addition(container: Manifest) -> bool:
+    """Whether a controller adds such a container. A name alone proves nothing: users name theirs as they like."""
+    added = ADDITIONS.get(container.get("name", ""))
+    return added is not None and (container.get("resources") or {}).get("requests") == added
+
+
+def _container_requests(container: Manifest, statuses: Mapping[str, Manifest], defaults: Amounts) -> dict[str, int]:
+    resources = container.get("resources") or {}
+    wanted = {**defaults, **amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})}
+    status = statuses.get(container.get("name", ""))
+    if status is None:
+        return wanted
+    actual = amounts((status.get("resources") or {}).get("requests") or {})
+    return larger(wanted, larger(actual, amounts(status.get("allocatedResources") or {})))

@@ -10,6 +10,8 @@ import msgspec
 
 from slicebus.slices.api import kueue
 from slicebus.slices.api.conditions import is_ready
+from slicebus.slices.api.quantities import Amounts, add, format_amount
+from slicebus.slices.workload.pod_requests import requests_of
 from slicebus.slices.workload.redis_cleanup import cleans_redis
 
 Manifest = dict[str, Any]
@@ -45,6 +47,8 @@ class Pod(msgspec.Struct, frozen=True):
     """Whether it has succeeded or failed."""
     is_terminating: bool
     is_ready: bool
+    requests: dict[str, int] = {}
+    """What it requests, as amounts."""
     owner: Owner | None = None
     cleans_up: bool = False
     """Whether it cleans up after a job that goes (`cleans_redis`): it is in no pod set, and needs no grant."""
@@ -61,6 +65,7 @@ class Pod(msgspec.Struct, frozen=True):
             is_over=is_over(manifest),
             is_terminating="deletionTimestamp" in metadata,
             is_ready=is_ready(manifest),
+            requests=requests_of(manifest),
             owner=Owner.from_manifest(manifest),
             cleans_up=cleans_redis(manifest),
         )
@@ -100,6 +105,14 @@ class Members(msgspec.Struct):
     gated: list[Pod] = []
     running: list[Pod] = []
     """Pods without our gate: they use what was granted, also while they terminate."""
+
+    @property
+    def requests(self) -> dict[str, str]:
+        """What the running pods request together, as quantities by resource."""
+        total: Amounts = {}
+        for pod in self.running:
+            total = add(total, pod.requests)
+        return {resource: format_amount(resource, value) for resource, value in sorted(total.items()) if value}
 
 
 PodSets = Mapping[str, Members]
@@ -141,13 +154,15 @@ def to_ungate(
     replica: Callable[[dict[str, str], str], tuple[str, str]] = lambda _labels, owner: (owner, ""),
     replica_size: Callable[[str, str], int] = lambda _pod_set, _owner: 1,
     named_for_deletion: Collection[str] = (),
+    fits: Callable[[Pod], bool] = lambda _pod: True,
 ) -> list[Manifest]:
     """The gated pods that may start now: in the order of `owners`, lowest name first.
 
     Each pod set may start its granted count minus its running pods. Pods of a multi-host replica start together:
     `replica` tells those of one from those of another (`JobKind.replica`). `replica_size` is how many they are, by pod
     set and the UID of their owner. A pod is not started where an earlier object with the name of an owner has left it:
-    it goes with that object. Neither is one that is named for deletion, nor its replica, which is deleted whole.
+    it goes with that object. Neither is one that is named for deletion, nor its replica, which is deleted whole. Nor is
+    one that does not fit its slice, nor the rest of its replica.
     """
     chosen: list[Manifest] = []
     ranks = {owner["metadata"]["uid"]: rank for rank, owner in enumerate(owners)}
@@ -161,10 +176,12 @@ def to_ungate(
     for name, members in sorted(pod_sets.items()):
         room = granted.get(name, 0) - len(members.running)
         replicas = (
-            _replicas(members, stays, known_by=replica, size=partial(replica_size, name)) if members.gated else []
+            _replicas(members, stays, known_by=replica, size=partial(replica_size, name))
+            if members.gated and room > 0
+            else []
         )
         for pods in sorted(replicas, key=rank):
-            if len(pods) <= room:
+            if len(pods) <= room and all(map(fits, pods)):
                 room -= len(pods)
                 chosen += (pod.manifest for pod in pods)
     return chosen

@@ -4,12 +4,12 @@ It only shows. No decision about quota or pods depends on it, because whoever ma
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 import msgspec
 
-from slicebus.proto.messages import Counts
+from slicebus.proto.messages import Counts, OptionalReason, Time
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
 
@@ -19,6 +19,14 @@ SURPLUS = "SurplusPods"
 """The reason of a smaller size that nobody carries out."""
 PODS_REFUSED = "PodsRefused"
 """The reason of granted pods that the worker's API server does not let anybody make, as by a ResourceQuota."""
+PODS_PAST_SLICE = "PodsPastSlice"
+"""The reason of granted pods that request more than their slice is charged for, or are of another pod set."""
+CONTROLLER_REFUSED = "RefusedByController"
+"""The reason of granted pods none of which is made, because the controller of their job refuses it."""
+SPEC_REFUSED = "SpecRefused"
+"""The reason of a job whose controller refuses its present spec, while pods of it are there."""
+REFUSED_THERE = (PODS_REFUSED, CONTROLLER_REFUSED, SPEC_REFUSED)
+"""The reasons of jobs that are not carried out where they were granted."""
 SCHEDULING = (
     "SchedulerNotEnabled",
     "SchedulerUnusable",
@@ -30,12 +38,21 @@ SCHEDULING = (
     "GangTooLarge",
 )
 """The reasons of granted pods that wait for what their scheduler backend needs."""
-ONLY_WORKERS_KNOW = (SURPLUS, PODS_REFUSED, *SCHEDULING)
+WRITE_REFUSED = "WriteRefused"
+"""The reason of a job whose worker's API server, or a policy or webhook there, refuses what the agent has to write."""
+ONLY_WORKERS_KNOW = (SURPLUS, PODS_PAST_SLICE, WRITE_REFUSED, *REFUSED_THERE, *SCHEDULING)
 """All other reasons are those of conditions."""
 _LENGTH = 2000
 """Of each text: all annotations of an object share 256 KiB."""
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:n|u|m|k|[KMGTPE]i?)?(?![\w-])")
 """A number or a quantity that stands alone: no part of a name."""
+_SUFFIX = "[bcdfghjklmnpqrstvwxz2456789]{5}"
+"""What the API server adds to a `generateName` (`k8s.io/apimachinery/pkg/util/rand`)."""
+_GENERATED = re.compile(rf"(?<![\w.-])([a-z0-9][a-z0-9.-]*?)(?:-\d+)*-{_SUFFIX}(?![\w-])")
+_ONE_TIME = re.compile(
+    r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"  # a UID, or the ID of a request
+    r"|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+)
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -43,11 +60,9 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
     wanted: Counts
     granted: Counts
-    reason: str
-    """CamelCase."""
+    reason: OptionalReason
     message: str
-    since: str
-    """RFC 3339."""
+    since: Time
     would_admit: str = ""
     """What would let it in, in words; empty where that is unknown."""
 
@@ -76,7 +91,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
     def says_same(self, other: "Waiting | None") -> bool:
         """Whether another one says the same to a reader. Numbers in the texts are not compared: they change with every
-        job that comes and goes."""
+        job that comes and goes. Neither is what a controller's text has of one pod, or of one try."""
         return other is not None and _story(self) == _story(other)
 
 
@@ -94,6 +109,24 @@ def without_numbers(text: str) -> str:
     return _NUMBER.sub("#", text)
 
 
+def without_pod_names(text: str, *, of: Iterable[str] = ()) -> str:
+    """A text with `*` in place of what differs from pod to pod in their names: `train-x7k2p` is `train-*`.
+
+    `of` are names of objects that number their pods: `web-0` is then `web-*` too.
+    """
+    text = _GENERATED.sub(r"\1-*", text)
+    for name in of:
+        of_it = rf"(?<![\w.-])({re.escape(name)}(?:-[a-z0-9]+)*?)(?:-(?:\d+|{_SUFFIX}))+(?![\w*-])"
+        text = re.sub(of_it, r"\1-*", text)
+    return text
+
+
+def without_details(text: str) -> str:
+    """A text with marks in place of everything that may differ each time that the same is said: numbers, names of pods,
+    UIDs and times."""
+    return without_numbers(without_pod_names(_ONE_TIME.sub("#", text)))
+
+
 def lacks(wanted: Mapping[str, int], granted: Mapping[str, int]) -> bool:
     """Whether more pods are wanted than granted, or other pod sets."""
     return wanted.keys() != granted.keys() or any(count > granted[name] for name, count in wanted.items())
@@ -105,6 +138,6 @@ def _story(waiting: Waiting) -> Waiting:
         return waiting
     return msgspec.structs.replace(
         waiting,
-        message=without_numbers(waiting.message),
+        message=without_details(waiting.message),
         would_admit=without_numbers(waiting.would_admit),
     )

@@ -14,9 +14,10 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.kueue import Condition
-from slicebus.slices.api.quantities import amounts, format_amount
+from slicebus.slices.api.quantities import amounts, format_amount, larger
 from slicebus.slices.workload.avoided_clusters import avoided_now
-from slicebus.slices.workload.pod_requests import pod_requests
+from slicebus.slices.workload.observed import Observed, pods_by_set
+from slicebus.slices.workload.pod_requests import as_admitted, pod_requests, without_additions
 
 Manifest = dict[str, Any]
 Counts = dict[str, int]
@@ -25,6 +26,8 @@ SliceKey = NewType("SliceKey", str)
 """`namespace/name`, as in the replacement annotation."""
 LocalQueueKey = tuple[str, str]
 """Namespace and name."""
+_NOTHING = frozenset[str]()
+"""One for all slices: an empty one takes 216 bytes."""
 _OVER = (Condition.EVICTED, Condition.FINISHED)
 _REPLICA_SIZES = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=1)]])
 
@@ -36,16 +39,33 @@ class PodSet(msgspec.Struct, frozen=True):
     count: int
     requests: dict[str, int]
     template: Manifest
-    """A PodTemplateSpec."""
+    """Its PodTemplateSpec, as far as it is read to admit it."""
+    unasked: frozenset[str] = frozenset()
+    """The resources that only others' additions request, such as an init container of the job's controller: they are
+    charged where the quota covers them."""
+    observed: dict[str, int] = {}
+    """What one pod was seen to request where it runs. The larger amount is charged."""
+
+    @property
+    def charged(self) -> dict[str, int]:
+        """What one pod is charged for."""
+        return larger(self.requests, self.observed) if self.observed else self.requests
+
+    def is_asked_for(self, resource: str) -> bool:
+        """Whether the job itself requests a resource, so that the quota has to cover it."""
+        return resource in self.requests and resource not in self.unasked
 
     @classmethod
     def from_manifest(cls, pod_set: Manifest) -> Self:
         """The pod set of a Workload's `spec.podSets[]`. Raises ValueError for a request that is not a quantity."""
+        spec = pod_set["template"].get("spec", {})
+        requests = pod_requests(spec)
         return cls(
             name=pod_set.get("name", "main"),
             count=pod_set.get("count", 1),
-            requests=pod_requests(pod_set["template"].get("spec", {})),
-            template=pod_set["template"],
+            requests=requests,
+            template={"spec": as_admitted(spec)},
+            unasked=frozenset(requests.keys() - pod_requests(without_additions(spec)).keys()) or _NOTHING,
         )
 
 
@@ -57,6 +77,11 @@ class PodSetAssignment(msgspec.Struct, frozen=True):
     """By resource; empty for a pod set that has had no pods yet."""
     usage: dict[str, int]
     count: int
+
+    @property
+    def of_one(self) -> dict[str, int]:
+        """What one of its pods was admitted with; empty without pods."""
+        return {resource: -(-value // self.count) for resource, value in self.usage.items()} if self.count else {}
 
     def at_most(self, count: int) -> "PodSetAssignment":
         """The assignment of at most so many of its pods."""
@@ -170,6 +195,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The clusters that it does not go to now: its pods did not get ready there."""
     conditions: dict[str, Manifest]
     """By type."""
+    observed: Observed | None = None
+    """The pods that are charged for more than was admitted."""
 
     @cached_property
     def key(self) -> SliceKey:
@@ -203,7 +230,12 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def granted(self) -> Counts:
         """Pods by pod set that may run: min(admitted, spec), without reclaimable ones; empty while nothing is
         admitted."""
-        if not self.admitted or self.admission is None:
+        return self.held_counts if self.admitted else {}
+
+    @cached_property
+    def held_counts(self) -> Counts:
+        """Pods by pod set that it holds quota for, also while it is evicted; empty without an admission."""
+        if self.admission is None:
             return {}
         wanted = self.unfinished_counts
         return {name: min(count, wanted.get(name, 0)) for name, count in self.admission.counts.items()}
@@ -233,6 +265,15 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Whether it would be pending if it were active."""
         return not self.active and self.lacks_quota
 
+    def with_observed(self, observed: Observed | None) -> Self:
+        """The slice with other observed pods."""
+        pod_sets = _observed_as(observed, self.pod_sets)
+        return msgspec.structs.replace(self, pod_sets=pod_sets, observed=observed)
+
+    def without_observed(self) -> Self:
+        """The slice as it was admitted, whatever its pods request."""
+        return self.with_observed(None) if self.observed is not None else self
+
     def condition(self, type: Condition) -> bool:
         """Whether the condition of that type is True."""
         return self.conditions.get(type, {}).get("status") == "True"
@@ -248,6 +289,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         metadata, spec, status = manifest["metadata"], manifest.get("spec", {}), manifest.get("status", {})
         annotations = metadata.get("annotations", {})
         conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
+        observed = Observed.from_annotation(annotations.get(api_names.OBSERVED_ANNOTATION))
         true = {type for type, condition in conditions.items() if condition.get("status") == "True"}
         return cls(
             namespace=metadata["namespace"],
@@ -258,7 +300,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             queue=spec.get("queueName", ""),
             priority=spec.get("priority", 0),
             active=spec.get("active", True),
-            pod_sets=pod_sets or tuple(map(PodSet.from_manifest, spec.get("podSets", ()))),
+            pod_sets=_observed_as(observed, pod_sets or map(PodSet.from_manifest, spec.get("podSets", ()))),
             replaces=annotations.get(kueue.REPLACEMENT_FOR_ANNOTATION),
             chain=annotations.get(kueue.SLICE_NAME_ANNOTATION, metadata["name"]),
             admission=admission or (Admission.from_manifest(status["admission"]) if status.get("admission") else None),
@@ -273,13 +315,14 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             replica_sizes=read_json(annotations.get(api_names.REPLICA_SIZES_ANNOTATION), _REPLICA_SIZES) or {},
             cluster_selector=annotations.get(api_names.CLUSTER_SELECTOR_ANNOTATION, ""),
             scheduler=annotations.get(api_names.SCHEDULER_LABEL, ""),
-            avoids=avoided_now(manifest),
+            avoids=avoided_now(manifest) or _NOTHING,
             conditions=conditions,
+            observed=observed,
         )
 
     @cached_property
-    def usage(self) -> Mapping[tuple[FlavorName, str], int]:
-        """What this slice holds of its ClusterQueue's quota, by (flavor, resource).
+    def admitted_usage(self) -> Mapping[tuple[FlavorName, str], int]:
+        """What this slice was admitted with and has not given back, by (flavor, resource).
 
         Per pod set min(admitted count, spec count without reclaimable pods) times one pod's requests; empty without an
         admission.
@@ -292,6 +335,36 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 value = assignment.usage.get(resource, 0) if assignment.count else 0
                 used[flavor, resource] = used.get((flavor, resource), 0) + value
         return used
+
+    @cached_property
+    def usage(self) -> Mapping[tuple[FlavorName, str], int]:
+        """What this slice holds of its ClusterQueue's quota, by (flavor, resource): what it was admitted with, or what
+        its pods request where they run, whichever is more."""
+        if self.admission is None or self.finished or self.observed is None:
+            return self.admitted_usage
+        used = dict(self.admitted_usage)
+        assignments = {one.name: one for one in self.admission.within(self.unfinished_counts).pod_sets}
+        for name, pods in self.observed.pod_sets.items():
+            assignment = assignments.get(name) or PodSetAssignment(name=name, flavors={}, usage={}, count=0)
+            for resource, flavor in (pods.flavors | assignment.flavors).items():
+                admitted = assignment.usage.get(resource, 0) if assignment.count else 0
+                each = max(pods.requests.get(resource, 0), assignment.of_one.get(resource, 0))
+                key = FlavorName(flavor), resource
+                more = max(assignment.count, pods.count) * each - admitted
+                if more > 0:
+                    used[key] = used.get(key, 0) + more
+        return used
+
+
+def _observed_as(observed: Observed | None, pod_sets: Iterable[PodSet]) -> tuple[PodSet, ...]:
+    """The pod sets, with what their pods were seen to request."""
+    known = pods_by_set(observed)
+    return tuple(
+        msgspec.structs.replace(pod_set, observed=requests)
+        if (requests := known[pod_set.name].requests if pod_set.name in known else {}) != pod_set.observed
+        else pod_set
+        for pod_set in pod_sets
+    )
 
 
 def chain_id(namespace: str, uid: str) -> str:

@@ -25,25 +25,36 @@ import msgspec
 import structlog
 
 from slicebus.ambient.clock import now
+from slicebus.decisions.commands import Emit
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text, time_text
 from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.admission import admission_writes
+from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import ManagerStore, Uncertain, owner_ref
-from slicebus.proto.errors import ConflictError, PermanentError, TransientError
+from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
 from slicebus.proto.messages import JobRef, Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Wait
+from slicebus.slices.admission.growth_limit import is_limited
+from slicebus.slices.workload.workload import Slice, SliceKey
 
 _log = structlog.get_logger()
 _RETRY_S = 0.2
 _GIVE_AGAIN_S = 3.0
 """More than the pause between two renewals of a Lease."""
+_ASIDE_S = 60.0
+"""After so long a tree whose decision raised is decided again, changed or not."""
 _TURN_S = 0.5
 """The longest wait for a job's lock. Work under it takes some milliseconds, unless it waits for the broker."""
+_REFUSED = "AdmissionRefused"
+_REFUSED_S = 30.0
+"""How much later it is decided anew about a slice whose write the API server has refused."""
+_LOOKS = 10
+"""How often in its time a growth that is limited is decided again."""
 _RING = timedelta(minutes=10)
 """Workloads that have preempted each other in turn within this time do not begin again."""
 
@@ -73,6 +84,11 @@ class Admitter:
         self._admitted = admitted
         self._keeper = keeper
         self._dirty = DirtyTrees(store)
+        self.set_aside: set[str] = set()
+        """The trees of quota whose decision raises: nothing is admitted there."""
+        self._limited: set[SliceKey] = set()
+        """The growths that wait for time to pass (`growth_limit`)."""
+        store.quotas.on_slice_change(self._slice_changed)
 
     async def run(self) -> None:
         """Decide until cancelled."""
@@ -87,6 +103,25 @@ class Admitter:
             if self._keeper is not None and not await self._keeper.give_away():
                 asyncio.get_running_loop().call_later(_GIVE_AGAIN_S, self._dirty.add, ())
 
+    def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
+        """Follow the growths that wait for time to pass. While there are any, everything is decided again at times."""
+        was_none = not self._limited
+        if old is not None:
+            self._limited.discard(old.key)
+        if new is not None and is_limited(new):
+            self._limited.add(new.key)
+        if was_none and self._limited:
+            self._decide_later()
+
+    def _decide_later(self) -> None:
+        delay_s = self._store.settings.growth_window_s / _LOOKS
+        asyncio.get_running_loop().call_later(delay_s, self._decide_limited)
+
+    def _decide_limited(self) -> None:
+        if self._limited:
+            self._dirty.add(None)
+            self._decide_later()
+
     def decide_anew(self) -> None:
         """Have every tree decided, because this shard's trees have changed."""
         self._dirty.add(None)
@@ -99,7 +134,7 @@ class Admitter:
         self._forget_certain()
         if self._store.quotas.is_settled(trees) and not self._store.uncertain:
             return True
-        decided = self._decide(catalog.cycle, trees=trees, preemption_cycles_since=time_text(now() - _RING))
+        decided = self._decide_trees(trees)
         free = asyncio.Semaphore(self._writers)
 
         async def carry_out(decision: Decision, version: str) -> bool:
@@ -114,6 +149,31 @@ class Admitter:
                 for decision in decided
             ]
         return all(task.result() for task in tasks)
+
+    def _decide_trees(self, trees: Sequence[str] | None) -> list[Decision]:
+        """The decisions about some trees. Where they raise, each tree is decided alone, and those that raise are set
+        aside: they are decided again with their next change, and after a while."""
+        times = {
+            "preemption_cycles_since": time_text(now() - _RING),
+            "growth_since": time_text(now() - timedelta(seconds=self._store.settings.growth_window_s)),
+        }
+        try:
+            decided = self._decide(catalog.cycle, trees=trees, **times)
+        except DecisionError as error:
+            _log.error("admission.undecided", trees=trees, error=str(error), exc_info=error)
+        else:
+            self.set_aside.difference_update([*self.set_aside] if trees is None else trees)
+            return decided
+        decided = []
+        for tree in sorted({*self._store.quotas.trees.values(), NOWHERE}) if trees is None else trees:
+            try:
+                decided += self._decide(catalog.cycle, trees=[tree], **times)
+                self.set_aside.discard(tree)
+            except DecisionError as error:
+                _log.error("tree.set_aside", tree=tree, error=str(error))
+                self.set_aside.add(tree)
+                asyncio.get_running_loop().call_later(_ASIDE_S, self._dirty.add, [tree])
+        return decided
 
     def _turn_of(self, decision: Decision) -> AbstractAsyncContextManager[bool]:
         """Hold the lock of the job that a decision is about; yields whether it was free in time."""
@@ -132,7 +192,7 @@ class Admitter:
         workload = self._workload(decision)
         try:
             commands = self._decide(
-                catalog.verdict, decision=decision, version=version, in_turn=in_turn, now=now_text()
+                catalog.apply_decision, decision=decision, version=version, in_turn=in_turn, now=now_text()
             )
             if workload is None or not commands:
                 return True
@@ -145,8 +205,12 @@ class Admitter:
                 self._store.uncertain[decision.key] = Uncertain(decision, version)
             return False
         except PermanentError as error:
-            # One object that the server refuses must not end the admission of all others.
+            # One object that the server refuses must not end the admission of all others, nor hold them up.
             _log.error("admission.refused", slice=decision.key, error=str(error))
+            await self._say_refused(decision, error)
+            return True
+        except DecisionError as error:
+            _log.error("admission.failed", slice=decision.key, error=str(error), exc_info=error)
             return True
         slice = self._store.slices.get(decision.key)
         if isinstance(decision, Admit) and slice is not None and slice.admission is not None:
@@ -156,6 +220,18 @@ class Admitter:
         elif isinstance(decision, Evict):
             _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
         return True
+
+    async def _say_refused(self, decision: Decision, error: PermanentError) -> None:
+        """Say on the job that the API server refuses what was decided about it, and decide again in a while."""
+        workload, slice = self._workload(decision), self._store.slices.get(decision.key)
+        ref = owner_ref(workload) if workload is not None else None
+        job = self._store.view(ref).job if ref is not None else None
+        regarding = job or workload
+        if regarding is not None:
+            await self._executor.run([Emit(regarding=regarding, reason=_REFUSED, note=str(error), warning=True)])
+        if slice is not None:
+            tree = self._store.quotas.tree_of(slice.local_queue)
+            asyncio.get_running_loop().call_later(_REFUSED_S, self._dirty.add, [tree])
 
     def _is_outdated(self, decision: Decision) -> bool:
         """Whether somebody has edited the quota or the cluster since the cycle was decided."""

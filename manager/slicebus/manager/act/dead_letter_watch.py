@@ -1,4 +1,4 @@
-"""Watches the dead-letter queue: keeps its metrics, and warns about dead letters that are too old."""
+"""Watches the dead-letter queues: keeps their metrics, and warns about dead letters that are too old."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,10 +11,22 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.dead_letters import DeadLetter, head
-from slicebus.manager.decide.messages.dead_letters import age_s, alerts, brief, labels, newly_dead
+from slicebus.bus.sizes import size_of
+from slicebus.manager.decide.messages.dead_letters import (
+    OTHER,
+    DeadLetterQuota,
+    LetterUse,
+    age_s,
+    alerts,
+    brief,
+    dropped_event,
+    labels,
+    newly_dead,
+)
 from slicebus.manager.state.store import ManagerStore
+from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, NotFoundError, TransientError
-from slicebus.proto.topology import DEAD
+from slicebus.proto.topology import DEAD, DEAD_LETTERS, words
 from slicebus.runtime.executor import Executor
 
 _log = structlog.get_logger()
@@ -45,9 +57,18 @@ class DeadLetterWatch:
         self._known: list[DeadLetter] | None = None
         self._browsed_at = 0.0
         self._warned_at: dict[str, datetime] = {}
-        self._count = Gauge("slicebus_dead_letters", "Messages in the dead-letter queue.", registry=registry)
+        self._count = Gauge("slicebus_dead_letters", "Messages in the dead-letter queues.", registry=registry)
         self._oldest = Gauge(
             "slicebus_dead_letter_oldest_seconds", "Age of the oldest dead letter; 0 without one.", registry=registry
+        )
+        self._quota = DeadLetterQuota()
+        self._told: dict[str, int] = {}
+        """How many dropped messages of each cluster its last Event said."""
+        self._dropped = Counter(
+            "slicebus_dead_letters_dropped",
+            "Messages that could not be handled, and were not kept: their cluster has its quota of dead letters.",
+            ["cluster"],
+            registry=registry,
         )
         self._dead = Counter(
             "slicebus_dead_lettered", "Messages dead-lettered.", ["cluster", "type", "reason"], registry=registry
@@ -57,6 +78,14 @@ class DeadLetterWatch:
         """Count a message that the manager has dead-lettered."""
         letter = structs.replace(DeadLetter.from_message(delivery.message), reason=reason.value)
         self._dead.labels(*labels(letter, self._clusters())).inc()
+
+    def keeps(self, delivery: Delivery) -> bool:
+        """Whether one more dead letter of the message's cluster is kept. Counts it."""
+        cluster = words(delivery.message.routing_key)[0]
+        keeps = self._quota.take(cluster, size_of(delivery.message), at_s=asyncio.get_running_loop().time())
+        if not keeps:
+            self._dropped.labels(cluster if cluster in self._clusters() else OTHER).inc()
+        return keeps
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -70,21 +99,32 @@ class DeadLetterWatch:
             await asyncio.sleep(max(self._interval_s, _SHARE * (loop.time() - began)))
 
     async def _watch(self, at: float) -> None:
-        depth = await self._bus.depth(DEAD)
-        if not depth.consumers:
-            self._count.set(depth.ready)
-            changed = self._known is None or depth.ready != len(self._known)
+        depths = [await self._bus.depth(queue) for queue in DEAD_LETTERS]
+        if not any(depth.consumers for depth in depths):
+            ready = sum(depth.ready for depth in depths)
+            self._count.set(ready)
+            changed = self._known is None or ready != len(self._known)
             if changed or at - self._browsed_at >= self._alert.total_seconds():
                 await self._browse()
                 self._browsed_at = at
         await self._warn(self._known or [])
 
     async def _browse(self) -> None:
-        async with browse(self._bus, DEAD, keep=head) as deliveries:
-            letters = [brief(DeadLetter.from_message(delivery.message)) async for delivery in deliveries]
+        letters: list[DeadLetter] = []
+        use: dict[str, LetterUse] = {}
+
+        def counted(message: WireMessage) -> WireMessage:
+            cluster = words(message.routing_key)[0]
+            use[cluster] = use.get(cluster, LetterUse()).plus(LetterUse(1, size_of(message)))
+            return head(message)
+
+        for queue in DEAD_LETTERS:
+            async with browse(self._bus, queue, keep=counted if queue == DEAD else head) as deliveries:
+                letters += [brief(DeadLetter.from_message(delivery.message)) async for delivery in deliveries]
         for letter in newly_dead(letters, self._known, manager=self._bus.user):
             self._dead.labels(*labels(letter, self._clusters())).inc()
         self._known = letters
+        self._quota.survey(use, at_s=asyncio.get_running_loop().time())
 
     async def _warn(self, letters: list[DeadLetter]) -> None:
         now = self._now()
@@ -94,6 +134,15 @@ class DeadLetterWatch:
             _log.warning("dead_letters.aged", cluster=name, detail=event.note)
             await self._executor.run([event])
             self._warned_at[name] = now
+        await self._tell_dropped()
+
+    async def _tell_dropped(self) -> None:
+        """Say on a cluster that messages of it were not kept. Its Events of one reason are one object, which counts."""
+        for cluster in self._store.clusters.all():
+            name, dropped = cluster["metadata"]["name"], self._quota.dropped
+            if (count := dropped.get(name, 0)) > self._told.get(name, 0):
+                await self._executor.run([dropped_event(cluster, count)])
+                self._told[name] = count
 
     def _clusters(self) -> set[str]:
         return {cluster["metadata"]["name"] for cluster in self._store.clusters.all()}

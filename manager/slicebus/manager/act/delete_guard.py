@@ -7,11 +7,13 @@ where the condition is True.
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
 from slicebus.decisions.decider import Decider
+from slicebus.decisions.guard import guarded
 from slicebus.kube.cache import Change
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES
@@ -26,12 +28,14 @@ from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
-from slicebus.proto.errors import ConflictError, NotFoundError, TransientError
+from slicebus.proto.errors import ConflictError, DecisionError, NotFoundError, PermanentError, TransientError
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.slices.api import api_names
 
 _log = structlog.get_logger()
+_REFUSED_S = 30.0
+"""How much later a write that the API server has refused is tried again."""
 _WRITE_S = 0.5
 """Holds are written at most once in this time: a terminating namespace is hundreds of changes."""
 
@@ -82,7 +86,7 @@ class DeleteGuard:
         Kubernetes marks a namespace as terminating before it deletes anything in it. Another watch reports that, and
         may be later, so the namespace is read from the API server.
         """
-        view = self._store.view(ref)
+        view = guarded(self._store.view, ref)
         cluster, ending = view.cluster, self._ending(view)
         if cluster is None or ending is Ending.NONE:
             return False
@@ -99,9 +103,10 @@ class DeleteGuard:
         definition, or while nobody watched. All jobs of the kind are reconciled, because they were left alone
         meanwhile."""
         for ref in [ref for ref in dict.fromkeys(self._store.refs()) if ref.kind == kind]:
-            view = self._store.view(ref)
-            if view.cluster is not None and self._ending(view).is_inferred:
-                self._breaker(view.cluster).hold_unserved(ref)
+            with suppress(DecisionError):  # It is set aside when it is reconciled.
+                view = guarded(self._store.view, ref)
+                if view.cluster is not None and self._ending(view).is_inferred:
+                    self._breaker(view.cluster).hold_unserved(ref)
             self._requeue(ref)
         self._changed.set()
 
@@ -165,6 +170,9 @@ class DeleteGuard:
         except (ConflictError, TransientError) as error:
             _log.info("hold.unwritten", cluster=name, error=str(error))
             self._changed.set()
+        except PermanentError as error:
+            _log.warning("hold.refused", cluster=name, error=str(error))
+            asyncio.get_running_loop().call_later(_REFUSED_S, self._changed.set)
 
     def _may_go(self, cluster: ClusterName, ref: JobRef) -> bool:
         if ref.kind in self._store.unserved:
@@ -190,7 +198,7 @@ class DeleteGuard:
     def _ending(self, view: JobView) -> Ending:
         """Why a job is deleted on its worker. Why a job is deleted on its worker. Only jobs that end are decided
         through the `Decider`: nobody needs the others recorded."""
-        return self._decide(catalog.ending, job=view.ref) if endings.is_ending(view) else Ending.NONE
+        return self._decide(catalog.ending, job=view.ref) if guarded(endings.is_ending, view) else Ending.NONE
 
     async def _read_namespace(self, name: str) -> None:
         known = self._store.namespaces.get(None, name)

@@ -28,7 +28,7 @@ class DirtyTrees:
         """The nodes whose spec somebody has edited since the trees were last taken."""
         self._clusters: set[str] = set()
         """The worker clusters that accept other jobs since then."""
-        store.quotas.follow_slices(self._slice_changed)
+        store.quotas.on_slice_change(self._slice_changed)
         store.local_queues.subscribe(self._local_queue_changed)
         store.cluster_queues.subscribe(lambda change: self._node_changed(queue_node(_name(change)), change))
         store.cohorts.subscribe(lambda change: self._node_changed(cohort_node(_name(change)), change))

@@ -6,7 +6,9 @@ opens the fence of its agent. When it speaks again, it first has to remove its c
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any
 
 import structlog
 
@@ -18,7 +20,7 @@ from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.cluster import relocation
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import ConflictError, TransientError
+from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
 from slicebus.proto.messages import ClusterName, JobRef
 from slicebus.runtime.executor import Executor
 from slicebus.slices.api.conditions import Finding
@@ -66,10 +68,10 @@ class FleetWatch:
                 for name in names:
                     self._silence.add(name)
                 if self._store.settings.cluster_lost_requeue_s is not None:
-                    await self._assess_silent(names)
+                    await _guarded(self._assess_silent(names))
                 if self._speaks_for_fleet:
-                    await self._report_returned()
-                await self._move()
+                    await _guarded(self._report_returned())
+                await _guarded(self._move())
 
     async def _report_lost(self, name: ClusterName) -> None:
         silent_s = self._silent_s(name, self._started_at)
@@ -117,27 +119,36 @@ class FleetWatch:
             version = made_from[decision.key]
             try:
                 commands = self._decide(
-                    catalog.verdict, decision=decision, version=version, in_turn=False, now=now_text()
+                    catalog.apply_decision, decision=decision, version=version, in_turn=False, now=now_text()
                 )
                 if not commands:
                     continue
                 await self._executor.run(commands)
-            except (ConflictError, TransientError) as error:
+            except (ConflictError, DecisionError, PermanentError, TransientError) as error:
                 _log.info("chain.unmoved", slice=decision.key, error=str(error))
             else:
                 _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
 
     def _on_message(self, name: ClusterName) -> None:
         """Note a message from a cluster: it is back if it has no copy left."""
-        if name in self._store.given_up and self._decide(catalog.is_back, cluster=name):
-            del self._store.given_up[name]
-            _log.info("cluster.returned", cluster=name)
+        with suppress(DecisionError):  # The next message asks again.
+            if name in self._store.given_up and self._decide(catalog.is_back, cluster=name):
+                del self._store.given_up[name]
+                _log.info("cluster.returned", cluster=name)
 
     async def _show(self, name: ClusterName, finding: Finding) -> None:
         try:
             await self._executor.run(self._decide(catalog.show_standing, cluster=name, finding=finding, now=now_text()))
-        except (ConflictError, TransientError) as error:
+        except (ConflictError, DecisionError, PermanentError, TransientError) as error:
             _log.info("cluster.unwritten", cluster=name, error=str(error))
 
     def _silent_s(self, name: ClusterName, since: float) -> float:
         return asyncio.get_running_loop().time() - max(self._last_message_at.get(name, since), since)
+
+
+async def _guarded(step: Coroutine[Any, Any, None]) -> None:
+    """One part of a round. A decision that raises ends it, and neither the other parts nor the later rounds."""
+    try:
+        await step
+    except DecisionError as error:
+        _log.error("fleet.undecided", error=str(error), exc_info=error)

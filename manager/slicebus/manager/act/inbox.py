@@ -2,41 +2,66 @@
 
 A dead letter that comes back was published by the manager's own user, and names its first sender. A message of an ended
 epoch is refused, and is no dead letter: the agent's successor has reported everything anew (docs/decisions/0012). Nor
-is a message of another cluster with the same name: it is not in the fleet until it has a name of its own (0014).
+is a message of another cluster with the same name: it is not in the fleet until it has a name of its own (0014). Nor is
+one of an epoch that is to come: the cluster shows that its clock is ahead, and reports everything anew after that
+(0064).
 """
 
 import asyncio
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import nullcontext, suppress
 from functools import partial
 
 import structlog
+from msgspec import json, structs
 from prometheus_client import CollectorRegistry, Counter
 
-from slicebus.bus.contract import Bus, Delivery
+from slicebus.bus.contract import Bus, Delivery, Subscription
 from slicebus.bus.dead_letter_headers import as_sent, was_passed_on
-from slicebus.bus.lanes import OnDead, consume
+from slicebus.bus.lanes import Keeps, OnDead, consume, turns_of
+from slicebus.bus.sizes import MESSAGE_BYTES, cut
+from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
+from slicebus.manager.act.held_messages import HeldMessages
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.act.router import Router
-from slicebus.manager.decide.messages import message_router
+from slicebus.manager.decide.messages import heartbeat_bounds, message_router
 from slicebus.manager.decide.messages.authorization import UNAUTHORIZED
 from slicebus.manager.metrics.resizes import ResizeMetrics
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.codec import Decoded, decode_report
 from slicebus.proto.envelope import Envelope, WireMessage
-from slicebus.proto.errors import DeadReason, ForbiddenError, NotFoundError, ProtocolError
+from slicebus.proto.errors import DeadReason, ForbiddenError, NotFoundError, PermanentError, ProtocolError
 from slicebus.proto.headers import PREFIX, SUBJECT
-from slicebus.proto.messages import ClusterName, Heartbeat, Hello, Inventory, JobRef, Lane, Report, Status, job_of
-from slicebus.proto.topology import manager_queue, words
+from slicebus.proto.messages import (
+    MESSAGES,
+    ClusterName,
+    Heartbeat,
+    Hello,
+    Inventory,
+    JobRef,
+    Lane,
+    Report,
+    Status,
+    job_of,
+)
+from slicebus.proto.topology import cluster_queue, manager_queue, words
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 
 _log = structlog.get_logger()
 _SEQUENCE = f"{PREFIX}sequence"
+_WORKERS = 64
+_WORKERS_OF_A_CLUSTER = 8
+"""Most messages of one cluster that are handled at once: what each does in between delays the others."""
+_SUPERSEDED = (Status.type, Heartbeat.type)
+_UNKNOWN_BYTES = 64 * 1024
+"""The limit of a message whose type is unknown: only its head is of use."""
+_HEARTBEAT_REST_S = 0.2
+"""Heartbeats of a cluster are taken no faster. Of those that wait only the newest counts."""
 _SPEAKER = f"{PREFIX}clusteruid", f"{PREFIX}epoch"
 
 
@@ -53,12 +78,17 @@ class ManagerInbox:
         requeue: Callable[[JobRef], None],
         resyncer: Resyncer,
         registry: CollectorRegistry,
+        message_bytes: int = MESSAGE_BYTES,
         on_dead: OnDead | None = None,
+        keeps_dead: Keeps = lambda _: True,
         router: Router | None = None,
     ) -> None:
         """`router` passes on the messages for other shards; None where there are none."""
         self._bus = bus
         self._on_dead = on_dead
+        self._keeps_dead = keeps_dead
+        self._message_bytes = message_bytes
+        self._turns = turns_of(_WORKERS, most_each=_WORKERS_OF_A_CLUSTER)
         self._router = router
         self._listeners: list[Callable[[ClusterName], None]] = []
         self._decide = decide
@@ -67,6 +97,7 @@ class ManagerInbox:
         self._locks = locks
         self._requeue = requeue
         self._resyncer = resyncer
+        self._held = HeldMessages(decide.state)
         self._resizes = ResizeMetrics(registry)
         for jobs in decide.state.jobs.values():
             self._resizes.follow(jobs)
@@ -83,6 +114,18 @@ class ManagerInbox:
             registry=registry,
         )
 
+        self._refused = Counter(
+            "slicebus_manager_refused_messages",
+            "Messages whose effect the API server has refused: they are tried again.",
+            ["cluster", "type"],
+            registry=registry,
+        )
+        self._ahead = Counter(
+            "slicebus_manager_ahead",
+            "Messages refused because the clock of their cluster is, or was, ahead of the manager's.",
+            ["cluster", "type"],
+            registry=registry,
+        )
         self._foreign = Counter(
             "slicebus_manager_of_other_clusters",
             "Messages refused because another cluster has the name.",
@@ -99,18 +142,36 @@ class ManagerInbox:
         it, and asks for what lay in it, when it begins anew. The queue of a shard that no longer exists may be
         missing."""
         try:
-            async with self._bus.subscribe(manager_queue(lane, shard), prefetch=prefetch) as subscription:
-                await consume(
-                    subscription,
-                    partial(self._handle, of=shard),
-                    key=_order_key,
-                    on_dead=self._on_dead,
-                    superseded=_is_superseded,
-                )
+            await self._consume(manager_queue(lane, shard), prefetch=prefetch, of=shard)
         except (NotFoundError, ForbiddenError) as error:
             if shard == self._store.shards.own.index:
                 raise
             _log.warning("shard.queue.left", shard=shard, lane=lane, error=str(error))
+
+    async def run_cluster(self, cluster: ClusterName, *, prefetch: int) -> None:
+        """Handle the lanes of one cluster until cancelled. Raises NotFoundError when one of its queues has gone."""
+        queues = [cluster_queue(cluster, lane) for lane in Lane]
+        await self._consume(*queues, prefetch=prefetch, of=0, only=cluster)
+
+    async def _consume(self, *queues: str, prefetch: int, of: int, only: ClusterName | None = None) -> None:
+        async with self._bus.subscribe(*queues, prefetch=prefetch, keep=self._keep) as subscription:
+            await consume(
+                subscription if only is None else _Own(subscription, only),
+                partial(self._handle, of=of),
+                key=_order_key,
+                turns=self._turns,
+                owner=_cluster_of,
+                rest_s=_rest_s,
+                on_dead=self._on_dead,
+                keeps_dead=self._keeps_dead,
+                superseded=_is_superseded,
+            )
+
+    def _keep(self, message: WireMessage) -> WireMessage:
+        """What is kept of a message from its arrival on: no body that is larger than those of its type are."""
+        known = MESSAGES.get(words(message.routing_key)[1])
+        most = known.most_bytes if known is not None else _UNKNOWN_BYTES
+        return cut(message, min(most or self._message_bytes, self._message_bytes))
 
     async def _handle(self, delivery: Delivery, *, of: int) -> None:
         """Handle a message to a shard: this one, or one whose place it has taken."""
@@ -122,10 +183,24 @@ class ManagerInbox:
             if decoded is not None and await self._router.pass_on(wire, decoded.message):
                 self._note_heard(decoded.envelope.cluster)
                 return
+        wire, decoded = self._bounded(wire, decoded)
         incoming = self._decide.receive(wire, decode_report, decoded)
         job = job_of(incoming.message)
         async with self._locks.of(job) if job is not None else nullcontext():
             await self._take(incoming, passed_on=is_final)
+
+    def _bounded(
+        self, wire: WireMessage, decoded: Decoded[Report] | None
+    ) -> tuple[WireMessage, Decoded[Report] | None]:
+        """A message, with only what counts of a large heartbeat: what is recorded of it is bounded too."""
+        if len(wire.body) <= heartbeat_bounds.LARGE_BYTES or words(wire.routing_key)[1] != Heartbeat.type:
+            return wire, decoded
+        with suppress(ProtocolError):
+            read = decoded or decode_report(wire)
+            if isinstance(read.message, Heartbeat):
+                message = heartbeat_bounds.reduced(self._store, read.message)
+                return structs.replace(wire, body=json.encode(message)), Decoded(read.envelope, message)
+        return wire, decoded
 
     def _read(self, wire: WireMessage) -> Decoded[Report] | None:
         """A message that may be passed on; None for one that cannot be read, or whose sender may not speak for its
@@ -150,12 +225,53 @@ class ManagerInbox:
             raise
         self._note_message(envelope)
         self._resizes.note(envelope, message)
-        answer = self._resyncer.answer(envelope, message)
-        await self._executor.run([*commands, *answer], caused_by=envelope)
+        await self._write(incoming, commands)
+        # After the write: one that conflicts is tried again, and with it the answer.
+        await self._executor.run(self._resyncer.answer(envelope, message), caused_by=envelope)
         if isinstance(message, Hello):
             self._publish_again(envelope.cluster)
         if isinstance(message, Inventory):
             await self._resyncer.take(envelope, message)
+
+    async def _write(self, incoming: Incoming[Report], commands: Sequence[Command]) -> None:
+        """Carry out what a message changes. Where the API server refuses that, the message is kept, and the job says
+        so; a report on the cluster itself comes again by itself."""
+        job = job_of(incoming.message)
+        try:
+            await self._carry_out(incoming, commands)
+        except PermanentError as error:
+            labels = {"cluster": incoming.envelope.cluster, "type": incoming.envelope.type}
+            _log.warning("message.refused", **labels, job=job.key if job else "", error=str(error))
+            self._refused.labels(**labels).inc()
+            if job is None:
+                return
+            self._held.hold(job, incoming)
+            note = self._decide(message_router.note_refused, incoming=incoming, problem=str(error), now=now_text())
+            await self._executor.run(note, caused_by=incoming.envelope)
+            self._requeue(job)
+
+    async def _carry_out(self, incoming: Incoming[Report], commands: Sequence[Command]) -> None:
+        job = job_of(incoming.message)
+        await self._executor.run(commands, caused_by=incoming.envelope)
+        if job is not None and job in self._store.unshown_ends:
+            await self._executor.run(self._decide(message_router.keep_end, job=job))
+        if job is not None:
+            self._held.settle(job, incoming)
+
+    async def retry(self, job: JobRef) -> PermanentError | None:
+        """Handle the kept messages of a job again; return the error of one that is still refused. The caller holds the
+        job's lock."""
+        problem = None
+        for incoming in self._held.of(job):
+            try:
+                commands = self._decide(message_router.receive, incoming=incoming, now=now_text(), passed_on=True)
+                await self._carry_out(incoming, commands)
+            except ProtocolError as error:
+                _log.info("message.dropped", job=job.key, type=incoming.envelope.type, detail=error.detail)
+                self._held.settle(job, incoming)
+            except PermanentError as error:
+                problem = error
+        return problem
 
     def _note_message(self, envelope: Envelope) -> None:
         self._received.labels(envelope.cluster, envelope.type).inc()
@@ -173,19 +289,34 @@ class ManagerInbox:
         if error.reason is DeadReason.UNKNOWN_CLUSTER and isinstance(incoming.message, Heartbeat):
             _log.info("heartbeat.ignored", **fields)
         elif error.reason is DeadReason.WRONG_CLUSTER:
-            await self._executor.run(self._decide(message_router.refuse_cluster, incoming=incoming, now=now_text()))
+            await self._show(self._decide(message_router.refuse_cluster, incoming=incoming, now=now_text()))
             self._foreign.labels(envelope.cluster, envelope.type).inc()
             _log.warning("message.rejected", **fields)
+        elif error.reason is DeadReason.FUTURE_EPOCH:
+            await self._show(self._decide(message_router.note_clock, incoming=incoming, now=now_text()))
+            self._ahead.labels(envelope.cluster, envelope.type).inc()
+            _log.warning("message.ahead", **fields)
         elif error.reason is DeadReason.FENCED_EPOCH:
+            if isinstance(incoming.message, Hello | Heartbeat):
+                await self._show(self._decide(message_router.note_clock, incoming=incoming, now=now_text()))
             self._fenced.labels(envelope.cluster, envelope.type).inc()
             _log.warning("message.fenced", **fields)
         else:
             raise error
 
+    async def _show(self, commands: Sequence[Command]) -> None:
+        """Show something on a cluster. What the API server refuses is shown with the next message."""
+        try:
+            await self._executor.run(commands)
+        except PermanentError as error:
+            _log.warning("cluster.unwritten", error=str(error))
+
     def _forget_deleted(self, change: Change) -> None:
         if change.new is None and change.old is not None:
-            for table in (self._store.reported, self._store.notices, self._store.waits):
-                table.pop(job_ref(change.old), None)
+            ref, store = job_ref(change.old), self._store
+            for table in (store.reported, store.notices, store.waits, store.unshown_ends):
+                table.pop(ref, None)
+            self._held.forget(ref)
 
     def _publish_again(self, cluster: ClusterName) -> None:
         """Have the orders of a new agent's jobs published again: it may have missed messages to the agent before it."""
@@ -199,16 +330,45 @@ class ManagerInbox:
             self._requeue(ref)
 
 
+class _Own:
+    """The deliveries of a cluster's own messages. RabbitMQ 3 puts a message into the queues of others too, whose keys
+    its header CC names without a right: such a copy is settled at once, and waits for nobody's turn."""
+
+    def __init__(self, subscription: Subscription, cluster: ClusterName) -> None:
+        self._subscription = subscription
+        self._cluster = cluster
+
+    async def __aiter__(self) -> AsyncIterator[Delivery]:
+        async for delivery in self._subscription:
+            if _cluster_of(delivery) == self._cluster:
+                yield delivery
+            else:
+                _log.info("delivery.of.another", queue=delivery.queue, user=delivery.message.user_id)
+                await delivery.ack()
+
+
+def _cluster_of(delivery: Delivery) -> str:
+    """The cluster of a message's routing key, which the broker has checked."""
+    return words(delivery.message.routing_key)[0]
+
+
+def _rest_s(delivery: Delivery) -> float:
+    return _HEARTBEAT_REST_S if words(delivery.message.routing_key)[1] == Heartbeat.type else 0.0
+
+
 def _order_key(delivery: Delivery) -> str:
-    """The key of a message. Messages with one key stay in order: those of one object of one cluster."""
-    cluster = delivery.message.routing_key.partition(".")[0]
-    return f"{cluster}/{delivery.message.headers.get(SUBJECT, '')}"
+    """The key of a message. Messages with one key stay in order: those of one object of one cluster on one lane, and
+    the heartbeats of one cluster."""
+    cluster, kind, _ = words(delivery.message.routing_key)
+    if kind == Heartbeat.type:
+        return f"{cluster}/{kind}"
+    return f"{delivery.queue}/{cluster}/{delivery.message.headers.get(SUBJECT, '')}"
 
 
 def _is_superseded(older: Delivery, newer: Delivery) -> bool:
-    """Whether both are statuses of one job from one agent, and the second was published later."""
+    """Whether both are statuses of one job, or heartbeats, from one agent, and the second was published later."""
     first, second = older.message, newer.message
-    if first.routing_key != second.routing_key or words(first.routing_key)[1] != Status.type:
+    if first.routing_key != second.routing_key or words(first.routing_key)[1] not in _SUPERSEDED:
         return False
     if first.user_id != second.user_id or any(first.headers.get(name) != second.headers.get(name) for name in _SPEAKER):
         return False

@@ -22,7 +22,14 @@ from slicebus.manager.decide.cluster.strays import Whereabouts
 from slicebus.manager.decide.messages.inventory import Assembly, Difference, Listed, Stamp, stamp_of
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.errors import ConflictError, NotFoundError
+from slicebus.proto.errors import (
+    ConflictError,
+    DecisionError,
+    NotFoundError,
+    NotServedError,
+    PermanentError,
+    UnavailableError,
+)
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -45,6 +52,13 @@ _AT_ONCE = 100
 """How many jobs are compared before other tasks may run."""
 _TRIES = 5
 """After so many conflicts in a row a job is left to the next inventory."""
+_REFUSED_S = 60.0
+"""How much later a cluster is asked again after a write that corrects a difference was refused."""
+_HALF_S = 120.0
+"""An inventory whose next page has not come for so long is given up. An agent sends its pages one after the other."""
+_MOST_REPORTED = 20_000
+"""Jobs of a cluster whose last report is remembered. Of one beyond that an older inventory counts, and has it asked
+again."""
 _ASKED_AT_ONCE = 500
 """How many jobs one message names: about 100 KiB."""
 
@@ -72,6 +86,8 @@ class Resyncer:
         self._guard = guard
         self._assemblies: dict[str, Assembly] = {}
         """The inventories that are not complete yet, by speaker."""
+        self._expiries: dict[str, asyncio.TimerHandle] = {}
+        """When each half inventory is given up, by speaker."""
         self._reported_at: dict[str, dict[JobRef, Stamp]] = {}
         """When each speaker has last reported on a job since its last inventory."""
         self._expected: dict[ClusterName, tuple[str, int]] = {}
@@ -95,17 +111,26 @@ class Resyncer:
             case Hello() | Inventory():
                 self._expected[cluster] = speaker
             case Applied(job=job) | Refused(job=job) | Status(job=job):
-                self._reported_at.setdefault(envelope.cluster_uid, {})[job] = stamp_of(envelope)
+                reported_at = self._reported_at.setdefault(envelope.cluster_uid, {})
+                reported_at[job] = stamp_of(envelope)
+                if len(reported_at) > _MOST_REPORTED:
+                    del reported_at[next(iter(reported_at))]
             case Heartbeat() if self._expected.get(cluster) != speaker:
                 self._expected[cluster] = speaker
                 return [Publish(cluster=cluster, message=Resync(reason="NoInventory"))]
         return []
 
     async def take(self, envelope: Envelope, page: Inventory) -> None:
-        """Take in one page. When it completes the inventory, return after every correction is made or queued."""
-        assembly = self._assemblies.setdefault(envelope.cluster_uid, Assembly())
+        """Take in one page. When it completes the inventory, return after every correction is made or queued. Raises
+        ProtocolError for an inventory that is too large."""
+        speaker = envelope.cluster_uid
+        assembly = self._assemblies.setdefault(speaker, Assembly())
+        if speaker in self._expiries:
+            self._expiries.pop(speaker).cancel()
         listed = assembly.add(envelope, page)
         if listed is None:
+            if assembly.is_half:
+                self._expiries[speaker] = asyncio.get_running_loop().call_later(_HALF_S, assembly.finish)
             return
         await self._compare(listed)
         assembly.finish()
@@ -131,21 +156,16 @@ class Resyncer:
         for number, ref in enumerate(dict.fromkeys(self._store.refs())):
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
-            view = self._store.view(ref)
-            if view.cluster != cluster:
+            if self._store.view(ref).cluster != cluster:
                 continue
             item = items.pop(ref, None)
-            if self._lacks_request(listed, ref):
-                requests.append(ref)
-            async with self._locks.of(ref):
-                verdict = await self._correct(listed, ref, item)
-            if verdict is None:
-                if not self._has_status_since(listed, ref) and self._status_differs(ref, item):
-                    statuses.append(ref)
+            try:
+                difference = await self._compare_job(listed, ref, item, statuses, requests)
+            except DecisionError as error:
+                _log.error("difference.undecided", job=ref.key, error=str(error), exc_info=error)
                 continue
-            differences[verdict] += 1
-            if verdict is Difference.STATUS or (verdict in _NOT_ABOUT_STATUS and self._status_differs(ref, item)):
-                statuses.append(ref)
+            if difference is not None:
+                differences[difference] += 1
         strays = {
             ref: item.spec_version
             for ref, item in items.items()
@@ -156,6 +176,28 @@ class Resyncer:
         await self._ask(cluster, "StatusDiffers", statuses)
         await self._ask(cluster, "RequestUnknown", requests)
         self._report(listed, differences)
+
+    async def _compare_job(
+        self,
+        listed: Listed,
+        ref: JobRef,
+        item: InventoryItem | None,
+        statuses: list[JobRef],
+        requests: list[JobRef],
+    ) -> Difference | None:
+        """Correct what differs of one job, and note whether its status or its request is to be asked for."""
+        if self._lacks_request(listed, ref):
+            requests.append(ref)
+        async with self._locks.of(ref):
+            difference = await self._correct(listed, ref, item)
+        if difference is None:
+            differs = not self._has_status_since(listed, ref) and self._status_differs(ref, item)
+        else:
+            is_other = difference in _NOT_ABOUT_STATUS and self._status_differs(ref, item)
+            differs = difference is Difference.STATUS or is_other
+        if differs:
+            statuses.append(ref)
+        return difference
 
     async def _ask(self, cluster: ClusterName, reason: str, jobs: list[JobRef]) -> None:
         for start in range(0, len(jobs), _ASKED_AT_ONCE):
@@ -171,13 +213,13 @@ class Resyncer:
         """
         origin = {"speaker": listed.speaker, "published_at": listed.since}
         waits = {"waits": True} if ref.uid in listed.unanswered else {}
-        verdict = None
+        difference = None
         for _ in range(_TRIES):
             if self._has_reported_since(listed, ref):
                 return None
-            verdict = self._decide(catalog.compare, job=ref, item=item, **waits)
+            difference = self._decide(catalog.compare, job=ref, item=item, **waits)
             try:
-                match verdict:
+                match difference:
                     case Difference.AGAIN:
                         await self._write(catalog.publish_again, job=ref, item=item, **origin)
                     case Difference.HELD:
@@ -190,9 +232,17 @@ class Resyncer:
                         pass  # Nothing to write; `_compare` asks for the status.
             except ConflictError as error:
                 _log.info("difference.conflicted", job=ref.key, error=str(error))
+            except PermanentError as error:
+                _log.warning("difference.refused", job=ref.key, error=str(error))
+                self._ask_later(listed.cluster)
+                break
             else:
                 break
-        return verdict
+        return difference
+
+    def _ask_later(self, cluster: ClusterName) -> None:
+        """Ask a cluster for another inventory in a while: a write that corrects a difference was refused."""
+        asyncio.get_running_loop().call_later(_REFUSED_S, self.forget, cluster)
 
     async def _write(self, decision: Callable[..., list[Command]], *, job: JobRef, **arguments: Any) -> None:
         await self._executor.run(self._decide(decision, job=job, **arguments))
@@ -222,6 +272,9 @@ class Resyncer:
         kind is not served."""
         try:
             job = await self._client.get(JOB_RESOURCES[ref.kind], ref.name, ref.namespace)
+        except NotServedError as error:
+            await self._informers.confirm(JOB_RESOURCES[ref.kind])
+            raise UnavailableError(f"{JOB_RESOURCES[ref.kind].plural} are not served now: {error}") from error
         except NotFoundError:
             await self._informers.confirm(JOB_RESOURCES[ref.kind])
             return None

@@ -27,7 +27,14 @@ from slicebus.manager.decide.admission import sharding
 from slicebus.manager.permissions import lease_of
 from slicebus.manager.state.shards import claim_of
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import ConflictError, ForbiddenError, NotFoundError, PermanentError, TransientError
+from slicebus.proto.errors import (
+    ConflictError,
+    DecisionError,
+    ForbiddenError,
+    NotFoundError,
+    PermanentError,
+    TransientError,
+)
 from slicebus.proto.messages import ClusterName, Lane
 from slicebus.proto.topology import manager_queue
 from slicebus.runtime.executor import Executor
@@ -196,7 +203,7 @@ class ShardKeeper:
                     await self._give(name, shard)
         except TransientError as error:
             _log.warning("shard.unknown", error=str(error))
-        except PermanentError as error:
+        except (DecisionError, PermanentError) as error:
             self._again_at = clock() + _REFUSED_S
             self._waits(f"cannot give queues to the shards that they belong to: {error}")
         else:

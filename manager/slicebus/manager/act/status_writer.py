@@ -8,10 +8,12 @@ import structlog
 from slicebus.decisions.commands import Command
 from slicebus.kube.cache import Cache
 from slicebus.kube.times import now_text
-from slicebus.proto.errors import ConflictError, TransientError
+from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
 from slicebus.runtime.executor import Executor
 
 _log = structlog.get_logger()
+_REFUSED_S = 30.0
+"""How much later a write that the API server has refused is tried again."""
 
 
 class StatusWriter:
@@ -38,9 +40,18 @@ class StatusWriter:
             await asyncio.sleep(self._interval_s)
 
     async def _report(self) -> None:
-        for command in self._decide(now_text()):
+        try:
+            commands = self._decide(now_text())
+        except DecisionError as error:
+            # The next change leads to the next try.
+            _log.error("status.undecided", error=str(error), exc_info=error)
+            return
+        for command in commands:
             try:
                 await self._executor.run([command])
             except (ConflictError, TransientError) as error:
                 _log.info("status.unwritten", error=str(error))
                 self._changed.set()
+            except PermanentError as error:
+                _log.warning("status.refused", error=str(error))
+                asyncio.get_running_loop().call_later(_REFUSED_S, self._changed.set)

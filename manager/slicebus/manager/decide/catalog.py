@@ -8,17 +8,19 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from slicebus.decisions.commands import Command
+from slicebus.decisions.commands import Command, Patch
 from slicebus.decisions.replay import Model
 from slicebus.kube.cache import key_of
-from slicebus.manager.decide.admission import admission_writes, queue_status, sharding
+from slicebus.kube.resources import RESOURCEFLAVORS
+from slicebus.manager.decide.admission import admission_writes, honoring, queue_status, sharding
 from slicebus.manager.decide.cluster import relocation, strays, worker_cluster_status
 from slicebus.manager.decide.cluster.strays import Whereabouts
-from slicebus.manager.decide.job import endings
+from slicebus.manager.decide.job import endings, set_aside
 from slicebus.manager.decide.job.endings import Ending
 from slicebus.manager.decide.job.slice_history import SliceHistory, surplus
 from slicebus.manager.decide.job.slice_history import collect as collected
 from slicebus.manager.decide.kueue import kueue_checks
+from slicebus.manager.decide.manifests import one_write_each
 from slicebus.manager.decide.messages import inventory, message_router
 from slicebus.manager.decide.messages.inventory import Difference, Stamp
 from slicebus.manager.decide.modes import mode_of
@@ -35,6 +37,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices.admission import cycle as admission
 from slicebus.slices.admission.cycle import Decision, Evict
+from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.api.conditions import Finding
 
 
@@ -44,7 +47,13 @@ def reconcile_job(store: ManagerStore, *, job: JobRef, deletes_held: bool, now: 
     While a kind is not served nobody knows which of its jobs exist, so they are left as they are, and missing ones show
     that. Only a delete that has begun goes on: the definition may be waiting for it.
     """
-    view, mode = store.view(job, deletes_held=deletes_held), mode_of(store)
+    view = store.view(job, deletes_held=deletes_held)
+    commands = _reconcile(store, view, now)
+    return [*commands, *(set_aside.clear(view.job) if view.job is not None else [])]
+
+
+def _reconcile(store: ManagerStore, view: JobView, now: str) -> list[Command]:
+    job, mode = view.ref, mode_of(store)
     ending_now = _ending_of(store, view)
     if job.kind in store.unserved:
         if ending_now is Ending.NOT_SERVED:
@@ -52,9 +61,19 @@ def reconcile_job(store: ManagerStore, *, job: JobRef, deletes_held: bool, now: 
         return mode.go_on_ending(view)
     if commands := [*endings.record_owner(view), *endings.show_held(view, ending_now, now=now)]:
         return commands
-    if view.job is not None and (shown := mode.show_unmanaged(view, view.job, now=now)):
+    shown = mode.show_unmanaged(view, view.job, now=now) if view.job is not None else []
+    if shown and not view.is_taken:
         return shown
-    return mode.reconcile(store, view, now)
+    commands = mode.reconcile(store, view, now)
+    # Whatever is shown, a job that was taken goes on. Of two writes of one object the second would be a conflict.
+    writes_job = any(isinstance(command, Patch) and command.target is view.job for command in commands)
+    return [*commands, *([] if writes_job else shown)]
+
+
+def show_set_aside(store: ManagerStore, *, job: JobRef, problem: str, now: str) -> list[Command]:
+    """Show on a job that nothing is done for it, as the decision about it raises."""
+    manifest = store.view(job).job
+    return set_aside.show(manifest, problem, now=now) if manifest is not None else []
 
 
 def ending(store: ManagerStore, *, job: JobRef) -> Ending:
@@ -64,12 +83,12 @@ def ending(store: ManagerStore, *, job: JobRef) -> Ending:
 
 def compare(store: ManagerStore, *, job: JobRef, item: InventoryItem | None, waits: bool = False) -> Difference:
     """How a worker's inventory differs from what it shall hold of one job. `waits`: it lists a request of the job."""
-    return inventory.difference(store.view(job), item, waits=waits)
+    return inventory.difference(store.view(job), item, queues=store.quotas.cluster_queues, waits=waits)
 
 
 def status_differs(store: ManagerStore, *, job: JobRef, item: InventoryItem) -> bool:
     """Whether the worker's agent has to be asked for a status that it takes as reported."""
-    return inventory.status_differs(store.view(job), item)
+    return inventory.status_differs(store.view(job), item, queues=store.quotas.cluster_queues)
 
 
 def lacks_request(store: ManagerStore, *, job: JobRef, request: RequestKey, speaker: str, published_at: Stamp) -> bool:
@@ -119,7 +138,7 @@ def renew(
     """Dispatch what the worker shall hold anew, above the version of its inventory, which came with `published_at`."""
     view = store.view(job)
     forgotten = inventory.forget_lost_requests(view, item, speaker=speaker, published_at=published_at)
-    return [*forgotten, *dispatch.renew(view, above=item.spec_version if item else 0)]
+    return one_write_each([*forgotten, *dispatch.renew(view, above=item.spec_version if item else 0)])
 
 
 def lose(store: ManagerStore, *, cluster: ClusterName, silent_s: float, now: str) -> list[Command]:
@@ -180,10 +199,12 @@ def move(store: ManagerStore) -> list[Evict]:
     )
 
 
-def cycle(store: ManagerStore, *, trees: Sequence[str] | None, preemption_cycles_since: str) -> list[Decision]:
+def cycle(
+    store: ManagerStore, *, trees: Sequence[str] | None, preemption_cycles_since: str, growth_since: str = ""
+) -> list[Decision]:
     """Run the admission cycle over some trees of quota; all for None. Decisions that are shown already are left out.
 
-    `preemption_cycles_since` as in `PreemptionCycles`.
+    `preemption_cycles_since` as in `PreemptionCycles`, `growth_since` as in `GrowthLimit`.
     """
     settings, assumed = store.settings, {key: uncertain.decision for key, uncertain in store.uncertain.items()}
     snapshot = store.quotas.snapshot(
@@ -192,6 +213,9 @@ def cycle(store: ManagerStore, *, trees: Sequence[str] | None, preemption_cycles
         strategy=settings.placement_strategy,
         fair_sharing=settings.fair_sharing,
         preemption_cycles_since=preemption_cycles_since,
+        growth_limit=GrowthLimit(settings.growth_victims, settings.growth_window_s, growth_since)
+        if settings.growth_victims and growth_since
+        else None,
     )
     decided = admission.cycle(snapshot)
     unanswered = [admission_writes.retry(uncertain) for uncertain in store.uncertain.values()]
@@ -199,7 +223,7 @@ def cycle(store: ManagerStore, *, trees: Sequence[str] | None, preemption_cycles
     return [decision for decision in decided if _is_unshown(store, decision)]
 
 
-def verdict(store: ManagerStore, *, decision: Decision, version: str, in_turn: bool, now: str) -> list[Command]:
+def apply_decision(store: ManagerStore, *, decision: Decision, version: str, in_turn: bool, now: str) -> list[Command]:
     """The writes of a decision about a slice that was made from this resourceVersion of its Workload.
 
     Raises ConflictError when the Workload has another version now: its counts may be others, so it is decided again.
@@ -229,8 +253,11 @@ def collect(store: ManagerStore, *, now: str) -> list[Command]:
 
 
 def report_queues(store: ManagerStore, *, now: str) -> list[Command]:
-    """Write the status of queues and cohorts, where it has changed."""
-    return queue_status.statuses(
+    """Write the status of queues and cohorts, where it has changed, and onto flavors what is not honored of them. The
+    first shard writes the flavors."""
+    flavors = store.flavors.all() if store.shards.own.index == 0 else ()
+    told = honoring.of_objects(RESOURCEFLAVORS, list(flavors), now=now)
+    return told + queue_status.statuses(
         store.quotas.cluster_queues,
         store.quotas.cohorts,
         [queue for queue in store.cluster_queues.all() if store.shards.has_cluster_queue(queue["metadata"]["name"])],
@@ -255,9 +282,13 @@ def report_checks(store: ManagerStore, *, now: str) -> list[Command]:
 
 DECISIONS: tuple[Callable[..., Any], ...] = (
     reconcile_job,
+    show_set_aside,
     ending,
     message_router.receive,
     message_router.refuse_cluster,
+    message_router.note_clock,
+    message_router.note_refused,
+    message_router.keep_end,
     compare,
     status_differs,
     lacks_request,
@@ -275,7 +306,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     is_back,
     move,
     cycle,
-    verdict,
+    apply_decision,
     collect,
     report_queues,
     report_checks,

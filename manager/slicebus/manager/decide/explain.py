@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, RESOURCEFLAVORS
 from slicebus.manager.decide.admission.queue_status import fair_sharing_of
 from slicebus.manager.decide.job import waiting
 from slicebus.manager.state.annotations import annotation
@@ -17,6 +18,7 @@ from slicebus.slices.admission.preemption import preempted_for, preemptor_uid
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import conditions_of
+from slicebus.slices.api.honored import text, unhonored
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.api.quantities import format_amount
 from slicebus.slices.quota.cohorts import grow, queue_node
@@ -87,6 +89,14 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _AHEAD_SHOWN = 3
+_TOLD = (
+    api_names.RESIZABLE_CONDITION,
+    api_names.DISPATCHED_CONDITION,
+    api_names.END_KNOWN_CONDITION,
+    api_names.PODS_GONE_CONDITION,
+    api_names.HONORED_CONDITION,
+)
+"""The conditions of an unfinished slice that say what is wrong while they are False."""
 _STEPS: dict[tuple[str, str], str] = {
     (Condition.QUOTA_RESERVED, "False"): "waits: {reason}",
     (Condition.QUOTA_RESERVED, "True"): "quota reserved",
@@ -144,10 +154,12 @@ def _problems(store: ManagerStore, view: JobView, job: Manifest) -> Iterator[str
         text for text in _conditions(job, api_names.ACCEPTED_CONDITION, "False") if not text.startswith(NOT_MANAGED)
     )
     for slice in view.slices:
-        for type in (api_names.RESIZABLE_CONDITION, api_names.DISPATCHED_CONDITION, api_names.END_KNOWN_CONDITION):
+        for type in _TOLD:
             if not slice.finished:
                 yield from _conditions(view.workload(slice), type, "False")
         yield from _conditions(view.workload(slice), api_names.HELD_CONDITION, "True")
+        yield from _conditions(view.workload(slice), api_names.END_SHOWN_CONDITION, "False")
+    yield from _unhonored(store, view)
     wait = waiting.reason_for(view)
     if wait is not None and wait.slice in (None, view.holder):
         yield f"{wait.shown.reason}: {wait.shown.message}"
@@ -164,6 +176,24 @@ def _problems(store: ManagerStore, view: JobView, job: Manifest) -> Iterator[str
     elif outbox is not None and not outbox.is_reported:
         waits = _WAITS_FOR_REPORT[view.state.held]
         yield f"{view.cluster} has not reported version {outbox.record.version} yet, only {outbox.applied}{waits}"
+
+
+def _unhonored(store: ManagerStore, view: JobView) -> Iterator[str]:
+    """What is not honored of the job's queues and of the flavors that it has."""
+    namespace, queue = view.ref.namespace, view.queue
+    cluster_queue = store.quotas.cluster_queue_of((namespace, queue))
+    admission = view.holder.admission if view.holder is not None else None
+    flavors = sorted(
+        {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()} if admission else ()
+    )
+    objects = [
+        (LOCALQUEUES, store.local_queues.get(namespace, queue)),
+        (CLUSTERQUEUES, store.cluster_queues.get(None, cluster_queue)),
+        *((RESOURCEFLAVORS, store.flavors.get(None, flavor)) for flavor in flavors),
+    ]
+    for resource, manifest in objects:
+        if manifest is not None and not store.beside_kueue and (found := unhonored(resource.kind, manifest)):
+            yield f"{resource.kind} {manifest['metadata']['name']}: {text(found)}"
 
 
 def _conditions(manifest: Manifest, type: str, status: str) -> Iterator[str]:

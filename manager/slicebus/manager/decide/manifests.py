@@ -1,8 +1,10 @@
 """The manifests and patches that the manager writes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from slicebus.decisions.commands import Command, Patch
+import msgspec
+
+from slicebus.decisions.commands import Command, Patch, Remember
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.messages import Counts, JobRef, Manifest
 from slicebus.slices.api import api_names, kueue
@@ -23,9 +25,11 @@ def workload_manifest(
     name: str,
     queue: str,
     annotations: dict[str, str],
-    priority: Manifest,
+    spec: Manifest,
+    labels: Mapping[str, str] = {},
 ) -> Manifest:
-    """The Workload of a new slice. It names its job in an annotation too, because it may be orphaned unseen."""
+    """The Workload of a new slice; `spec` has its priority and further fields. It names its job in an annotation too,
+    because it may be orphaned unseen."""
     job_name = {api_names.JOB_ANNOTATION: f"{ref.kind}/{ref.name}"}
     owner = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
     return {
@@ -34,7 +38,7 @@ def workload_manifest(
         "metadata": {
             "name": name,
             "namespace": ref.namespace,
-            "labels": {kueue.JOB_UID_LABEL: ref.uid},
+            "labels": {kueue.JOB_UID_LABEL: ref.uid, **labels},
             "annotations": job_name | annotations,
             "finalizers": [kueue.RESOURCE_IN_USE_FINALIZER],
             "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
@@ -42,18 +46,17 @@ def workload_manifest(
         "spec": {
             "active": True,
             "queueName": queue,
-            **priority,
+            **spec,
             "podSets": pod_sets,
         },
     }
 
 
-def priority_spec(job: Manifest, classes: Mapping[str, int]) -> Manifest:
-    """The priority fields of a Workload's spec, by the class that the job's label names; 0 without one.
+def priority_spec(name: str, classes: Mapping[str, int]) -> Manifest:
+    """The priority fields of a Workload's spec, by the name of its class; 0 without one.
 
     Raises LookupError for a class that does not exist.
     """
-    name = priority_class(job)
     if not name:
         return {"priority": 0}
     ref = {"group": kueue.GROUP, "kind": "WorkloadPriorityClass", "name": name}
@@ -96,6 +99,32 @@ def finalizer_patch(workload: Manifest, finalizer: str = kueue.RESOURCE_IN_USE_F
     return {"metadata": {"finalizers": kept}}
 
 
+def one_write_each(commands: Sequence[Command]) -> list[Command]:
+    """The commands with all annotations of one object in one patch: a second one would conflict with the first."""
+    merged: list[Command] = []
+    for command in commands:
+        written = _annotations_of(command)
+        for number, other in enumerate(merged):
+            before = _annotations_of(other)
+            if not (written and before and isinstance(command, Patch) and isinstance(other, Patch)):
+                continue
+            if other.target is command.target:
+                merged[number] = msgspec.structs.replace(other, body={"metadata": {"annotations": before | written}})
+                break
+        else:
+            merged.append(command)
+    return merged
+
+
+def _annotations_of(command: Command) -> dict[str, str | None] | None:
+    """What a patch of nothing but annotations writes; None for every other command."""
+    match command:
+        case Patch(body={"metadata": {"annotations": dict() as written} as metadata} as body, subresource=""):
+            return written if len(metadata) == len(body) == 1 else None
+        case _:
+            return None
+
+
 def has_finalizer(workload: Manifest, finalizer: str = kueue.RESOURCE_IN_USE_FINALIZER) -> bool:
     """Whether the Workload has our finalizer."""
     return finalizer in workload["metadata"].get("finalizers", ())
@@ -119,13 +148,14 @@ def merge_difference(present: Manifest, wanted: Manifest) -> Manifest:
     return difference
 
 
-def write_status(job: Manifest, wanted: Manifest) -> list[Command]:
-    """The command that gives a job the wanted status; none when it has it."""
+def write_status(job: Manifest, wanted: Manifest, *, if_refused: Remember | None = None) -> list[Command]:
+    """The command that gives a job the wanted status; none when it has it. `if_refused` as in `Patch`."""
     difference = merge_difference(job.get("status", {}), wanted)
     if not difference:
         return []
     resource = JOB_RESOURCES[job["kind"]]
-    return [Patch(resource=resource, target=job, body={"status": difference}, subresource="status")]
+    body = {"status": difference}
+    return [Patch(resource=resource, target=job, body=body, subresource="status", if_refused=if_refused)]
 
 
 def free_name(base: str, slices: tuple[Slice, ...]) -> str:

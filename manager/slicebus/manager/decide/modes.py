@@ -6,7 +6,7 @@ from typing import ClassVar, Protocol
 from slicebus.decisions.commands import Command
 from slicebus.kube.cache import Change
 from slicebus.manager.decide.admission import admission_writes, admitting, builtin, change_filter
-from slicebus.manager.decide.job import status_mirror, unmanaged, waiting
+from slicebus.manager.decide.job import status_mirror, unmanaged, unshown_ends, waiting
 from slicebus.manager.decide.kueue import beside_kueue, kueue_checks, kueue_messages, kueue_status
 from slicebus.manager.state.requirements import is_nearly_managed
 from slicebus.manager.state.store import ManagerStore
@@ -67,7 +67,8 @@ class Builtin:
 
     def reconcile(self, store: ManagerStore, view: JobView, now: str) -> list[Command]:
         """Make the chain follow the desired size, and dispatch it to the worker."""
-        return waiting.extend(builtin.reconcile(view, now), view)
+        commands = waiting.extend(builtin.reconcile(view, now), view) or unshown_ends.show_again(view, now=now)
+        return [*unshown_ends.requeue_after(view), *commands]
 
     def go_on_ending(self, view: JobView) -> list[Command]:
         """Delete the copy if one was dispatched, and release the Workloads."""
@@ -111,7 +112,9 @@ class BesideKueue:
 
     def reconcile(self, store: ManagerStore, view: JobView, now: str) -> list[Command]:
         """Dispatch the slice, pass the worker's request to Kueue, and answer the check."""
-        return waiting.extend(beside_kueue.reconcile(view, _places(store, view), now), view)
+        commands = waiting.extend(beside_kueue.reconcile(view, _places(store, view), now), view)
+        commands = commands or unshown_ends.show_again(view, now=now)
+        return [*unshown_ends.requeue_after(view), *commands]
 
     def go_on_ending(self, view: JobView) -> list[Command]:
         """Only our own finalizer is removed: Kueue removes its own."""

@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from slicebus.kube.cache import Cache, Change
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.preemption import preempting_queue
+from slicebus.slices.api import api_names
 from slicebus.slices.api.kueue import Condition, FinishedReason
 
 _BUCKETS = (1, 2.5, *(5.0 * 2**doubling for doubling in range(12)))
@@ -49,7 +50,14 @@ class Released(msgspec.Struct, frozen=True):
     """Seconds since it was evicted."""
 
 
-def steps(old: Manifest, new: Manifest) -> Iterator[WorkloadStep | Released]:
+class ChargedMore(msgspec.Struct, frozen=True):
+    """A Workload is charged for more than it was admitted with, for a reason that it did not have before."""
+
+    reason: str
+    cluster_queue: str
+
+
+def steps(old: Manifest, new: Manifest) -> Iterator[WorkloadStep | Released | ChargedMore]:
     """The steps of a Workload between two of its versions."""
     before, after = _true(old), _true(new)
     queue = _cluster_queue(new) or _cluster_queue(old)
@@ -61,6 +69,9 @@ def steps(old: Manifest, new: Manifest) -> Iterator[WorkloadStep | Released]:
         if condition is not None and type not in before:
             took_s = _seconds(since, condition["lastTransitionTime"])
             yield WorkloadStep(type, condition["reason"], queue, priority_class, took_s, condition.get("message", ""))
+    charged = after.get(api_names.CHARGED_MORE_CONDITION)
+    if charged is not None and charged["reason"] != before.get(api_names.CHARGED_MORE_CONDITION, {}).get("reason"):
+        yield ChargedMore(charged["reason"], queue)
     evicted = after.get(Condition.EVICTED) or before.get(Condition.EVICTED)
     if evicted and Condition.FINISHED not in after and _cluster_queue(old) and not _cluster_queue(new):
         ended = _conditions(new).get(Condition.QUOTA_RESERVED, evicted)["lastTransitionTime"]
@@ -97,6 +108,12 @@ class SliceMetrics:
             ["preempting_cluster_queue", "reason"],
             registry=registry,
         )
+        self._charged_more = Counter(
+            "slicebus_charged_more",
+            "Workloads whose pods request more than they were admitted with.",
+            ["cluster_queue", "reason"],
+            registry=registry,
+        )
         self._replaced = counter("replaced_workload_slices", "Slices that another has replaced.")
         self._released = histogram(
             "workload_eviction_latency_seconds", "From an eviction until its quota was given back.", "reason"
@@ -111,6 +128,8 @@ class SliceMetrics:
             return
         for step in steps(change.old, change.new):
             match step:
+                case ChargedMore():
+                    self._charged_more.labels(step.cluster_queue, step.reason).inc()
                 case Released():
                     self._released.labels(step.cluster_queue, step.reason).observe(step.took_s)
                 case WorkloadStep(condition=Condition.EVICTED):

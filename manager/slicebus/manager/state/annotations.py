@@ -1,13 +1,18 @@
-"""The annotations that the manager keeps on its own objects: the worker's size request. For the outbox see `outbox`."""
+"""The annotations that the manager keeps on its own objects: the worker's size request. For the outbox see `outbox`.
 
-from typing import Any, Self
+A job's users may write its annotations, but not those of its Workloads. So what decides about quota is read from the
+Workloads (docs/decisions/0068).
+"""
+
+from typing import Annotated, Any, Self
 
 import msgspec
 
 from slicebus.proto.envelope import MessageId
-from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey
+from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey, Version
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
+from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.jobs import KINDS, JobKind
 
@@ -39,7 +44,16 @@ def as_copied(job: Manifest) -> Manifest:
 def reported_status(job: Manifest) -> Manifest:
     """The status that the worker has reported: what the manager's job shows, and the fields that it cannot show."""
     unshown = read_json(annotation(job, api_names.UNSHOWN_ANNOTATION), _UNSHOWN) or {}
-    return {name: value for name, value in (job.get("status", {}) | unshown).items() if value is not None}
+    status = job.get("status", {})
+    if own := own_conditions(job):
+        others = [entry for entry in status["conditions"] if entry not in own]
+        status = status | {"conditions": others or None}
+    return {name: value for name, value in (status | unshown).items() if value is not None}
+
+
+def own_conditions(job: Manifest) -> list[Manifest]:
+    """The conditions of a job that the manager has set beside those that its worker reports."""
+    return [entry for entry in conditions_of(job) if entry.get("type") == api_names.RUNS_CONDITION]
 
 
 _NO_MESSAGE = MessageId("")
@@ -62,30 +76,29 @@ class TakenBack(msgspec.Struct, frozen=True):
         return content_hash(self)
 
 
-class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The size that a worker asked for last, on the manager's job."""
+class SizeRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The size that a worker asked for last, on a Workload of the manager's job."""
 
-    counts: Counts
+    counts: Counts = {}
     """The size asked for. Where none is: the size that the worker's present copy began with; empty where that is the
     slice's."""
-    worker_uid: str
-    worker_generation: int
-    baseline: Counts
+    worker_uid: str = ""
+    worker_generation: Version = 0
+    baseline: Counts = {}
     """The counts of the manager's own spec at that time. An edit of them counts as newer than the request."""
-    correlation: MessageId
+    correlation: Annotated[MessageId, msgspec.Meta(max_length=64, pattern=r"^[\x20-\x7e]*(?!\n)$")] = _NO_MESSAGE
+    """The id of a message, or empty."""
+    revision: Version = 0
+    """Counts the writes: of several on the Workloads of a job, the highest counts."""
     speaker: str = ""
-    epoch: int = 0
-    sequence: int = 0
+    epoch: Version = 0
+    sequence: Version = 0
     """With the epoch, the order of one speaker's requests about different worker objects: a RayJob that starts anew has
     another RayCluster, whose generations begin at 1."""
     granted: Counts = {}
     """What the worker's pods could use at that time: less than was granted where an earlier request was for less."""
     finished: Counts = {}
     """Pods that have ended for good by then."""
-    written: Counts | msgspec.UnsetType = msgspec.UNSET
-    """The counts that the manager has written into the job's own spec for the worker, where a Kueue admits."""
-    own: Counts | msgspec.UnsetType = msgspec.UNSET
-    """The counts that its user had there before."""
     taken_back: TakenBack | msgspec.UnsetType = msgspec.UNSET
     """The last scale-up that was taken back, while `baseline` stays the same: on the worker, its size took the place of
     the baseline."""
@@ -93,42 +106,25 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def nothing(cls) -> Self:
         """An empty request, for a job whose worker has made none."""
-        return cls(counts={}, worker_uid="", worker_generation=0, baseline={}, correlation=_NO_MESSAGE)
+        return cls()
 
     @classmethod
-    def none_before(
-        cls, published_at: tuple[int, int], *, speaker: str, last: Self | None, begins_with: Counts | None = None
-    ) -> Self:
+    def none_before(cls, published_at: tuple[int, int], *, speaker: str, begins_with: Counts | None = None) -> Self:
         """An empty request: nothing that the speaker published before this epoch and sequence counts any more.
 
-        `begins_with`: the size of the copy that is made anew, as in `counts`; None where none is. What was written
-        into the job's spec for the last request stays known.
+        `begins_with`: the size of the copy that is made anew, as in `counts`; None where none is.
         """
         epoch, sequence = published_at
-        return cls(
-            counts=begins_with or {},
-            worker_uid="",
-            worker_generation=0,
-            baseline={},
-            correlation=_NO_MESSAGE,
-            speaker=speaker,
-            epoch=epoch,
-            sequence=sequence,
-            written=last.written if last else msgspec.UNSET,
-            own=last.own if last else msgspec.UNSET,
-        )
+        return cls(counts=begins_with or {}, speaker=speaker, epoch=epoch, sequence=sequence)
 
     def cleared(self) -> Self:
         """This request without its size. No older request counts any more."""
-        return msgspec.structs.replace(
-            self,
-            counts={},
-            worker_uid="",
-            worker_generation=0,
-            baseline={},
-            granted={},
-            finished={},
-            taken_back=msgspec.UNSET,
+        return type(self)(
+            correlation=self.correlation,
+            revision=self.revision,
+            speaker=self.speaker,
+            epoch=self.epoch,
+            sequence=self.sequence,
         )
 
     @property
@@ -142,7 +138,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
         return RequestKey(self.worker_uid, self.worker_generation)
 
     def to_annotation(self) -> str:
-        """The annotation's value, as The annotation's value, as JSON."""
+        """The annotation's value, as JSON."""
         return msgspec.json.encode(self).decode()
 
     def is_since(self, published_at: tuple[int, int], *, speaker: str) -> bool:
@@ -159,9 +155,27 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True):
         return self.speaker != speaker or (self.epoch, self.sequence) < published_at
 
     @staticmethod
-    def from_job(job: Manifest) -> "SizeRequest | None":
-        """The request on a job; None where there is none, or where it is unreadable."""
-        return read_json(annotation(job, api_names.REQUESTED_ANNOTATION), _SIZE_REQUEST)
+    def from_manifest(manifest: Manifest) -> "SizeRequest | None":
+        """The request on a Workload; None where there is none, or where it is unreadable."""
+        return read_json(annotation(manifest, api_names.REQUESTED_ANNOTATION), _SIZE_REQUEST)
+
+
+class SpecCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the manager has written into a job's spec for its worker, where a Kueue admits."""
+
+    written: Counts
+    """The counts that it has written."""
+    own: Counts
+    """The counts that its user had there before."""
+
+    def to_annotation(self) -> str:
+        """The annotation's value, as JSON."""
+        return msgspec.json.encode(self).decode()
+
+    @staticmethod
+    def from_job(job: Manifest) -> "SpecCounts | None":
+        """What is noted on a job; None where there is nothing, or where it is unreadable."""
+        return read_json(annotation(job, api_names.SPEC_COUNTS_ANNOTATION), _SPEC_COUNTS)
 
 
 class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):
@@ -196,11 +210,16 @@ class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):
         return {name: count + self.finished.get(name, 0) for name, count in self.counts.items()}
 
 
-def desired_size_of(job: Manifest, kind: JobKind) -> DesiredSize:
-    """The desired size: the worker's last request, unless the manager's own spec was edited since."""
-    requested, own = SizeRequest.from_job(job), kind.counts(job, job)
-    if requested is not None and requested.own is not msgspec.UNSET and requested.written == own:
-        own = requested.own
+def own_counts(job: Manifest, kind: JobKind) -> Counts:
+    """The counts that the job's user has put into its spec."""
+    present, noted = kind.counts(job, job), SpecCounts.from_job(job)
+    if noted is None or noted.written != present or noted.own.keys() != present.keys():
+        return present
+    return noted.own if min(noted.own.values(), default=0) >= 0 else present
+
+
+def desired_size_of(job: Manifest, own: Counts, requested: SizeRequest | None) -> DesiredSize:
+    """The desired size: the worker's last request, unless the user's own counts were edited since."""
     generation = job["metadata"].get("generation", 1)
     if requested is None or requested.baseline != own:
         return DesiredSize(counts=own, name_seed=str(generation), correlation=None, own=own, requested=requested)
@@ -220,3 +239,4 @@ def desired_size_of(job: Manifest, kind: JobKind) -> DesiredSize:
 
 _UNSHOWN = msgspec.json.Decoder(dict[str, Any])
 _SIZE_REQUEST = msgspec.json.Decoder(SizeRequest)
+_SPEC_COUNTS = msgspec.json.Decoder(SpecCounts)

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, Self
 import msgspec
 
 from slicebus.manager.state.annotations import annotation
-from slicebus.proto.messages import ClusterName, Manifest, RequestKey
+from slicebus.proto.messages import ClusterName, Manifest, RequestKey, Version
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json, read_number
 from slicebus.slices.api.conditions import Finding, conditions_of
@@ -21,6 +21,8 @@ LOST = "lost"
 """The hash of a dispatch that the worker does not hold although it reported it: it has to be dispatched anew."""
 
 NO_REQUEST = RequestKey()
+_MOST_VERSIONS = 2**53
+"""No job has so many orders: another number on a job is not ours."""
 
 
 class Held(StrEnum):
@@ -65,7 +67,7 @@ WITHOUT_PODS: Final = OutboxState(Held.SUSPENDED, Progress.APPLIED)
 class Dispatch(msgspec.Struct, frozen=True):
     """What a worker shall hold for a job: a version that only grows, and the hash of the content."""
 
-    version: int
+    version: Version
     hash: str
     answers: RequestKey = NO_REQUEST
     """The newest request when it was written."""
@@ -81,9 +83,11 @@ class Dispatch(msgspec.Struct, frozen=True):
     """Whether the worker shall hold the job without pods."""
     previous_cluster: str = msgspec.field(default="", name="left")
     """The cluster of the dispatches before, where that was another. Messages from there are late."""
-    since: int | msgspec.UnsetType = msgspec.UNSET
+    since: Version | msgspec.UnsetType = msgspec.UNSET
     """The first version of the present run. Reports of older versions are of an earlier run."""
-    left_copies: dict[str, int] = msgspec.field(default_factory=dict, name="behind")
+    cleared: Version | msgspec.UnsetType = msgspec.UNSET
+    """The version of the last delete that the worker has reported: it had no copy of an older version from then on."""
+    left_copies: dict[str, Version] = msgspec.field(default_factory=dict, name="behind")
     """The given-up clusters that may have a copy left, with the version that removes it."""
     unknown_end: bool | msgspec.UnsetType = msgspec.UNSET
     """Whether the worker's copy is gone and may have ended. Set until the job has given its quota back."""
@@ -162,14 +166,38 @@ class Outbox(msgspec.Struct, frozen=True):
         return None if record is None else cls(record, manifest, applied_version(manifest))
 
     @classmethod
-    def newest(cls, outboxes: Iterable[Self | None]) -> Self | None:
-        """The newest of a job's outboxes; None where nothing was ever dispatched."""
-        return max(filter(None, outboxes), key=attrgetter("record.version"), default=None)
+    def left_on(cls, job: Manifest) -> Self | None:
+        """What a job keeps of its orders after its last Workload: the version that the next order has to be above.
+
+        Its users may write there. So it says nothing of what a worker holds: the last Workload went after its worker
+        had reported that it holds nothing.
+        """
+        record = Dispatch.from_manifest(job)
+        version = max(record.version, applied_version(job)) if record is not None else 0
+        if record is None or not 0 < version <= _MOST_VERSIONS:
+            return None
+        gone = Dispatch(version, api_names.ABSENT, cluster=record.cluster, previous_cluster=record.previous_cluster)
+        return cls(gone, job, applied=version)
+
+    @classmethod
+    def newest(cls, outboxes: Iterable[Self | None], *, left: Self | None = None) -> Self | None:
+        """The newest of the outboxes on a job's Workloads; without one `left`, that on the job; else None: nothing was
+        ever dispatched."""
+        return max(filter(None, outboxes), key=attrgetter("record.version"), default=left)
 
     @property
     def is_reported(self) -> bool:
         """Whether the worker has reported the newest version. That proves nothing about one that is lost."""
         return self.applied >= self.record.version
+
+    def has_outlived(self, version: int) -> bool:
+        """Whether the worker has had another copy, or none, after the one of this version: that it is gone is no news.
+
+        A suspended copy that is to run again is still that copy until the worker reports a version of the new run.
+        """
+        record = self.record
+        is_cleared = record.cleared is not msgspec.UNSET and version <= record.cleared
+        return is_cleared or (record.is_of_this_run(self.applied) and not record.is_of_this_run(version))
 
     def applied_finding(self) -> Finding:
         """The version that the worker has reported, as the condition."""

@@ -9,8 +9,10 @@ from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
-from slicebus.slices.admission.cycle import Admit, Snapshot
+from slicebus.slices.admission.cycle import Admit
+from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.api.quantities import add
 from slicebus.slices.placement.fleet import Strategy
 from slicebus.slices.placement.placement import usage_of
@@ -22,7 +24,7 @@ from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey
 
 NOWHERE = "nowhere"
 """In place of a tree, for workloads whose queue does not exist."""
-SliceFollower = Callable[[Slice | None, Slice | None], None]
+SliceCallback = Callable[[Slice | None, Slice | None], None]
 """A function that is called with a slice before and after a change."""
 
 
@@ -67,7 +69,7 @@ class Quotas:
         """None when a queue or a cohort has changed."""
         self._labels: dict[str, Mapping[str, str]] | None = None
         """The labels of each namespace; None when one has changed."""
-        self._followers: list[SliceFollower] = []
+        self._callbacks: list[SliceCallback] = []
         self._workloads = Readings(
             workloads, Slice.from_manifest, read_again=_reread_slice, on_change=self._slice_changed
         )
@@ -135,6 +137,7 @@ class Quotas:
         strategy: Strategy = Strategy.SPREAD,
         fair_sharing: FairSharing = FairSharing.OFF,
         preemption_cycles_since: str | None = None,
+        growth_limit: GrowthLimit | None = None,
     ) -> Snapshot:
         """The input of an admission cycle over some trees; all for None. `assumed` slices count as admitted."""
         forest = self._forest
@@ -163,6 +166,7 @@ class Quotas:
             strategy=strategy,
             fair_sharing=fair_sharing,
             preemption_cycles_since=preemption_cycles_since,
+            growth_limit=growth_limit,
         )
 
     def _added_usage(self, slice: Slice, admit: Admit) -> Usage:
@@ -190,14 +194,14 @@ class Quotas:
         waiting = tuple(slice for slice in part.waiting if slice.key not in assumed)
         return msgspec.structs.replace(part, waiting=waiting, holdings=holdings)
 
-    def follow_slices(self, follower: SliceFollower) -> None:
+    def on_slice_change(self, callback: SliceCallback) -> None:
         """Call back with every slice that is added, changed or removed; at first with every present one."""
-        self._followers.append(follower)
+        self._callbacks.append(callback)
         for slice in self.ledger.slices.values():
-            follower(None, slice)
+            callback(None, slice)
 
     def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
-        """Take over a slice. Take over a slice. Most writes on a Workload are annotations of its dispatch, which leave
+        """Take over a slice. Most writes on a Workload are annotations of its dispatch, which leave
         the slice as it is."""
         if new == old:
             return
@@ -205,8 +209,8 @@ class Quotas:
             self.ledger.put(new)
         elif old is not None:
             self.ledger.remove(old.key)
-        for follower in self._followers:
-            follower(old, new)
+        for callback in self._callbacks:
+            callback(old, new)
 
     def _forest_changed(self, old: object, new: object) -> None:
         """Forget the trees. Most writes on a queue are of its status, and change none."""

@@ -42,6 +42,8 @@ class ManagerDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """After this silence the jobs of a cluster are requeued on others; None leaves them there."""
     drain_at_once: Count = 10
     """How many jobs of a drained cluster are evicted at a time."""
+    refused_requeue_s: Annotated[float, msgspec.Meta(ge=0, le=_DAY_S)] = 600.0
+    """How long a job that its controller refuses on its cluster keeps its quota there; 0 for ever."""
     pods_ready_s: Seconds | None = None
     """How long the pods of an admitted job have to get ready before it is evicted; None for ever."""
     pods_recovery_s: Seconds | None = None
@@ -54,6 +56,13 @@ class ManagerDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which cluster with room a new job gets, unless its ClusterQueue names a strategy."""
     fair_sharing: FairSharing = FairSharing.OFF
     """Whether the queues of a cohort borrow, and are preempted, by their shares of the cohort."""
+    resize_factor: Annotated[int, msgspec.Meta(ge=0)] = 100
+    """How many times the pods of its spec a job may be resized to on its worker, where neither its spec nor an
+    annotation bounds that; 0 for any size."""
+    growth_victims: Annotated[int, msgspec.Meta(ge=0)] = 10
+    """How many workloads the growth of jobs on one cluster may preempt within `growth_window_s`, in each tree of quota;
+    0 for any number."""
+    growth_window_s: Seconds = 600.0
     slice_history_limit: Count = 10
     """How many finished slices of a job are kept."""
     slice_history_s: Annotated[float, msgspec.Meta(gt=0, le=366 * _DAY_S)] = 7 * _DAY_S

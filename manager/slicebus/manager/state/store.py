@@ -22,18 +22,20 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.manager.state.annotations import annotation, job_ref
+from slicebus.manager.state.annotations import SizeRequest, annotation, job_ref
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.requirements import is_managed, is_of_concern, is_our_check
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.shards import Shards
 from slicebus.manager.state.tables import ManagerTable
+from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.manager.state.views import JobReading, JobView, Readiness, cluster_of, place_of
 from slicebus.manager.state.worker_clusters import Sender, connected_since
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
 from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.jobs import fitting
 from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey, chain_id
 
 _BY_CHAIN = "chain"
@@ -59,8 +61,8 @@ class ManagerStore:
     """Every object and table that the manager decides by. Only the manager writes it; watches bring other changes."""
 
     def __init__(self) -> None:
-        self.jobs = {kind: Cache() for kind in JOB_RESOURCES}
-        self.workloads = Cache(indexes={_BY_CHAIN: _chains})
+        self.jobs = {kind: Cache(fitting=fitting(kind), packs=True) for kind in JOB_RESOURCES}
+        self.workloads = Cache(indexes={_BY_CHAIN: _chains}, packs=True)
         self.cluster_queues = Cache()
         self.cohorts = Cache()
         self.namespaces = Cache()
@@ -102,6 +104,12 @@ class ManagerStore:
         """The newest epoch in what a shard beside the first has heard, by the envelope's speaker."""
         self.adopted: Table[int, bool] = Table(int, bool)
         """The shards that no longer exist, and whose place this one has taken."""
+        self.unshown_ends: Table[JobRef, UnshownEnd] = Table(JobRef, UnshownEnd)
+        """The ends that the API server has just refused to show, until their Workloads have them."""
+        self.refused_requests: Table[JobRef, Waits] = Table(JobRef, Waits)
+        """The requests of workers that the API server refuses to write, and why."""
+        self.late: Table[str, tuple[str, str]] = Table(str, tuple[str, str])
+        """When the last message of a speaker that came late was sent and received, as both clocks say (`clocks`)."""
         self.quotas = Quotas(
             workloads=self.workloads,
             cluster_queues=self.cluster_queues,
@@ -117,6 +125,7 @@ class ManagerStore:
         self._copies_left: defaultdict[str, dict[str, Manifest]] = defaultdict(dict)
         """By cluster and UID: the Workloads of jobs that went elsewhere and may have left a copy."""
         self._outboxes = Readings(self.workloads, Outbox.from_manifest, on_change=self._outbox_changed)
+        self._requests = Readings(self.workloads, SizeRequest.from_manifest)
         for cache in (self.flavors, self.priority_classes, self.admission_checks):
             cache.subscribe(self._read_common)
         self.workloads.subscribe(self._forget_deleted)
@@ -186,6 +195,9 @@ class ManagerStore:
             ManagerTable.HELD: self.held,
             ManagerTable.HEARD_EPOCHS: self.heard_epochs,
             ManagerTable.ADOPTED: self.adopted,
+            ManagerTable.UNSHOWN_ENDS: self.unshown_ends,
+            ManagerTable.REFUSED_REQUESTS: self.refused_requests,
+            ManagerTable.LATE: self.late,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -212,7 +224,7 @@ class ManagerStore:
         chain = self.quotas.ledger.chain(id)
         workloads = self.workloads.keyed_by(_BY_CHAIN, id)
         outboxes = [self._outboxes.values.get(key) for key in workloads]
-        outbox = Outbox.newest([reading.outbox, *outboxes] if reading else outboxes)
+        outbox = Outbox.newest(outboxes, left=reading.outbox if reading else None)
         cluster = cluster_of(chain, outbox)
         copies = outbox.record.left_copies.items() if outbox else ()
         left_copies = {
@@ -223,6 +235,7 @@ class ManagerStore:
             reading=reading,
             workloads={name: workload for (_, name), workload in workloads.items()},
             slices=chain,
+            requests={key[1]: self._requests.values[key] for key in workloads if key in self._requests.values},
             outbox=outbox,
             cluster=cluster,
             flavors=self._flavors_by_name,
@@ -238,9 +251,11 @@ class ManagerStore:
             last_notice=self.notices.get(ref, ""),
             would_admit=self.would_admit,
             waits=self.waits.get(ref),
+            refused_request=self.refused_requests.get(ref),
             message_bytes=self.settings.message_bytes,
             readiness=self._readiness(place_of(chain)),
             fixed_jobs=self.settings.fixed_jobs,
+            refused_s=self.settings.refused_requeue_s,
         )
 
     def _readiness(self, cluster: ClusterName | None) -> Readiness | None:

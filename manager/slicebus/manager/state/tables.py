@@ -22,3 +22,6 @@ class ManagerTable(StrEnum):
     HELD = "held"
     HEARD_EPOCHS = "heard_epochs"
     ADOPTED = "adopted"
+    UNSHOWN_ENDS = "unshown_ends"
+    REFUSED_REQUESTS = "refused_requests"
+    LATE = "late"

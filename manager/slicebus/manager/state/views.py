@@ -7,12 +7,23 @@ import msgspec
 from propcache.api import cached_property
 
 from slicebus.bus.sizes import MESSAGE_BYTES
-from slicebus.manager.state.annotations import DesiredSize, as_copied, desired_size_of
+from slicebus.manager.state.annotations import (
+    DesiredSize,
+    SizeRequest,
+    annotation,
+    as_copied,
+    desired_size_of,
+    own_counts,
+)
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, OutboxState
 from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
+from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, Status, Waits
-from slicebus.slices.api import kueue
-from slicebus.slices.jobs import KINDS
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.honored import Unhonored, unhonored_of_job
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.jobs import KINDS, Outcome, Problem
+from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.workload import workload
 from slicebus.slices.workload.pod_requests import pod_requests
 from slicebus.slices.workload.workload import Slice, SliceKey
@@ -40,13 +51,18 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def outbox(self) -> Outbox | None:
-        """The newest dispatch, once it is on the job: after the last Workload."""
-        return Outbox.from_manifest(self.manifest)
+        """What is left of the dispatches after the last Workload."""
+        return Outbox.left_on(self.manifest)
 
     @cached_property
-    def desired(self) -> DesiredSize:
-        """The size that the job shall have."""
-        return desired_size_of(self.manifest, KINDS[self.manifest["kind"]])
+    def own_counts(self) -> Counts:
+        """The counts that its user has put into its spec."""
+        return own_counts(self.manifest, KINDS[self.manifest["kind"]])
+
+    @cached_property
+    def left_request(self) -> SizeRequest | None:
+        """The size request on the job: of an earlier version, or what is left of it after the last Workload."""
+        return SizeRequest.from_manifest(self.manifest)
 
     @cached_property
     def is_autoscaled(self) -> bool:
@@ -54,10 +70,21 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
         return KINDS[self.manifest["kind"]].is_autoscaled(as_copied(self.manifest))
 
     @cached_property
+    def problems(self) -> list[Problem]:
+        """Why the job cannot be taken as it is now; empty for one that can."""
+        return KINDS[self.manifest["kind"]].problems(as_copied(self.manifest))
+
+    @cached_property
     def requests(self) -> dict[str, dict[str, int] | None]:
         """What one pod requests, by pod set; None for unreadable requests."""
         pod_sets = KINDS[self.manifest["kind"]].pod_sets(as_copied(self.manifest))
         return {pod_set["name"]: _requests(pod_set["template"]) for pod_set in pod_sets}
+
+    @cached_property
+    def unhonored(self) -> Unhonored:
+        """What the labels and annotations of the job and its pods ask for, and slicebus does not honor."""
+        pod_sets = KINDS[self.manifest["kind"]].pod_sets(as_copied(self.manifest))
+        return unhonored_of_job(self.manifest, [pod_set["template"] for pod_set in pod_sets])
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -70,6 +97,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Every Workload of the job by name."""
     slices: tuple[Slice, ...]
     """The same Workloads, oldest first."""
+    requests: Mapping[str, SizeRequest] = {}
+    """The worker's last size request, as each Workload by its name has it."""
     outbox: Outbox | None = None
     """The newest dispatch of the job."""
     cluster: ClusterName | None
@@ -100,12 +129,16 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What would admit the slices that wait, in words, as far as it is known."""
     waits: Waits | None = None
     """Why the job does not have its size, where only its worker knows, by its last report."""
+    refused_request: Waits | None = None
+    """The worker's request that the API server refuses to write, and why."""
     message_bytes: int = MESSAGE_BYTES
     """The limit of a message."""
     readiness: Readiness | None = None
     """None where pods have no limit to get ready."""
     fixed_jobs: bool = False
     """Whether jobs without the elastic annotation are run too."""
+    refused_s: float = 0.0
+    """How long a job that its controller refuses keeps its quota; 0 for ever."""
 
     @property
     def job(self) -> Manifest | None:
@@ -118,10 +151,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         Ray's autoscaler owns the size of a job that runs: replicas that were edited on the manager's job are for its
         next start. A Kueue reads them itself. A job of a fixed size keeps it while it has quota, but for pods that have
-        ended.
+        ended. A worker's request for other pod sets than the job has by now ends with the slices that have those.
         """
-        assert self.reading is not None
-        edited = self.reading.desired
+        edited = self._edited
+        if not self.unfinished and edited.counts.keys() != edited.own.keys():
+            return msgspec.structs.replace(edited, counts=edited.own)
         if self.is_fixed and self.holder is not None:
             ended, gone = edited.finished, self.holder.reclaimable
             left = {
@@ -131,15 +165,62 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return msgspec.structs.replace(edited, counts=self.kept_counts) if self.kept_counts is not None else edited
 
     @cached_property
+    def _edited(self) -> DesiredSize:
+        """The size by the worker's last request, or by the job's spec where that was edited since."""
+        assert self.reading is not None
+        return desired_size_of(self.reading.manifest, self.reading.own_counts, self.requested)
+
+    @cached_property
+    def keeper(self) -> Slice | None:
+        """The slice whose Workload has the worker's newest size request; of several the one that lasts longest."""
+        noted = [slice for slice in self.slices if slice.name in self.requests]
+        lasts = {slice.name: (not slice.finished, slice == self.holder) for slice in noted}
+        return max(noted, key=lambda one: (self.requests[one.name].revision, lasts[one.name]), default=None)
+
+    @property
+    def requested(self) -> SizeRequest | None:
+        """The worker's newest size request.
+
+        Before a Workload has one, the job's own annotation only says which messages are late. Where an earlier version
+        kept the request there, it counts if it asks for no less than what is granted: a user may have written it, and
+        gets nothing free by it.
+        """
+        if self.keeper is not None:
+            return self.requests[self.keeper.name]
+        left = self.reading.left_request if self.reading is not None else None
+        if left is None or self.reading is None or self.holder is None or self.outbox is self.reading.outbox:
+            return left.cleared() if left else None
+        granted, asked = self.holder.granted, left.counts
+        is_no_less = granted.keys() == asked.keys() and all(asked[name] >= count for name, count in granted.items())
+        return left if is_no_less and not left.finished and not left.taken_back else left.cleared()
+
+    @cached_property
     def kept_counts(self) -> Counts | None:
         """The size that Ray's autoscaler has asked for, or began with, where somebody has edited another one since."""
         if self.reading is None or self.holder is None or self.checks or not self.reading.is_autoscaled:
             return None
-        edited, requested = self.reading.desired, self.reading.desired.requested
+        edited, requested = self._edited, self.requested
         if edited.correlation is not None:
             return None
         kept = requested.counts if requested is not None and requested.counts else self.holder.counts
         return kept if kept.keys() == edited.counts.keys() and kept != edited.counts else None
+
+    @cached_property
+    def unshown_end(self) -> UnshownEnd | None:
+        """The end that the API server refuses to show on the job; None where there is none."""
+        return next(filter(None, map(UnshownEnd.from_workload, self.workloads.values())), None)
+
+    @cached_property
+    def outcome(self) -> Outcome:
+        """Where the job stands: by its own status, or by an end that this does not show. Only for a job that exists."""
+        assert self.job is not None
+        own = KINDS[self.ref.kind].outcome(self.job)
+        return self.unshown_end.outcome if self.unshown_end and not own.phase.is_terminal else own
+
+    @property
+    def problems(self) -> list[Problem]:
+        """Why the job cannot be taken as it is now; empty for one that can, or that is gone."""
+        return self.reading.problems if self.reading is not None else []
 
     @property
     def vanished(self) -> bool:
@@ -190,6 +271,20 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return next((slice for slice in reversed(self.unfinished) if slice.evicted), None)
 
     @cached_property
+    def waits_for_pods(self) -> Slice | None:
+        """The slice of a job that has ended while pods of it run on: it is charged for those."""
+        by_status = ((slice, slice.conditions.get(api_names.PODS_GONE_CONDITION, {})) for slice in self.unfinished)
+        return next((slice for slice, condition in by_status if condition.get("status") == "False"), None)
+
+    @cached_property
+    def is_suspended_by_user(self) -> bool:
+        """Whether somebody else than the manager has suspended the job. The manager suspends only evicted ones."""
+        if self.job is None or self.checks or not is_suspended(self.job):
+            return False
+        is_own = annotation(self.job, api_names.SUSPENDED_ANNOTATION) is not None
+        return not (is_own and any(Condition.EVICTED in slice.conditions for slice in self.unfinished))
+
+    @cached_property
     def place(self) -> ClusterName | None:
         """The cluster that the chain was admitted to."""
         return place_of(self.slices)
@@ -227,12 +322,19 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             self,
             workloads=self.workloads | {name: changed},
             slices=tuple(slice if other.name == name else other for other in self.slices),
+            requests={**self.requests, **requests_of({name: changed})},
             outbox=Outbox.newest([self.outbox if is_elsewhere else None, Outbox.from_manifest(changed)]),
         )
 
     def workload(self, slice: Slice) -> Manifest:
         """The manifest of a slice."""
         return self.workloads[slice.name]
+
+
+def requests_of(workloads: Mapping[str, Manifest]) -> dict[str, SizeRequest]:
+    """The size requests on a job's Workloads, as in `JobView.requests`."""
+    read = {name: SizeRequest.from_manifest(workload) for name, workload in workloads.items()}
+    return {name: request for name, request in read.items() if request is not None}
 
 
 def place_of(slices: Sequence[Slice]) -> ClusterName | None:

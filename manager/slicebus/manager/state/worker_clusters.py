@@ -8,7 +8,8 @@ from propcache.api import cached_property
 from slicebus.proto.messages import ClusterUid, Manifest
 from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.api.quantities import amounts
-from slicebus.slices.placement.fleet import Cluster
+from slicebus.slices.placement.fleet import NO_ADDITIONS, Cluster
+from slicebus.slices.workload.pod_additions import PodAdditions
 from slicebus.slices.workload.workload import FlavorName
 
 CONNECTED = "Connected"
@@ -64,6 +65,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     cluster_queues: frozenset[str] | None = None
     lacking: dict[str, str] = {}
     scheduler_backends: tuple[str, ...] = ()
+    additions: PodAdditions = NO_ADDITIONS
     max_room: dict[str, int] = {}
 
     @classmethod
@@ -95,6 +97,9 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             cluster_queues=frozenset(spec["clusterQueues"]) if "clusterQueues" in spec else None,
             lacking=status.get("lackingNamespaces") or {},
             scheduler_backends=tuple(status.get("schedulerBackends") or ()),
+            additions=PodAdditions(
+                container_defaults=_by_name(status, "containerDefaults"), overheads=_by_name(status, "podOverheads")
+            ),
             max_room=amounts(spec.get("maxRoom", {})),
         )
 
@@ -130,8 +135,13 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             cluster_queues=self.cluster_queues,
             lacking=self.lacking,
             scheduler_backends=self.scheduler_backends,
+            additions=self.additions,
             max_room=self.max_room,
         )
+
+
+def _by_name(status: Manifest, field: str) -> dict[str, dict[str, int]]:
+    return {name: amounts(reported) for name, reported in (status.get(field) or {}).items()}
 
 
 def _reported(status: Manifest) -> dict[FlavorName, dict[str, int]]:

@@ -11,11 +11,34 @@ CLUSTER_NAME = DNS_LABEL
 """The pattern of a cluster's name: a DNS label has no dot, so the dot of a routing key separates."""
 CLUSTER_UID = r"^[-0-9A-Za-z]{1,64}$"
 
+_END = r"(?!\n)$"
+"""The end of a text. In Python `$` alone matches before a last line break, too."""
+_LABEL = DNS_LABEL.removesuffix("$") + _END
+_QUANTITY = rf"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+|[numkMGTPE]|[KMGTPE]i)?{_END}"
+_DATE = r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+_CLOCK = r"([01][0-9]|2[0-3]):[0-5][0-9]"
+_TIME = rf"^{_DATE}T{_CLOCK}:[0-5][0-9](\.[0-9]{{1,9}})?(Z|[+-]{_CLOCK}){_END}"
+_REASON = r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+_LABEL_VALUE = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+
 ClusterName = NewType("ClusterName", str)
 ClusterUid = NewType("ClusterUid", str)
 """The UID of a cluster's namespace kube-system. A cluster made anew under an old name has another."""
-Count = Annotated[int, Meta(ge=0)]
-Counts = dict[str, Count]
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+"""Pods or jobs: a number of 32 bits, as in Kubernetes."""
+Version = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+"""A version, a generation, or another number that only grows: 64 bits, as in Kubernetes."""
+Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+PodSetName = Annotated[str, Meta(pattern=_LABEL)]
+PodSetLabel = Annotated[str, Meta(pattern=rf"^({_LABEL_VALUE})?{_END}", max_length=63)]
+"""The pod set of a pod as its label says it: whoever may edit the pod may have written another one."""
+Counts = dict[PodSetName, Count]
+Quantity = Annotated[str, Meta(pattern=_QUANTITY, max_length=64)]
+Reason = Annotated[str, Meta(pattern=rf"^{_REASON}{_END}", max_length=1024)]
+"""A word in CamelCase that conditions take as their reason."""
+OptionalReason = Annotated[str, Meta(pattern=rf"^({_REASON})?{_END}", max_length=1024)]
+Time = Annotated[str, Meta(pattern=_TIME)]
+"""RFC 3339."""
 Manifest = dict[str, Any]
 
 
@@ -35,9 +58,9 @@ class Lane(StrEnum):
     STATUS = "status"
 
 
-JobKindName = Annotated[str, Meta(pattern=r"^[A-Za-z][A-Za-z0-9]{0,62}$")]
-Namespace = Annotated[str, Meta(pattern=DNS_LABEL)]
-JobName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+JobKindName = Annotated[str, Meta(pattern=rf"^[A-Za-z][A-Za-z0-9]{{0,62}}{_END}")]
+Namespace = Annotated[str, Meta(pattern=_LABEL)]
+JobName = Annotated[str, Meta(pattern=rf"^[a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?{_END}")]
 
 
 class JobRef(msgspec.Struct, frozen=True, order=True):
@@ -63,6 +86,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     """The last word of its routing key."""
     direction: ClassVar[Direction]
     lane: ClassVar[Lane] = Lane.CONTROL
+    most_bytes: ClassVar[int] = 0
+    """The limit of one, with its headers; 0 for the limit of all messages."""
     not_redriven: ClassVar[str] = ""
     """Why a redrive does not publish a recorded one again: it reported a state, and newer reports come by themselves.
     Empty where a redrive may publish the newest one of a job."""

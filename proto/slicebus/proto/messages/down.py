@@ -6,7 +6,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from slicebus.proto.messages.base import (
-    Count,
     Counts,
     Direction,
     JobMessage,
@@ -14,6 +13,12 @@ from slicebus.proto.messages.base import (
     Lane,
     Manifest,
     Message,
+    OptionalReason,
+    PodSetName,
+    Reason,
+    Seconds,
+    Time,
+    Version,
     counts_text,
 )
 from slicebus.proto.messages.up import RequestKey
@@ -32,7 +37,7 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     type: ClassVar[str] = "workload-spec"
     direction: ClassVar[Direction] = Direction.DOWN
 
-    spec_version: Count
+    spec_version: Version
     """Grows with every change of what the worker has to hold for this job, across its slices."""
     workload: Manifest
     """The manager's Workload, with its status."""
@@ -40,7 +45,7 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     """The manager's job, without its status. The worker applies its counts when they have changed since the last spec,
     so a resize that starts at the manager reaches the worker."""
     granted: Counts
-    flavors: dict[str, PodSetFlavor] = msgspec.field(default_factory=dict)
+    flavors: dict[PodSetName, PodSetFlavor] = msgspec.field(default_factory=dict)
     """Where the pods may run, by pod set."""
     answers: RequestKey = RequestKey()
     """The newest size request that the manager knew. A later request for less still limits the worker."""
@@ -62,7 +67,7 @@ class Relabel(JobMessage, frozen=True, kw_only=True):
     type: ClassVar[str] = "relabel"
     direction: ClassVar[Direction] = Direction.DOWN
 
-    spec_version: Count
+    spec_version: Version
     from_workload: str
     to_workload: str
     granted: Counts
@@ -81,10 +86,10 @@ class Suspend(JobMessage, frozen=True, kw_only=True):
     type: ClassVar[str] = "suspend"
     direction: ClassVar[Direction] = Direction.DOWN
 
-    spec_version: Count
+    spec_version: Version
     workload: str
     """The slice that the job names from now on."""
-    reason: str = ""
+    reason: OptionalReason = ""
     message: str = ""
 
     def summary(self) -> str:
@@ -98,7 +103,7 @@ class Delete(JobMessage, frozen=True, kw_only=True):
     type: ClassVar[str] = "delete"
     direction: ClassVar[Direction] = Direction.DOWN
 
-    spec_version: Count
+    spec_version: Version
     reason: str = ""
 
     def summary(self) -> str:
@@ -117,12 +122,12 @@ class Pending(JobMessage, frozen=True, kw_only=True):
     workload: str
     """The pending slice; empty where the request was refused and no slice was made."""
     worker_uid: str
-    worker_generation: Count
+    worker_generation: Version
     wanted: Counts
-    reason: str
+    reason: Reason
     """CamelCase: `Pending` (waits for quota), `Inadmissible`, `StructuralChange`."""
     message: str
-    since: str
+    since: Time
     would_admit: str = ""
     """What would admit it, in words."""
 
@@ -161,8 +166,8 @@ class Flavor(msgspec.Struct, frozen=True):
 class Heard(msgspec.Struct, frozen=True):
     """A heartbeat that the manager received."""
 
-    epoch: int
-    said_s: float
+    epoch: Version
+    said_s: Seconds
 
 
 class Terms(Message, frozen=True, kw_only=True):
@@ -177,7 +182,7 @@ class Terms(Message, frozen=True, kw_only=True):
     """Identifies the terms, and does not order them: the last ones received are in force."""
     flavors: list[Flavor] = msgspec.field(default_factory=list)
     """The flavors to report capacity and use for, beside the whole cluster."""
-    fence_s: float | UnsetType = UNSET
+    fence_s: Seconds | UnsetType = UNSET
     """If set, the agent starts no pod when its last heard heartbeat is older than this: the manager may have moved its
     jobs to another cluster by then. Running pods run on."""
     namespaces: list[str] | UnsetType = UNSET

@@ -17,8 +17,23 @@ from slicebus.proto.messages.base import (
     Manifest,
     Message,
     Namespace,
+    PodSetLabel,
+    Quantity,
+    Reason,
+    Seconds,
+    Time,
+    Version,
     counts_text,
 )
+
+_NOTE_BYTES = 128 * 1024
+"""A job's counts, or an API server's text, take some kilobytes."""
+_HEARTBEAT_BYTES = 256 * 1024
+"""A hundred flavors with ten resources each, three times, and the namespaces that are lacking."""
+_PAGE_BYTES = 256 * 1024
+"""A body below 128 KiB, and headers."""
+_STATUS_BYTES = 256 * 1024
+"""An agent cuts what it tells of a job's status down to 128 KiB; the rest is counts."""
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -26,6 +41,7 @@ class Hello(Message, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "hello"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _NOTE_BYTES
     not_redriven: ClassVar[str] = "an agent says it when it starts"
 
     agent_version: str
@@ -44,28 +60,34 @@ class Heartbeat(Message, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "heartbeat"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _HEARTBEAT_BYTES
     not_redriven: ClassVar[str] = "an agent says it every few seconds"
 
-    capacity: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    capacity: dict[str, dict[str, Quantity]] = msgspec.field(default_factory=dict)
     """Allocatable of ready, schedulable nodes, by flavor (empty name: all nodes) and resource."""
-    used: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    used: dict[str, dict[str, Quantity]] = msgspec.field(default_factory=dict)
     """Requests of pods bound to those nodes, by flavor and resource."""
-    ours: dict[str, dict[str, str]] = msgspec.field(default_factory=dict)
+    ours: dict[str, dict[str, Quantity]] = msgspec.field(default_factory=dict)
     """The part of `used` by pods within the grant of their job in that flavor: the manager counts these itself."""
     terms: str | UnsetType = UNSET
     """The version of the `terms` in force on the agent. Not set before the first."""
-    said_s: float = 0.0
+    said_s: Seconds = 0.0
     """The time of sending by the agent's own clock; the `terms` that answer it repeat it."""
-    fence_s: float = 0.0
+    fence_s: Seconds = 0.0
     """The fence in force on the agent, also after a restart; 0 for none."""
     lacking: dict[str, str] | UnsetType = UNSET
     """The namespaces of the `terms` that take no jobs here, with the reason: `NotFound`, `Terminating` or
     `NamespaceNotAllowed`. Not set before all of them were read."""
+    container_defaults: dict[str, dict[str, str]] | UnsetType = UNSET
+    """By namespace of the `terms`: what its LimitRanges have a container request that requests nothing itself. Without
+    namespaces that add nothing. Not set before the LimitRanges were read."""
+    pod_overheads: dict[str, dict[str, str]] | UnsetType = UNSET
+    """By RuntimeClass: what each of its pods takes beside its containers. Not set before they were read."""
     scheduler_backends: list[str] = msgspec.field(default_factory=list)
     """As in `Hello`: definitions and rights come and go."""
     jobs: Count = 0
     """The number of jobs that slicebus made."""
-    lag_s: float = 0.0
+    lag_s: Seconds = 0.0
     """Age of the agent's oldest pending work, in seconds; 0 when nothing is pending."""
     out_of_sync: Count = 0
     """Jobs that are not at the newest version that this process received."""
@@ -80,12 +102,13 @@ class ScaleRequest(JobMessage, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "scale-request"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _NOTE_BYTES
 
     workload: str
     """The slice that the worker's job names now."""
     worker_uid: str
     """UID of the object that carries the counts: the job, or the child RayCluster of a RayJob."""
-    worker_generation: Count
+    worker_generation: Version
     """Its metadata.generation. (worker_uid, worker_generation) is the idempotency key and, within a UID, the order."""
     granted: Counts
     """The counts that were granted when the request was made."""
@@ -105,7 +128,16 @@ class RequestKey(msgspec.Struct, frozen=True):
     """Identifies a scale request; empty and 0 for none."""
 
     worker_uid: str = ""
-    worker_generation: Count = 0
+    worker_generation: Version = 0
+
+
+class PodSetUse(msgspec.Struct, frozen=True, array_like=True):
+    """What the pods of one pod set that have no gate request where they are, as the scheduler counts it."""
+
+    running: Count = 0
+    """How many they are. Those that have ended do not count, those that are going do."""
+    requests: dict[str, Quantity] = msgspec.field(default_factory=dict)
+    """What they request together, as Kubernetes quantities by resource."""
 
 
 class PodSetStatus(msgspec.Struct, frozen=True):
@@ -114,6 +146,13 @@ class PodSetStatus(msgspec.Struct, frozen=True):
     ready: Count = 0
     gated: Count = 0
     total: Count = 0
+    requests: dict[str, Quantity] = msgspec.field(default_factory=dict)
+    """What those without a gate request together, as Kubernetes quantities by resource."""
+
+    @property
+    def use(self) -> PodSetUse:
+        """Its pods without a gate, and what they request."""
+        return PodSetUse(max(0, self.total - self.gated), self.requests)
 
 
 class JobPhase(StrEnum):
@@ -135,11 +174,10 @@ class Waits(msgspec.Struct, frozen=True):
     """Why a job does not have the size that it wants on its worker, although it has the quota."""
 
     wanted: Counts
-    reason: str
+    reason: Reason
     """CamelCase: `SurplusPods`."""
     message: str
-    since: str
-    """RFC 3339."""
+    since: Time
 
 
 class Status(JobMessage, frozen=True, kw_only=True):
@@ -147,21 +185,32 @@ class Status(JobMessage, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "status"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _STATUS_BYTES
     lane: ClassVar[Lane] = Lane.STATUS
     not_redriven: ClassVar[str] = "the manager asks for one that differs"
 
     workload: str
-    spec_version: Count
+    spec_version: Version
     """Applied on the worker."""
     phase: JobPhase
     message: str = ""
     job_status: Manifest = msgspec.field(default_factory=dict)
     """`.status` of the worker's job, verbatim."""
-    pods: dict[str, PodSetStatus] = msgspec.field(default_factory=dict)
+    pods: dict[PodSetLabel, PodSetStatus] = msgspec.field(default_factory=dict)
     seen: bool = False
     """For a job that is gone: whether the agent saw it go before it ended. Otherwise it may have ended unseen."""
     waits: Waits | UnsetType = UNSET
     """Not set where the job has its size, or asks for it."""
+
+    @property
+    def running(self) -> Counts:
+        """The pods that run, by pod set: those that have not ended and lost their gate."""
+        return {name: count for name, pods in self.pods.items() if (count := pods.total - pods.gated) > 0}
+
+    @property
+    def has_left_pods(self) -> bool:
+        """Whether the job has ended, and pods of it run on."""
+        return self.phase.is_terminal and bool(self.running)
 
     def summary(self) -> str:
         """One line for people."""
@@ -177,10 +226,11 @@ class Applied(JobMessage, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "applied"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _NOTE_BYTES
 
     workload: str
     """The slice that the worker's job names; empty after a delete."""
-    spec_version: Count
+    spec_version: Version
     deleted: bool = False
 
     def summary(self) -> str:
@@ -194,10 +244,11 @@ class Refused(JobMessage, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "refused"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _NOTE_BYTES
 
     workload: str
-    spec_version: Count
-    reason: str
+    spec_version: Version
+    reason: Reason
     """CamelCase, for a condition: `JobExists`, `Invalid`, `Forbidden`."""
     message: str
 
@@ -214,12 +265,14 @@ class InventoryItem(msgspec.Struct, frozen=True, array_like=True):
     name: JobName
     uid: str
     """As in a `JobRef`; the kind implies the API version."""
-    spec_version: Count
+    spec_version: Version
     """Applied on the worker."""
     spec_hash: str
     """The hash of what the worker holds, with the slice's name. Empty while the agent reports that the job is gone."""
     status_hash: str
     """The hash of the job's status. Empty while the job is being deleted."""
+    pods: dict[PodSetLabel, PodSetUse] = msgspec.field(default_factory=dict)
+    """The pods that run, by pod set; without pod sets of which none runs."""
 
 
 class Inventory(Message, frozen=True, kw_only=True):
@@ -228,12 +281,13 @@ class Inventory(Message, frozen=True, kw_only=True):
 
     type: ClassVar[str] = "inventory"
     direction: ClassVar[Direction] = Direction.UP
+    most_bytes: ClassVar[int] = _PAGE_BYTES
     lane: ClassVar[Lane] = Lane.STATUS
     not_redriven: ClassVar[str] = "an agent says it when it is asked"
 
-    round: Count
+    round: Version
     """Numbers the inventories of the envelope's epoch: pages of one epoch and round belong together."""
-    page: Count
+    page: Version
     last: bool
     items: list[InventoryItem]
     unanswered: dict[str, RequestKey] | UnsetType = UNSET

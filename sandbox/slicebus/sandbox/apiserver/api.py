@@ -1,6 +1,6 @@
 """The API without a transport: maps paths and verbs to the store, and refusals to Status objects."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -38,6 +38,9 @@ class Api:
     def __init__(self, *, history: int = 10_000) -> None:
         self.store = ObjectStore(history=history)
         self.objects = Objects(self.store)
+        self.refuses: Callable[[Request], ApiError | None] = lambda _: None
+        """Says of each request whether, and how, it is refused before anything is done: what tokens, rights, policies
+        and webhooks do on a real server. Tests set it."""
         for name in _DEFAULT_NAMESPACES:
             namespaces = self.store.served(NAMESPACES.group, NAMESPACES.version, NAMESPACES.plural)
             self.objects.create(namespaces, "", {"metadata": {"name": name}}, Write())
@@ -45,12 +48,14 @@ class Api:
     def answer(self, request: Request) -> Answer:
         """The answer to anything but a watch."""
         try:
+            self._admit(request)
             return self._answer(request)
         except ApiError as refusal:
             return _json(refusal.to_status(), status=refusal.code)
 
     def watch(self, request: Request) -> AsyncIterator[bytes]:
         """The lines of a watch, until its time is over. Raises ApiError before the first line."""
+        self._admit(request)
         target = self._target(_parts(request), request)
         if target is None:
             raise unserved()
@@ -61,6 +66,10 @@ class Api:
         self.store.since(target.served, version)
         matches = listing.matcher(target.served, target.namespace, query)
         return self._lines(request, target, version, matches, initial=initial)
+
+    def _admit(self, request: Request) -> None:
+        if (refusal := self.refuses(request)) is not None:
+            raise refusal
 
     def _answer(self, request: Request) -> Answer:
         parts = _parts(request)

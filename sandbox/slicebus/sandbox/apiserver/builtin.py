@@ -9,13 +9,17 @@ from slicebus.kube.resources import (
     EVENTS,
     JOBS,
     LEASES,
+    LIMITRANGES,
     NAMESPACES,
     NODES,
     PODS,
+    RUNTIMECLASSES,
     SECRETS,
 )
 from slicebus.kube.times import now_text
+from slicebus.sandbox.apiserver import job_status
 from slicebus.sandbox.apiserver.kinds import Served
+from slicebus.sandbox.apiserver.pod_admission import complete_limit_range
 
 Manifest = dict[str, Any]
 
@@ -61,16 +65,9 @@ def _job_rule(old: Manifest | None, new: Manifest) -> Iterator[str]:
         yield f'spec.template.labels: Invalid value: "{name}": must be no more than {_LABEL_MOST} bytes'
     if old is not None:
         yield from _job_change_problems(old["spec"], spec)
-        yield from _job_status_problems(old.get("status") or {}, new.get("status") or {}, suspended=spec["suspend"])
-
-
-def _job_status_problems(old: Manifest, new: Manifest, *, suspended: bool) -> Iterator[str]:
-    """The problems of a Job's status by KEP-4368, whoever writes it."""
-    for field in ("failed", "succeeded"):
-        if new.get(field, 0) < old.get(field, 0):
-            yield f"status.{field}: Invalid value: {new.get(field, 0)}: cannot decrease the {field} counter"
-    if not suspended and "startTime" in old and new.get("startTime") != old["startTime"]:
-        yield "status.startTime: Required value: startTime cannot be removed or changed for unsuspended job"
+        yield from job_status.problems(spec, old.get("status") or {}, new.get("status") or {})
+    elif spec["completionMode"] == "Indexed" and "completions" not in spec:
+        yield "spec.completions: Required value: when completion mode is Indexed"
 
 
 def _job_change_problems(old: Manifest, new: Manifest) -> Iterator[str]:
@@ -195,6 +192,8 @@ BUILTIN: tuple[Served, ...] = (
     Served(CONFIGMAPS, short_names=("cm",)),
     Served(SECRETS, complete=_complete_secret, fields=("type",)),
     Served(LEASES, unconditional=False),
+    Served(LIMITRANGES, complete=complete_limit_range, short_names=("limits",)),
+    Served(RUNTIMECLASSES),
     Served(
         JOBS,
         has_status=True,

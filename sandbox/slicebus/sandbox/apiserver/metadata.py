@@ -13,6 +13,8 @@ _LABEL_NAME = re.compile(_PART)
 _SUBDOMAIN = re.compile(rf"{_PART}(\.{_PART})*")
 _QUALIFIED = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _LABEL_MOST, _SUBDOMAIN_MOST = 63, 253
+_ANNOTATIONS_MOST = 256 * 1024
+"""Of all annotations of an object together."""
 _SUFFIX_LETTERS, _SUFFIX_LENGTH = "bcdfghjklmnpqrstvwxz2456789", 5
 """The real server's letters and length: no vowels, so no words."""
 _OMITTED_WHEN_EMPTY = ("labels", "annotations", "finalizers", "ownerReferences")
@@ -44,10 +46,16 @@ def problems(metadata: Manifest, *, label_name: bool = False) -> Iterator[str]:
             yield f'metadata.labels: Invalid value: "{value}": must be no more than {_LABEL_MOST} bytes'
         elif value and not _QUALIFIED.fullmatch(value):
             yield f'metadata.labels: Invalid value: "{value}": a valid label must consist of alphanumeric characters'
+    if _size(metadata.get("annotations") or {}) > _ANNOTATIONS_MOST:
+        yield f"metadata.annotations: Too long: may not be more than {_ANNOTATIONS_MOST} bytes"
     for owner in metadata.get("ownerReferences") or ():
         for field in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(field):
                 yield f"metadata.ownerReferences.{field}: Invalid value: must not be empty"
+
+
+def _size(annotations: Manifest) -> int:
+    return sum(len(name.encode()) + len(str(text).encode()) for name, text in annotations.items())
 
 
 def _name_problems(name: str, *, label_name: bool) -> Iterator[str]:

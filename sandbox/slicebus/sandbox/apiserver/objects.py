@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from slicebus.ambient.clock import random_bytes
-from slicebus.kube.resources import CRDS, NAMESPACES
+from slicebus.kube.resources import CRDS, NAMESPACES, PODS
 from slicebus.kube.times import now_text
 from slicebus.sandbox.apiserver import metadata as metadata_rules
-from slicebus.sandbox.apiserver import schema
+from slicebus.sandbox.apiserver import pod_admission, schema
 from slicebus.sandbox.apiserver.garbage import Garbage, has_grace
 from slicebus.sandbox.apiserver.kinds import Served, problems_of, with_defaults
 from slicebus.sandbox.apiserver.status import ApiError, already_exists, conflict, invalid, not_found
@@ -61,6 +61,8 @@ class Objects:
         keeps_status = served.keeps_status or not served.has_status
         body = {name: value for name, value in manifest.items() if name != "status" or keeps_status}
         body["metadata"] = {"name": ""} | kept | assigned
+        if served.resource == PODS:
+            body = pod_admission.admitted(body, namespace, self._store.objects)
         new = self._completed(served, None, body, write)
         key = key_of(served, namespace, new["metadata"]["name"])
         if key in self._store.objects:

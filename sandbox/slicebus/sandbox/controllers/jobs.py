@@ -1,5 +1,10 @@
-"""The Job controller's stand-in: keeps `parallelism` pods until enough have succeeded."""
+"""The Job controller's stand-in: keeps `parallelism` pods until enough have succeeded.
 
+An Indexed Job has a pod for each index, the lowest first, and ends when every index below its completions has
+succeeded. Indexes that its completions leave out are forgotten, with their pods.
+"""
+
+import itertools
 from typing import Any
 
 from slicebus.ambient.clock import random_hex
@@ -9,6 +14,7 @@ from slicebus.kube.resources import JOBS, PODS
 from slicebus.kube.times import now_text
 from slicebus.proto.errors import ForbiddenError, UnavailableError
 from slicebus.sandbox.controllers.controller import Controller, is_going, is_over, is_ready, pod_of, surplus_order
+from slicebus.sandbox.controllers.job_indexes import INDEX, done_indexes, free_indexes, misplaced, text_of
 
 Manifest = dict[str, Any]
 
@@ -34,16 +40,24 @@ class JobController:
         if _ended(job):
             return
         pods = self._controller.children(PODS, job)
-        succeeded = self._count_succeeded(job, pods)
+        done = done_indexes(job, pods)
+        succeeded = self._count_succeeded(job, pods) if done is None else len(done)
         failed = sum(pod.get("status", {}).get("phase") == "Failed" for pod in pods)
         active = [pod for pod in pods if not is_over(pod) and not is_going(pod)]
         wanted = _wanted(job["spec"], active=len(active), succeeded=succeeded, failed=failed)
-        for pod in sorted(active, key=surplus_order)[: max(0, len(active) - wanted)]:
+        surplus = misplaced(active, done, job["spec"]["completions"]) if done is not None else []
+        active = [pod for pod in active if pod not in surplus]
+        surplus += sorted(active, key=surplus_order)[: max(0, len(active) - wanted)]
+        for pod in surplus:
             await self._controller.delete(PODS, pod)
-        for _ in range(max(0, wanted - len(active))):
-            await self._make_pod(job)
+        indexes = free_indexes(active, done) if done is not None else itertools.repeat(None)
+        for index in itertools.islice(indexes, max(0, wanted - len(active))):
+            await self._make_pod(job, index)
         active = [pod for pod in self._controller.children(PODS, job) if not is_over(pod)]
-        await self._controller.set_status(job, _status(job, active, succeeded=succeeded, failed=failed))
+        status = _status(job, active, succeeded=succeeded, failed=failed)
+        if done is not None and (done or "completedIndexes" in job.get("status", {})):
+            status["completedIndexes"] = text_of(done)
+        await self._controller.set_status(job, status)
 
     def _count_succeeded(self, job: Manifest, pods: list[Manifest]) -> int:
         seen = self._succeeded.setdefault(job["metadata"]["uid"], set())
@@ -51,10 +65,11 @@ class JobController:
         known: int = job.get("status", {}).get("succeeded", 0)
         return max(len(seen), known)
 
-    async def _make_pod(self, job: Manifest) -> None:
-        name = f"{job['metadata']['name']}-{random_hex(3)[:5]}"
+    async def _make_pod(self, job: Manifest, index: int | None) -> None:
+        suffix, labels = (f"{index}-", {INDEX: str(index)}) if index is not None else ("", {})
+        name = f"{job['metadata']['name']}-{suffix}{random_hex(3)[:5]}"
         try:
-            await self._controller.create(PODS, pod_of(job["spec"]["template"], name=name, owner=job, labels={}))
+            await self._controller.create(PODS, pod_of(job["spec"]["template"], name=name, owner=job, labels=labels))
         except ForbiddenError as error:
             self._events.record(job, reason="FailedCreate", note=f"Error creating: {error}", warning=True)
             # The Job controller tries again: a quota may be raised.

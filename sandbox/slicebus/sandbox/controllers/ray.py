@@ -30,7 +30,7 @@ from slicebus.sandbox.controllers.ray_pods import (
     suffix,
 )
 from slicebus.slices.api.conditions import Finding, conditions_of, has_finding, with_findings
-from slicebus.slices.jobs.ray import desired_replicas, groups, hosts
+from slicebus.slices.jobs.ray import desired_replicas, groups, hosts, waiting_for_gcs
 
 Manifest = dict[str, Any]
 
@@ -61,6 +61,12 @@ class RayClusterController:
 
     async def _reconcile(self, cluster: Manifest) -> None:
         if not is_own(cluster["spec"]) or await keep_until_clean(self._controller, cluster):
+            return
+        if "tlsOptions" in cluster["spec"]:
+            # As an operator whose gate for it is off. It does not look again before the cluster changes.
+            metadata = cluster["metadata"]
+            note = f"The RayCluster spec is invalid {metadata['namespace']}/{metadata['name']}: no tlsOptions here"
+            self._events.record(cluster, reason="InvalidRayClusterSpec", note=note, warning=True)
             return
         if cluster["spec"].get("suspend"):
             await self._delete_all(self._pods_of(cluster))
@@ -161,7 +167,7 @@ class RayClusterController:
 def _worker(cluster: Manifest, group: Manifest, labels: Labels) -> Manifest:
     name = f"{cluster['metadata']['name']}-{group['groupName']}-worker-{suffix()}"
     labels = _labels(cluster, node_type="worker", group=group["groupName"]) | labels
-    return pod_of(group["template"], name=name, owner=cluster, labels=labels)
+    return pod_of(waiting_for_gcs(group["template"]), name=name, owner=cluster, labels=labels)
 
 
 def _labels(cluster: Manifest, *, node_type: str, group: str) -> Labels:

@@ -3,8 +3,11 @@
 Source of the rules: KubeRay 1.7, `ray-operator/controllers/ray/rayjob_controller.go`.
 """
 
+import math
+from datetime import datetime
 from typing import Any
 
+from slicebus.ambient.clock import now
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOBS, RAYCLUSTERS, RAYJOBS
 from slicebus.kube.times import now_text
@@ -15,7 +18,7 @@ from slicebus.sandbox.controllers.ray_pods import is_own, suffix
 Manifest = dict[str, Any]
 
 _AGAIN_S = 1.0
-_NOTHING_YET: Manifest = {"rayClusterName": "", "jobId": "", "jobStatus": "", "endTime": None}
+_NOTHING_YET: Manifest = {"rayClusterName": "", "jobId": "", "jobStatus": "", "startTime": None, "endTime": None}
 
 
 class RayJobController:
@@ -53,6 +56,14 @@ class RayJobController:
                 # The definition of RayClusters is missing: KubeRay tries again until it is there.
                 self._controller.queue.add_after((job["metadata"]["namespace"], job["metadata"]["name"]), _AGAIN_S)
                 return
+        left_s = _deadline_s(job)
+        if left_s <= 0:
+            # Neither waits for the submitter's pod nor ends it.
+            past = {"reason": "DeadlineExceeded", "message": "The RayJob has passed the activeDeadlineSeconds"}
+            await self._controller.set_status(job, past | {"jobDeploymentStatus": "Failed", "endTime": now_text()})
+            return
+        if left_s < math.inf:
+            self._controller.queue.add_after((job["metadata"]["namespace"], job["metadata"]["name"]), left_s)
         ready = clusters[0].get("status", {}).get("state") == "ready"
         if ready and not submitters and spec.get("submissionMode", "K8sJobMode") == "K8sJobMode":
             submitters = [await self._make_submitter(job)]
@@ -101,6 +112,7 @@ def _job_status(job: Manifest, cluster: Manifest, submitters: list[Manifest], *,
         "jobId": job.get("status", {}).get("jobId") or f"{job['metadata']['name']}-{suffix()}",
         "jobDeploymentStatus": "Running" if ready and submitters else "Initializing",
         "observedGeneration": job["metadata"]["generation"],
+        "startTime": job.get("status", {}).get("startTime") or now_text(),
     }
     if not (ready or job.get("status", {}).get("jobDeploymentStatus") == "Running"):
         return status
@@ -114,6 +126,14 @@ def _job_status(job: Manifest, cluster: Manifest, submitters: list[Manifest], *,
         deployment = "Retrying" if failed <= job["spec"].get("backoffLimit", 0) else "Failed"
         status |= {"jobStatus": "FAILED", "jobDeploymentStatus": deployment, "endTime": now_text(), "failed": failed}
     return status
+
+
+def _deadline_s(job: Manifest) -> float:
+    """How long the job may still run; infinite without a deadline."""
+    deadline_s, started = job["spec"].get("activeDeadlineSeconds"), job.get("status", {}).get("startTime")
+    if deadline_s is None or not started:
+        return math.inf
+    return float(deadline_s) - (now() - datetime.fromisoformat(started)).total_seconds()
 
 
 def _conditions(submitters: list[Manifest]) -> list[Manifest]:

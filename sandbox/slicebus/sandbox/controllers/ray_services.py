@@ -5,6 +5,7 @@ the rules: KubeRay 1.7, `ray-operator/controllers/ray/rayservice_controller.go`.
 """
 
 import asyncio
+import re
 from collections.abc import Collection
 from contextlib import suppress
 from typing import Any
@@ -29,6 +30,9 @@ _GROUPS_ANNOTATION = "ray.io/num-worker-groups"
 _MUTED = ("suspend", "upgradeStrategy")
 _MUTED_OF_GROUP = ("replicas", "minReplicas", "maxReplicas", "scaleStrategy")
 _MUTED_OF_POD = ("tolerations", "schedulingGates")
+_TIMEOUT_ANNOTATION = "ray.io/initializing-timeout"
+_DURATION = re.compile(r"[0-9]+|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+")
+_READY = "Ready"
 _DELETION_DELAY_S = 60.0
 _AGAIN_S = 2.0
 _NO_CLUSTER: Manifest = {"rayClusterName": ""}
@@ -55,6 +59,9 @@ class RayServiceController:
             await self._end(service, clusters.values())
         elif FINALIZER not in (service["metadata"].get("finalizers") or ()):
             await self._set_finalizers(service, [*(service["metadata"].get("finalizers") or ()), FINALIZER])
+        elif (text := _initializing_timeout(service)) and not _DURATION.fullmatch(text):
+            message = f"the annotation {_TIMEOUT_ANNOTATION} is no duration: {text}"
+            await self._show(service, Finding(_READY, False, "ValidationFailed", message))
         elif service["spec"].get("suspend") or _is(service, _SUSPENDING) or _is(service, _SUSPENDED):
             await self._suspend(service, clusters.values())
         else:
@@ -179,6 +186,11 @@ def _status(active: str | None, pending: str | None) -> Manifest:
 
 def _name_of(status: Manifest, which: str) -> str | None:
     return (status.get(which) or {}).get("rayClusterName") or None
+
+
+def _initializing_timeout(service: Manifest) -> str:
+    text: str = (service["metadata"].get("annotations") or {}).get(_TIMEOUT_ANNOTATION, "")
+    return text
 
 
 def _is(manifest: Manifest, condition: str) -> bool:

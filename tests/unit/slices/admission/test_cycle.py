@@ -5,7 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.slices.admission.cycle import Admit, Decision, Snapshot, Wait, cycle
+from slicebus.slices.admission.cycle import Admit, Decision, Wait, cycle
+from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.api.api_names import NO_PLACE
 from slicebus.slices.placement.fleet import Cluster, Strategy
 from slicebus.slices.quota.quota import Cohort, LocalQueue

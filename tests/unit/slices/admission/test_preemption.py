@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.slices.admission.cycle import Admit, Decision, Evict, Snapshot, Wait, cycle
+from slicebus.slices.admission.cycle import Admit, Decision, Evict, Wait, cycle
 from slicebus.slices.admission.preemption import preempted_for
+from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.api.api_names import NO_PLACE
 from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, EvictionReason, PreemptionReason
 from slicebus.slices.placement.fleet import Cluster

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from slicebus.slices.admission.cycle import Admit, Evict, Snapshot, Wait, cycle
+from slicebus.slices.admission.cycle import Admit, Evict, Wait, cycle
 from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.placement.fleet import Cluster
 from slicebus.slices.quota.holdings import Part
 from slicebus.slices.quota.quota import Cohort, Limits, LocalQueue, Usage, holders

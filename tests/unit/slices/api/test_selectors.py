@@ -33,3 +33,10 @@ def test_a_selector_matches_as_kubernetes_does(text: str, expected: bool) -> Non
 def test_an_invalid_selector_raises(text: str) -> None:
     with pytest.raises(ValueError, match="unable to parse requirement"):
         parse_selector(text)
+
+
+def test_a_selector_has_a_length() -> None:
+    longest = ",".join(["!absent"] * 1024) + "!"
+    assert len(parse_selector(longest[:-1])["matchExpressions"]) == 1024
+    with pytest.raises(ValueError, match="it has 8200 characters, and 8192 are the most"):
+        parse_selector(f"{longest[:-1]},!another"[:8200].ljust(8200, "a"))

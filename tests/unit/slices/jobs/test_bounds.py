@@ -7,7 +7,7 @@ import jsonpatch
 import pytest
 
 from slicebus.slices.jobs import KINDS
-from unit.slices.jobs.manifests import a_cluster, a_group, a_rayjob
+from unit.slices.jobs.manifests import a_cluster, a_group, a_job, a_rayjob
 
 Manifest = dict[str, Any]
 RAY, RAYJOB, JOB = KINDS["RayCluster"], KINDS["RayJob"], KINDS["Job"]
@@ -89,5 +89,5 @@ def test_those_of_a_rayjob_are_its_clusters() -> None:
 
 
 def test_a_job_has_none() -> None:
-    assert JOB.bounds({}) == {}
-    assert JOB.set_bounds({}, {"groups": {}}) == []
+    assert JOB.bounds(a_job()) == {}
+    assert JOB.set_bounds(a_job(), {"groups": {}}) == []

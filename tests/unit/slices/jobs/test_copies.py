@@ -11,6 +11,7 @@ from slicebus.decisions.commands import Create
 from slicebus.proto.messages import ClusterName, JobRef, PodSetFlavor, WorkloadSpec
 from slicebus.slices.api.kueue import API_VERSION
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.copies import left_out
 from unit.slices.jobs.manifests import GATE, a_cluster, a_job, a_rayjob
 
 SLICE = "job-demo-12345"
@@ -65,3 +66,18 @@ def test_a_copy_names_its_slice_and_origin_and_waits_at_the_gate(job: dict[str, 
     for spec in templates(made["spec"]):
         assert spec["schedulingGates"] == [GATE]
         assert spec["nodeSelector"] == {"pool": "spot"}
+
+
+@pytest.mark.parametrize("job", [a_job(), a_cluster(), a_rayjob()], ids=lambda job: str(job["kind"]))
+def test_a_copy_of_a_job_with_full_annotations_has_room(job: dict[str, Any]) -> None:
+    """The copy of the whole object, which `kubectl apply` writes, does not count: it stays behind."""
+    own = dict(job["metadata"].get("annotations") or {})
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 200_000}
+    full = job | {"metadata": job["metadata"] | {"annotations": own | applied | {"notes": "x" * 60_000, "a": "b"}}}
+    assert left_out(full) == []
+    assert created(full)["metadata"]["annotations"]["notes"] == "x" * 60_000
+    full["metadata"]["annotations"] |= {"notes": "x" * 255_000, "a": "b"}
+    assert left_out(full) == ["notes"]
+    copied = created(full)["metadata"]["annotations"]
+    assert copied["a"] == "b"
+    assert "notes" not in copied

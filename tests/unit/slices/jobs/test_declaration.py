@@ -82,6 +82,10 @@ SLIPS: dict[str, tuple[object, str]] = {
         changed("JobSet", None, *_SET, "countPath"),
         "podSets[0]: countAlsoPaths needs a countPath",
     ),
+    "a limit without a count": (
+        changed("LeaderWorkerSet", {"name": "w", "templatePath": "spec.t", "countLimitPath": "spec.n"}, *_SET),
+        "podSets[0]: countLimitPath needs a countPath",
+    ),
     "names without a list": (
         changed("Deployment", "name", *_SET, "namePath"),
         "podSets[0]: namePath is only for pod sets of a listPath",
@@ -220,6 +224,7 @@ def test_every_path_is_known_by_the_field_that_names_it() -> None:
     at = ("spec", "replicatedJobs")
     assert ("podSets[0].multiplierPath", at, ("replicas",), "integer") in found
     assert ("podSets[0].countAlsoPaths[0]", at, ("template", "spec", "completions"), "integer") in found
+    assert ("podSets[0].countLimitPath", at, ("template", "spec", "completions"), "integer") in found
     assert ("succeeded.condition", None, ("status", "conditions"), "array") in found
 
 

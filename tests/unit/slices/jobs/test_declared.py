@@ -143,6 +143,26 @@ def test_which_pods_start_together(kind: DeclaredKind, labels: dict[str, str], r
     assert kind.replica(labels, "owner") == replica
 
 
+FOLLOWED: dict[str, tuple[Manifest, Manifest, tuple[int, int]]] = {
+    "both": (a_replicated_job(parallelism=3), a_replicated_job(parallelism=5), (5, 5)),
+    "the count alone": (a_replicated_job(parallelism=5), a_replicated_job(parallelism=2, completions=5), (2, 5)),
+    "what the worker had made of it": (a_replicated_job(parallelism=7), a_replicated_job(completions=9), (3, 9)),
+    "neither": (a_replicated_job(), a_replicated_job(), (3, 3)),
+}
+
+
+@pytest.mark.parametrize(("copy", "own", "expected"), FOLLOWED.values(), ids=FOLLOWED.keys())
+def test_what_changes_with_the_count_follows_the_managers(
+    copy: Manifest, own: Manifest, expected: tuple[int, int]
+) -> None:
+    followed = a_jobset(copy)
+    for patch in JOBSET.follow(followed, a_jobset(own)):
+        followed = json_patch(followed, patch)
+    spec = at(followed, "spec", "replicatedJobs", 0, "template", "spec")
+    assert (spec["parallelism"], spec["completions"]) == expected
+    assert JOBSET.follow(followed, a_jobset(own)) == []
+
+
 RESIZES: dict[str, tuple[DeclaredKind, Manifest, dict[str, int], dict[str, int]]] = {
     "JobSet, as many in each of its Jobs": (JOBSET, a_jobset(), {"workers": 8}, {"workers": 8}),
     "JobSet, one too many for that": (JOBSET, a_jobset(), {"workers": 9}, {"workers": 8}),

@@ -6,14 +6,26 @@ from typing import Any
 import pytest
 
 from slicebus.proto.messages import JobPhase
+from slicebus.sandbox.apiserver.patches import json_patch
 from slicebus.slices.jobs import KINDS, Outcome, Placement
 from unit.slices.jobs.manifests import GATE, POD_SET, a_job, a_template
 
 JOB = KINDS["Job"]
 
 
-@pytest.mark.parametrize(("spec", "count"), [({"parallelism": 5}, 5), ({"parallelism": 0}, 0)], ids=["five", "none"])
-def test_one_pod_set_as_large_as_the_parallelism(spec: dict[str, Any], count: int) -> None:
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        ({"parallelism": 5}, 5),
+        ({"parallelism": 0}, 0),
+        ({"parallelism": 5, "completions": 9}, 5),
+        ({"parallelism": 5, "completions": 2}, 2),
+        ({"parallelism": 5, "completions": 0}, 0),
+        ({"parallelism": 5, "completions": 2, "completionMode": "Indexed"}, 2),
+    ],
+    ids=["five", "none", "more completions", "fewer completions", "no completions", "fewer indexes"],
+)
+def test_one_pod_set_of_as_many_pods_as_run_at_a_time(spec: dict[str, Any], count: int) -> None:
     job = a_job(**spec)
     assert JOB.counts(job, job) == {"main": count}
     [pod_set] = JOB.pod_sets(job)
@@ -39,8 +51,9 @@ def test_the_parallelism_counts_whatever_is_left_to_complete() -> None:
         ({"completions": 5}, 0, {}),
         ({"completions": 9}, 4, {}),
         ({"completions": 9}, 5, {"main": 1}),
-        ({"completions": 3}, 3, {"main": 5}),
-        ({"completions": 3}, 0, {"main": 2}),
+        ({"completions": 3}, 3, {"main": 3}),
+        ({"completions": 3}, 1, {"main": 1}),
+        ({"completions": 3}, 0, {}),
         ({}, 0, {}),
         ({}, 2, {"main": 2}),
         ({}, 9, {"main": 5}),
@@ -50,8 +63,9 @@ def test_the_parallelism_counts_whatever_is_left_to_complete() -> None:
         "none",
         "enough left",
         "one too many",
-        "all",
-        "never made",
+        "all of fewer",
+        "one of fewer",
+        "none of fewer",
         "neither",
         "without completions",
         "more than pods",
@@ -99,10 +113,13 @@ class TestCopy:
     def test_nothing_deletes_it_after_its_end(self) -> None:
         assert "ttlSecondsAfterFinished" not in JOB.worker_copy(a_job(ttlSecondsAfterFinished=0), {})["spec"]
 
-    def test_a_selector_of_the_users_own_goes_along(self) -> None:
-        selector = {"matchLabels": {"app": "demo"}}
-        spec = JOB.worker_copy(a_job(selector=selector, manualSelector=True), {})["spec"]
-        assert (spec["selector"], spec["manualSelector"]) == (selector, True)
+    def test_a_selector_of_the_users_own_stays_behind_too(self) -> None:
+        own = {"app": "demo", "controller-uid": "of another Job", "batch.kubernetes.io/job-name": "another"}
+        job = a_job(selector={"matchLabels": own}, manualSelector=True)
+        job["spec"]["template"]["metadata"] = {"labels": own}
+        spec = JOB.worker_copy(job, {})["spec"]
+        assert not spec.keys() & {"selector", "manualSelector"}
+        assert spec["template"]["metadata"]["labels"] == {"app": "demo", POD_SET: "main"}
 
     def test_pods_go_where_the_flavor_says(self) -> None:
         own = {"key": "own", "operator": "Exists"}
@@ -182,6 +199,78 @@ def test_a_job_is_its_own_carrier_and_its_pods_start_one_by_one() -> None:
     assert JOB.replica_size(a_job(), "main") == 1
     assert JOB.scaler(a_job()) == "parallelism changed"
     assert JOB.pod_selectors(a_job()) == [{"batch.kubernetes.io/job-name": "demo"}]
+
+
+def an_indexed(parallelism: int, completions: int, **status: Any) -> dict[str, Any]:
+    job = a_job(completionMode="Indexed", parallelism=parallelism, completions=completions)
+    return job | {"status": status}
+
+
+FOLLOWED: dict[str, tuple[dict[str, Any], dict[str, Any], list[tuple[int, int]]]] = {
+    "grown": (an_indexed(3, 3), an_indexed(5, 5), [(5, 5)]),
+    "shrunk": (an_indexed(5, 5), an_indexed(3, 3), [(3, 3)]),
+    "back from what the worker had made of it": (an_indexed(6, 6), an_indexed(3, 3), [(3, 3)]),
+    "fewer pods, and as many completions": (an_indexed(5, 5), an_indexed(2, 5), [(2, 5)]),
+    "completions that are more than pods": (an_indexed(5, 5), an_indexed(3, 9), [(9, 9), (3, 9)]),
+    "completions alone": (an_indexed(5, 3), an_indexed(5, 5), [(5, 5)]),
+    "the same": (an_indexed(5, 5), an_indexed(5, 5), []),
+}
+
+
+@pytest.mark.parametrize(("copy", "job", "expected"), FOLLOWED.values(), ids=FOLLOWED.keys())
+def test_the_completions_of_an_indexed_job_follow_the_managers(
+    copy: dict[str, Any], job: dict[str, Any], expected: list[tuple[int, int]]
+) -> None:
+    sizes = []
+    while patches := JOB.follow(copy, job):
+        copy = json_patch(copy, patches[0])
+        assert len(patches) == len(expected) - len(sizes), "each patch makes the next one conflict"
+        sizes.append((copy["spec"]["parallelism"], copy["spec"]["completions"]))
+    assert sizes == expected
+
+
+def test_only_indexed_jobs_have_completions_that_follow() -> None:
+    plain = a_job(parallelism=3, completions=3)
+    assert JOB.bounds(plain) == {}
+    assert JOB.follow(plain, a_job(parallelism=2, completions=3)) == [JOB.resize(plain, {"main": 2})]
+    assert JOB.set_bounds(plain, {"completions": 5}) == []
+
+
+def test_completions_are_what_may_change_beside_the_size() -> None:
+    job = an_indexed(5, 3)
+    assert JOB.bounds(job) == {"completions": 3}
+    assert json_patch(job, JOB.set_bounds(job, {"completions": 5}))["spec"]["completions"] == 5
+    assert JOB.set_bounds(job, {"completions": 3}) == JOB.set_bounds(job, {}) == []
+
+
+COMPLETE = [{"type": "Complete", "status": "True"}]
+ENDED_WITH: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, int]]] = {
+    "more": (an_indexed(3, 3), {"completedIndexes": "0-4", "conditions": COMPLETE}, (5, 5)),
+    "fewer": (an_indexed(3, 3), {"completedIndexes": "0", "conditions": COMPLETE}, (1, 1)),
+    "two": (an_indexed(3, 3), {"completedIndexes": "0,1", "conditions": COMPLETE}, (2, 2)),
+    "two others": (an_indexed(3, 3), {"completedIndexes": "0,2", "conditions": COMPLETE}, (3, 3)),
+    "as many": (an_indexed(2, 3), {"completedIndexes": "0-2", "conditions": COMPLETE}, (2, 3)),
+    "not complete": (an_indexed(3, 3), {"completedIndexes": "0-4"}, (3, 3)),
+    "not from the first one": (an_indexed(3, 3), {"completedIndexes": "1-4", "conditions": COMPLETE}, (3, 3)),
+    "with a gap": (an_indexed(3, 3), {"completedIndexes": "0-2,4", "conditions": COMPLETE}, (3, 3)),
+    "more than Kubernetes has": (an_indexed(3, 3), {"completedIndexes": "0-100000", "conditions": COMPLETE}, (3, 3)),
+    "no text": (an_indexed(3, 3), {"completedIndexes": 4, "conditions": COMPLETE}, (3, 3)),
+    "not indexed": (a_job(completions=3), {"completedIndexes": "0-4", "conditions": COMPLETE}, (3, 3)),
+}
+
+
+@pytest.mark.parametrize(("job", "reported", "expected"), ENDED_WITH.values(), ids=ENDED_WITH.keys())
+def test_a_complete_indexed_job_has_as_many_completions_as_indexes(
+    job: dict[str, Any], reported: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    spec = JOB.as_ended(job, reported)["spec"]
+    assert (spec["parallelism"], spec["completions"]) == expected
+
+
+def test_a_job_with_a_rule_of_its_own_for_success_keeps_its_completions() -> None:
+    job = an_indexed(3, 3)
+    job["spec"]["successPolicy"] = {"rules": [{"succeededCount": 1}]}
+    assert JOB.as_ended(job, {"completedIndexes": "0", "conditions": COMPLETE}) == job
 
 
 FIRST, SECOND = "2026-01-31T12:00:00Z", "2026-01-31T13:00:00Z"

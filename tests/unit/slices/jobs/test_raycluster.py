@@ -8,6 +8,7 @@ import pytest
 from slicebus.proto.messages import JobPhase
 from slicebus.slices.jobs import KINDS, Outcome, Placement
 from slicebus.slices.workload.pod_requests import pod_requests
+from slicebus.slices.workload.workload import PodSet
 from unit.slices.jobs.manifests import GATE, POD_SET, a_cluster, a_group, a_template
 
 RAY = KINDS["RayCluster"]
@@ -40,7 +41,26 @@ def test_a_group_counts_the_pods_that_kuberay_will_make(group: dict[str, Any], p
 def test_the_head_comes_first_and_the_groups_in_their_order() -> None:
     cluster = a_cluster(a_group("b"), a_group("a", template=a_template("4")))
     assert [pod_set["name"] for pod_set in RAY.pod_sets(cluster)] == ["head", "b", "a"]
-    assert RAY.pod_sets(cluster)[2]["template"] == a_template("4")
+    assert RAY.pod_sets(cluster)[2]["template"]["spec"]["containers"] == a_template("4")["spec"]["containers"]
+
+
+@pytest.mark.parametrize(
+    ("cpu", "expected"),
+    [("4", {"cpu": 4000, "memory": 2**28}), ("100m", {"cpu": 200, "memory": 2**28})],
+    ids=["larger", "smaller"],
+)
+def test_workers_are_charged_for_the_container_that_waits_for_the_head(cpu: str, expected: dict[str, int]) -> None:
+    cluster = a_cluster(a_group(template=a_template(cpu)))
+    worker = PodSet.from_manifest(RAY.pod_sets(cluster)[1])
+    assert (worker.requests, worker.unasked) == (expected, {"memory"})
+    copy = RAY.worker_copy(cluster, {})["spec"]["workerGroupSpecs"][0]["template"]["spec"]
+    assert "initContainers" not in copy
+
+
+def test_every_pod_of_a_cluster_with_a_history_server_has_a_collector() -> None:
+    head, worker = map(PodSet.from_manifest, RAY.pod_sets(a_cluster(historyServerOptions={"storage": "s3"})))
+    assert head.requests == {"cpu": 2050, "memory": 64 * 2**20}
+    assert worker.requests["cpu"] == 1050
 
 
 def test_a_cluster_may_have_a_head_alone() -> None:

@@ -21,31 +21,26 @@ OPEN: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 NUMBER: Schema = {"type": "integer"}
 TEXT: Schema = {"type": "string"}
 FLAG: Schema = {"type": "boolean"}
-JOBSET = an_object(
-    spec=an_object(
-        suspend=FLAG,
-        managedBy=TEXT,
-        replicatedJobs={
-            "type": "array",
-            "items": an_object(
-                name=TEXT,
-                replicas=NUMBER,
-                template=an_object(
-                    spec=an_object(parallelism=NUMBER, completions=NUMBER, template=an_object(spec=OPEN))
-                ),
-            ),
-        },
-    ),
-    status=an_object(conditions={"type": "array", "items": OPEN}),
-)
-FIELDS = ("namePath", "templatePath", "countPath", "multiplierPath", "countAlsoPaths[0]")
+
+
+def a_jobset(pod_spec: Schema) -> Schema:
+    template = an_object(spec=an_object(parallelism=NUMBER, completions=NUMBER, template=an_object(spec=pod_spec)))
+    jobs = {"type": "array", "items": an_object(name=TEXT, replicas=NUMBER, template=template)}
+    return an_object(
+        spec=an_object(suspend=FLAG, managedBy=TEXT, replicatedJobs=jobs),
+        status=an_object(conditions={"type": "array", "items": OPEN}),
+    )
+
+
+JOBSET = a_jobset(OPEN)
+FIELDS = ("namePath", "templatePath", "countPath", "countLimitPath", "multiplierPath", "countAlsoPaths[0]")
 REFERRING = {
     "schemas.Deployment": an_object(
         spec={"allOf": [{"$ref": "#/components/schemas/schemas.Spec"}], "default": {}},
         status=an_object(replicas=NUMBER),
     ),
     "schemas.Spec": an_object(paused=FLAG, replicas=NUMBER, template={"$ref": "#/components/schemas/schemas.Template"}),
-    "schemas.Template": an_object(spec=an_object()),
+    "schemas.Template": an_object(spec=an_object(schedulingGates={"type": "array", "items": OPEN})),
 }
 
 
@@ -98,6 +93,14 @@ CASES: dict[str, tuple[Any, Schema, list[str]]] = {
     ),
     "a schema that says nothing": (ENTRIES["JobSet"], {"type": "object"}, []),
     "references": (ENTRIES["Deployment"], REFERRING["schemas.Deployment"], []),
+    "a template without gates": (
+        ENTRIES["JobSet"],
+        a_jobset(an_object(containers={"type": "array", "items": OPEN})),
+        [
+            "podSets[0].templatePath: the schema has no "
+            "spec.replicatedJobs[].template.spec.template.spec.schedulingGates"
+        ],
+    ),
     "a wrong path by references": (
         changed("Deployment", "spec.template.count", "podSets", 0, "countPath"),
         REFERRING["schemas.Deployment"],

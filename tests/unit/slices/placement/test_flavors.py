@@ -142,6 +142,13 @@ REASONS: dict[str, tuple[Slice, Room, str, str]] = {
         "resource nvidia.com/gpu unavailable in ClusterQueue",
         "nvidia.com/gpu in the ClusterQueue's quota",
     ),
+    "a claim of devices": (
+        a_slice("s1", pod_sets=(a_pod_set(resourceClaims=[{"name": "gpu"}]),)),
+        a_room(),
+        "it claims devices that no quota covers: gpu. Request them as resources, as device plugins and DeviceClasses "
+        "with an extendedResourceName offer them",
+        "pods without claims of devices",
+    ),
     "a taint": (
         a_slice("s1"),
         a_room(ONE, a_flavor(taints=({"key": "spot", "value": "true", "effect": "NoSchedule"},))),
@@ -165,6 +172,16 @@ def test_a_pending_slice_has_a_reason_in_kueues_words(slice: Slice, room: Room, 
 def test_an_uncovered_resource_of_which_nothing_is_requested_is_no_obstacle() -> None:
     slice = a_slice("s1", pod_sets=(a_pod_set(requests={"cpu": 1000, "nvidia.com/gpu": 0}),))
     assert given_to(slice, a_room()).flavors_of("main") == {"cpu": "spot"}
+
+
+def test_what_nobody_asked_for_is_charged_where_the_quota_covers_it() -> None:
+    added = msgspec.structs.replace(
+        a_pod_set(requests={"cpu": 1000, "memory": 2**28}, count=2), unasked=frozenset({"memory"})
+    )
+    slice = a_slice("s1", pod_sets=(added,))
+    assert given_to(slice, a_room()).pod_sets[0].usage == {"cpu": 2000}
+    covered = a_room(a_queue(quotas={"default": {"cpu": "4", "memory": "1Gi"}}))
+    assert given_to(slice, covered).pod_sets[0].usage == {"cpu": 2000, "memory": 2**29}
 
 
 class TestSticky:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from slicebus.slices.workload.pod_requests import pod_requests
+from slicebus.slices.workload.device_claims import claims_of
+from slicebus.slices.workload.pod_requests import as_admitted, pod_requests, requests_of
 
 
 def container(cpu: str | None = None, *, limit: str | None = None, **fields: Any) -> dict[str, Any]:
@@ -91,3 +92,61 @@ def test_pod_requests(spec: dict[str, Any], expected: dict[str, int]) -> None:
 def test_a_request_that_is_no_quantity_is_refused(spec: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not a quantity: 'lots'"):
         pod_requests(spec)
+
+
+def resized(spec: str, status: str, allocated: str | None = None, *, init: bool = False) -> dict[str, Any]:
+    entry = {"name": "c", "resources": {"requests": {"cpu": status}}}
+    if allocated:
+        entry["allocatedResources"] = {"cpu": allocated}
+    own = sidecar(spec) if init else container(spec)
+    containers = {"initContainers": [own], "containers": []} if init else {"containers": [own]}
+    return {"spec": containers, "status": {"initContainerStatuses" if init else "containerStatuses": [entry]}}
+
+
+RESIZED: dict[str, tuple[dict[str, Any], int]] = {
+    "as it was": (resized("1", "1", "1"), 1000),
+    "larger, not yet carried out": (resized("4", "1", "1"), 4000),
+    "smaller, not yet carried out": (resized("1", "4", "4"), 4000),
+    "allocated, not yet in force": (resized("1", "1", "3"), 3000),
+    "a sidecar": (resized("1", "2", init=True), 2000),
+    "a status without resources": (
+        {"spec": {"containers": [container("1")]}, "status": {"containerStatuses": [{"name": "c"}]}},
+        1000,
+    ),
+    "no status": ({"spec": {"containers": [container("1")]}}, 1000),
+}
+
+
+@pytest.mark.parametrize(("pod", "cpu"), RESIZED.values(), ids=RESIZED.keys())
+def test_a_resize_in_place_keeps_what_it_had_until_it_is_carried_out(pod: dict[str, Any], cpu: int) -> None:
+    assert requests_of(pod) == {"cpu": cpu}
+
+
+TO_ADMIT: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "requests": {"containers": [{"name": "a", "env": [{"name": "A"}], "resources": {"requests": {"cpu": "1"}}}, {}]},
+    "a sidecar": {
+        "containers": [{"name": "a"}],
+        "initContainers": [{"name": "b", "restartPolicy": "Always", "resources": {"requests": {"cpu": "2"}}}],
+    },
+    "the pod's own": {"containers": [{"name": "a"}], "resources": {"requests": {"cpu": "3"}}, "overhead": {"cpu": "1"}},
+    "a class": {"containers": [{"name": "a"}], "runtimeClassName": "kata"},
+    "claims": {
+        "containers": [{"name": "a", "resources": {"claims": [{"name": "gpu"}]}}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}],
+    },
+    "nodes": {"nodeSelector": {"a": "b"}, "tolerations": [{"key": "c"}], "affinity": {"nodeAffinity": {}}},
+}
+
+
+@pytest.mark.parametrize("spec", TO_ADMIT.values(), ids=TO_ADMIT.keys())
+def test_what_is_kept_to_admit_pods_says_all_of_them(spec: dict[str, Any]) -> None:
+    """What a LimitRange and a RuntimeClass add to them, too."""
+    kept = as_admitted(spec)
+    for defaults, overhead in (({}, None), ({"cpu": 500}, {"memory": 7})):
+        found = pod_requests(kept, defaults=defaults, overhead=overhead)
+        assert found == pod_requests(spec, defaults=defaults, overhead=overhead)
+    assert claims_of(kept) == claims_of(spec)
+    for name in ("nodeSelector", "tolerations", "affinity", "runtimeClassName"):
+        assert kept.get(name) == spec.get(name)
+    assert all(container.keys() <= {"resources", "restartPolicy"} for container in kept.get("containers", ()))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slicebus.slices.api.kueue import Condition
+from slicebus.slices.workload.pod_requests import as_admitted
 from slicebus.slices.workload.workload import Admission, FlavorName, PodSet, Slice, oldest_first
 from unit.slices.builders import a_pod_set, a_slice, admitted, replacement, with_counts
 
@@ -73,7 +74,8 @@ def test_a_slice_is_read_from_its_workload() -> None:
     assert (slice.job_uid, slice.chain_id, slice.chain) == ("job-1", "team/job-1", "job-demo-1")
     assert slice.replaces == "team/job-demo-1"
     assert (slice.queue, slice.priority, slice.active, slice.cluster) == ("lq", 7, True, "worker-1")
-    assert slice.pod_sets == (PodSet(name="main", count=3, requests={"cpu": 1500, "memory": 2**30}, template=TEMPLATE),)
+    template = {"spec": as_admitted(TEMPLATE["spec"])}
+    assert slice.pod_sets == (PodSet(name="main", count=3, requests={"cpu": 1500, "memory": 2**30}, template=template),)
     assert slice.admission is not None
     assert slice.admission.flavors_of("main") == {"cpu": "spot", "memory": "default"}
     assert slice.usage == {("spot", "cpu"): 4500, ("default", "memory"): 3 * 2**30}

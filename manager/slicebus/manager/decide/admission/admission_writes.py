@@ -25,7 +25,10 @@ _RESTARTED = {
     ),
     EvictionReason.LOCAL_QUEUE_STOPPED: ("LocalQueueRestarted", "The LocalQueue was restarted after being stopped"),
     EvictionReason.PODS_READY_TIMEOUT: ("BackoffFinished", "The workload backoff was finished"),
+    EvictionReason.REFUSED: ("BackoffFinished", "The workload backoff was finished"),
     EvictionReason.DEACTIVATED: ("Reactivated", "The workload was reactivated"),
+    EvictionReason.EXECUTION_TIME: ("Reactivated", "The workload was reactivated"),
+    EvictionReason.SUSPENDED: ("Resumed", "The job was resumed"),
 }
 """Kueue's reason and message when a stopped Workload may run again, by the reason of its eviction."""
 

@@ -14,7 +14,6 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
 from slicebus.slices.admission.cycle import Admit, Decision
 from slicebus.slices.api.conditions import with_findings
-from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.workload import Slice
 
 
@@ -40,14 +39,16 @@ def _with_order(view: JobView, slice: Slice, patch: Patch, status: Manifest, *, 
 
 def comes_too_early(view: JobView) -> bool:
     """Whether edits of the job come first: the reconcile that copies them is due, and changes what is decided."""
-    return _is_followed(view) and view.job is not None and edits.are_due(view, view.job)
+    if not _is_followed(view) or view.job is None:
+        return False
+    return edits.are_due(view, view.job) or bool(view.problems and view.holder is None)
 
 
 def _goes_on(view: JobView) -> bool:
     """Whether a job with quota is ordered next, and nothing else comes first: see `builtin.reconcile`."""
     if not _is_followed(view) or view.holder is None:
         return False
-    return dispatch.has_copy(view) or not pod_templates.refused(view.holder, view)
+    return dispatch.has_copy(view) or not (view.problems or pod_templates.refused(view.holder, view))
 
 
 def _is_followed(view: JobView) -> bool:
@@ -56,4 +57,4 @@ def _is_followed(view: JobView) -> bool:
         return False
     if view.vanished or dispatch.has_unknown_end(view):
         return False
-    return KINDS[view.ref.kind].outcome(view.job).phase is JobPhase.RUNNING
+    return view.outcome.phase is JobPhase.RUNNING

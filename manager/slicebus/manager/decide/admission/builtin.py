@@ -9,26 +9,43 @@ from collections.abc import Sequence
 import msgspec
 
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
-from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.admission import evictions, readiness
-from slicebus.manager.decide.job import edits, endings, pod_templates, unknown_ends
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.decide.admission import (
+    evictions,
+    execution_limit,
+    honoring,
+    readiness,
+    refusals,
+    refused_there,
+    user_suspension,
+)
+from slicebus.manager.decide.job import (
+    charges,
+    edits,
+    endings,
+    execution_time,
+    left_out,
+    pod_templates,
+    pods_left,
+    status_mirror,
+    unknown_ends,
+    unshown_ends,
+)
 from slicebus.manager.decide.manifests import (
     finalizer_patch,
     findings_patch,
     free_name,
     has_finalizer,
-    priority_class,
     workload_manifest,
 )
-from slicebus.manager.decide.order import dispatch, holding
-from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
+from slicebus.manager.decide.order import dispatch, holding, size_requests
+from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.api.conditions import Finding, has_finding
+from slicebus.slices.api.conditions import Finding
 from slicebus.slices.api.kueue import Condition, FinishedReason
-from slicebus.slices.api.selectors import parse_selector
-from slicebus.slices.jobs import KINDS, Problem
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.chain import (
     ChainCommand,
     CreateSlice,
@@ -42,6 +59,7 @@ from slicebus.slices.workload.chain import (
 from slicebus.slices.workload.names import group_of, slice_name
 from slicebus.slices.workload.workload import Slice
 
+_KEPT = "Its {} was deleted, and stays for a finalizer of somebody else"
 _FINISHED = {JobPhase.SUCCEEDED: FinishedReason.SUCCEEDED, JobPhase.FAILED: FinishedReason.FAILED}
 
 
@@ -52,26 +70,65 @@ def reconcile(view: JobView, now: str) -> list[Command]:
 
 def _decide(view: JobView, now: str) -> list[Command]:
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
-        return end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))
+        return _finish_kept(view, now) or end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))
     if not view.is_managed:
         return []
-    kind = KINDS[view.ref.kind]
-    outcome = kind.outcome(view.job)
+    if (waiting := pods_left.reconcile(view, now=now)) is not None:
+        return _finish_others(view, now) or waiting
+    outcome = view.outcome
     if outcome.phase in _FINISHED:
         if dispatch.may_have_next_copy(view):
             return end(view, reason="JobFinished", ended=())
         reason = _FINISHED[outcome.phase]
         finishes = [_finish(view, slice, reason=reason, message=outcome.message, now=now) for slice in view.unfinished]
         # The order to withdraw is written on one of these Workloads, so it is decided after their own writes.
-        return finishes or end(view, reason="JobFinished", ended=view.slices)
+        return finishes or end(view, reason="JobFinished", ended=view.slices) or status_mirror.complete(view.job)
     deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
-        return end(view, reason="WorkloadDeleted", ended=deleting)
+        return _finish_kept(view, now) or end(view, reason="WorkloadDeleted", ended=deleting)
     if (deletion := endings.reconcile_vanished(view)) is not None:
         return deletion
-    if not view.slices and (problems := [*kind.problems(as_copied(view.job)), *_other_problems(view.job, view)]):
-        return _refuse(view.job, problems, now=now)
+    if not view.unfinished and (problems := refusals.problems_of(view, view.job)):
+        return refusals.refuse(view.job, problems, now=now)
+    if view.problems and view.holder is None and view.is_without_pods and not dispatch.has_unknown_end(view):
+        return _give_up(view, now=now)
     return _reconcile_chain(view, view.job, now)
+
+
+def _finish_kept(view: JobView, now: str) -> list[Command]:
+    """Finish slices that are deleted, or whose job is, and stay for a finalizer of somebody else, when their worker
+    holds nothing: they would keep their quota. They are released afterwards."""
+    if not view.is_withdrawn or view.left_copies:
+        return []
+    job = view.job if view.job is not None and endings.is_kept_by_others(view.job) else None
+    finishes = [
+        _finish(view, slice, reason=FinishedReason.OUT_OF_SYNC, message=_KEPT.format(kept["kind"]), now=now)
+        for slice in view.unfinished
+        for kept in [job or view.workload(slice)]
+        if endings.is_kept_by_others(kept)
+    ]
+    return dispatch.copy_to_job(view) + finishes if finishes else []
+
+
+def _finish_others(view: JobView, now: str) -> list[Command]:
+    """Finish the slices of an ended job but the one that is charged for the pods left."""
+    outcome = view.outcome if view.job is not None else None
+    reason = _FINISHED.get(outcome.phase) if outcome is not None else None
+    return [
+        _finish(view, slice, reason=reason, message=outcome.message if outcome else "", now=now)
+        for slice in view.unfinished
+        if slice is not view.waits_for_pods and reason is not None
+    ]
+
+
+def _give_up(view: JobView, *, now: str) -> list[Command]:
+    """Finish the slices of a job that waits, and that an edit has made impossible: it is refused until it is mended.
+
+    Where it is suspended on a worker, its copy stays. What runs runs on, and says that the edit has no effect.
+    """
+    message = "; ".join(problem.message for problem in view.problems)
+    waiting = [slice for slice in view.unfinished if slice.admission is None]
+    return [_finish(view, slice, reason=FinishedReason.OUT_OF_SYNC, message=message, now=now) for slice in waiting]
 
 
 def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
@@ -80,22 +137,30 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
         return _stop(view, job, now)
     if restarted := unknown_ends.restarted(view, now=now):
         return restarted
-    if copied := edits.copied(view, job):
+    if copied := edits.copied(view, job) or size_requests.carry(view):
         return copied
+    if followed := user_suspension.reconcile(view, now=now):
+        return followed
+    if view.is_suspended_by_user and not view.unfinished:
+        return []
+    if over := execution_limit.reconcile(view, now=now):
+        return over
+    if refused := refused_there.reconcile(view, now=now):
+        return refused
     if stuck := readiness.reconcile(view, job, now=now):
         return stuck
     desired = _with_kept_quota(view.desired, view)
-    edited = _edited_pods(view)
+    edited = refusals.edited_pods(view, desired)
     released = given_back(view.holder, desired.counts) if view.holder else []
     planned = [*edited, *plan(view.slices, desired.counts, finished=desired.finished), *released]
-    # A worker applies only sizes to a copy, but it would make a missing copy with the edited pods.
-    may_send = not edited or dispatch.has_copy(view)
+    # A worker applies only sizes to a copy, but it would make a missing copy with the edited or impossible pods.
+    may_send = not (edited or view.problems) or dispatch.has_copy(view)
     resumed = evictions.resume(view, view.holder) if view.holder is not None else []
     commands: list[Command] = []
     for command in planned:
         commands += _commands_for(view, job, command, desired=desired, orders=may_send and not resumed, now=now)
     if not any(isinstance(command, RefuseScaling) for command in planned):
-        commands += _clear_refusal(view, now=now)
+        commands += refusals.clear_refusal(view, now=now)
     resized = {command.slice.key for command in planned if isinstance(command, (SetCounts, Reclaim))}
     if view.holder is not None and view.holder.key not in resized:
         commands += [*resumed, *(holding.hold(view, view.holder, now=now) if may_send else [])]
@@ -104,7 +169,22 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
     # The newest dispatch is released only after the next one is written: the job's copy would be forgotten with it.
     recorded_on = view.outbox.recorded_on if view.outbox else None
     ended = [slice for slice in view.slices if slice.finished and view.workload(slice) is not recorded_on]
-    return [*commands, *_release(ended, view), *_replaced(view, planned), *readiness.requeue_after(view, now=now)]
+    # A reconcile that writes Workloads comes again: two writes of one would conflict.
+    writes = any(isinstance(command, (Create, Patch)) for command in commands)
+    told = [] if writes else refused_there.show(view, job, now=now) or honoring.of_job(view, job, now=now)
+    return [
+        *commands,
+        *told,
+        *_release(ended, view),
+        *_replaced(view, planned),
+        *_requeue_after(view, now=now),
+    ]
+
+
+def _requeue_after(view: JobView, *, now: str) -> list[Command]:
+    """Of several delays only the earliest counts."""
+    rules = (readiness, execution_limit, refused_there)
+    return [command for rule in rules for command in rule.requeue_after(view, now=now)]
 
 
 def _replaced(view: JobView, planned: Sequence[ChainCommand]) -> list[Command]:
@@ -132,13 +212,6 @@ def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
         or unknown_ends.show_suspended(view, job, now=now)
         or unknown_ends.close(view)
     )
-
-
-def _edited_pods(view: JobView) -> list[ChainCommand]:
-    """Refuse edited pods, which are no resize, beside every other command."""
-    held = view.holder
-    message = pod_templates.refused(held, view) if held else ""
-    return [RefuseScaling(slice=held, message=message)] if held and message else []
 
 
 def _with_kept_quota(desired: DesiredSize, view: JobView) -> DesiredSize:
@@ -171,7 +244,7 @@ def _commands_for(
         case FinishSlice(slice=slice, reason=reason, message=message):
             return [_finish(view, slice, reason=reason, message=message, now=now)]
         case RefuseScaling(slice=slice, message=message):
-            return _refuse_scaling(view, job, slice, message=message, now=now)
+            return refusals.refuse_scaling(view, job, slice, message=message, now=now)
 
 
 def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: DesiredSize) -> list[Command]:
@@ -184,17 +257,26 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     annotations = elastic | {kueue.SLICE_NAME_ANNOTATION: command.chain or name}
     if command.replaces:
         annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
+    if view.holder is not None:
+        annotations |= execution_time.said_by(view.workload(view.holder), view.holder)
+    annotations |= size_requests.annotations(view)
     annotations |= {name: wanted for name, wanted in edits.placement_choices(job).items() if wanted}
     if annotation(job, api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true":
         annotations[api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     before = view.workload(view.unfinished[-1]) if view.unfinished else None
     if before is not None and (avoided := annotation(before, api_names.AVOIDED_CLUSTERS_ANNOTATION)):
         annotations[api_names.AVOIDED_CLUSTERS_ANNOTATION] = avoided
+    if (observed := charges.known_beforehand(view)) is not None:
+        annotations[api_names.OBSERVED_ANNOTATION] = observed.to_annotation()
     pod_sets = pod_templates.pod_sets(job, view, counts=command.counts)
-    if sizes := _replica_sizes(job, pod_sets):
+    if sizes := _replica_sizes(view, job, pod_sets):
         annotations[api_names.REPLICA_SIZES_ANNOTATION] = msgspec.json.encode(sizes, order="sorted").decode()
     known = map(edits.priority_now, map(view.workload, view.slices))
     priority = edits.priority(job, view) or next(known, {})
+    labels, limit = execution_time.fields(job)
+    if not limit and view.holder is not None:
+        # Somebody has given the Workload itself a limit.
+        limit = execution_time.limit_of(view.workload(view.holder))
     manifest = workload_manifest(
         job,
         pod_sets,
@@ -202,36 +284,23 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
         name=name,
         queue=view.queue,
         annotations=annotations,
-        priority=priority,
+        spec=priority | limit,
+        labels=labels,
     )
     note = f"Created Workload: {ref.namespace}/{name}"
     return [
         Create(resource=WORKLOADS, manifest=manifest),
         Emit(regarding=job, reason="CreatedWorkload", note=note),
+        *([] if view.slices else left_out.tell(job)),
     ]
 
 
-def _replica_sizes(job: Manifest, pod_sets: list[Manifest]) -> dict[str, int]:
+def _replica_sizes(view: JobView, job: Manifest, pod_sets: list[Manifest]) -> dict[str, int]:
     """The sizes of replicas of more than one pod, by pod set: a part of such a replica is of no use."""
-    kind = KINDS[job["kind"]]
-    sizes = {pod_set["name"]: kind.replica_size(job, pod_set["name"]) for pod_set in pod_sets}
+    kind, names = KINDS[job["kind"]], [pod_set["name"] for pod_set in pod_sets]
+    known = view.unfinished[-1].replica_sizes if view.unfinished else {}
+    sizes = {name: kind.replica_size(job, name) if name in view.desired.own else known.get(name, 1) for name in names}
     return {name: size for name, size in sizes.items() if size > 1}
-
-
-def _other_problems(job: Manifest, view: JobView) -> list[Problem]:
-    """The problems of the job's priority class, cluster selector and fixed size."""
-    problems = []
-    if view.is_fixed and KINDS[view.ref.kind].is_autoscaled(as_copied(job)):
-        message = f'with the autoscaler on a job needs the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
-        problems.append(Problem("AutoscalingOfFixedSize", message))
-    if not edits.priority(job, view):
-        problems.append(Problem("PriorityClassNotFound", f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
-    try:
-        parse_selector(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or "")
-    except ValueError as error:
-        message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
-        problems.append(Problem("InvalidClusterSelector", message))
-    return problems
 
 
 def _reclaim(view: JobView, slice: Slice, counts: Counts) -> Command:
@@ -242,35 +311,8 @@ def _reclaim(view: JobView, slice: Slice, counts: Counts) -> Command:
 def _finish(view: JobView, slice: Slice, *, reason: FinishedReason, message: str, now: str) -> Command:
     workload = view.workload(slice)
     finding = Finding(Condition.FINISHED, True, reason, message or f"Job {reason.lower()}")
-    return Patch(
-        resource=WORKLOADS, target=workload, body=findings_patch(workload, finding, now=now), subresource="status"
-    )
-
-
-def _refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str, now: str) -> list[Command]:
-    workload = view.workload(slice)
-    finding = Finding(api_names.RESIZABLE_CONDITION, False, api_names.STRUCTURAL_CHANGE, message)
-    if has_finding(workload, finding):
-        return []
-    body = findings_patch(workload, finding, now=now)
-    return [
-        Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
-        Emit(regarding=job, reason=finding.reason, note=message, warning=True),
-    ]
-
-
-def _clear_refusal(view: JobView, *, now: str) -> list[Command]:
-    cleared = Finding(api_names.RESIZABLE_CONDITION, True, "Resizable", "The job's pod sets are those of its workload")
-    return [
-        Patch(
-            resource=WORKLOADS,
-            target=view.workload(slice),
-            body=findings_patch(view.workload(slice), cleared, now=now),
-            subresource="status",
-        )
-        for slice in view.unfinished
-        if slice.conditions.get(api_names.RESIZABLE_CONDITION, {}).get("status") == "False"
-    ]
+    body = findings_patch(workload, finding, *unshown_ends.findings(view), now=now)
+    return Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")
 
 
 def end(view: JobView, *, reason: str, ended: Sequence[Slice], orphaned: Sequence[Command] = ()) -> list[Command]:
@@ -298,20 +340,4 @@ def _release(ended: Sequence[Slice], view: JobView) -> list[Command]:
         Patch(resource=WORKLOADS, target=workload, body=finalizer_patch(workload))
         for workload in workloads
         if has_finalizer(workload)
-    ]
-
-
-def _refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command]:
-    message = "; ".join(problem.message for problem in problems)
-    return _report(job, Finding(api_names.ACCEPTED_CONDITION, False, problems[0].reason, message), now=now)
-
-
-def _report(job: Manifest, finding: Finding, *, now: str) -> list[Command]:
-    """Show a reason on the job, as a condition and an Event; nothing when it is shown already."""
-    status = KINDS[job["kind"]].refusal.status(job, finding, now=now)
-    if all(job.get("status", {}).get(name) == value for name, value in status.items()):
-        return []
-    return [
-        Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body={"status": status}, subresource="status"),
-        Emit(regarding=job, reason=finding.reason, note=finding.message, warning=True),
     ]

@@ -7,8 +7,9 @@ job's spec.
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.manager.decide.job import execution_time
 from slicebus.manager.decide.manifests import NOT_YET_READY, annotation_patch, counts_patch
-from slicebus.manager.decide.order import dispatch
+from slicebus.manager.decide.order import dispatch, size_requests
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts
 from slicebus.slices.api import api_names
@@ -53,19 +54,18 @@ def quota_held(slice: Slice) -> Finding:
 
 
 def _set_suspended(view: JobView, suspended: bool) -> list[Command]:
-    """Suspend or resume the manager's own job, as Kueue does: only a suspended Job may lose its start time."""
+    """Suspend or resume the manager's own job, as Kueue does: only a suspended Job may lose its start time. An
+    annotation tells it from a job that its user has suspended (`user_suspension`)."""
     if view.job is None or not (body := to_suspend(view.job) if suspended else to_resume(view.job)):
         return []
-    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+    mark = annotation_patch(api_names.SUSPENDED_ANNOTATION, "true" if suspended else None)
+    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=mark | body)]
 
 
 def _forget_request(view: JobView) -> list[Command]:
     """Forget the worker's request where `message_handlers.applied` has not, because its cluster left the fleet."""
-    requested = view.desired.requested if view.job else None
-    if view.job is None or requested is None or not requested.asks_for_size:
-        return []
-    body = annotation_patch(api_names.REQUESTED_ANNOTATION, requested.cleared().to_annotation())
-    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+    requested = view.requested
+    return size_requests.record(view, requested.cleared()) if requested and requested.asks_for_size else []
 
 
 def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
@@ -85,6 +85,7 @@ def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
         # Also where the pods were not ready before: the next run begins with none that is.
         findings.append(NOT_YET_READY)
     status = {"admission": None, "conditions": with_findings(workload, *findings, now=now)}
+    status |= execution_time.given_back(workload, slice)
     if slice.reclaimable:
         # The next run begins with all pods.
         status["reclaimablePods"] = None

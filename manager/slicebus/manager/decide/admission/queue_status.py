@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, LOCALQUEUES, Resource
+from slicebus.manager.decide.admission import honoring
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.sharing import FairSharing, share
 from slicebus.slices.api.conditions import Finding, with_findings
@@ -46,7 +47,11 @@ def statuses(
         status = _counts(ledger, members.get(name, ())) | (_flavors(queue, usage.get(name, {})) if queue else {})
         if shares or manifest.get("status", {}).get("fairSharing"):
             status["fairSharing"] = _weighted_share(forest.queues.get(name)) if shares else None
-        findings = [_active(queue, forest.circles.get(name, ())), *_shared(manifest, fair_sharing)]
+        findings = [
+            _active(queue, forest.circles.get(name, ())),
+            *_shared(manifest, fair_sharing),
+            *honoring.findings(CLUSTERQUEUES, manifest),
+        ]
         commands += _patch(CLUSTERQUEUES, manifest, status, *findings, now=now)
     for manifest, local in zip(local_queue_objects, local_queues, strict=True):
         queue = cluster_queues.get(local.cluster_queue)
@@ -54,7 +59,8 @@ def statuses(
         if queue:  # Only a ClusterQueue borrows.
             used = ledger.used_in.totals.get((local.key, queue.name), {})
             status |= _flavors(queue, used, shows_borrowed=False)
-        commands += _patch(LOCALQUEUES, manifest, status, _local_active(local, cluster_queues), now=now)
+        findings = [_local_active(local, cluster_queues), *honoring.findings(LOCALQUEUES, manifest)]
+        commands += _patch(LOCALQUEUES, manifest, status, *findings, now=now)
     return commands
 
 

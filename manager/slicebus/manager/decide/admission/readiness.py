@@ -14,9 +14,10 @@ from datetime import datetime, timedelta
 import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
-from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.decide.manifests import annotation_patch
+from slicebus.manager.decide.order import size_requests
 from slicebus.manager.state.annotations import SizeRequest, TakenBack
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest, counts_text
@@ -141,9 +142,8 @@ def _take_back(
     requested = view.desired.requested or SizeRequest.nothing()
     taken = TakenBack(counts=back_to, request=requested.key, at=now, message=message)
     overruled = msgspec.structs.replace(requested, baseline=view.desired.own, taken_back=taken)
-    body = annotation_patch(api_names.REQUESTED_ANNOTATION, overruled.to_annotation())
     return [
-        Patch(resource=JOB_RESOURCES[view.ref.kind], target=job, body=body),
+        *size_requests.record(view, overruled),
         Emit(regarding=job, reason="ScaleUpTakenBack", note=message, warning=True),
     ]
 

@@ -66,6 +66,10 @@ def heartbeat(
         "fenceSeconds": _fence_of(message, fence_s),
         "clusterUID": envelope.cluster_uid,
     }
+    if isinstance(message.container_defaults, dict):
+        reported["containerDefaults"] = message.container_defaults or None
+    if isinstance(message.pod_overheads, dict):
+        reported["podOverheads"] = message.pod_overheads or None
     after = _read(cluster, reported)
     reported["room"] = describe_room(after.place, granted)
     if _was_shown(cluster, now=now) and _is_only_shown(cluster, reported, after):

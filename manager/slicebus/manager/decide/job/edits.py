@@ -6,20 +6,28 @@ for as long as it has quota.
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide.job import pod_templates
-from slicebus.manager.decide.manifests import priority_spec
+from slicebus.manager.decide.job import execution_time, pod_templates
+from slicebus.manager.decide.manifests import priority_class, priority_spec
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.requirements import is_elastic, queue_of
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.selectors import MOST_CHARACTERS
 from slicebus.slices.schedulers import chosen_by
 from slicebus.slices.workload.chain import SetCounts, plan
 
 
 def copied(view: JobView, job: Manifest) -> list[Command]:
     """The next commands that copy the edits to the slices; empty where every slice equals its job."""
-    edits = (_set_priority, _set_placement, _set_queue, _set_elastic, pod_templates.take_over)
+    edits = (
+        _set_priority,
+        _set_placement,
+        _set_queue,
+        _set_elastic,
+        execution_time.copied,
+        pod_templates.take_over,
+    )
     return next(filter(None, (edit(view, job) for edit in edits)), [])
 
 
@@ -34,9 +42,20 @@ def are_due(view: JobView, job: Manifest) -> bool:
 def priority(job: Manifest, view: JobView) -> Manifest:
     """The priority fields of the job's Workloads; empty when its class does not exist."""
     try:
-        return priority_spec(job, view.priority_classes)
+        return priority_spec(priority_class(job) or _default_class(view), view.priority_classes)
     except LookupError:
         return {}
+
+
+def _default_class(view: JobView) -> str:
+    """The class of a job that names none: `default`, where it exists when the job gets its first Workload, or another
+    class than the one that its Workloads have. As in Kueue it does not change jobs that were there before it."""
+    newest = view.workload(view.slices[-1]) if view.slices else None
+    if newest is None:
+        return kueue.DEFAULT_PRIORITY_CLASS if kueue.DEFAULT_PRIORITY_CLASS in view.priority_classes else ""
+    has = (newest["spec"].get("priorityClassRef") or {}).get("name", "")
+    is_there = kueue.DEFAULT_PRIORITY_CLASS in view.priority_classes
+    return kueue.DEFAULT_PRIORITY_CLASS if has and (is_there or has == kueue.DEFAULT_PRIORITY_CLASS) else ""
 
 
 def priority_now(workload: Manifest) -> Manifest:
@@ -48,11 +67,11 @@ def priority_now(workload: Manifest) -> Manifest:
 
 def placement_choices(job: Manifest) -> dict[str, str | None]:
     """The cluster selector and the scheduler that a job names, as annotations of its slices; None for one that it does
-    not name."""
-    return {
-        api_names.CLUSTER_SELECTOR_ANNOTATION: annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or None,
-        api_names.SCHEDULER_LABEL: chosen_by(job) or None,
-    }
+    not name. A selector that is too long is not among them: a Workload whose annotations are full takes no order."""
+    selector = annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or None
+    has_room = selector is None or len(selector) <= MOST_CHARACTERS
+    choices = {api_names.CLUSTER_SELECTOR_ANNOTATION: selector} if has_room else {}
+    return choices | {api_names.SCHEDULER_LABEL: chosen_by(job) or None}
 
 
 def _set_priority(view: JobView, job: Manifest) -> list[Command]:

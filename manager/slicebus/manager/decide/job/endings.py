@@ -17,9 +17,8 @@ from slicebus.manager.decide.manifests import annotation_patch, findings_patch
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
-from slicebus.slices.api import api_names
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
-from slicebus.slices.jobs import KINDS
 
 
 class Ending(StrEnum):
@@ -50,6 +49,9 @@ _WHY = {
     Ending.NOT_SERVED: "Its job is missing since its kind was not served: it went with the definition, or unseen",
     Ending.VANISHED: "Its copy is gone on the cluster, so it would be deleted here",
 }
+
+_PASSING = frozenset((kueue.RESOURCE_IN_USE_FINALIZER, api_names.DISPATCHED_FINALIZER, "foregroundDeletion", "orphan"))
+"""The finalizers that go by themselves."""
 
 
 def is_ending(view: JobView) -> bool:
@@ -128,18 +130,25 @@ def is_orphan(workload: Manifest) -> bool:
     return not any(owner.get("controller") for owner in workload["metadata"].get("ownerReferences") or ())
 
 
+def is_kept_by_others(manifest: Manifest) -> bool:
+    """Whether a job or a Workload is being deleted, and stays for a finalizer that is neither ours nor the garbage
+    collector's."""
+    metadata = manifest["metadata"]
+    return "deletionTimestamp" in metadata and not _PASSING.issuperset(metadata.get("finalizers") or ())
+
+
 def is_deleted(view: JobView) -> bool:
     """Whether the job is gone or being deleted, or one of its Workloads is while it has not ended."""
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
         return True
-    ended = KINDS[view.ref.kind].outcome(view.job).phase.is_terminal
+    ended = view.outcome.phase.is_terminal
     return not ended and any(slice.deleting for slice in view.unfinished)
 
 
 def _has_vanished(view: JobView) -> bool:
     if view.job is None or not view.vanished or view.evicted is not None:
         return False
-    return not KINDS[view.ref.kind].outcome(view.job).phase.is_terminal
+    return not view.outcome.phase.is_terminal
 
 
 def _persists(namespace: Manifest | None, view: JobView) -> bool:

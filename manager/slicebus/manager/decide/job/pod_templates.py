@@ -2,7 +2,8 @@
 
 A slice is charged by its own pod sets, and a worker keeps the pods that it got. When somebody edits the templates, a
 slice without a copy on a worker takes the new ones over. A job that runs keeps its pods; where its kind takes edits
-over, only what they request. So do its next slices, or they would be charged for pods that nobody runs.
+over, only what they request. So do its next slices, or they would be charged for pods that nobody runs. Where the edit
+gives the job other pod sets, the worker may still ask for another size of those that it has.
 """
 
 from collections.abc import Iterator
@@ -13,12 +14,13 @@ from slicebus.manager.state.annotations import as_copied
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.workload.chain import structural_message
 from slicebus.slices.workload.workload import Slice
 
 
 def take_over(view: JobView, job: Manifest) -> list[Command]:
     """Commands that give the job's present pods to slices without quota, while its worker holds nothing."""
-    if not view.is_withdrawn or KINDS[view.ref.kind].problems(as_copied(job)):
+    if not view.is_withdrawn or view.problems:
         return []
     return [
         Patch(resource=WORKLOADS, target=view.workload(slice), body=_pods_patch(view.workload(slice), view, job))
@@ -32,21 +34,22 @@ def refused(slice: Slice, view: JobView) -> str:
 
     Where its kind takes edits over, the reason is KubeRay's, for edits that KubeRay would refuse.
     """
+    own = view.desired.own if view.job is not None else slice.counts
+    if own.keys() != slice.counts.keys():
+        return structural_message(slice.counts, own)
     if names := " and ".join(sorted(_changed(slice, view))):
         return f"A job that runs keeps its pods: what {names} requests is changed when it is made anew"
-    kind, job = KINDS[view.ref.kind], as_copied(view.job) if view.job is not None else {}
-    problems = kind.problems(job) if job and "fields" in kind.bounds(job) else []
-    return "; ".join(problem.message for problem in problems)
+    takes_edits = view.job is not None and "fields" in KINDS[view.ref.kind].bounds(as_copied(view.job))
+    return "; ".join(problem.message for problem in view.problems) if takes_edits else ""
 
 
 def pod_sets(job: Manifest, view: JobView, *, counts: Counts) -> list[Manifest]:
-    """The pod sets of a job's next slice."""
+    """The pod sets of a job's next slice, which `counts` names."""
     newest = next(map(view.workload, reversed(view.unfinished)), None)
     kept = {pod_set["name"]: pod_set for pod_set in newest["spec"]["podSets"]} if newest else {}
-    return [
-        kept.get(pod_set["name"], pod_set) | {"count": counts[pod_set["name"]]}
-        for pod_set in KINDS[view.ref.kind].pod_sets(as_copied(job))
-    ]
+    present = {pod_set["name"]: pod_set for pod_set in KINDS[view.ref.kind].pod_sets(as_copied(job))}
+    # In the order of the job; where it has others by now, in that of the slice.
+    return [(present | kept)[name] | {"count": counts[name]} for name in (present | kept) if name in counts]
 
 
 def _changed(slice: Slice, view: JobView) -> Iterator[str]:

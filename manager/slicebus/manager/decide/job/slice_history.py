@@ -8,6 +8,7 @@ import msgspec
 from slicebus.decisions.commands import Command, Remove
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.manifests import has_finalizer
+from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.manager.state.views import JobView
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.workload.workload import Slice
@@ -21,12 +22,16 @@ class SliceHistory(msgspec.Struct, frozen=True):
 
 
 def collect(view: JobView, history: SliceHistory, now: datetime) -> list[Command]:
-    """Delete surplus slices. One that the worker may hold, or that has the outbox, stays."""
+    """Delete surplus slices. One that the worker may hold stays, and one that has the outbox, the last request, or the
+    only record of the job's end."""
     outbox = view.outbox
     return [
-        Remove(resource=WORKLOADS, target=workload)
-        for workload in (view.workload(slice) for slice in surplus(view.slices, history, now))
-        if not has_finalizer(workload) and (outbox is None or outbox.recorded_on is not workload)
+        Remove(resource=WORKLOADS, target=view.workload(slice))
+        for slice in surplus(view.slices, history, now)
+        if not has_finalizer(view.workload(slice))
+        and (outbox is None or outbox.recorded_on is not view.workload(slice))
+        and (slice != view.keeper or not view.unfinished)
+        and UnshownEnd.from_workload(view.workload(slice)) is None
     ]
 
 

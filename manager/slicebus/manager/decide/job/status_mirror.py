@@ -2,10 +2,11 @@
 
 import msgspec
 
-from slicebus.decisions.commands import Command, Patch, Requeue
+from slicebus.decisions.commands import Command, Patch, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.manifests import NOT_YET_READY, findings_patch, write_status
-from slicebus.manager.state.annotations import annotation
+from slicebus.manager.decide.job import pods_left, unshown_ends
+from slicebus.manager.decide.manifests import NOT_YET_READY, findings_patch, merge_difference, write_status
+from slicebus.manager.state.annotations import annotation, own_conditions, reported_status
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest, Status
 from slicebus.slices.api import api_names, kueue
@@ -18,28 +19,53 @@ from slicebus.slices.jobs import KINDS
 def mirror(view: JobView, report: Status, now: str) -> list[Command]:
     """Mirror the worker's status onto the manager's job, and whether its pods are ready onto its slice.
 
+    The end of a job whose pods run on is shown after its slice is charged for those.
+
     Once the next run is dispatched, a status of an earlier run is ignored, even one that reports its end.
     """
     assert view.job is not None
     if view.outbox is not None and not view.outbox.record.is_of_this_run(report.spec_version):
         return []
-    return _mirror(view.job, report) + _pods_ready(view, report, now=now)
+    charged = pods_left.take(view, report, now=now) if report.has_left_pods else []
+    mirrored = _mirror(view.job, report.job_status, if_refused=unshown_ends.if_refused(view, report))
+    return charged + mirrored + _pods_ready(view, report, now=now)
 
 
-def _mirror(job: Manifest, report: Status) -> list[Command]:
+def complete(job: Manifest) -> list[Command]:
+    """Give a job that shows its end the size that it ended with on its worker, then the status that its own did not
+    allow.
+
+    The end is shown before: nothing may keep it back. No order follows an edit of a job that has ended.
+    """
+    reported, kind = reported_status(job), KINDS[job["kind"]]
+    if not kind.outcome(job).phase.is_terminal:
+        return []
+    if spec := merge_difference(job["spec"], kind.as_ended(job, reported)["spec"]):
+        return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body={"spec": spec})]
+    if annotation(job, api_names.UNSHOWN_ANNOTATION) is None:
+        return []
+    # The annotation goes last: what was reported is read from both.
+    return _mirror(job, reported)[::-1]
+
+
+def _mirror(job: Manifest, reported: Manifest, *, if_refused: Remember | None = None) -> list[Command]:
     """Write the worker's whole status onto the job, and what its kind cannot show into an annotation.
 
     Where both have changed, the first write makes the second conflict, and the message is handled again.
     """
-    wanted, reported = KINDS[job["kind"]].mirrored_status(job, report.job_status), report.job_status
+    wanted = KINDS[job["kind"]].mirrored_status(job, reported)
     names = wanted.keys() | reported.keys()
     unshown = {name: reported.get(name) for name in names if reported.get(name) != wanted.get(name)}
     note = msgspec.json.encode(unshown, order="deterministic").decode() if unshown else None
-    commands = write_status(job, wanted)
+    if own := own_conditions(job):
+        others = [entry for entry in wanted.get("conditions") or () if entry.get("type") != api_names.RUNS_CONDITION]
+        wanted = wanted | {"conditions": [*others, *own]}
+    commands = write_status(job, wanted, if_refused=if_refused)
     if annotation(job, api_names.UNSHOWN_ANNOTATION) == note:
         return commands
     body = {"metadata": {"annotations": {api_names.UNSHOWN_ANNOTATION: note}}}
-    return [Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body), *commands]
+    unshown_here = Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body, only_shows=True)
+    return [unshown_here, *commands]
 
 
 def _pods_ready(view: JobView, report: Status, *, now: str) -> list[Command]:

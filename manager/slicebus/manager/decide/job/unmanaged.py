@@ -55,6 +55,9 @@ def _unheeded(view: JobView, job: Manifest) -> tuple[str, str]:
     if not is_managed(job, fixed_jobs=view.is_fixed):
         lacks = "; ".join(missing(job, fixed_jobs=view.is_fixed))
         return OPT_IN_REMOVED, f"it stays in LocalQueue {view.queue}, and runs on: {lacks}. Delete it to end it"
+    if view.problems and view.holder is not None:
+        problems = "; ".join(problem.message for problem in view.problems)
+        return view.problems[0].reason, f"it runs on as it was: {problems}"
     if view.queue != queue_of(job) and any(slice.admission is not None for slice in view.unfinished):
         return QUEUE_CHANGED, f"it stays in LocalQueue {view.queue} while it has quota, and not in {queue_of(job)}"
     kept = view.desired.kept
@@ -84,7 +87,8 @@ def _clear(job: Manifest) -> list[Command]:
 
 
 def _annotate(job: Manifest, name: str, message: str | None) -> Command:
-    return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=annotation_patch(name, message))
+    resource, body = JOB_RESOURCES[job["kind"]], annotation_patch(name, message)
+    return Patch(resource=resource, target=job, body=body, only_shows=True)
 
 
 def _set_conditions(job: Manifest, conditions: list[Manifest]) -> Command:

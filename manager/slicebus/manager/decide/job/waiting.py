@@ -10,18 +10,45 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Publish, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager.decide.job import size_bounds
 from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.requirements import FIXED_SIZE
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import ClusterName, Counts, JobPhase, Manifest, Pending, Status
+from slicebus.proto.envelope import Envelope
+from slicebus.proto.messages import (
+    ClusterName,
+    Counts,
+    JobPhase,
+    Manifest,
+    Pending,
+    Report,
+    ScaleRequest,
+    Status,
+    Waits,
+)
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.paths import text_of
 from slicebus.slices.workload.chain import structural_message
-from slicebus.slices.workload.waiting import ONLY_WORKERS_KNOW, Waiting, lacks, shown_on, without_numbers
+from slicebus.slices.workload.waiting import (
+    ONLY_WORKERS_KNOW,
+    Waiting,
+    lacks,
+    shown_on,
+    without_details,
+    without_numbers,
+)
 from slicebus.slices.workload.workload import Slice
+
+SUSPENDED = "SuspendedByUser"
+"""The reason of a job that its user has suspended."""
+REQUEST_REFUSED = "RequestRefused"
+"""The reason of a request that the manager's API server does not let slicebus write."""
+_LENGTH = 2000
+"""Of a text: all annotations of an object share 256 KiB."""
 
 
 class WaitReason(msgspec.Struct, frozen=True):
@@ -51,11 +78,16 @@ def reason_for(view: JobView) -> WaitReason | None:
     job = view.job
     if job is None or "deletionTimestamp" in job["metadata"] or not view.is_managed:
         return None
-    if KINDS[view.ref.kind].outcome(job).phase.is_terminal or dispatch.has_unknown_end(view):
+    if view.outcome.phase.is_terminal or dispatch.has_unknown_end(view):
         return None
-    if (fixed := _for_fixed_size(view)) is not None:
+    if (fixed := _for_suspension(view, job) or _for_fixed_size(view)) is not None:
         return fixed
-    return _for_quota(view, job) or _for_other_pods(view) or _for_what_a_worker_knows(view, job)
+    return (
+        _for_refused_request(view)
+        or _for_quota(view, job)
+        or _for_other_pods(view)
+        or _for_what_a_worker_knows(view, job)
+    )
 
 
 def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Command]:
@@ -72,6 +104,82 @@ def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Com
     # An earlier manager may have shown it, so the job tells and not the memory of this one.
     clear = _show(view, None) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else []
     return [Forget(table=ManagerTable.WAITS, key=view.ref), *clear, requeue] if view.waits is not None else clear
+
+
+def note_refused(view: JobView, message: Report, envelope: Envelope, problem: str, *, now: str) -> list[Command]:
+    """Show on a job that the API server refuses to write what a worker reports. A worker whose request waits for that
+    is told once for each request and text."""
+    note = f"The manager's API server refuses what cluster {envelope.cluster} reports ({message.type}): {problem}"
+    shown = [Emit(regarding=view.job, reason=REQUEST_REFUSED, note=note, warning=True)] if view.job else []
+    if not isinstance(message, ScaleRequest) or view.job is None:
+        return [*shown]
+    before = view.refused_request
+    if (
+        before is not None
+        and before.wanted == message.wanted
+        and without_details(before.message) == without_details(note)
+    ):
+        return []
+    admits = "a change of that right, policy or webhook"
+    told = _tell_refused(view, message, envelope, reason=REQUEST_REFUSED, note=note, now=now, admits=admits)
+    return [*shown, *told]
+
+
+def note_past_bounds(
+    view: JobView, request: ScaleRequest, envelope: Envelope, problem: str, *, now: str
+) -> list[Command]:
+    """Show on a job that its worker asks for more than the job allows, and tell the worker; once for each size."""
+    before = view.refused_request
+    if view.job is None or (before is not None and (before.wanted, before.message) == (request.wanted, problem)):
+        return []
+    shown = Emit(regarding=view.job, reason=size_bounds.PAST_BOUNDS, note=problem, warning=True)
+    reason, admits = size_bounds.PAST_BOUNDS, "a change of the job's bounds"
+    told = _tell_refused(view, request, envelope, reason=reason, note=problem, now=now, admits=admits)
+    return [shown, *told, Requeue(job=view.ref, delay_s=0.0)]
+
+
+def _tell_refused(
+    view: JobView, request: ScaleRequest, envelope: Envelope, *, reason: str, note: str, now: str, admits: str
+) -> list[Command]:
+    """Remember why a request is refused, which the job shows, and tell its worker."""
+    refused = Waits(wanted=request.wanted, reason=reason, message=note[:_LENGTH], since=now)
+    notice = Pending(
+        job=view.ref,
+        workload=request.workload,
+        worker_uid=request.worker_uid,
+        worker_generation=request.worker_generation,
+        wanted=request.wanted,
+        reason=reason,
+        message=refused.message,
+        since=now,
+        would_admit=admits,
+    )
+    return [
+        Remember(table=ManagerTable.REFUSED_REQUESTS, key=view.ref, value=refused),
+        Publish(cluster=envelope.cluster, message=notice, correlation=envelope.correlation_id),
+    ]
+
+
+def _for_suspension(view: JobView, job: Manifest) -> WaitReason | None:
+    """A job that its user has suspended."""
+    if not view.is_suspended_by_user:
+        return None
+    path = text_of(KINDS[view.ref.kind].suspend_path or ())
+    evicted = view.evicted.conditions[Condition.EVICTED] if view.evicted is not None else {}
+    since = evicted.get("lastTransitionTime") or job["metadata"].get("creationTimestamp", "")
+    message = f"Its user has suspended it: it has no quota, and runs when somebody sets {path} to false"
+    granted = view.holder.granted if view.holder else {}
+    return WaitReason(Waiting.of(view.desired.counts, granted, reason=SUSPENDED, message=message, since=since))
+
+
+def _for_refused_request(view: JobView) -> WaitReason | None:
+    """A worker's request that the API server refuses to write."""
+    refused, granted = view.refused_request, view.holder.granted if view.holder else {}
+    if refused is None:
+        return None
+    return WaitReason(
+        Waiting.of(refused.wanted, granted, reason=refused.reason, message=refused.message, since=refused.since)
+    )
 
 
 def _for_quota(view: JobView, job: Manifest) -> WaitReason | None:
@@ -152,15 +260,14 @@ def _show(view: JobView, waiting: Waiting | None) -> list[Command]:
     before = Waiting.from_manifest(job)
     if waiting.says_same(before):
         return []
-    is_news = waiting.reason in ONLY_WORKERS_KNOW and (before is None or before.reason != waiting.reason)
+    is_news = waiting.reason in (SUSPENDED, *ONLY_WORKERS_KNOW) and (before is None or before.reason != waiting.reason)
     events = [Emit(regarding=job, reason=waiting.reason, note=waiting.message, warning=True)] if is_news else []
     return [_annotate(job, waiting.to_annotation()), *events]
 
 
 def _annotate(job: Manifest, text: str | None) -> Command:
-    return Patch(
-        resource=JOB_RESOURCES[job["kind"]], target=job, body=annotation_patch(api_names.WAITING_ANNOTATION, text)
-    )
+    body = annotation_patch(api_names.WAITING_ANNOTATION, text)
+    return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body, only_shows=True)
 
 
 def _tell(view: JobView, wait: WaitReason | None) -> list[Command]:

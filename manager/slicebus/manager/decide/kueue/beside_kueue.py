@@ -18,7 +18,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.job import endings, unknown_ends
+from slicebus.manager.decide.job import endings, left_out, size_bounds, unknown_ends, unshown_ends
 from slicebus.manager.decide.kueue import kueue_checks, kueue_status
 from slicebus.manager.decide.manifests import (
     annotation_patch,
@@ -28,14 +28,15 @@ from slicebus.manager.decide.manifests import (
     with_annotations,
     write_status,
 )
-from slicebus.manager.decide.order import dispatch, holding
-from slicebus.manager.state.annotations import DesiredSize, annotation
+from slicebus.manager.decide.order import dispatch, holding, size_requests
+from slicebus.manager.state.annotations import DesiredSize, SpecCounts, annotation
 from slicebus.manager.state.outbox import HOLDING, Dispatch
 from slicebus.manager.state.requirements import is_managed
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, Counts, Manifest
 from slicebus.slices.admission.cycle import Evict
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.annotation_values import with_room
 from slicebus.slices.api.fingerprints import spec_hash
 from slicebus.slices.api.kueue import CheckState, Condition, EvictionReason
 from slicebus.slices.api.selectors import parse_selector
@@ -53,6 +54,8 @@ NOT_MANAGED = (
     f'and the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
 )
 _PLACE_AGAIN_S = 10.0
+_NOWHERE_AT_ALL: Manifest = {"matchExpressions": [{"key": "", "operator": "Exists"}]}
+"""A selector that no cluster has the label for."""
 _USUALLY_APPLIED_S = 2.0
 """A check says that it waits for the worker only after that time."""
 
@@ -97,8 +100,8 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
         return end(view, reason="JobDeleted", ended=view.slices)
     if not is_managed(job, fixed_jobs=False):
         return _reject(view, NOT_MANAGED, now)
-    if KINDS[view.ref.kind].outcome(job).phase.is_terminal:
-        return end(view, reason="JobFinished", ended=view.slices)
+    if view.outcome.phase.is_terminal:
+        return unshown_ends.finish(view, now=now) or end(view, reason="JobFinished", ended=view.slices)
     if any(slice.deleting for slice in view.unfinished):
         return _stop(view, job, now=now)
     if dispatch.has_unknown_end(view) and (stopping := unknown_ends.stop(view, now=now)):
@@ -171,7 +174,7 @@ def _run(
         return [*shown, *_ready(view, holder, entry, now)]
     if not holder.cluster:
         return _place(view, job, holder, entry, places, now)
-    if restarted := unknown_ends.restarted(view, now=now):
+    if restarted := unknown_ends.restarted(view, now=now) or size_requests.carry(view):
         return restarted
     if holder.avoids and holder.condition(Condition.PODS_READY):
         body = annotation_patch(api_names.AVOIDED_CLUSTERS_ANNOTATION, None)
@@ -210,11 +213,20 @@ def _problems(job: Manifest, desired: DesiredSize) -> list[Problem]:
     except ValueError as error:
         message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
         problems.append(Problem("InvalidClusterSelector", message))
-    return problems
+    return [*problems, *size_bounds.problems(job)]
 
 
 def _selector(job: Manifest) -> Manifest:
+    """The selector of clusters. Raises ValueError."""
     return parse_selector(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or "")
+
+
+def _selector_of(job: Manifest) -> Manifest:
+    """The same; that of no cluster where the annotation is none. What runs stays where it is."""
+    try:
+        return _selector(job)
+    except ValueError:
+        return _NOWHERE_AT_ALL
 
 
 def _place(
@@ -223,7 +235,7 @@ def _place(
     """Choose the cluster of the chain, and write it onto its slice."""
     needs = holder.usage
     tenant = Tenant(
-        selector=_selector(job),
+        selector=_selector_of(job),
         namespace=view.ref.namespace,
         namespace_labels=places.namespace_labels,
         cluster_queue=holder.admission.cluster_queue if holder.admission else "",
@@ -238,7 +250,8 @@ def _place(
         message = f"Waits for a worker cluster: {places.fleet.why_not([needs], tenant=tenant)}"
         event = _set_check(view, holder, entry, CheckState.PENDING, message, now)
         return [*event, Requeue(job=view.ref, delay_s=_PLACE_AGAIN_S)]
-    return _with_order(view, job, holder, _set_cluster(view, holder, chosen), ClusterName(chosen), now)
+    told = left_out.tell(job) if view.cluster is None else []
+    return [*_with_order(view, job, holder, _set_cluster(view, holder, chosen), ClusterName(chosen), now), *told]
 
 
 def _with_order(
@@ -268,7 +281,8 @@ def _set_cluster(view: JobView, slice: Slice, cluster: str) -> Patch:
     workload = view.workload(slice)
     finalizers = [*workload["metadata"].get("finalizers", ())]
     kept = finalizers if _is_kept(view, slice) else [*finalizers, api_names.DISPATCHED_FINALIZER]
-    metadata = {"annotations": {api_names.CLUSTER_ANNOTATION: cluster}, "finalizers": kept}
+    noted = {} if slice.name in view.requests else size_requests.annotations(view)
+    metadata = {"annotations": {api_names.CLUSTER_ANNOTATION: cluster} | noted, "finalizers": kept}
     return Patch(resource=WORKLOADS, target=workload, body={"metadata": metadata})
 
 
@@ -301,17 +315,14 @@ def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]
         return []
     if desired.counts.keys() != present.keys():
         return []
-    written = msgspec.structs.replace(requested, written=desired.spec_counts, own=desired.own)
-    return [
-        _spec_patch(
-            job, kind.with_counts(job, desired.spec_counts), {api_names.REQUESTED_ANNOTATION: written.to_annotation()}
-        )
-    ]
+    noted = SpecCounts(written=desired.spec_counts, own=desired.own).to_annotation()
+    return [_spec_patch(job, kind.with_counts(job, desired.spec_counts), {api_names.SPEC_COUNTS_ANNOTATION: noted})]
 
 
 def _spec_patch(job: Manifest, wanted: Manifest, annotations: Mapping[str, str | None]) -> Command:
     spec = merge_difference(job["spec"], wanted["spec"])
-    body = {"metadata": {"annotations": dict(annotations)}} | ({"spec": spec} if spec else {})
+    written = with_room(job["metadata"].get("annotations") or {}, annotations)
+    body = {"metadata": {"annotations": written}} | ({"spec": spec} if spec else {})
     return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)
 
 
@@ -349,12 +360,14 @@ def _leave_cluster(view: JobView, slice: Slice, *, now: str) -> Command:
 
 
 def _reset_counts(view: JobView, job: Manifest) -> list[Command]:
-    kind, requested = KINDS[view.ref.kind], view.desired.requested
-    if requested is None or not (requested.asks_for_size or requested.written):
-        return []
-    forgotten = msgspec.structs.replace(requested.cleared(), written=msgspec.UNSET, own=msgspec.UNSET)
-    own = kind.with_counts(job, view.desired.own)
-    return [_spec_patch(job, own, {api_names.REQUESTED_ANNOTATION: forgotten.to_annotation()})]
+    """Give the job's spec its user's counts again, then forget the request: in between nothing else is decided."""
+    commands: list[Command] = []
+    if annotation(job, api_names.SPEC_COUNTS_ANNOTATION) is not None:
+        own = KINDS[view.ref.kind].with_counts(job, view.desired.own)
+        commands.append(_spec_patch(job, own, {api_names.SPEC_COUNTS_ANNOTATION: None}))
+    if view.requested is not None and view.requested.asks_for_size:
+        commands += size_requests.record(view, view.requested.cleared())
+    return commands
 
 
 def end(view: JobView, *, reason: str, ended: Sequence[Slice]) -> list[Command]:
@@ -377,5 +390,6 @@ def _release(view: JobView, slices: Sequence[Slice]) -> list[Command]:
         for workload in workloads
         if has_finalizer(workload, api_names.DISPATCHED_FINALIZER)
         and (is_over or outbox is None or outbox.recorded_on is not workload)
+        and (is_over or view.keeper is None or view.workload(view.keeper) is not workload)
         and not (view.left_copies and (record := Dispatch.from_manifest(workload)) and record.left_copies)
     ]

@@ -11,7 +11,7 @@ from slicebus.manager.decide.kueue import beside_kueue, kueue_checks
 from slicebus.manager.decide.kueue.beside_kueue import Places
 from slicebus.manager.decide.manifests import with_annotations
 from slicebus.manager.state.outbox import HOLDING
-from slicebus.manager.state.views import JobReading, JobView
+from slicebus.manager.state.views import JobView
 from slicebus.slices.api.conditions import with_findings
 
 
@@ -34,13 +34,15 @@ def with_applied(view: JobView, commands: list[Command], *, now: str) -> list[Co
 
 
 def with_request(view: JobView, commands: list[Command], places: Places, *, now: str) -> list[Command]:
-    """The commands of a request, with the counts in the job's spec, where Kueue reads them."""
+    """The commands of a request, with the write of its counts into the job's spec, where Kueue reads them."""
     noted = commands[0] if len(commands) == 1 else None
-    if view.job is None or not isinstance(noted, Patch) or noted.target is not view.job:
+    if view.job is None or view.holder is None or not isinstance(noted, Patch):
         return commands
-    after = with_annotations(view.job, noted)
-    match beside_kueue.reconcile(msgspec.structs.replace(view, reading=JobReading(after)), places, now):
-        case [Patch(body={"spec": dict()}) as written, *_] if written.target is after:
-            return [msgspec.structs.replace(written, target=view.job)]
+    if noted.target is not view.workload(view.holder):
+        return commands
+    after = view.with_workload(with_annotations(noted.target, noted))
+    match beside_kueue.reconcile(after, places, now):
+        case [Patch(body={"spec": dict()}) as written, *_] if written.target is view.job:
+            return [*commands, written]
         case _:
             return commands

@@ -7,7 +7,8 @@ that it is suspended while it is.
 
 import msgspec
 
-from slicebus.decisions.commands import Command
+from slicebus.decisions.commands import Command, Remember
+from slicebus.manager.decide.job import unshown_ends
 from slicebus.manager.decide.manifests import write_status
 from slicebus.manager.state.outbox import Held
 from slicebus.manager.state.views import JobView
@@ -16,10 +17,11 @@ from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.suspension import is_suspended
 
 
-def mirror(view: JobView, *, now: str, may_have_pods: bool) -> list[Command]:
-    """Write the status that the job shall show. `may_have_pods`: whether the worker may have pods, or get some."""
+def mirror(view: JobView, *, now: str, may_have_pods: bool, if_refused: Remember | None = None) -> list[Command]:
+    """Write the status that the job shall show. `may_have_pods`: whether the worker may have pods, or get some.
+    `if_refused`: what to remember where the API server refuses it."""
     assert view.job is not None
-    return write_status(view.job, status_of(view, now=now, may_have_pods=may_have_pods))
+    return write_status(view.job, status_of(view, now=now, may_have_pods=may_have_pods), if_refused=if_refused)
 
 
 def status_of(view: JobView, *, now: str, may_have_pods: bool) -> Manifest:
@@ -38,13 +40,17 @@ def status_of(view: JobView, *, now: str, may_have_pods: bool) -> Manifest:
 
 
 def take(view: JobView, report: Status, now: str) -> list[Command]:
-    """Write what a new report changes; of a job without quota only its end.
+    """Write what a new report changes; of a job without quota only its end, and no end while pods run on: Kueue gives
+    the quota of all back with it.
 
     Such a job shows that it is not active with the last write of its eviction: Kueue admits it anew then.
     """
+    if report.has_left_pods:
+        return []
     if view.holder is None and not report.phase.is_terminal:
         return []
-    return mirror(msgspec.structs.replace(view, reported=report), now=now, may_have_pods=False)
+    if_refused = unshown_ends.if_refused(view, report)
+    return mirror(msgspec.structs.replace(view, reported=report), now=now, may_have_pods=False, if_refused=if_refused)
 
 
 def reported_of(view: JobView) -> Status | None:

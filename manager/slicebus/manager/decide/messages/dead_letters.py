@@ -1,8 +1,10 @@
 """Warns about old dead letters of a cluster, and counts dead letters."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -12,6 +14,7 @@ from slicebus.proto.errors import DeadReason
 from slicebus.proto.messages import MESSAGES, Manifest
 
 EVENT = "DeadLetters"
+DROPPED_EVENT = "DeadLettersDropped"
 OTHER = "other"
 """The label for an unknown cluster, type or reason: invented values must not make a time series each."""
 
@@ -38,6 +41,59 @@ def alerts(
         for cluster, dead in grouped
         if age_s(dead, now) > alert.total_seconds()
     ]
+
+
+class LetterUse(NamedTuple):
+    """What dead letters take."""
+
+    letters: int = 0
+    bytes: int = 0
+
+    def plus(self, other: "LetterUse") -> "LetterUse":
+        """Both together."""
+        return LetterUse(self.letters + other.letters, self.bytes + other.bytes)
+
+
+QUOTA = LetterUse(letters=500, bytes=32 * 1024**2)
+"""What the manager keeps of one cluster's dead letters. The queue has room for those of thirty clusters; where it is
+full, nobody's message can be settled."""
+_SURVEY_S = 3600.0
+"""After this time without a survey everything counts as settled: a shard that makes none has a quota for each hour."""
+
+
+class DeadLetterQuota:
+    """Knows how many dead letters each cluster has: by the last survey of the queue, and what was added since."""
+
+    def __init__(self, most: LetterUse = QUOTA) -> None:
+        self.dropped: Counter[str] = Counter()
+        """How many of each cluster's messages were not kept."""
+        self._most = most
+        self._use: dict[str, LetterUse] = {}
+        self._surveyed_at_s = -math.inf
+
+    def survey(self, use: Mapping[str, LetterUse], *, at_s: float) -> None:
+        """Take in what is in the queue."""
+        self._use, self._surveyed_at_s = dict(use), at_s
+
+    def take(self, cluster: str, size: int, *, at_s: float) -> bool:
+        """Count one more dead letter of a cluster, and return whether it is kept."""
+        if at_s - self._surveyed_at_s > _SURVEY_S:
+            self.survey({}, at_s=at_s)
+        use = self._use.get(cluster, LetterUse()).plus(LetterUse(1, size))
+        if use.letters > self._most.letters or use.bytes > self._most.bytes:
+            self.dropped[cluster] += 1
+            return False
+        self._use[cluster] = use
+        return True
+
+
+def dropped_event(cluster: Manifest, count: int) -> Emit:
+    """The warning that messages of a cluster were not kept."""
+    note = (
+        f"{count} messages that could not be handled were not kept: {QUOTA.letters} dead letters of a cluster are, "
+        "see `slicebus dead list`"
+    )
+    return Emit(regarding=cluster, reason=DROPPED_EVENT, note=note, warning=True)
 
 
 def age_s(letters: Sequence[DeadLetter], now: datetime) -> float:

@@ -11,6 +11,8 @@ import msgspec
 
 from slicebus.decisions.commands import Command
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager.decide.job import charges
+from slicebus.manager.decide.job.charges import NO_QUEUES, Queues
 from slicebus.manager.decide.kueue import beside_kueue
 from slicebus.manager.decide.messages.message_handlers import forget_requests
 from slicebus.manager.decide.order.dispatch import is_unanswered
@@ -18,6 +20,7 @@ from slicebus.manager.state.annotations import reported_status
 from slicebus.manager.state.outbox import Held, OutboxState, Progress
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
+from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import ClusterName, Inventory, InventoryItem, JobPhase, JobRef, Manifest, RequestKey
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import all_ready, status_hash
@@ -63,40 +66,70 @@ class Listed(msgspec.Struct, frozen=True):
     """The requests that no order has answered, by the UID of their job."""
 
 
+_MOST_BYTES = 16 * 1024**2
+"""An inventory of 150,000 jobs. What is half there is held as bytes, because items take five times as much."""
+_PAGE_LEAST_BYTES = 1024
+"""What a page counts at least."""
+
+
 class Assembly:
     """Puts the pages of a speaker's inventory together. It keeps only the newest inventory."""
 
     def __init__(self) -> None:
         self._round = (-1, -1)
-        self._pages: dict[int, Inventory] = {}
-        self._since: dict[int, Stamp] = {}
+        self._pages: dict[int, bytes] = {}
+        self._bytes = 0
+        self._last: int | None = None
+        """The number of the last page, once that is there."""
+        self._since: Stamp | None = None
         self._done = False
 
+    @property
+    def is_half(self) -> bool:
+        """Whether some pages are there, and some are not."""
+        return bool(self._pages)
+
     def add(self, envelope: Envelope, page: Inventory) -> Listed | None:
-        """Return the inventory when this page completes it. Pages may come twice, late, or after a newer one's."""
+        """Return the inventory when this page completes it. Pages may come twice, late, or after a newer one's. Raises
+        ProtocolError where they take too much; nothing more of that inventory is kept."""
         round = envelope.epoch, page.round
         if round < self._round or (round == self._round and self._done):
             return None
         if round > self._round:
-            self._round, self._pages, self._since, self._done = round, {}, {}, False
-        self._pages[page.page] = page
-        self._since[page.page] = stamp_of(envelope)
-        last = next((number for number, held in self._pages.items() if held.last), None)
-        if last is None or len(self._pages) != last + 1 or max(self._pages) != last:
+            self.finish()
+            self._round, self._done = round, False
+        self._keep(page)
+        self._since = min(self._since or stamp_of(envelope), stamp_of(envelope))
+        if self._last is None or len(self._pages) != self._last + 1 or max(self._pages) != self._last:
             return None
-        items = (item for held in self._pages.values() for item in held.items if item.kind in JOB_RESOURCES)
-        requests = [held.unanswered for held in self._pages.values() if isinstance(held.unanswered, dict)]
+        pages = [msgspec.json.decode(held, type=Inventory) for held in self._pages.values()]
+        items = (item for held in pages for item in held.items if item.kind in JOB_RESOURCES)
+        requests = [held.unanswered for held in pages if isinstance(held.unanswered, dict)]
         return Listed(
             envelope.cluster,
             envelope.cluster_uid,
-            min(self._since.values()),
+            self._since,
             {job_of(item): item for item in items},
             {uid: request for page in requests for uid, request in page.items()},
         )
 
+    def _keep(self, page: Inventory) -> None:
+        held = msgspec.json.encode(page)
+        self._bytes += _counted(held) - _counted(self._pages.get(page.page))
+        if self._bytes > _MOST_BYTES:
+            self.finish()
+            raise ProtocolError(DeadReason.REFUSED, f"an inventory of more than {_MOST_BYTES} bytes")
+        self._pages[page.page] = held
+        if page.last:
+            self._last = page.page
+
     def finish(self) -> None:
-        """Forget the complete inventory: it was compared."""
-        self._pages, self._since, self._done = {}, {}, True
+        """Forget the inventory: it was compared, or is given up. What comes of it later has no effect."""
+        self._pages, self._bytes, self._last, self._since, self._done = {}, 0, None, None, True
+
+
+def _counted(page: bytes | None) -> int:
+    return max(len(page), _PAGE_LEAST_BYTES) if page is not None else 0
 
 
 def stamp_of(envelope: Envelope) -> Stamp:
@@ -109,10 +142,12 @@ def job_of(item: InventoryItem) -> JobRef:
     return JobRef(KINDS[item.kind].resource.api_version, item.kind, item.namespace, item.name, item.uid)
 
 
-def difference(view: JobView, item: InventoryItem | None, *, waits: bool = False) -> Difference:
+def difference(
+    view: JobView, item: InventoryItem | None, *, queues: Queues = NO_QUEUES, waits: bool = False
+) -> Difference:
     """How the worker's item differs from what it shall hold. `item` is None where the worker has nothing of the job.
 
-    `waits`: whether the worker waits for the answer to a request.
+    `queues` are the ClusterQueues by name. `waits`: whether the worker waits for the answer to a request.
     """
     outbox = view.outbox
     if outbox is None:
@@ -123,6 +158,9 @@ def difference(view: JobView, item: InventoryItem | None, *, waits: bool = False
         return (
             Difference.STATUS if item is not None and item.spec_hash not in ("", api_names.ABSENT) else Difference.NONE
         )
+    if view.waits_for_pods is not None and item is not None and view.state.held is Held.HOLD and reported:
+        # Its slice has given a part of the grant back, without an order.
+        return Difference.STATUS if status_differs(view, item) else Difference.NONE
     not_held = Difference.RENEW if reported or _is_request_lost(view, item) else Difference.AGAIN
     if item is None:
         # A job that was suspended before the worker had made it has no copy, and need not have one.
@@ -132,7 +170,7 @@ def difference(view: JobView, item: InventoryItem | None, *, waits: bool = False
     if not item.spec_hash:
         if not reported:
             return Difference.AGAIN
-        return Difference.STATUS if status_differs(view, item) else Difference.NONE
+        return Difference.STATUS if status_differs(view, item, queues=queues) else Difference.NONE
     if item.spec_version > record.version:
         return Difference.RENEW
     if view.has_left_copy:
@@ -146,7 +184,7 @@ def difference(view: JobView, item: InventoryItem | None, *, waits: bool = False
         return Difference.AGAIN
     if not waits and view.job is not None and view.state.held is Held.HOLD and is_unanswered(view):
         return Difference.WITHDRAWN
-    return Difference.STATUS if status_differs(view, item) else Difference.NONE
+    return Difference.STATUS if status_differs(view, item, queues=queues) else Difference.NONE
 
 
 def forget_lost_requests(
@@ -187,8 +225,8 @@ def _shows(item: InventoryItem, state: OutboxState, version: int) -> bool:
     return is_whole and state.held is Held.HOLD and state.progress is not Progress.LOST
 
 
-def status_differs(view: JobView, item: InventoryItem) -> bool:
-    """Whether the worker's job has another status than was mirrored last.
+def status_differs(view: JobView, item: InventoryItem, *, queues: Queues = NO_QUEUES) -> bool:
+    """Whether the worker's job has another status than was mirrored last, or its pods request what is not recorded.
 
     Its agent counts every status of its first inventory as reported. So one that differs has to be asked for, whatever
     else the job needs.
@@ -197,14 +235,16 @@ def status_differs(view: JobView, item: InventoryItem) -> bool:
         # The item shows that the copy is gone. While the job is here, the report of that has not come.
         return view.job is not None and not view.is_withdrawing
     mirrored = _status_hash(view)
-    return bool(mirrored) and item.status_hash not in ("", mirrored)
+    if not mirrored:
+        return False
+    return item.status_hash not in ("", mirrored) or charges.differs(view, item.pods, queues=queues)
 
 
 def lacks_request(view: JobView, request: RequestKey, *, speaker: str, published_at: Stamp) -> bool:
     """Whether a worker waits for the answer to a request that the manager does not have: it has to ask again."""
     if view.job is None or view.holder is None:
         return False
-    if KINDS[view.ref.kind].outcome(view.job).phase is not JobPhase.RUNNING:
+    if view.outcome.phase is not JobPhase.RUNNING:
         return False
     last = view.desired.requested
     return last is None or last.is_older_than(request, speaker=speaker, published_at=published_at)
@@ -222,10 +262,13 @@ def _reported_hash(view: JobView, job: Manifest) -> str:
 
 
 def _status_hash(view: JobView) -> str:
-    """The hash of the status that was mirrored last; empty for a job that has ended, which takes no more statuses."""
+    """The hash of the status that was mirrored last; empty for a job that has ended with its pods, which takes no more
+    statuses."""
     if view.job is None:
         return ""
-    phase = KINDS[view.ref.kind].outcome(view.job).phase
+    phase = view.outcome.phase
+    if (waiting := view.waits_for_pods) is not None:
+        return status_hash(reported_status(view.job), phase, None, left=waiting.granted)
     if phase is not JobPhase.RUNNING:
         return ""
     if view.checks:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Requeue
-from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.job import status_mirror, unknown_ends
-from slicebus.manager.decide.manifests import annotation_patch, findings_patch
-from slicebus.manager.decide.order import dispatch
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.decide.job import pods_left, status_mirror, unknown_ends
+from slicebus.manager.decide.manifests import annotation_patch, findings_patch, one_write_each
+from slicebus.manager.decide.order import dispatch, size_requests
 from slicebus.manager.decide.order.outbox import write
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch, Held, Outbox, Progress, applied_version
@@ -24,6 +24,7 @@ from slicebus.proto.messages import (
     Applied,
     ClusterName,
     JobPhase,
+    Manifest,
     Refused,
     RequestKey,
     ScaleRequest,
@@ -31,7 +32,6 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, has_finding
-from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.suspension import can_suspend
 
 _RETRY_REFUSED_S = 30.0
@@ -40,8 +40,8 @@ _MAX_PODS = 100_000
 
 
 def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> list[Command]:
-    """Write the request onto the manager's job. The chain follows from there."""
-    if view.job is None or view.holder is None or KINDS[view.ref.kind].outcome(view.job).phase.is_terminal:
+    """Write the request onto a Workload of the job. The chain follows from there."""
+    if view.job is None or view.holder is None or view.outcome.phase.is_terminal:
         return []
     if not _is_from_here(view, envelope):
         return []
@@ -65,16 +65,13 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         sequence=envelope.sequence,
         granted=request.granted,
         finished=finished,
-        written=last.written if last else msgspec.UNSET,
-        own=last.own if last else msgspec.UNSET,
         taken_back=view.desired.taken_back or msgspec.UNSET,
     )
-    body = annotation_patch(api_names.REQUESTED_ANNOTATION, desired.to_annotation())
-    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+    return size_requests.record(view, desired)
 
 
 def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]:
-    """Write the applied version onto the slice that the report names; after a delete onto every object that has a
+    """Write the applied version onto the slice that the report names; after a delete onto every slice that has a
     dispatch.
 
     When the worker has no pod of an evicted job left, every request that was published before this report is forgotten
@@ -100,17 +97,13 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     published_at = (envelope.epoch, envelope.sequence)
     forgotten = forget_requests(view, published_at, speaker=envelope.cluster_uid) if confirms_suspended else []
     body = annotation_patch(api_names.APPLIED_ANNOTATION, str(report.spec_version))
-    holding = [
-        (WORKLOADS, workload) for name, workload in view.workloads.items() if report.deleted or name == report.workload
-    ]
-    if report.deleted and view.job is not None:
-        # What was recorded on a job that has given its Workloads up may be ordered anew.
-        holding.append((JOB_RESOURCES[view.ref.kind], view.job))
-    return forgotten + [
-        Patch(resource=resource, target=target, body=body)
-        for resource, target in holding
+    holding = [workload for name, workload in view.workloads.items() if report.deleted or name == report.workload]
+    noted: list[Command] = [
+        Patch(resource=WORKLOADS, target=target, body=body)
+        for target in holding
         if Dispatch.from_manifest(target) is not None and applied_version(target) < report.spec_version
     ]
+    return one_write_each([*forgotten, *noted])
 
 
 def _is_evicted_whole(view: JobView) -> bool:
@@ -126,18 +119,16 @@ def forget_requests(
     with the size of the manager's spec."""
     if view.job is None:
         return []
-    last = SizeRequest.from_job(view.job)
+    last = view.requested
     if last is not None and last.is_since(published_at, speaker=speaker):
         return []
     begins_with = view.desired.own if made_anew else None
-    forgotten = SizeRequest.none_before(published_at, speaker=speaker, last=last, begins_with=begins_with)
-    body = annotation_patch(api_names.REQUESTED_ANNOTATION, forgotten.to_annotation())
-    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=body)]
+    return size_requests.record(view, SizeRequest.none_before(published_at, speaker=speaker, begins_with=begins_with))
 
 
 def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) -> list[Command]:
-    """Show on the Workload and the job why the worker cannot apply a slice, and try again after a while."""
-    workload = view.workloads.get(refusal.workload)
+    """Show on the Workload and the job why the worker cannot carry out an order, and send it again after a while."""
+    workload = _ordered_by(view, refusal)
     if workload is None or applied_version(workload) >= refusal.spec_version or not _is_from_here(view, envelope):
         return []
     message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
@@ -153,6 +144,14 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
     return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *events, *retry]
 
 
+def _ordered_by(view: JobView, refusal: Refused) -> Manifest | None:
+    """The Workload that a refused order was made from. A delete names none."""
+    if refusal.workload:
+        return view.workloads.get(refusal.workload)
+    recorded_on = view.outbox.recorded_on if view.outbox is not None else None
+    return recorded_on if recorded_on is not None and recorded_on["kind"] == WORKLOADS.kind else None
+
+
 def status(
     view: JobView,
     report: Status,
@@ -165,22 +164,29 @@ def status(
 
     A job whose copy a user deleted is deleted here too, unless the breaker holds that: see `endings`. A job that may
     have ended before its copy went stays: see `unknown_ends`. Where a copy ended before the newest order reached it,
-    the copy that this order makes is withdrawn.
+    the copy that this order makes is withdrawn. A report on the copy of an earlier run says nothing of the present one.
+
+    The end of a job whose pods run on is shown after its slice is charged for those: see `pods_left`.
     """
+    outbox = view.outbox
     if view.job is None or not _is_from_here(view, envelope):
         return []
-    if KINDS[view.ref.kind].outcome(view.job).phase.is_terminal:
-        return []
+    if view.outcome.phase.is_terminal:
+        return pods_left.take(view, report, now=now) if view.waits_for_pods is not None else []
     if report.phase is JobPhase.GONE:
-        if view.is_withdrawing or view.vanished:
+        if view.is_withdrawing or view.vanished or (outbox is not None and outbox.has_outlived(report.spec_version)):
             return []
         return (
             dispatch.note_unknown_end(view)
             if unknown_ends.may_have_ended(view, report)
             else dispatch.note_vanished(view)
         )
+    if report.has_left_pods:
+        return take(view, report, now)
     # Several may write on one Workload: the first write makes the next conflict, and the message is handled again.
-    return [*dispatch.note_vanished(view, vanished=False), *_withdraw_next(view, report), *take(view, report, now)]
+    is_news = outbox is not None and outbox.record.is_of_this_run(report.spec_version)
+    is_there = dispatch.note_vanished(view, vanished=False) if is_news else []
+    return [*is_there, *_withdraw_next(view, report), *take(view, report, now)]
 
 
 def _withdraw_next(view: JobView, report: Status) -> list[Command]:

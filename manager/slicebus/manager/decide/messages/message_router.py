@@ -11,8 +11,8 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Remember
 from slicebus.decisions.decider import Incoming
-from slicebus.manager.decide.cluster import identity, relocation, terms, worker_cluster_status
-from slicebus.manager.decide.job import waiting
+from slicebus.manager.decide.cluster import clocks, identity, relocation, terms, worker_cluster_status
+from slicebus.manager.decide.job import charges, size_bounds, unshown_ends, waiting
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.messages.authorization import check
 from slicebus.manager.decide.modes import mode_of
@@ -27,12 +27,15 @@ from slicebus.proto.messages import (
     Hello,
     Inventory,
     JobRef,
+    Manifest,
     Refused,
     Report,
     ScaleRequest,
     Status,
+    job_of,
 )
-from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs import KINDS, status_shape_of
+from slicebus.slices.jobs.fit import misfit
 
 
 def receive(store: ManagerStore, *, incoming: Incoming[Report], now: str, passed_on: bool = False) -> Sequence[Command]:
@@ -58,10 +61,7 @@ def _handle(store: ManagerStore, envelope: Envelope, message: Report, *, now: st
         case Hello() | Heartbeat():
             return _handle_of_cluster(store, envelope, message, now)
         case ScaleRequest():
-            view = store.view(_known(message.job))
-            return mode_of(store).with_request(
-                store, view, message_handlers.scale_request(view, message, envelope), now
-            )
+            return _handle_request(store, envelope, message, now)
         case Applied():
             view = store.view(_known(message.job))
             return mode_of(store).with_applied(view, message_handlers.applied(view, message, envelope), now)
@@ -90,6 +90,35 @@ def refuse_cluster(store: ManagerStore, *, incoming: Incoming[Report], now: str)
     return identity.conflict(cluster, incoming.envelope, now=now)
 
 
+def note_clock(store: ManagerStore, *, incoming: Incoming[Report], now: str) -> Sequence[Command]:
+    """The commands that note what a message says of its cluster's clock, whether it is accepted or not."""
+    envelope = incoming.envelope
+    cluster = store.clusters.get(None, envelope.cluster)
+    return _note_clock(store, cluster, envelope, now) if cluster is not None else []
+
+
+def _note_clock(store: ManagerStore, cluster: Manifest, envelope: Envelope, now: str) -> Sequence[Command]:
+    if store.shards.own.index > 0:
+        return []
+    late_before, most_s = store.late.get(envelope.cluster_uid), store.settings.epoch_skew_s
+    return clocks.note(cluster, envelope, late_before=late_before, most_s=most_s, now=now)
+
+
+def note_refused(store: ManagerStore, *, incoming: Incoming[Report], problem: str, now: str) -> Sequence[Command]:
+    """Show on a job that the API server refuses what a worker reports, and tell the worker whose request waits for it.
+
+    `problem` has the words of the API server."""
+    message, job = incoming.message, job_of(incoming.message)
+    view = store.view(job) if job is not None and job.kind in KINDS else None
+    return waiting.note_refused(view, message, incoming.envelope, problem, now=now) if view is not None else []
+
+
+def keep_end(store: ManagerStore, *, job: JobRef) -> Sequence[Command]:
+    """Keep the end of a job that the API server has just refused to show."""
+    end = store.unshown_ends.get(job)
+    return unshown_ends.keep(store.view(job), end) if end is not None else []
+
+
 def _handle_of_cluster(
     store: ManagerStore, envelope: Envelope, message: Hello | Heartbeat, now: str
 ) -> Sequence[Command]:
@@ -103,13 +132,27 @@ def _handle_of_cluster(
     answer = terms.answer(
         message, envelope, store.flavors.all(), fence_s=fence_s, namespaces=namespaces, is_back=is_back
     )
+    # Both write the WorkerCluster: after the first write the second one conflicts, and the message is handled again.
+    clock = _note_clock(store, cluster, envelope, now)
     if isinstance(message, Hello):
-        return [*worker_cluster_status.hello(cluster, message, envelope, now=now), *answer]
+        return [*clock, *worker_cluster_status.hello(cluster, message, envelope, now=now), *answer]
     granted = store.quotas.ledger.granted.get(envelope.cluster, {})
     return [
+        *clock,
         *worker_cluster_status.heartbeat(cluster, message, envelope, now=now, fence_s=fence_s, granted=granted),
         *answer,
     ]
+
+
+def _handle_request(store: ManagerStore, envelope: Envelope, message: ScaleRequest, now: str) -> Sequence[Command]:
+    """Take a request in, unless it is for more than the job itself allows: the job says so then on both sides."""
+    view = store.view(_known(message.job))
+    taken = message_handlers.scale_request(view, message, envelope)
+    if taken and (problem := size_bounds.problem(view, message, factor=store.settings.resize_factor)):
+        return waiting.note_past_bounds(view, message, envelope, problem, now=now)
+    was_past = view.refused_request is not None and view.refused_request.reason == size_bounds.PAST_BOUNDS
+    settled = [Forget(table=ManagerTable.REFUSED_REQUESTS, key=view.ref)] if taken and was_past else []
+    return [*settled, *mode_of(store).with_request(store, view, taken, now)]
 
 
 def _handle_status(store: ManagerStore, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
@@ -118,16 +161,27 @@ def _handle_status(store: ManagerStore, envelope: Envelope, message: Status, now
     newest = store.last_status.get(key)
     if newest is not None and at < newest:
         return []
+    _ensure_typed(message)
     view = store.view(_known(message.job))
     notes: list[Command] = []
     if view.job is None:
         notes = [Forget(table=ManagerTable.LAST_STATUS, key=key)] if newest is not None else []
     elif at != newest:
         notes.append(Remember(table=ManagerTable.LAST_STATUS, key=key, value=at))
-        if mode_of(store).keeps_reports:
+        if mode_of(store).keeps_reports and not message.has_left_pods:
             notes.append(Remember(table=ManagerTable.REPORTED, key=message.job, value=message))
     taken = message_handlers.status(view, message, envelope, now=now, take=mode_of(store).mirror)
-    return [*notes, *taken, *waiting.take_report(view, message, envelope.cluster)]
+    charged = charges.take(view, message, envelope, queues=store.quotas.cluster_queues, now=now)
+    return [*notes, *taken, *charged, *waiting.take_report(view, message, envelope.cluster)]
+
+
+def _ensure_typed(message: Status) -> None:
+    """Raises ProtocolError for a status that is none of the job's kind. Whoever may publish for a cluster may say
+    anything, and decisions read its fields."""
+    kind = KINDS.get(message.job.kind)
+    problem = misfit(message.job_status, status_shape_of(kind)) if kind is not None else ""
+    if problem:
+        raise ProtocolError(DeadReason.MALFORMED, f"job_status: no status of a {message.job.kind}: {problem}")
 
 
 def _known(ref: JobRef) -> JobRef:

@@ -11,6 +11,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Publish, Remember, Requeue
 from slicebus.manager.decide.manifests import without_server_fields
+from slicebus.manager.decide.order import size_requests
 from slicebus.manager.decide.order.outbox import (
     NO_DISPATCH,
     OutboxStep,
@@ -244,14 +245,15 @@ def note_vanished(view: JobView, *, vanished: bool = True) -> list[Command]:
 
 
 def copy_to_job(view: JobView) -> list[Command]:
-    """Copy the newest dispatch onto the job before its last Workload goes.
+    """Copy the newest dispatch onto the job before its last Workload goes, and which requests are late.
 
-    The job may get another first slice, whose version must be higher than the worker's tombstone.
+    The job may get another first slice, whose version must be higher than the worker's tombstone. Nothing else of the
+    copy counts: see `Outbox.left_on`.
     """
-    outbox = view.outbox
-    if outbox is None or view.job is None or outbox.recorded_on is view.job:
+    outbox, left = view.outbox, view.reading.outbox if view.reading else None
+    if outbox is None or view.job is None or (left is not None and left.applied >= outbox.record.version):
         return []
-    return [write(outbox.record, view.job, applied=outbox.applied)]
+    return [write(outbox.record, view.job, applied=outbox.applied, more=size_requests.left_on_job(view))]
 
 
 def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:

@@ -5,6 +5,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -127,18 +128,26 @@ def next_version(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:
         version=last.version + 1,
         previous_cluster=last.cluster if last.cluster != wanted.cluster else last.previous_cluster,
         since=last.since if last.held is Held.HOLD else last.version + 1,
+        cleared=last.version if last.held is Held.ABSENT else last.cleared,
         left_copies=left_copies,
         unknown_end=wanted.unknown_end or (last.unknown_end if withdraws else msgspec.UNSET),
         moved=msgspec.UNSET if outbox is None or outbox.state() == HOLDING else last.moved,
     )
 
 
-def write(record: Dispatch, on: Manifest, *, applied: int | None = None) -> Command:
-    """The write of a dispatch on a Workload, or on the job; with `applied` also of the version that is reported."""
-    annotations = {api_names.DISPATCHED_ANNOTATION: record.to_annotation()}
+def write(
+    record: Dispatch, on: Manifest, *, applied: int | None = None, more: Mapping[str, str] = MappingProxyType({})
+) -> Command:
+    """The write of a dispatch on a Workload, or on the job; with `applied` also of the version that is reported.
+
+    `more`: other annotations.
+    """
+    annotations = {**more, api_names.DISPATCHED_ANNOTATION: record.to_annotation()}
     if applied is not None:
         annotations[api_names.APPLIED_ANNOTATION] = str(applied)
-    return Patch(resource=_resource_of(on), target=on, body={"metadata": {"annotations": annotations}})
+    # A job whose annotations are full is let go all the same: its next run waits for an inventory.
+    body, is_copy = {"metadata": {"annotations": annotations}}, on["kind"] != WORKLOADS.kind
+    return Patch(resource=_resource_of(on), target=on, body=body, only_shows=is_copy)
 
 
 def write_applied(outbox: Outbox) -> Command:

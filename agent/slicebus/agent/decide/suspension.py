@@ -1,0 +1,58 @@
+"""Undoes a suspension that is not the manager's.
+
+Such a job holds its quota, and only the manager gives that back: who wants to suspend a job does so on the manager's
+cluster.
+"""
+
+import math
+from datetime import datetime
+
+from slicebus.agent.decide import gangs
+from slicebus.agent.state import annotations
+from slicebus.agent.state.views import WorkerView
+from slicebus.decisions.commands import Command, Emit, Patch, Requeue
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.slices.api import api_names
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.paths import text_of
+from slicebus.slices.jobs.suspension import to_resume
+
+_UNDONE = "SuspensionUndone"
+_UNDO_AGAIN_S = 60.0
+
+
+def undo(view: WorkerView, *, now: str) -> list[Command]:
+    """The patches that resume a job that somebody else than the manager has suspended, or the object that carries its
+    size, with an Event. Who suspends it again and again is answered once a minute."""
+    job = view.reading
+    if job is None or job.is_going or job.is_suspended or job.outcome.phase.is_terminal:
+        return []
+    targets = [target for target in (job.manifest, *view.scale_targets) if to_resume(target)]
+    if not targets:
+        return []
+    before = annotations.annotation(job.manifest, api_names.RESUMED_ANNOTATION)
+    if (left_s := _UNDO_AGAIN_S - _seconds_since(before, now=now)) > 0:
+        return [Requeue(job=job.ref, delay_s=left_s)]
+    gangs.ensure_none_left(view)
+    path = text_of(KINDS[view.key.kind].suspend_path or ())
+    note = (
+        f"Somebody has suspended it here, and it is resumed. Who wants to suspend it sets {path} of {job.ref.key} "
+        "on the manager's cluster"
+    )
+    mark = {"metadata": {"annotations": {api_names.RESUMED_ANNOTATION: now}}}
+    own = Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=mark | to_resume(job.manifest))
+    others = [
+        Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=to_resume(target))
+        for target in targets
+        if target is not job.manifest
+    ]
+    return [own, *others, Emit(regarding=job.manifest, reason=_UNDONE, note=note, warning=True)]
+
+
+def _seconds_since(since: str | None, *, now: str) -> float:
+    """Seconds since a time on an object; infinite where there is none that can be read, or it is of the future."""
+    try:
+        passed_s = (datetime.fromisoformat(now) - datetime.fromisoformat(since or "")).total_seconds()
+    except (ValueError, TypeError):
+        return math.inf
+    return passed_s if passed_s >= 0 else math.inf

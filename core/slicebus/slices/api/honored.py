@@ -1,0 +1,93 @@
+"""Finds what somebody has set on an object and slicebus does not honor, by the table of `fields`."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
+from slicebus.slices.api.fields import FIELDS, JOB_KEYS, UNKNOWN, Fields, FieldUse
+
+Manifest = dict[str, Any]
+Unhonored = dict[str, str]
+"""What happens instead, by the path of each field that is not honored."""
+_NOT_OF_USERS = ("apiVersion", "kind", "metadata", "status")
+_KUEUES = (f"{kueue.GROUP}/", f"provreq.{kueue.GROUP}/")
+_REASON = "NotHonored"
+_ALL_HONORED = "AllHonored"
+
+
+def unhonored(kind: str, manifest: Manifest) -> Unhonored:
+    """The fields of an object of one of Kueue's kinds that are set and not honored. Empty ones say nothing."""
+    fields = FIELDS[kind]
+    return dict(sorted(_unhonored(manifest, fields, skipped=_NOT_OF_USERS)))
+
+
+def unhonored_of_job(job: Manifest, templates: Iterable[Manifest]) -> Unhonored:
+    """The same of Kueue's labels and annotations on a job and on the templates of its pods; and the pods' own priority,
+    which Kueue takes where a job names no class of its own."""
+    found = dict(_keys(job.get("metadata") or {}, "metadata"))
+    names_class = kueue.PRIORITY_CLASS_LABEL in ((job.get("metadata") or {}).get("labels") or {})
+    for template in templates:
+        found |= dict(_keys(template.get("metadata") or {}, "template.metadata"))
+        if (template.get("spec") or {}).get("priorityClassName") and not names_class:
+            instead = f"only the label {kueue.PRIORITY_CLASS_LABEL} says who is first for quota"
+            found["template.spec.priorityClassName"] = instead
+    return dict(sorted(found.items()))
+
+
+def finding(manifest: Manifest, found: Unhonored) -> Finding | None:
+    """The condition that tells an object's user of these; None where the object need not say anything new."""
+    told = Finding(api_names.HONORED_CONDITION, False, _REASON, text(found))
+    if not found:
+        has_said = any(entry["type"] == api_names.HONORED_CONDITION for entry in conditions_of(manifest))
+        told = Finding(api_names.HONORED_CONDITION, True, _ALL_HONORED, "Every field that is set is honored")
+        return told if has_said and not has_finding(manifest, told) else None
+    return None if has_finding(manifest, told) else told
+
+
+def text(found: Unhonored) -> str:
+    """One sentence for each field, for people."""
+    return "; ".join(f"{path} is not honored: {instead}" for path, instead in found.items())
+
+
+def _unhonored(
+    value: Mapping[str, Any], fields: Fields, *, at: str = "", skipped: tuple[str, ...] = ()
+) -> Iterator[tuple[str, str]]:
+    for name, entry in value.items():
+        if name not in skipped:
+            yield from _of(entry, fields, f"{at}.{name}" if at else name)
+
+
+def _of(value: Any, fields: Fields, path: str) -> Iterator[tuple[str, str]]:
+    """What is not honored of a value and of all that it contains."""
+    if _is_empty(value):
+        return
+    if (field := fields.get(path)) is not None:
+        if field.use is FieldUse.TOLD:
+            yield path, field.instead
+    elif not any(known.startswith((f"{path}.", f"{path}[]")) for known in fields):
+        yield path, UNKNOWN
+    elif isinstance(value, dict):
+        yield from _unhonored(value, fields, at=path)
+    elif isinstance(value, list):
+        for entry in value:
+            yield from _of(entry, fields, f"{path}[]")
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether it says nothing: an object or a list of nothing but that."""
+    if isinstance(value, dict):
+        return all(map(_is_empty, value.values()))
+    if isinstance(value, list):
+        return all(map(_is_empty, value))
+    return value is None or value == ""
+
+
+def _keys(metadata: Manifest, at: str) -> Iterator[tuple[str, str]]:
+    for part in ("labels", "annotations"):
+        for key in metadata.get(part) or {}:
+            if not key.startswith(_KUEUES):
+                continue
+            field = JOB_KEYS.get(key)
+            if field is None or field.use is FieldUse.TOLD:
+                yield f"{at}.{part}[{key}]", field.instead if field is not None else UNKNOWN

@@ -1,0 +1,114 @@
+"""Consumes what each accepted cluster's agent publishes, from queues of its own.
+
+A cluster that sends without end fills its own queues, which the broker bounds, and waits for its own turns: it delays
+no other one (docs/decisions/0065). What comes from a cluster that is not accepted goes to the queues of strangers.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+import structlog
+
+from slicebus.ambient.backoff import Backoff
+from slicebus.bus.contract import Bus
+from slicebus.kube.cache import Change
+from slicebus.manager.act.inbox import ManagerInbox
+from slicebus.manager.act.resyncer import Resyncer
+from slicebus.manager.state.store import ManagerStore
+from slicebus.manager.state.worker_clusters import Sender
+from slicebus.proto.errors import ForbiddenError, NotFoundError, TransientError
+from slicebus.proto.messages import ClusterName
+from slicebus.proto.topology import cluster_topology
+
+_log = structlog.get_logger()
+_AT_ONCE = 8
+"""So many clusters get their queues at once: a manager that begins has all of them to make."""
+_AGAIN = Backoff(first_s=0.5, most_s=30.0)
+
+
+class ClusterLanes:
+    """Makes and consumes the queues of every cluster that is accepted, and unbinds those of others."""
+
+    def __init__(
+        self, bus: Bus, store: ManagerStore, inbox: ManagerInbox, resyncer: Resyncer, *, prefetch: int
+    ) -> None:
+        self._bus = bus
+        self._store = store
+        self._inbox = inbox
+        self._resyncer = resyncer
+        self._prefetch = prefetch
+        self._bound: dict[ClusterName, asyncio.Event] = {}
+        """The clusters that have a task, each with what wakes that when its WorkerCluster changes."""
+        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._changed = asyncio.Event()
+        store.clusters.subscribe(self._follow)
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Begin a task for each cluster that there is, and that comes, until cancelled."""
+        while True:
+            self._changed.clear()
+            for name in self._names():
+                if name not in self._bound:
+                    self._bound[name] = asyncio.Event()
+                    group.create_task(self._serve(name, self._bound[name]), name=f"cluster:{name}")
+            await self._changed.wait()
+
+    def _names(self) -> Iterator[ClusterName]:
+        return (ClusterName(cluster["metadata"]["name"]) for cluster in self._store.clusters.all())
+
+    def _follow(self, change: Change) -> None:
+        name = ClusterName((change.new or change.old or {})["metadata"]["name"])
+        is_new = name not in self._bound
+        if is_new or _is_accepted(change.old) != _is_accepted(change.new):
+            self._changed.set() if is_new else self._bound[name].set()
+
+    def _is_wanted(self, name: ClusterName) -> bool:
+        return _is_accepted(self._store.clusters.get(None, name))
+
+    async def _serve(self, name: ClusterName, changed: asyncio.Event) -> None:
+        """Consume the queues of one cluster while it is accepted. They are made anew where they have gone, and the
+        cluster is then asked for what lay in them."""
+        failures = 0
+        while True:
+            changed.clear()
+            try:
+                if self._is_wanted(name):
+                    await self._consume(name, changed)
+                else:
+                    async with self._room:
+                        await self._bus.unbind(cluster_topology(name).bindings)
+                    await changed.wait()
+                failures = 0
+            except (NotFoundError, ForbiddenError, TransientError) as error:
+                # What lay in queues that have gone is asked for.
+                failures += 1
+                _log.warning("cluster.queues.awaited", cluster=name, error=str(error))
+                self._resyncer.forget(name)
+                await asyncio.sleep(_AGAIN.pause_s(failures))
+
+    async def _consume(self, name: ClusterName, changed: asyncio.Event) -> None:
+        """Make the queues, and consume them until the cluster is accepted no more. What is left in them then is taken
+        with the rest: it is refused as a stranger's."""
+        async with self._room:
+            await self._bus.declare(cluster_topology(name))
+        consuming = asyncio.create_task(self._inbox.run_cluster(name, prefetch=self._prefetch), name=f"inbox:{name}")
+        waiting = asyncio.create_task(changed.wait(), name=f"changed:{name}")
+        try:
+            while not consuming.done():
+                await asyncio.wait((consuming, waiting), return_when=asyncio.FIRST_COMPLETED)
+                if waiting.done() and not consuming.done():
+                    changed.clear()
+                    if self._is_wanted(name):
+                        await self._bus.declare(cluster_topology(name))
+                    else:
+                        await self._bus.unbind(cluster_topology(name).bindings)
+                    waiting = asyncio.create_task(changed.wait(), name=f"changed:{name}")
+            consuming.result()
+        finally:
+            consuming.cancel()
+            waiting.cancel()
+            await asyncio.gather(consuming, waiting, return_exceptions=True)
+
+
+def _is_accepted(cluster: dict[str, object] | None) -> bool:
+    return cluster is not None and Sender.from_manifest(cluster).accepted

@@ -1,0 +1,50 @@
+"""Keeps the reports on jobs whose writes the API server refuses: they are no dead letters, and are tried again.
+
+A right, a policy or a webhook may be mended at any time, and the worker does not say the same twice. Whoever starts
+again has none of these: it asks every cluster for its inventory, and is told again what it does not know.
+"""
+
+from collections.abc import Iterator
+
+from slicebus.decisions.decider import Incoming
+from slicebus.manager.state.store import ManagerStore
+from slicebus.proto.messages import JobRef, Report
+
+
+class HeldMessages:
+    """The newest refused message of each type, by job: a job of a cluster may hold some, and no cluster more."""
+
+    def __init__(self, store: ManagerStore) -> None:
+        self._store = store
+        self._held: dict[JobRef, dict[str, Incoming[Report]]] = {}
+
+    def hold(self, job: JobRef, incoming: Incoming[Report]) -> None:
+        """Keep a message in place of an older one of its type."""
+        self._held.setdefault(job, {})[incoming.message.type] = incoming
+
+    def of(self, job: JobRef) -> Iterator[Incoming[Report]]:
+        """The messages of a job, oldest first."""
+        held = self._held.get(job, {}).values()
+        return iter(sorted(held, key=lambda incoming: incoming.number))
+
+    def settle(self, job: JobRef, incoming: Incoming[Report]) -> None:
+        """Drop what a message that was handled is, or has superseded. One that comes late supersedes nothing."""
+        held = self._held.get(job)
+        if held is None or _is_older(incoming, held.get(incoming.message.type)):
+            return
+        held.pop(incoming.message.type, None)
+        if not held:
+            self.forget(job)
+
+    def forget(self, job: JobRef) -> None:
+        """Drop everything of a job."""
+        self._held.pop(job, None)
+        self._store.refused_requests.pop(job, None)
+
+
+def _is_older(incoming: Incoming[Report], kept: Incoming[Report] | None) -> bool:
+    """Whether a message was published before the one that is kept, by the same cluster."""
+    if kept is None or kept.envelope.cluster_uid != incoming.envelope.cluster_uid:
+        return False
+    first, second = incoming.envelope, kept.envelope
+    return (first.epoch, first.sequence) < (second.epoch, second.sequence)

@@ -1,0 +1,46 @@
+"""Tells users which fields of their objects are set and not honored, where slicebus admits.
+
+Queues and flavors show it by a condition of their own. A job shows it on its Workloads, with an Event: its own status
+is its worker's.
+"""
+
+from collections.abc import Sequence
+
+from slicebus.decisions.commands import Command, Emit, Patch
+from slicebus.kube.resources import WORKLOADS, Resource
+from slicebus.manager.decide.manifests import findings_patch
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Manifest
+from slicebus.slices.api.conditions import Finding
+from slicebus.slices.api.honored import finding, unhonored
+
+
+def findings(resource: Resource, manifest: Manifest) -> list[Finding]:
+    """The condition that an object lacks; none where it says enough."""
+    told = finding(manifest, unhonored(resource.kind, manifest))
+    return [told] if told is not None else []
+
+
+def of_objects(resource: Resource, manifests: Sequence[Manifest], *, now: str) -> list[Command]:
+    """The writes of these conditions onto objects whose status has nothing else."""
+    return [
+        Patch(resource=resource, target=manifest, body=findings_patch(manifest, told, now=now), subresource="status")
+        for manifest in manifests
+        for told in findings(resource, manifest)
+    ]
+
+
+def of_job(view: JobView, job: Manifest, *, now: str) -> list[Command]:
+    """The writes of the conditions onto the job's Workloads that have not ended, and an Event on the job with the first
+    that says something is not honored."""
+    asked = view.reading.unhonored if view.reading is not None else {}
+    commands: list[Command] = []
+    for workload in map(view.workload, view.unfinished):
+        told = finding(workload, asked | unhonored(WORKLOADS.kind, workload))
+        if told is None:
+            continue
+        body = findings_patch(workload, told, now=now)
+        commands.append(Patch(resource=WORKLOADS, target=workload, body=body, subresource="status", only_shows=True))
+        if not told.status:
+            commands.append(Emit(regarding=job, reason=told.reason, note=told.message, warning=True))
+    return commands

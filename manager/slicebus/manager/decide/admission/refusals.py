@@ -1,0 +1,92 @@
+"""Refuses what cannot run of a job: the whole job at its submission or after an edit, or only an edit of its pods."""
+
+from slicebus.decisions.commands import Command, Emit, Patch
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.manager.decide.job import edits, execution_time, pod_templates, size_bounds
+from slicebus.manager.decide.manifests import findings_patch, priority_class
+from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Manifest
+from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.conditions import Finding, has_finding
+from slicebus.slices.api.selectors import parse_selector
+from slicebus.slices.jobs import KINDS, Problem
+from slicebus.slices.workload import device_claims
+from slicebus.slices.workload.chain import ChainCommand, RefuseScaling
+from slicebus.slices.workload.workload import Slice
+
+
+def problems_of(view: JobView, job: Manifest) -> list[Problem]:
+    """Why a job gets no slice: what its kind says, its claims of devices, priority class, cluster selector, sizes and
+    maximum time."""
+    problems = [*view.problems, *execution_time.problems(job), *([] if view.problems else _device_problems(job))]
+    if view.is_fixed and KINDS[view.ref.kind].is_autoscaled(as_copied(job)):
+        message = f'with the autoscaler on a job needs the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
+        problems.append(Problem("AutoscalingOfFixedSize", message))
+    if not edits.priority(job, view):
+        problems.append(Problem("PriorityClassNotFound", f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
+    try:
+        parse_selector(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or "")
+    except ValueError as error:
+        message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+        problems.append(Problem("InvalidClusterSelector", message))
+    return [*problems, *size_bounds.problems(job)]
+
+
+def _device_problems(job: Manifest) -> list[Problem]:
+    """The claims of devices in the job's pods: nobody would be charged for what they get."""
+    pod_sets = KINDS[job["kind"]].pod_sets(as_copied(job))
+    claims = {pod_set["name"]: device_claims.claims_of(pod_set["template"].get("spec") or {}) for pod_set in pod_sets}
+    return [
+        Problem(device_claims.REASON, f"pod set {name} {device_claims.why_not_charged(names)}")
+        for name, names in claims.items()
+        if names
+    ]
+
+
+def refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command]:
+    """Show the problems on the job, as a condition and an Event; nothing when they are shown already."""
+    message = "; ".join(problem.message for problem in problems)
+    finding = Finding(api_names.ACCEPTED_CONDITION, False, problems[0].reason, message)
+    status = KINDS[job["kind"]].refusal.status(job, finding, now=now)
+    if all(job.get("status", {}).get(name) == value for name, value in status.items()):
+        return []
+    return [
+        Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body={"status": status}, subresource="status"),
+        Emit(regarding=job, reason=finding.reason, note=finding.message, warning=True),
+    ]
+
+
+def edited_pods(view: JobView, desired: DesiredSize) -> list[ChainCommand]:
+    """Refuse edited pods, which are no resize, beside every other command; the plan refuses other pod sets."""
+    held = view.holder
+    message = pod_templates.refused(held, view) if held and held.counts.keys() == desired.counts.keys() else ""
+    return [RefuseScaling(slice=held, message=message)] if held and message else []
+
+
+def refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str, now: str) -> list[Command]:
+    """Say on the Workload and on the job why a change of its pods has no effect; nothing when that is said already."""
+    workload = view.workload(slice)
+    finding = Finding(api_names.RESIZABLE_CONDITION, False, api_names.STRUCTURAL_CHANGE, message)
+    if has_finding(workload, finding):
+        return []
+    body = findings_patch(workload, finding, now=now)
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
+        Emit(regarding=job, reason=finding.reason, note=message, warning=True),
+    ]
+
+
+def clear_refusal(view: JobView, *, now: str) -> list[Command]:
+    """Take back what `refuse_scaling` has said: the pods are as they were."""
+    cleared = Finding(api_names.RESIZABLE_CONDITION, True, "Resizable", "The job's pod sets are those of its workload")
+    return [
+        Patch(
+            resource=WORKLOADS,
+            target=view.workload(slice),
+            body=findings_patch(view.workload(slice), cleared, now=now),
+            subresource="status",
+        )
+        for slice in view.unfinished
+        if slice.conditions.get(api_names.RESIZABLE_CONDITION, {}).get("status") == "False"
+    ]

@@ -1,0 +1,54 @@
+"""Writes the worker's size request onto a Workload of its job, where the job's users may not write."""
+
+import msgspec
+
+from slicebus.decisions.commands import Command, Patch
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.decide.manifests import annotation_patch
+from slicebus.manager.state.annotations import SizeRequest
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Manifest
+from slicebus.slices.api import api_names
+from slicebus.slices.workload.workload import Slice
+
+
+def record(view: JobView, request: SizeRequest) -> list[Command]:
+    """The write of a request, above every one that the job's Workloads have; none where the job has ended."""
+    slice, kept = _lasting(view), view.keeper
+    if slice is None:
+        return []
+    revision = view.requests[kept.name].revision + 1 if kept is not None else 1
+    return [_write(view.workload(slice), msgspec.structs.replace(request, revision=revision))]
+
+
+def carry(view: JobView) -> list[Command]:
+    """The write that takes the request over onto a slice that lasts; none where such a slice has it.
+
+    The slice that had it has ended, or an earlier version kept it on the job.
+    """
+    slice, kept, requested = _lasting(view), view.keeper, view.requested
+    if slice is None or requested is None or (kept is not None and not kept.finished):
+        return []
+    return [_write(view.workload(slice), requested)]
+
+
+def annotations(view: JobView) -> dict[str, str]:
+    """The annotation of a slice that has no request yet: the job's newest."""
+    return {api_names.REQUESTED_ANNOTATION: (view.requested or SizeRequest.nothing()).to_annotation()}
+
+
+def left_on_job(view: JobView) -> dict[str, str]:
+    """The annotation of a job that outlives its Workloads: which messages are late. It says nothing of a size."""
+    requested = view.requested
+    is_needed = requested is not None and requested.speaker
+    return {api_names.REQUESTED_ANNOTATION: requested.cleared().to_annotation()} if requested and is_needed else {}
+
+
+def _lasting(view: JobView) -> Slice | None:
+    """The slice that is written on: with quota it lasts longest."""
+    return view.holder or next(reversed(view.unfinished), None)
+
+
+def _write(workload: Manifest, request: SizeRequest) -> Command:
+    body = annotation_patch(api_names.REQUESTED_ANNOTATION, request.to_annotation())
+    return Patch(resource=WORKLOADS, target=workload, body=body)

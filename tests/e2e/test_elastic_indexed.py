@@ -1,0 +1,162 @@
+"""Indexed Jobs whose completions follow their parallelism: both travel, and the end names every index."""
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS, WORKERCLUSTERS
+from slicebus.proto.errors import NotFoundError
+from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
+from support.waiting import eventually
+
+Manifest = dict[str, Any]
+
+
+async def submitted(world: World, pods: int) -> Scenario:
+    await set_quota(world, 10)
+    manifest = objects.job("sweep", parallelism=pods)
+    manifest["spec"] |= {"completions": pods, "completionMode": "Indexed"}
+    await world.manager.create(JOBS, manifest)
+    scenario = Scenario(world, "Job", "sweep")
+    await scenario.expect_pods(running=pods)
+    return scenario
+
+
+async def resize(client: KubeClient, pods: int, completions: int) -> None:
+    body = MergePatch({"spec": {"parallelism": pods, "completions": completions}})
+    await client.patch(JOBS, "sweep", NAMESPACE, body)
+
+
+async def succeed(scenario: Scenario, *, all_of: int) -> None:
+    """Every pod ends well, until so many have; the copy goes soon after its end."""
+    worker = await scenario.worker()
+
+    async def look() -> bool:
+        for pod in await scenario.pods():
+            if pod.get("status", {}).get("phase") == "Running":
+                body = MergePatch({"status": {"phase": "Succeeded", "conditions": []}})
+                with suppress(NotFoundError):
+                    await worker.patch(PODS, pod["metadata"]["name"], NAMESPACE, body, subresource="status")
+        try:
+            status = (await scenario.worker_job()).get("status", {})
+        except NotFoundError:
+            return True
+        return bool(status.get("succeeded") == all_of)
+
+    await eventually(look, f"{all_of} pods have succeeded")
+
+
+async def expect_size(client: KubeClient, pods: int, completions: int) -> None:
+    async def look() -> bool:
+        spec = (await client.get(JOBS, "sweep", NAMESPACE))["spec"]
+        return (spec["parallelism"], spec["completions"]) == (pods, completions)
+
+    await eventually(look, f"the Job on {client.host} has {pods} pods of {completions}")
+
+
+async def expect_end(scenario: Scenario, indexes: str, completions: int) -> None:
+    """The manager's job is complete with these indexes, and its quota is free."""
+    manager = scenario.world.manager
+
+    async def look() -> bool:
+        job = await manager.get(JOBS, "sweep", NAMESPACE)
+        ended = {entry["type"] for entry in job["status"].get("conditions", ()) if entry["status"] == "True"}
+        shown = job["spec"]["completions"], job["status"].get("succeeded"), job["status"].get("completedIndexes")
+        return "Complete" in ended and shown == (completions, completions, indexes)
+
+    await eventually(look, f"the manager's job is complete with {completions} completions, the indexes {indexes}")
+    await expect_used(scenario.world, "0")
+
+
+def indexes_of(count: int) -> str:
+    """As Kubernetes writes them."""
+    return "0,1" if count == 2 else f"0-{count - 1}"
+
+
+RESIZES = {"grown": (2, 4), "shrunk": (4, 2)}
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("before", "after"), RESIZES.values(), ids=RESIZES.keys())
+async def test_a_resize_where_it_runs_reaches_its_end(world: World, before: int, after: int) -> None:
+    scenario = await submitted(world, before)
+    await resize(await scenario.worker(), after, after)
+    await scenario.expect_pods(running=after)
+    await scenario.expect_unfinished(after)
+    await expect_size(world.manager, before, before)
+    await succeed(scenario, all_of=after)
+    await expect_end(scenario, indexes_of(after), after)
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(("before", "after"), RESIZES.values(), ids=RESIZES.keys())
+async def test_a_resize_on_the_manager_reaches_the_worker(world: World, before: int, after: int) -> None:
+    scenario = await submitted(world, before)
+    await resize(world.manager, after, after)
+    await expect_size(await scenario.worker(), after, after)
+    await scenario.expect_pods(running=after)
+    await scenario.expect_unfinished(after)
+    await succeed(scenario, all_of=after)
+    await expect_end(scenario, indexes_of(after), after)
+
+
+async def test_less_parallelism_alone_leaves_the_completions(world: World) -> None:
+    scenario = await submitted(world, 3)
+    await resize(world.manager, 1, 3)
+    await expect_size(await scenario.worker(), 1, 3)
+    await scenario.expect_pods(running=1)
+    await scenario.expect_unfinished(1)
+    await succeed(scenario, all_of=3)
+    await expect_end(scenario, "0-2", 3)
+
+
+async def test_completions_that_differ_from_the_pods_are_set_in_two_steps(world: World) -> None:
+    """The worker's Job got fewer completions than the manager's has, whose parallelism is then edited."""
+    scenario = await submitted(world, 4)
+    worker = await scenario.worker()
+    await resize(worker, 2, 2)
+    await scenario.expect_unfinished(2)
+    await resize(world.manager, 3, 4)
+    await expect_size(worker, 3, 4)
+    await scenario.expect_pods(running=3)
+    await succeed(scenario, all_of=4)
+    await expect_end(scenario, "0-3", 4)
+
+
+@pytest.mark.parametrize("indexes", [0, 3], ids=["none done", "some done"])
+async def test_an_eviction_brings_both_back_to_the_spec(world: World, indexes: int) -> None:
+    scenario = await submitted(world, 2)
+    worker = await scenario.worker()
+    await resize(worker, 4, 4)
+    await scenario.expect_pods(running=4)
+    for pod in (await scenario.pods())[:indexes]:
+        body = MergePatch({"status": {"phase": "Succeeded", "conditions": []}})
+        await worker.patch(PODS, pod["metadata"]["name"], NAMESPACE, body, subresource="status")
+    stop = {"spec": {"stopPolicy": "HoldAndDrain"}}
+    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch(stop))
+    await expect_used(world, "0")
+    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": {"stopPolicy": "None"}}))
+    await expect_size(worker, 2, 2)
+    await succeed(scenario, all_of=2)
+    await expect_end(scenario, "0,1", 2)
+
+
+async def test_a_move_takes_the_managers_completions_along(world: World) -> None:
+    scenario = await submitted(world, 2)
+    first = await scenario.cluster()
+    await resize(world.manager, 3, 3)
+    await scenario.expect_pods(running=3)
+    await world.manager.patch(WORKERCLUSTERS, first, None, MergePatch({"spec": {"drain": True}}))
+
+    async def moved() -> bool:
+        return await scenario.cluster() != first
+
+    await eventually(moved, "the job has another cluster")
+    await expect_size(await scenario.worker(), 3, 3)
+    await scenario.expect_pods(running=3)
+    await succeed(scenario, all_of=3)
+    await expect_end(scenario, "0-2", 3)

@@ -1,0 +1,117 @@
+"""A finalizer of somebody else keeps no quota: a deleted or ended job's slice ends when no pod of it is left."""
+
+import pytest
+
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS, WORKLOADS, Resource
+from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
+from support.waiting import eventually
+
+FINALIZER = "example.com/audit"
+
+
+async def running(world: World, kind: str = "Job") -> Scenario:
+    await set_quota(world, 10)
+    scenario = Scenario(world, kind, "kept")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await eventually(lambda: is_in_use(world), "the queue shows what the job uses")
+    return scenario
+
+
+async def is_in_use(world: World) -> bool:
+    """The queue's status follows an admission after a moment."""
+    queue = await world.manager.get(CLUSTERQUEUES, objects.CLUSTER_QUEUE)
+    flavors = queue.get("status", {}).get("flavorsUsage") or []
+    return any(entry["total"] != "0" for flavor in flavors for entry in flavor["resources"])
+
+
+async def keep(client: KubeClient, resource: Resource, name: str) -> None:
+    """Another finalizer beside those that an object has."""
+    found = await client.get(resource, name, NAMESPACE)
+    kept = [*found["metadata"].get("finalizers", ()), FINALIZER]
+    await client.patch(resource, name, NAMESPACE, MergePatch({"metadata": {"finalizers": kept}}))
+
+
+async def let_go(client: KubeClient, resource: Resource, name: str) -> None:
+    """What the finalizer kept is still there, and goes."""
+    found = await client.get(resource, name, NAMESPACE)
+    assert FINALIZER in found["metadata"]["finalizers"]
+    left = [finalizer for finalizer in found["metadata"]["finalizers"] if finalizer != FINALIZER]
+    await client.patch(resource, name, NAMESPACE, MergePatch({"metadata": {"finalizers": left}}))
+
+
+@pytest.mark.real
+async def test_a_job_that_is_deleted_on_the_manager(world: World) -> None:
+    scenario = await running(world)
+    await keep(world.manager, JOBS, "kept")
+    await world.manager.delete(JOBS, "kept", NAMESPACE)
+    await expect_used(world, "0")
+    await let_go(world.manager, JOBS, "kept")
+    await scenario.expect_nothing_left()
+
+
+@pytest.mark.real
+async def test_a_job_whose_copy_stays(world: World) -> None:
+    scenario = await running(world)
+    worker = await scenario.worker()
+    await keep(worker, JOBS, "kept")
+    await world.manager.delete(JOBS, "kept", NAMESPACE)
+    await expect_used(world, "0")
+    assert (await worker.list(PODS, namespace=NAMESPACE)).items == []
+    await let_go(worker, JOBS, "kept")
+    await scenario.expect_nothing_left()
+
+
+async def test_a_ray_cluster_whose_copy_stays(world: World) -> None:
+    scenario = await running(world, "RayCluster")
+    worker = await scenario.worker()
+    await keep(worker, scenario.resource, "kept")
+    await world.manager.delete(scenario.resource, "kept", NAMESPACE)
+    await expect_used(world, "0")
+    await let_go(worker, scenario.resource, "kept")
+    await scenario.expect_nothing_left()
+
+
+@pytest.mark.real
+async def test_a_copy_that_somebody_deletes(world: World) -> None:
+    """Its pods go as their user deletes it in the foreground."""
+    scenario = await running(world)
+    worker = await scenario.worker()
+    await keep(worker, JOBS, "kept")
+    await worker.delete(JOBS, "kept", NAMESPACE, propagation="Foreground")
+    await expect_used(world, "0")
+    await let_go(worker, JOBS, "kept")
+    await scenario.expect_nothing_left()
+
+
+async def test_a_job_that_ends(world: World) -> None:
+    scenario = await running(world)
+    worker = await scenario.worker()
+    await keep(worker, JOBS, "kept")
+    await worker.patch(JOBS, "kept", NAMESPACE, MergePatch({"spec": {"activeDeadlineSeconds": 1}}))
+    status: dict[str, object] = dict.fromkeys(("active", "ready", "terminating"))
+    status["conditions"] = [{"type": name, "status": "True"} for name in ("FailureTarget", "Failed")]
+    for pod in await scenario.pods():
+        body = MergePatch({"status": {"phase": "Failed", "conditions": []}})
+        await worker.patch(PODS, pod["metadata"]["name"], NAMESPACE, body, subresource="status")
+    await worker.patch(JOBS, "kept", NAMESPACE, MergePatch({"status": status}), subresource="status")
+    await expect_used(world, "0")
+
+
+async def test_a_workload_that_is_deleted(world: World) -> None:
+    """The job gets another slice, and runs on that."""
+    scenario = await running(world)
+    [slice] = await scenario.expect_unfinished(1)
+    await keep(world.manager, WORKLOADS, slice.name)
+    await world.manager.delete(WORKLOADS, slice.name, NAMESPACE)
+
+    async def another() -> bool:
+        unfinished = [one.name for one in await scenario.chain() if not one.finished]
+        return len(unfinished) == 1 and unfinished != [slice.name]
+
+    await eventually(another, "the job has another slice")
+    await scenario.expect_pods(running=1)
+    await expect_used(world, "1")

@@ -1,0 +1,114 @@
+"""What the worker's API server refuses of what a job needs: said on the job, told to the manager, and tried again."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from slicebus.agent.decide import reconcile
+from slicebus.kube.client import MergePatch
+from slicebus.kube.resources import JOBS, PODS, Resource
+from slicebus.proto.errors import ForbiddenError, InvalidError, SlicebusError, UnavailableError, WebhookError
+from slicebus.proto.messages import JobPhase, Status, Waits
+from slicebus.slices.workload.waiting import WRITE_REFUSED
+from unit.agent.objects import KEY, a_job, a_pod, an_end
+from unit.agent.test_reconciler import given_job, given_pods, patch_job
+from unit.agent.worker import Worker, types
+from unit.kube.servers import NAMESPACE
+
+POLICY = InvalidError('422: jobs "train" is forbidden: ValidatingAdmissionPolicy "frozen" denied request: frozen')
+DOWN = WebhookError('500: failed calling webhook "jobs.example.dev": connection refused')
+REFUSALS = [POLICY, ForbiddenError("403: exceeded quota"), DOWN]
+
+
+@contextmanager
+def refusing(worker: Worker, error: Exception, refused: Resource) -> Iterator[None]:
+    patch = worker.client.patch
+
+    async def refuse(resource: Resource, *args: Any, **more: Any) -> Any:
+        if resource == refused:
+            raise error
+        return await patch(resource, *args, **more)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(worker.client, "patch", refuse)
+        yield
+
+
+async def refused(worker: Worker, error: SlicebusError) -> list[Any]:
+    """The messages of a reconcile that ends with this refusal."""
+    before = len(worker.published)
+    with pytest.raises(type(error)):
+        await worker.reconciler.reconcile_job(KEY)
+    return worker.published[before:]
+
+
+def waits(message: Any) -> Waits | None:
+    assert isinstance(message, Status)
+    return message.waits if isinstance(message.waits, Waits) else None
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("what", [JOBS, PODS], ids=["a request", "a gate"])
+async def test_what_is_refused_is_told_once_and_no_longer_when_it_is_taken(
+    worker: Worker, error: SlicebusError, what: Resource
+) -> None:
+    if what == JOBS:
+        await given_job(worker)
+        await patch_job(worker, {"spec": {"parallelism": 5}})
+    else:
+        await given_job(worker, granted=1)
+        await given_pods(worker, a_pod("a", gated=True))
+    with refusing(worker, error, what):
+        [status] = await refused(worker, error)
+        told = waits(status)
+        assert told is not None
+        assert told.reason == WRITE_REFUSED
+        assert str(error) in told.message
+        events = [(name, event["reason"]) for name, event in worker.events]
+        assert events == [("train", WRITE_REFUSED)]
+        assert await refused(worker, error) == []
+    await worker.reconcile_job()
+    assert KEY not in worker.store.refused_writes
+    status = reconcile.status(worker.store.view(KEY))
+    assert status is not None
+    assert status.waits is UNSET
+    assert not worker.queue.idle, "the next report says that it waits no longer"
+
+
+async def test_an_end_is_told_although_something_else_is_refused(worker: Worker) -> None:
+    await given_job(worker)
+    await patch_job(worker, {"spec": {"parallelism": 5}})
+    with refusing(worker, POLICY, JOBS):
+        await refused(worker, POLICY)
+    await worker.client.patch(JOBS, "train", NAMESPACE, MergePatch({"status": an_end()}), subresource="status")
+    await worker.sync()
+    [status] = await worker.reconcile_job()
+    assert isinstance(status, Status)
+    assert status.phase is JobPhase.SUCCEEDED
+
+
+async def test_numbers_and_names_in_the_text_are_no_news(worker: Worker) -> None:
+    await given_job(worker)
+    await patch_job(worker, {"spec": {"parallelism": 5}})
+    for number in (2, 4):
+        error = ForbiddenError(f"403: pods train-x7k{number}p is forbidden: exceeded quota, used: {number}")
+        with refusing(worker, error, JOBS):
+            await refused(worker, error)
+    assert len(worker.events) == 1
+
+
+async def test_what_is_only_unavailable_is_not_told(worker: Worker) -> None:
+    await given_job(worker)
+    await patch_job(worker, {"spec": {"parallelism": 5}})
+    with refusing(worker, UnavailableError("503"), JOBS):
+        assert await refused(worker, UnavailableError("503")) == []
+    assert worker.events == []
+
+
+async def test_a_job_that_is_not_ours_is_told_nothing(worker: Worker) -> None:
+    await worker.create(JOBS, {**a_job(ours=False), "metadata": {"name": "train", "namespace": NAMESPACE}})
+    await worker.reconciler._tell_refused(KEY, POLICY)
+    assert (worker.events, types(worker.published)) == ([], [])

@@ -1,0 +1,118 @@
+"""No sender's messages push the rest of a recording out of its stream."""
+
+from datetime import UTC, datetime
+
+import msgspec
+import orjson
+from prometheus_client import CollectorRegistry
+
+from slicebus.decisions.decider import Decider
+from slicebus.journal.recorder import Recorder
+from slicebus.journal.recording import Decided, Received, decode_batch
+from slicebus.journal.recording_shares import RecordingShares, without_content
+from slicebus.journal.redaction import MARK
+from slicebus.proto.codec import decode, encode
+from slicebus.proto.envelope import WireMessage
+from slicebus.proto.errors import ProtocolError
+from slicebus.proto.headers import PREFIX, SUBJECT
+from slicebus.proto.issuer import Issuer
+from slicebus.proto.messages import ClusterName, ClusterUid, Refused
+from slicebus.sandbox.bus import MemoryBus
+from unit.decisions.roles import JOB, SOURCE, Role, a_pod, reason, replay
+
+SHARE = 40_000
+EAST, WEST = ClusterName("east"), ClusterName("west")
+issuers: dict[ClusterName, Issuer] = {}
+
+
+def a_message(size: int, cluster: ClusterName = EAST) -> WireMessage:
+    issuer = issuers.setdefault(
+        cluster, Issuer(epoch=1, user=cluster, now=lambda: datetime(2026, 1, 1, tzinfo=UTC), random=bytes)
+    )
+    message = Refused(job=JOB, workload="w", spec_version=1, reason="R", message="x" * size)
+    wire = encode(issuer.envelope(message, cluster, ClusterUid("u")), message)
+    return msgspec.structs.replace(wire, user_id=cluster)
+
+
+class SharedRole(Role):
+    """A role whose senders have shares."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        registry = self.registry = CollectorRegistry()
+        bus = MemoryBus(self.broker, user="manager")
+        shares = RecordingShares(SHARE, registry=registry)
+        self.decide = Decider(self.store, Recorder(bus, SOURCE, registry=registry), shares)
+
+    def cut(self, sender: str) -> float:
+        return self.registry.get_sample_value("slicebus_recording_cut_total", {"sender": sender}) or 0.0
+
+
+def recorded(role: Role) -> tuple[list[Received], list[Decided]]:
+    found = [record for each in role.records for record in decode_batch(each.message).records]
+    return [each for each in found if isinstance(each, Received)], [each for each in found if isinstance(each, Decided)]
+
+
+async def test_one_that_floods_is_recorded_by_name_and_others_in_full() -> None:
+    role = SharedRole()
+    async with role.recorded():
+        for _ in range(100):
+            incoming = role.decide.receive(a_message(5_000), decode)
+            assert role.decide(reason, incoming=incoming, times=1000) == "R" * 1000
+            role.decide(reason, incoming=incoming, times=5000)
+        role.decide.receive(a_message(5_000, WEST), decode)
+    received, decided = recorded(role)
+    whole = [each for each in received if each.text != MARK]
+    assert [each.user_id for each in whole] == ["east"] * 3 + ["west"]
+    assert role.cut("east") == 97
+    assert role.cut("west") == 0
+    assert len(received) == 101
+    assert received[50].headers[SUBJECT] == received[0].headers[SUBJECT]
+    assert len(decided) == 200
+    assert bytes(decided[100].outcome) == orjson.dumps("R" * 1000), "what is short is recorded"
+    assert bytes(decided[101].outcome) == b"[]"
+    assert sum(len(each.message.body) for each in role.records) < 3 * SHARE + 100 * 1500
+
+
+async def test_a_replay_passes_over_what_has_no_content_and_makes_the_rest() -> None:
+    role = SharedRole()
+    async with role.recorded():
+        role.store.pods.put(a_pod())
+        for _ in range(10):
+            role.decide(reason, incoming=role.decide.receive(a_message(5_000), decode), times=1)
+    replayer, made = replay(role.records)
+    assert [each.same for each in made] == [True] * 3
+    assert replayer.passed_over == 7
+
+
+async def test_what_cannot_be_read_is_bounded_too() -> None:
+    role, problems = SharedRole(), []
+    async with role.recorded():
+        for _ in range(20):
+            wire = a_message(10)
+            junk = msgspec.structs.replace(wire, headers=wire.headers | {"x": "y" * 4000, f"{PREFIX}type": "z" * 4000})
+            try:
+                role.decide.receive(junk, decode)
+            except ProtocolError as error:
+                problems.append(error)
+    received, _ = recorded(role)
+    assert len(problems) == len(received) == 20
+    assert "x" not in received[-1].headers
+    assert max(map(len, received[-1].headers.values())) <= 256
+
+
+def test_a_share_comes_back_within_an_hour() -> None:
+    shares, wire = RecordingShares(SHARE, registry=CollectorRegistry()), a_message(9_000)
+    taken = [shares.take(wire, at_s=0.0) for _ in range(4)]
+    assert taken == [True, True, False, False]
+    assert not shares.take(wire, at_s=60.0)
+    assert shares.take(wire, at_s=1800.0)
+    assert not shares.take(wire, at_s=1700.0), "a clock that goes back gives nothing"
+    assert [shares.take(wire, at_s=9000.0) for _ in range(3)] == [True, True, False]
+
+
+def test_only_what_names_a_message_is_left() -> None:
+    wire = a_message(9_000)
+    left = without_content(msgspec.structs.replace(wire, headers=wire.headers | {"x": "y"}))
+    assert left.body == MARK.encode()
+    assert left.headers == wire.headers

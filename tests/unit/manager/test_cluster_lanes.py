@@ -1,0 +1,145 @@
+"""Each accepted cluster has queues of its own, whatever becomes of it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from slicebus.manager.act.cluster_lanes import ClusterLanes
+from slicebus.manager.state.store import ManagerStore
+from slicebus.proto.envelope import WireMessage
+from slicebus.proto.errors import ForbiddenError, UnavailableError
+from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.topology import UP, Topology, cluster_queue, manager_queue, manager_topology
+from slicebus.sandbox.bus import MemoryBroker, MemoryBus
+from unit.kube.loop_time import LoopTime
+
+EAST, WEST = ClusterName("east"), ClusterName("west")
+
+
+class World:
+    """A broker, WorkerClusters, and an inbox that only takes."""
+
+    def __init__(self) -> None:
+        self.broker = MemoryBroker()
+        self.broker.declare(manager_topology())
+        self.store = ManagerStore()
+        self.bus = Bus(self.broker, user="manager")
+        self.taken: list[str] = []
+        self.asked: list[str] = []
+        self.version = 0
+
+    def put(self, name: str, *, accepted: bool = True) -> None:
+        self.version += 1
+        self.store.clusters.put(self._cluster(name, accepted))
+
+    def remove(self, name: str) -> None:
+        self.version += 1
+        self.store.clusters.remove(self._cluster(name, True))
+
+    def say(self, key: str) -> None:
+        self.broker.publish(UP, WireMessage(routing_key=key, body=b"", headers={}))
+
+    def strangers(self) -> int:
+        return sum(len(self.broker.queues[manager_queue(lane)].ready) for lane in Lane)
+
+    async def run_cluster(self, cluster: ClusterName, *, prefetch: int) -> None:
+        """As the inbox."""
+        queues = [cluster_queue(cluster, lane) for lane in Lane]
+        async with self.bus.subscribe(*queues, prefetch=prefetch) as subscription:
+            async for delivery in subscription:
+                self.taken.append(delivery.message.routing_key)
+                await delivery.ack()
+
+    def forget(self, cluster: ClusterName) -> None:
+        """As the resyncer."""
+        self.asked.append(cluster)
+
+    @asynccontextmanager
+    async def served(self) -> AsyncIterator[None]:
+        lanes = ClusterLanes(self.bus, self.store, self, self, prefetch=2)  # type: ignore[arg-type]
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(lanes.run(group))]
+            await asyncio.sleep(1)
+            yield
+            tasks += [task for task in asyncio.all_tasks() if task.get_name().startswith("cluster:")]
+            for task in tasks:
+                task.cancel()
+
+    def _cluster(self, name: str, accepted: bool) -> dict[str, Any]:
+        metadata = {"name": name, "uid": name, "resourceVersion": str(self.version)}
+        return {"kind": "WorkerCluster", "metadata": metadata, "spec": {"accepted": accepted}}
+
+
+class Bus(MemoryBus):
+    """Refuses declarations as long as a test wants it to."""
+
+    refuses: Exception | None = None
+
+    async def declare(self, topology: Topology) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+        await super().declare(topology)
+
+
+@pytest.fixture
+def world(jumping: LoopTime) -> World:
+    return World()
+
+
+async def test_what_a_cluster_says_comes_by_its_own_queues(world: World) -> None:
+    world.put("east")
+    async with world.served():
+        world.say("east.status")
+        world.put("west")
+        await asyncio.sleep(1)
+        world.say("west.hello")
+        world.say("north.hello")
+        await asyncio.sleep(1)
+        assert world.taken == ["east.status", "west.hello"]
+        assert world.strangers() == 1
+
+
+async def test_one_that_is_no_longer_accepted_is_a_stranger_until_it_is_again(world: World) -> None:
+    world.put("east")
+    async with world.served():
+        for accepted in (False, True, False):
+            world.put("east", accepted=accepted)
+            await asyncio.sleep(1)
+            world.say("east.status")
+            await asyncio.sleep(1)
+        world.remove("east")
+        await asyncio.sleep(1)
+        world.say("east.hello")
+        assert world.taken == ["east.status"]
+        assert world.strangers() == 3
+
+
+async def test_one_that_is_accepted_later_gets_queues_then(world: World) -> None:
+    world.put("east", accepted=False)
+    async with world.served():
+        world.say("east.hello")
+        assert world.strangers() == 1
+        world.put("east")
+        await asyncio.sleep(1)
+        world.say("east.status")
+        await asyncio.sleep(1)
+        assert world.taken == ["east.status"]
+
+
+@pytest.mark.parametrize("error", [UnavailableError("no broker"), ForbiddenError("no right")], ids=str)
+async def test_what_a_broker_refuses_is_tried_again_and_stops_no_other_cluster(world: World, error: Exception) -> None:
+    world.put("east")
+    world.bus.refuses = error
+    async with world.served():
+        world.bus.refuses = None
+        world.put("west")
+        await asyncio.sleep(0.01)
+        world.say("west.hello")
+        await asyncio.sleep(60)
+        world.say("east.hello")
+        await asyncio.sleep(1)
+        assert world.taken == ["west.hello", "east.hello"]
+        assert set(world.asked) == {"east"}, "what may have been lost is asked for"

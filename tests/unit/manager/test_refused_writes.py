@@ -1,0 +1,268 @@
+"""What the manager's API server refuses of an agent's reports: told, tried again, and no dead letter."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.kube.client import JsonPatch, MergePatch
+from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS, Resource
+from slicebus.manager.decide.job import waiting
+from slicebus.manager.state.annotations import SizeRequest
+from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
+from slicebus.proto.errors import ForbiddenError, InvalidError, PermanentError, UnauthorizedError, WebhookError
+from slicebus.proto.messages import Applied, Heartbeat, JobPhase, JobRef, Message, Pending, Resync, Status
+from slicebus.slices.api import api_names
+from slicebus.slices.api.conditions import conditions_of
+from slicebus.slices.workload.waiting import Waiting
+from unit.manager.message_router import Manager
+from unit.manager.test_inbox import HELLO, request, status
+
+Manifest = dict[str, Any]
+POLICY = InvalidError('422: jobs "train" is forbidden: ValidatingAdmissionPolicy "frozen" denied request: frozen')
+RIGHT = ForbiddenError("403: jobs.batch is forbidden")
+REFUSALS = pytest.mark.parametrize("error", [POLICY, RIGHT], ids=["a policy", "no right"])
+
+
+@contextmanager
+def refusing(manager: Manager, error: Exception, *refused: tuple[Resource, str]) -> Iterator[None]:
+    """Every patch of these resources and subresources is refused."""
+    patch = manager.client.patch
+
+    async def refuse(resource: Resource, *args: Any, subresource: str = "", **more: Any) -> Manifest:
+        if (resource, subresource) in refused:
+            raise error
+        return await patch(resource, *args, subresource=subresource, **more)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(manager.client, "patch", refuse)
+        yield
+
+
+async def reconcile(manager: Manager, ref: JobRef) -> PermanentError | None:
+    """As the work queue does it."""
+    problem = await manager.inbox.retry(ref)
+    await manager.reconcile_job(ref)
+    return problem
+
+
+async def written_request(manager: Manager) -> SizeRequest | None:
+    return SizeRequest.from_manifest(await manager.client.get(WORKLOADS, "w1", "team"))
+
+
+async def the_job(manager: Manager) -> Manifest:
+    return await manager.client.get(JOBS, "train", "team")
+
+
+@REFUSALS
+async def test_a_request_is_told_on_both_sides_and_written_when_the_server_takes_it(
+    manager: Manager, error: PermanentError
+) -> None:
+    ref = await manager.given_job()
+    with refusing(manager, error, (WORKLOADS, "")):
+        await manager.receive(request(ref, wanted=5))
+        assert manager.dead == []
+        assert manager.requeued == [ref]
+        assert await manager.inbox.retry(ref) is error
+        await manager.receive(request(ref, wanted=5))
+    notices = [message for message in manager.published if isinstance(message, Pending)]
+    assert [(notice.reason, notice.wanted, notice.worker_generation) for notice in notices] == [
+        (waiting.REQUEST_REFUSED, {"main": 5}, 2)
+    ]
+    assert str(error) in notices[0].message
+    assert [reason for reason, note in manager.events if str(error) in note] == [waiting.REQUEST_REFUSED]
+    wait = waiting.reason_for(manager.store.view(ref))
+    assert wait is not None
+    assert (wait.shown.reason, wait.shown.wanted, wait.shown.granted) == (
+        waiting.REQUEST_REFUSED,
+        {"main": 5},
+        {"main": 1},
+    )
+    assert await manager.inbox.retry(ref) is None
+    written = await written_request(manager)
+    assert written is not None
+    assert written.counts == {"main": 5}
+    assert not manager.store.refused_requests
+
+
+@REFUSALS
+async def test_a_refused_request_is_shown_on_the_job_where_that_is_allowed(
+    manager: Manager, error: PermanentError
+) -> None:
+    ref, patch = await manager.given_job(), manager.client.patch
+
+    async def refuse(
+        resource: Resource, name: str, namespace: str | None, body: MergePatch | JsonPatch, **more: Any
+    ) -> Manifest:
+        if api_names.REQUESTED_ANNOTATION in str(body.body):
+            raise error
+        return await patch(resource, name, namespace, body, **more)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(manager.client, "patch", refuse)
+        await manager.receive(request(ref, wanted=5))
+        assert await reconcile(manager, ref) is error
+    shown = Waiting.from_manifest(await the_job(manager))
+    assert shown is not None
+    assert (shown.reason, shown.wanted) == (waiting.REQUEST_REFUSED, {"main": 5})
+    assert await reconcile(manager, ref) is None
+    await manager.reconcile_job(ref)
+    shown = Waiting.from_manifest(await the_job(manager))
+    assert shown is None or shown.reason != waiting.REQUEST_REFUSED
+
+
+async def test_a_newer_request_takes_the_place_of_one_that_is_refused(manager: Manager) -> None:
+    ref = await manager.given_job()
+    with refusing(manager, RIGHT, (WORKLOADS, "")):
+        await manager.receive(request(ref, generation=2, wanted=5))
+        await manager.receive(request(ref, generation=3, wanted=4))
+    assert await manager.inbox.retry(ref) is None
+    written = await written_request(manager)
+    assert written is not None
+    assert written.counts == {"main": 4}
+
+
+async def test_a_report_that_comes_late_takes_no_place_of_a_newer_one(manager: Manager) -> None:
+    ref = await manager.given_job()
+    late = manager.wire(status(ref, 5))
+    with refusing(manager, POLICY, (JOBS, "status")):
+        await manager.receive(status(ref, 7))
+        await manager.again(late)
+    assert await manager.inbox.retry(ref) is None
+    assert (await manager.job_status())["active"] == 7
+
+
+MESSAGES: dict[str, Any] = {
+    "a status": (lambda ref: status(ref, 7), (JOBS, "status")),
+    "a report of a version": (lambda ref: Applied(job=ref, workload="w1", spec_version=1), (WORKLOADS, "")),
+}
+
+
+@REFUSALS
+@pytest.mark.parametrize(("make", "where"), MESSAGES.values(), ids=MESSAGES.keys())
+async def test_every_report_on_a_job_is_kept(
+    manager: Manager, error: PermanentError, make: Any, where: tuple[Resource, str]
+) -> None:
+    ref = await manager.given_job()
+    with refusing(manager, error, where):
+        await manager.receive(make(ref))
+        assert await manager.inbox.retry(ref) is error
+    assert manager.dead == []
+    assert manager.events, "it is said on the job"
+    assert await manager.inbox.retry(ref) is None
+    assert await manager.inbox.retry(ref) is None, "it is kept no longer"
+
+
+@REFUSALS
+@pytest.mark.parametrize("message", [HELLO, Heartbeat(jobs=7)], ids=["hello", "heartbeat"])
+async def test_a_report_on_the_cluster_is_no_dead_letter(
+    manager: Manager, error: PermanentError, message: Message
+) -> None:
+    with refusing(manager, error, (WORKERCLUSTERS, "status")):
+        await manager.receive(message)
+    assert manager.dead == []
+    assert any(isinstance(answer, Resync) for answer in manager.answers) is isinstance(message, Heartbeat)
+    labels = {"cluster": "east", "type": message.type}
+    assert manager.registry.get_sample_value("slicebus_manager_refused_messages_total", labels) == 1
+
+
+async def test_credentials_that_are_not_taken_for_a_moment_lose_no_message(manager: Manager) -> None:
+    ref, failures, patch = await manager.given_job(), [UnauthorizedError("401: Unauthorized")] * 3, manager.client.patch
+
+    async def refuse(*args: Any, **more: Any) -> Manifest:
+        if failures:
+            raise failures.pop()
+        return await patch(*args, **more)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(manager.client, "patch", refuse)
+        await manager.receive(request(ref, wanted=5))
+    assert manager.dead == []
+    assert await written_request(manager) is not None
+    assert not manager.events
+
+
+async def test_what_is_kept_of_a_job_goes_with_it(manager: Manager) -> None:
+    ref = await manager.given_job()
+    with refusing(manager, RIGHT, (WORKLOADS, "")):
+        await manager.receive(request(ref))
+    await manager.store.jobs[ref.kind].replace([], "999")
+    assert not manager.store.refused_requests
+    assert await manager.inbox.retry(ref) is None
+
+
+COMPLETE: Manifest = {
+    "succeeded": 1,
+    "startTime": "2026-01-31T12:00:00Z",
+    "completionTime": "2026-01-31T13:00:00Z",
+    "conditions": [
+        {"type": "Complete", "status": "True", "message": "all done", "lastTransitionTime": "2026-01-31T13:00:00Z"}
+    ],
+}
+
+
+def an_end(ref: JobRef) -> Status:
+    return Status(job=ref, workload="w1", spec_version=1, phase=JobPhase.SUCCEEDED, job_status=COMPLETE)
+
+
+async def finished(manager: Manager) -> dict[str, tuple[str, str]]:
+    """The conditions of the job's Workload, with their messages."""
+    workload = await manager.client.get(WORKLOADS, "w1", "team")
+    return {entry["type"]: (entry["status"], entry["message"]) for entry in conditions_of(workload)}
+
+
+ENDS = pytest.mark.parametrize(
+    "error", [POLICY, RIGHT, WebhookError("500: failed calling webhook")], ids=["a policy", "no right", "a webhook"]
+)
+
+
+@ENDS
+@pytest.mark.parametrize("beside_kueue", [False, True], ids=["builtin", "beside a Kueue"])
+async def test_an_end_that_cannot_be_shown_frees_the_quota_and_says_why(
+    manager: Manager, error: PermanentError, beside_kueue: bool
+) -> None:
+    if beside_kueue:
+        manager.store.configure(LeaderSettings(admission=AdmissionModeName.KUEUE))
+    ref = await manager.given_job()
+    with refusing(manager, error, (JOBS, "status"), (JOBS, "")):
+        await manager.receive(an_end(ref))
+        assert manager.dead == []
+        await manager.reconcile_job(ref)
+        shown = await finished(manager)
+        assert shown["Finished"][0] == "True"
+        assert shown[api_names.END_SHOWN_CONDITION][0] == "False"
+        assert str(error) in shown[api_names.END_SHOWN_CONDITION][1]
+        assert [reason for reason, note in manager.events if str(error) in note] == ["EndNotShown"]
+        assert not manager.store.view(ref).unfinished
+        await manager.reconcile_job(ref)
+    workloads = (await manager.client.list(WORKLOADS)).items
+    assert [workload["metadata"]["name"] for workload in workloads] == ["w1"], "it does not run again"
+
+
+async def test_an_end_is_shown_as_soon_as_the_server_takes_it_by_whoever_leads_then(manager: Manager) -> None:
+    ref = await manager.given_job()
+    with refusing(manager, RIGHT, (JOBS, "status")):
+        await manager.receive(an_end(ref))
+        for _ in range(4):
+            await manager.reconcile_job(ref)
+    assert (await manager.job_status()).get("conditions") is None
+    manager.store.unshown_ends.clear()
+    for _ in range(3):
+        await manager.reconcile_job(ref)
+    types = [entry["type"] for entry in (await manager.job_status())["conditions"]]
+    assert types == ["SuccessCriteriaMet", "Complete"]
+    assert (await finished(manager))[api_names.END_SHOWN_CONDITION] == ("True", "The job shows its end")
+    before = await manager.client.get(WORKLOADS, "w1", "team")
+    await manager.reconcile_job(ref)
+    assert await manager.client.get(WORKLOADS, "w1", "team") == before
+
+
+async def test_a_report_that_is_no_end_leaves_no_end(manager: Manager) -> None:
+    ref = await manager.given_job()
+    with refusing(manager, POLICY, (JOBS, "status")):
+        await manager.receive(msgspec.structs.replace(an_end(ref), phase=JobPhase.RUNNING, job_status={"active": 3}))
+        await manager.reconcile_job(ref)
+    assert manager.store.view(ref).unshown_end is None
+    assert "Finished" not in await finished(manager)

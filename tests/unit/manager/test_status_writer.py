@@ -1,0 +1,44 @@
+"""What keeps the status of queues: a write that is refused ends nothing, and is tried again."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from slicebus.decisions.commands import Command, Emit
+from slicebus.manager.act.status_writer import StatusWriter
+from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, SlicebusError, UnavailableError
+from unit.kube.loop_time import LoopTime
+
+QUEUE: dict[str, Any] = {"metadata": {"name": "cq"}}
+WRITES: list[Command] = [Emit(regarding=QUEUE, reason=reason, note="") for reason in ("first", "second")]
+
+
+@pytest.mark.parametrize(
+    ("error", "within_s"),
+    [(ForbiddenError("403"), 95), (InvalidError("422"), 95), (UnavailableError("503"), 5), (ConflictError("409"), 5)],
+    ids=repr,
+)
+async def test_a_status_that_is_not_taken_is_written_again(
+    jumping: LoopTime, error: SlicebusError, within_s: float
+) -> None:
+    failures, written = [error] * 3, list[str]()
+
+    class Executor:
+        async def run(self, commands: Sequence[Command]) -> None:
+            for command in commands:
+                assert isinstance(command, Emit)
+                if command.reason == "first" and failures:
+                    raise failures.pop()
+                written.append(command.reason)
+
+    writer = StatusWriter(lambda _: WRITES, Executor(), of=(), interval_s=1.0)  # type: ignore[arg-type]
+    task = asyncio.create_task(writer.run())
+    await asyncio.sleep(0.5)
+    assert written == ["second"]
+    await asyncio.sleep(within_s)
+    assert not task.done()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert "first" in written
