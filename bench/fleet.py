@@ -69,6 +69,8 @@ class Filled(NamedTuple):
     clusters: list[ClusterName]
     cohorts: tuple[str, ...] = ()
     """In which the copies are in turn, each in a queue of its name; all in one queue without a cohort for none."""
+    more: tuple[ClusterName, ...] = ()
+    """Clusters without copies."""
 
 
 class Fleet(NamedTuple):
@@ -115,7 +117,7 @@ def _serve(filled: Filled, pipe: Connection) -> None:
             await demo.prepare(demo.World(manager=client, workers={}))
             for resource, manifest in objects.quota(_CPU) if filled.clusters else ():
                 await client.create(resource, manifest)
-            for cluster in filled.clusters:
+            for cluster in (*filled.clusters, *filled.more):
                 await client.create(WORKERCLUSTERS, objects.worker_cluster(cluster))
             for cohort in filled.cohorts:
                 for resource, manifest in queue_of(cohort):

@@ -125,7 +125,7 @@ class LightAgent:
 
     async def _beat(self) -> None:
         room, now_s = dict.fromkeys(_FLAVORS, _ROOM), asyncio.get_running_loop().time()
-        await self._publish(Heartbeat(capacity=room, ours={}, terms=self._terms, said_s=now_s, jobs=len(self.jobs)))
+        await self.publish(Heartbeat(capacity=room, ours={}, terms=self._terms, said_s=now_s, jobs=len(self.jobs)))
 
     async def _handle(self, delivery: Delivery) -> None:
         received, found = time.perf_counter(), decode(delivery.message)
@@ -148,11 +148,12 @@ class LightAgent:
 
     async def _applied(self, job: LightJob, version: int, order: Envelope) -> None:
         applied = Applied(job=job.ref, workload=job.slice, spec_version=version)
-        await self._publish(applied, caused_by=order)
+        await self.publish(applied, caused_by=order)
         if asked := self._asked.pop(order.correlation_id, None):
             asked.done.set()
 
-    async def _publish(self, message: Message, *, caused_by: Envelope | None = None) -> None:
+    async def publish(self, message: Message, *, caused_by: Envelope | None = None) -> None:
+        """Publish a message as this agent's."""
         await self._bus.publish(UP, encode(self._envelope(message, caused_by=caused_by), message))
 
     def _envelope(self, message: Message, *, caused_by: Envelope | None = None) -> Envelope:

@@ -30,7 +30,7 @@ from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.retries import repeated
 from slicebus.bus.contract import Delivery, Subscription
 from slicebus.bus.sizes import check_whole, size_of
-from slicebus.bus.turns import Turns
+from slicebus.bus.turns import Pace, Turns
 from slicebus.proto.errors import (
     ConflictError,
     DeadReason,
@@ -92,6 +92,7 @@ async def consume(
     *,
     key: Callable[[Delivery], str],
     turns: Turns | None = None,
+    pace: Pace | None = None,
     owner: Callable[[Delivery], str] = lambda _: _NOBODY,
     rest_s: Callable[[Delivery], float] = lambda _: 0.0,
     retry_s: float = _RETRY_S,
@@ -102,13 +103,17 @@ async def consume(
     backlog: Backlog | None = None,
 ) -> None:
     """Handle deliveries until the subscription ends. `on_dead` is called for each that is dead-lettered. `backlog` gets
-    all that are unsettled. `rest_s` says how long the next delivery of a key waits after one."""
+    all that are unsettled. `pace` is kept before a turn is taken; None for none. `rest_s` says how long the next
+    delivery of a key waits after one."""
     backlog, turns = backlog or Backlog(), turns or turns_of()
     queues: dict[str, deque[Delivery]] = {}
 
     async def attempt(delivery: Delivery) -> None:
         check_whole(delivery.message)
-        async with turns.take(owner(delivery), size_of(delivery.message)):
+        size = size_of(delivery.message)
+        if pace is not None:
+            await pace.keep(owner(delivery), size)
+        async with turns.take(owner(delivery), size):
             if delivery.held:
                 await handler(delivery)
 

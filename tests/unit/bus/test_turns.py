@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 
-from slicebus.bus.turns import Turns
+from slicebus.bus.turns import Pace, Turns
 
 MIB = 1024**2
 
@@ -122,3 +122,37 @@ async def test_nothing_is_remembered_of_those_who_have_gone() -> None:
         async with turns.take(f"cluster-{number}", 10):
             pass
     assert (turns._had, turns._held, turns._waiting) == ({}, {}, {})
+
+
+async def test_large_messages_pass_one_by_one_in_turns_of_their_owners() -> None:
+    pace, passed = Pace(large_bytes=1000, bytes_s=100_000), list[str]()
+
+    async def come(owner: str, size: int) -> None:
+        await pace.keep(owner, size)
+        passed.append(owner)
+
+    async with asyncio.TaskGroup() as group:
+        for owner, size in [*[("thief", 2000)] * 5, ("west", 1000), ("east", 999)]:
+            group.create_task(come(owner, size))
+            await settle()
+    assert passed[0] == "east", "a usual one waits for nobody"
+    assert passed[1:3] == ["thief", "west"]
+    assert passed[3:] == ["thief"] * 4
+
+
+async def test_large_messages_pass_no_faster_than_their_bytes() -> None:
+    loop, pace = asyncio.get_running_loop(), Pace(large_bytes=1000, bytes_s=100_000)
+    began = loop.time()
+    await asyncio.gather(*(pace.keep("thief", 2000) for _ in range(5)))
+    assert loop.time() - began >= 0.1
+
+
+async def test_one_that_gives_up_its_wait_holds_nobody_up() -> None:
+    pace = Pace(large_bytes=1000, bytes_s=100_000)
+    first = asyncio.create_task(pace.keep("thief", 1_000_000_000))
+    await settle()
+    second = asyncio.create_task(pace.keep("east", 1000))
+    await settle()
+    first.cancel()
+    await second
+    assert first.cancelled()

@@ -20,6 +20,7 @@ from slicebus.bus.contract import Bus, Delivery, Subscription
 from slicebus.bus.dead_letter_headers import as_sent, was_passed_on
 from slicebus.bus.lanes import Keeps, OnDead, consume, turns_of
 from slicebus.bus.sizes import MESSAGE_BYTES, cut
+from slicebus.bus.turns import Pace
 from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.cache import Change
@@ -88,7 +89,7 @@ class ManagerInbox:
         self._on_dead = on_dead
         self._keeps_dead = keeps_dead
         self._message_bytes = message_bytes
-        self._turns = turns_of(_WORKERS, most_each=_WORKERS_OF_A_CLUSTER)
+        self._turns, self._pace = turns_of(_WORKERS, most_each=_WORKERS_OF_A_CLUSTER), Pace()
         self._router = router
         self._listeners: list[Callable[[ClusterName], None]] = []
         self._decide = decide
@@ -160,6 +161,7 @@ class ManagerInbox:
                 partial(self._handle, of=of),
                 key=_order_key,
                 turns=self._turns,
+                pace=self._pace,
                 owner=_cluster_of,
                 rest_s=_rest_s,
                 on_dead=self._on_dead,
