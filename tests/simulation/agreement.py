@@ -5,6 +5,7 @@ from typing import Any
 
 from simulation.activation_rules import ActivationRules
 from simulation.additions import check_charge
+from simulation.indexed import is_indexed
 from simulation.limits import fitting
 from simulation.refusals import check_dead_letters
 from simulation.schedule import WORKERS
@@ -167,7 +168,10 @@ class Agreement:
             "its slice": (annotations.slice_of(copy), holder.name),
             "the size it wants": (wanted, asked),
             "what is granted": (there, granted),
-            "its bounds lack": (KINDS[kind].set_bounds(scale_target, KINDS[kind].bounds(job)), []),
+            "its bounds lack": (
+                [] if is_indexed(job) else KINDS[kind].set_bounds(scale_target, KINDS[kind].bounds(job)),
+                [],
+            ),
             "what it takes over": (edited(copy), edited(job)) if kind == "RayService" else ("", ""),
         }
         if not has_bytes(job):

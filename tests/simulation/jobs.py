@@ -46,6 +46,8 @@ def job_of(item: Submit) -> Manifest:
         job["spec"]["submitterPodTemplate"] = KINDS[item.kind].pod_sets(job)[-1]["template"] | runs
     if item.completions is not None:
         job["spec"]["completions"] = item.completions
+    if item.indexed:
+        job["spec"]["completionMode"] = "Indexed"
     if item.ttl_s is not None and item.kind == "Job":
         job["spec"]["ttlSecondsAfterFinished"] = item.ttl_s
     if item.deadline_s is not None and item.kind == "RayJob":

@@ -13,6 +13,7 @@ from simulation.definition_rules import DefinitionRules
 from simulation.end_rules import EndRules, has_outlived
 from simulation.gang_rules import GROUP_KEY, GangRules
 from simulation.impostors import check_name, check_other
+from simulation.indexed import IndexRules
 from simulation.quota_rules import QuotaRules
 from simulation.room_rules import RoomRules
 from simulation.shard_rules import check_shard
@@ -69,6 +70,7 @@ class Rules:
         self.gangs = GangRules()
         self._ends = EndRules(self._apis)
         self._definitions = DefinitionRules(self._ends)
+        self._indexes = IndexRules()
         self._baselines: dict[str, list[dict[str, int]]] = {}
         """The sizes that the spec of each job of the manager has had, by UID."""
         self._deleted_by_users: set[str] = set()
@@ -124,6 +126,8 @@ class Rules:
     def check_ends(self) -> None:
         """The faults have ended: no end is lost, and nothing is left of what users have deleted."""
         self._ends.check()
+        objects = self._apis["manager"].store.objects.items()
+        self._indexes.check(found for key, found in objects if key[:2] in _JOB_KINDS)
 
     def published(self, message: WireMessage) -> None:
         """The broker is about to have a message."""
@@ -300,6 +304,7 @@ class Rules:
             self._check_stranger(cluster, change)
             return
         self._check_delete(cluster, change)
+        self._indexes.see_copy(change)
         self._ends.see_copy(cluster, change, left=self._left_by(annotations.annotation(job, _ORIGIN) or ""))
         if change.type == "DELETED":
             return
@@ -346,6 +351,7 @@ class Rules:
         if _goes(change) and has_outlived(job):
             self.user_deletes(job)
         self._ends.see_job(change)
+        self._indexes.see_job(change)
         is_asked_for = metadata["uid"] in self._deleted_by_users or self._definitions.explains(job)
         if _goes(change) and not is_asked_for:
             raise Violation(f"rule 6: {metadata['name']} was deleted on the manager, and no user had done it")

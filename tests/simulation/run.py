@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from simulation import additions, meddlers, recorded, refusals, tenants
+from simulation import additions, indexed, meddlers, recorded, refusals, tenants
 from simulation.agreement import Agreement, UnderWay
 from simulation.definitions import bring_definition, remove_definition
 from simulation.fleet import MANAGER, Fleet
@@ -112,6 +112,8 @@ class Run:
                 await meddlers.break_for_a_while(self._fleet.client(MANAGER), item)
             case meddlers.Mislead():
                 await self.users.mislead(item)
+            case indexed.Tandem():
+                await indexed.resize(self._fleet.client(item.api), item)
             case refusals.Refuse():
                 await self._fleet.servers[item.api].refusals.refuse(item)
             case additions.Inject():

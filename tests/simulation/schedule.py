@@ -146,6 +146,8 @@ class Submit(Moment):
     """Whether it has no elastic annotation."""
     gang: bool = False
     """Whether it chooses the gang scheduler."""
+    indexed: bool = False
+    """Whether each pod of a Job has an index, and its completions follow its size."""
 
 
 class Scale(Moment):

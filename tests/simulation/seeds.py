@@ -1,6 +1,7 @@
 """The schedule of a seed."""
 
 from simulation.additions import with_additions
+from simulation.indexed import with_indexed
 from simulation.later import OLD
 from simulation.meddlers import with_meddlers
 from simulation.random_choices import everything_of
@@ -10,12 +11,16 @@ from simulation.swarm import swarm_of
 from simulation.tenants import with_tenants
 
 _ONE_OF = 10
+_LATER = (with_additions, with_tenants, with_meddlers, with_refusals, with_indexed)
+"""What came later, in this order."""
 
 
 def schedule_of(seed: int) -> Schedule:
     """The run of a seed: the same for the same seed."""
     drawn = everything_of(seed) if has_everything(seed) else swarm_of(seed)
-    return with_refusals(with_meddlers(with_tenants(with_additions(drawn))))
+    for later in _LATER:
+        drawn = later(drawn)
+    return drawn
 
 
 def has_everything(seed: int) -> bool:
