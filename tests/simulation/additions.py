@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from random import Random
 from typing import Any
 
+from simulation import defaults
 from simulation.later import with_later
 from simulation.queues import flavor_of
 from simulation.schedule import WORKERS, Moment, Schedule
@@ -48,7 +49,7 @@ def _additions(random: Random, run_s: float) -> Iterator[Inject]:
 
 def are_in(schedule: Schedule) -> bool:
     """Whether pods of a run may request more than their templates."""
-    return any(isinstance(item, Inject) for item in schedule.items)
+    return defaults.are_in(schedule) or any(isinstance(item, Inject) for item in schedule.items)
 
 
 async def inject(client: KubeClient, item: Inject) -> None:
@@ -58,19 +59,26 @@ async def inject(client: KubeClient, item: Inject) -> None:
 
 
 def of_template(pod: Manifest) -> Usage:
-    """What a pod requests of its flavor by its template, without what was injected."""
-    own = [container for container in pod["spec"]["containers"] if container["name"] != SIDECAR_NAME]
-    return _in_flavor(pod, pod["spec"] | {"containers": own})
+    """What a pod requests of its flavor by its template, without what its cluster has added."""
+    spec = defaults.of_template(pod)
+    own = [container for container in spec["containers"] if container["name"] != SIDECAR_NAME]
+    return _in_flavor(pod, spec | {"containers": own})
 
 
 def check_charge(name: str, pods: Iterable[Manifest], charged: Usage) -> None:
-    """Once the manager has seen the pods, they request no more than their job is charged for."""
+    """Once the manager has seen the pods, they request no more than their job is charged for. Pods whose templates
+    request nothing were given no flavor: any may be charged for them."""
     used = Counter[FlavorResource]()
     for pod in pods:
         used.update(_in_flavor(pod, pod["spec"]))
-    past = {key: value for key, value in used.items() if value > charged.get(key, 0)}
-    if past:
-        raise Violation(f"converged: the pods of {name} request {past}, it is charged for {charged}")
+    past = {key: value for key, value in used.items() if key[0] and value > charged.get(key, 0)}
+    if past or any(_of(used, resource) > _of(charged, resource) for _, resource in used):
+        raise Violation(f"converged: the pods of {name} request {dict(used)}, it is charged for {charged}")
+
+
+def _of(usage: Usage, resource: str) -> int:
+    """What is used of a resource in all flavors."""
+    return sum(value for (_, one), value in usage.items() if one == resource)
 
 
 def _in_flavor(pod: Manifest, spec: Manifest) -> Usage:

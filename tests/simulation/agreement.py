@@ -5,6 +5,7 @@ from typing import Any
 
 from simulation.activation_rules import ActivationRules
 from simulation.additions import check_charge
+from simulation.defaults import charged
 from simulation.indexed import is_indexed
 from simulation.limits import fitting
 from simulation.refusals import check_dead_letters
@@ -128,7 +129,7 @@ class Agreement:
         """What waits does not fit."""
         queues = [ClusterQueue.from_manifest(found) for found in (await self._manager.list(CLUSTERQUEUES)).items]
         cohorts = [Cohort.from_manifest(found) for found in (await self._manager.list(COHORTS)).items]
-        for slice in (each for each in workloads if each.pending):
+        for slice in await charged(self._manager, (each for each in workloads if each.pending)):
             if slice.avoids >= {*WORKERS}:
                 raise UnderWay(f"converged: {slice.name} is about to be tried on a cluster again")
             if (found := fitting(slice, workloads, queues, cohorts)) is not None:

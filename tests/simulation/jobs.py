@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from simulation.defaults import shape
 from simulation.gangs import SCHEDULER
 from simulation.schedule import Submit
 from slicebus.agent.state import annotations
@@ -52,6 +53,7 @@ def job_of(item: Submit) -> Manifest:
         job["spec"]["ttlSecondsAfterFinished"] = item.ttl_s
     if item.deadline_s is not None and item.kind == "RayJob":
         job["spec"]["activeDeadlineSeconds"] = item.deadline_s
+    shape(job, item)
     job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL] = item.queue
     if item.priority:
         job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = item.priority

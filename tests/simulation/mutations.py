@@ -19,6 +19,7 @@ from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.kube.informers import Informers
 from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
+from slicebus.manager.decide.job import charges
 from slicebus.manager.state import store, worker_clusters
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.shards import Shards, belongs_to
@@ -124,6 +125,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "shards": lambda: patch.object(Shards, "trees", _trees_by_hash),
     "gangs": lambda: patch.object(gangs, "_are_there", lambda *_: True),
     "tenants": lambda: patch.object(JobView, "requested", property(_request_of_the_job)),
+    "observed pods": lambda: patch.object(charges, "take", lambda *_, **__: []),
     "completions": lambda: patch.object(BatchJob, "as_ended", lambda _self, job, _reported: job),
 }
 """Each switches one safeguard off for as long as the context lasts."""

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from simulation import additions, indexed, meddlers, recorded, refusals, tenants
+from simulation import additions, defaults, indexed, meddlers, recorded, refusals, suspensions, tenants
 from simulation.agreement import Agreement, UnderWay
 from simulation.definitions import bring_definition, remove_definition
 from simulation.fleet import MANAGER, Fleet
@@ -118,6 +118,14 @@ class Run:
                 await self._fleet.servers[item.api].refusals.refuse(item)
             case additions.Inject():
                 await additions.inject(self._fleet.client(item.cluster), item)
+            case defaults.Limit():
+                await defaults.limit(self._fleet.client(item.cluster), item)
+            case defaults.Overhead():
+                await defaults.add_overhead(self._fleet.client(item.cluster), item)
+            case defaults.Resize():
+                await defaults.resize(self._fleet.client(item.cluster), item)
+            case suspensions.Suspend():
+                await suspensions.suspend(self._fleet.client(item.api), item)
             case tenants.Forged():
                 await tenants.forge(self._fleet.client(MANAGER), item)
             case Submit():

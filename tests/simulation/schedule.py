@@ -148,6 +148,10 @@ class Submit(Moment):
     """Whether it chooses the gang scheduler."""
     indexed: bool = False
     """Whether each pod of a Job has an index, and its completions follow its size."""
+    bare: bool = False
+    """Whether its pods request no cpu."""
+    sandboxed: bool = False
+    """Whether its pods have a RuntimeClass."""
 
 
 class Scale(Moment):

@@ -1,17 +1,19 @@
 """The schedule of a seed."""
 
 from simulation.additions import with_additions
+from simulation.defaults import with_defaults
 from simulation.indexed import with_indexed
 from simulation.later import OLD
 from simulation.meddlers import with_meddlers
 from simulation.random_choices import everything_of
 from simulation.refusals import with_refusals
 from simulation.schedule import Schedule
+from simulation.suspensions import with_suspensions
 from simulation.swarm import swarm_of
 from simulation.tenants import with_tenants
 
 _ONE_OF = 10
-_LATER = (with_additions, with_tenants, with_meddlers, with_refusals, with_indexed)
+_LATER = (with_additions, with_tenants, with_meddlers, with_refusals, with_indexed, with_defaults, with_suspensions)
 """What came later, in this order."""
 
 
