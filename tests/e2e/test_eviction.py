@@ -120,9 +120,10 @@ async def test_quota_is_held_for_as_long_as_a_pod_runs_whatever_becomes_of_the_a
                 return [pod["metadata"]["name"] for pod in await scenario.pods()] == [STRAGGLER["metadata"]["name"]]
 
             await eventually(one_is_left, "all pods but one are gone")
+            # As long as it ran beside the others it was charged too.
+            await expect_used(world, "5")
         held = await expect_condition(scenario, "slicebus.dev/Dispatched", "False", "Suspending")
         assert held.admission is not None
-        await expect_used(world, "5")
         await worker.delete(PODS, STRAGGLER["metadata"]["name"], NAMESPACE)
         await expect_no_pods(scenario)
         async with roles.agent(world, urls, EAST):

@@ -157,7 +157,11 @@ async def test_a_cluster_joins_works_is_revoked_and_joins_again(
         async with roles.agent(world, urls | {BLUE: again}, BLUE, manager_user="manager"):
             await scenario.scale(2)
             await scenario.expect_pods(running=2)
-            assert (await blue(world))["status"]["clusterUID"] == uid
+
+            async def is_known_again() -> bool:
+                return (await blue(world))["status"].get("clusterUID") == uid
+
+            await eventually(is_known_again, "the cluster has its name again")
         assert (await manager.bus.depth(DEAD)).ready == 0
 
 
