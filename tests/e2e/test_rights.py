@@ -122,8 +122,8 @@ async def test_an_agent_waits_for_the_bindings_that_a_manager_has_not_made_yet(
 @pytest.mark.parametrize(
     ("lacks", "word"),
     [
-        ({"write": r"^slicebus\.(up|dead)$"}, "publish east.decisions to slicebus.decisions"),
-        ({"write": r"^slicebus\.(up|decisions)$"}, "publish east.relabel to slicebus.dead"),
+        ({"write": r"^slicebus\.(up|agent-dead)$"}, "publish east.decisions to slicebus.agent-decisions"),
+        ({"write": r"^slicebus\.(up|agent-decisions)$"}, "publish east.relabel to slicebus.agent-dead"),
         ({"write": NOTHING}, "publish east.hello to slicebus.up"),
         ({"read": NOTHING}, "read slicebus.agent.east."),
     ],
@@ -243,7 +243,7 @@ async def test_the_doctor_says_whether_rights_are_too_narrow_or_too_broad(
         found = await rights("east")
         assert found.startswith("too broad, user east may: read slicebus.probe, read slicebus.up")
         assert f"read {JOURNAL}" in found
-        rabbitmq.permit(vhost, "east", **RIGHTS | {"write": r"^slicebus\.(up|decisions)$"})
-        assert await rights("east") == "too narrow, user east may not: publish east.relabel to slicebus.dead"
+        rabbitmq.permit(vhost, "east", **RIGHTS | {"write": r"^slicebus\.(up|agent-decisions)$"})
+        assert await rights("east") == "too narrow, user east may not: publish east.relabel to slicebus.agent-dead"
         rabbitmq.permit(vhost, "manager", configure=".*", write=".*", read=".*")
         assert (await rights("manager")).startswith("too broad, user manager may: configure slicebus-probe")

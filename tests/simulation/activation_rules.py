@@ -1,4 +1,8 @@
-"""Rule 8 for a job that a user starts anew after an unknown end: nobody else activates its Workload."""
+"""Rule 8 for a job that a user starts anew after an unknown end: nobody else activates its Workload.
+
+The manager deactivates the Workload of a job that its user has suspended, and marks it; it activates it again when the
+user resumes the job.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,14 +29,15 @@ class ActivationRules:
         finally:
             self._activating.remove(name)
 
-    def see_slice(self, slice: Slice, old: Slice | None) -> None:
-        """One of the manager's Workloads has changed."""
+    def see_slice(self, slice: Slice, old: Slice | None, *, was_suspended: bool = False) -> None:
+        """One of the manager's Workloads has changed, which the manager had suspended for a user or not."""
         if not slice.active or (_is_unknown(slice) and not (old and _is_unknown(old))):
             self._activated.discard(slice.uid)
         elif old is not None and not old.active:
-            if slice.name not in self._activating:
+            if slice.name in self._activating:
+                self._activated.add(slice.uid)
+            elif not was_suspended or _is_unknown(slice):
                 raise Violation(f"rule 8: {slice.name} was activated, and no user had done it")
-            self._activated.add(slice.uid)
 
     def has_unknown_end(self, slice: Slice) -> bool:
         """Whether a job has to stay as it is since its end is unknown. What a user has activated since may run."""

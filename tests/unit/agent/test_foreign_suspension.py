@@ -6,7 +6,7 @@ import pytest
 
 from slicebus.agent.decide import suspension
 from slicebus.agent.state.views import WorkerView
-from slicebus.decisions.commands import Emit, Patch, Requeue
+from slicebus.decisions.commands import Emit, Patch
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
 from unit.agent.objects import NOW, a_job, a_view, shorts
@@ -48,9 +48,11 @@ def test_what_is_undone(view: WorkerView, expected: list[tuple[Any, ...]]) -> No
 
 
 def test_who_suspends_it_again_and_again_waits_for_a_minute() -> None:
-    [again] = suspension.undo(a_view(a_suspended(resumed_at=JUST_BEFORE)), now=NOW)
-    assert isinstance(again, Requeue)
+    soon = a_view(a_suspended(resumed_at=JUST_BEFORE))
+    assert suspension.undo(soon, now=NOW) == []
+    [again] = suspension.requeue_after(soon, now=NOW)
     assert again.delay_s == 40.0
+    assert suspension.requeue_after(a_view(a_suspended(resumed_at=LONG_AGO)), now=NOW) == []
     [patch, told] = suspension.undo(a_view(a_suspended()), now=NOW)
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)

@@ -35,6 +35,8 @@ from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 
 _log = structlog.get_logger()
+_MOST_STEPS = 100
+"""Of one job in a row, each after the changes of the one before. What needs more goes round in a circle."""
 
 
 class AgentReconciler:
@@ -116,12 +118,14 @@ class AgentReconciler:
             _log.warning("refusal.untold", job=str(key), error=str(untold))
 
     async def reconcile_in_turn(self, key: JobKey) -> Continuation:
-        """Do what a job needs that is in the cache. The caller holds its lock."""
-        continuation = Continuation.AGAIN
-        while continuation is Continuation.AGAIN:
+        """Do what a job needs that is in the cache. The caller holds its lock. Raises DecisionError for a job whose
+        steps have no end."""
+        for _ in range(_MOST_STEPS):
             continuation, commands = self._work(key)
             await self._executor.run(commands)
-        return continuation
+            if continuation is not Continuation.AGAIN:
+                return continuation
+        raise DecisionError.of("reconcile_job", RecursionError())
 
     async def _show(self, key: JobKey, error: DecisionError) -> None:
         """Show on a job that it is set aside. What cannot be written now is written after the next try."""

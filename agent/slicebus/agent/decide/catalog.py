@@ -112,6 +112,7 @@ def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float,
         report = reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=store.settings.status_interval_s)
         later = [
             waiting.requeue_after(view, now=now),
+            suspension.requeue_after(view, now=now),
             gangs.requeue_after(view, now_s=now_s),
             withdrawals.requeue_after(view, now_s=now_s),
             finishing.requeue_after(view, now_s=now_s),

@@ -12,6 +12,7 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.paths import text_of
@@ -24,15 +25,9 @@ _UNDO_AGAIN_S = 60.0
 def undo(view: WorkerView, *, now: str) -> list[Command]:
     """The patches that resume a job that somebody else than the manager has suspended, or the object that carries its
     size, with an Event. Who suspends it again and again is answered once a minute."""
-    job = view.reading
-    if job is None or job.is_going or job.is_suspended or job.outcome.phase.is_terminal:
+    job, targets = view.reading, _suspended(view)
+    if job is None or not targets or _left_s(job.manifest, now=now) > 0:
         return []
-    targets = [target for target in (job.manifest, *view.scale_targets) if to_resume(target)]
-    if not targets:
-        return []
-    before = annotations.annotation(job.manifest, api_names.RESUMED_ANNOTATION)
-    if (left_s := _UNDO_AGAIN_S - _seconds_since(before, now=now)) > 0:
-        return [Requeue(job=job.ref, delay_s=left_s)]
     gangs.ensure_none_left(view)
     path = text_of(KINDS[view.key.kind].suspend_path or ())
     note = (
@@ -47,6 +42,27 @@ def undo(view: WorkerView, *, now: str) -> list[Command]:
         if target is not job.manifest
     ]
     return [own, *others, Emit(regarding=job.manifest, reason=_UNDONE, note=note, warning=True)]
+
+
+def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
+    """Requeue the job for when a suspension may be undone that came too soon after the last one."""
+    job = view.reading
+    if job is None or not _suspended(view) or (left_s := _left_s(job.manifest, now=now)) <= 0:
+        return []
+    return [Requeue(job=job.ref, delay_s=left_s)]
+
+
+def _suspended(view: WorkerView) -> list[Manifest]:
+    """What somebody has suspended of a job that the manager has not suspended."""
+    job = view.reading
+    if job is None or job.is_going or job.is_suspended or job.outcome.phase.is_terminal:
+        return []
+    return [target for target in (job.manifest, *view.scale_targets) if to_resume(target)]
+
+
+def _left_s(job: Manifest, *, now: str) -> float:
+    """How long the next suspension stays, in seconds; not positive where it may be undone at once."""
+    return _UNDO_AGAIN_S - _seconds_since(annotations.annotation(job, api_names.RESUMED_ANNOTATION), now=now)
 
 
 def _seconds_since(since: str | None, *, now: str) -> float:
