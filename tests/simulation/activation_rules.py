@@ -20,6 +20,9 @@ class ActivationRules:
         self._activated: set[str] = set()
         """UIDs of Workloads that a user has activated since their jobs' last unknown end and last deactivation."""
 
+        self._suspended: set[str] = set()
+        """UIDs of Workloads that wait for the user who has suspended their job."""
+
     @contextmanager
     def user_activates(self, name: str) -> Iterator[None]:
         """A user activates a Workload until this ends."""
@@ -29,8 +32,10 @@ class ActivationRules:
         finally:
             self._activating.remove(name)
 
-    def see_slice(self, slice: Slice, old: Slice | None, *, was_suspended: bool = False) -> None:
-        """One of the manager's Workloads has changed, which the manager had suspended for a user or not."""
+    def see_slice(self, slice: Slice, old: Slice | None, *, is_suspended: bool = False) -> None:
+        """One of the manager's Workloads has changed; `is_suspended`: its mark says that it waits for its user."""
+        was_suspended = slice.uid in self._suspended
+        (self._suspended.add if is_suspended else self._suspended.discard)(slice.uid)
         if not slice.active or (_is_unknown(slice) and not (old and _is_unknown(old))):
             self._activated.discard(slice.uid)
         elif old is not None and not old.active:

@@ -87,8 +87,6 @@ class Rules:
         """Clusters, and their namespaces that users have deleted: with these goes what is in them."""
         self._was_held = False
         self._by = ""
-        self._suspended: set[SliceKey] = set()
-        """Those that the manager has deactivated because a user has suspended their job."""
         self._late: set[SliceKey] = set()
         """Slices that a manager made who had been stopped between its decision and its request."""
         self._late_copies: set[str] = set()
@@ -217,14 +215,11 @@ class Rules:
 
     def _check_slice(self, change: HistoryEntry) -> None:
         key = SliceKey(f"{change.key[2]}/{change.key[3]}")
-        old, was_suspended = self._slices.pop(key, None), key in self._suspended
-        self._suspended.discard(key)
+        old = self._slices.pop(key, None)
         if change.type == "DELETED":
             if old is not None:
                 self.quota.check_running(old.job_uid)
             return
-        if annotations.annotation(change.object, api_names.SUSPENDED_ANNOTATION) is not None:
-            self._suspended.add(key)
         slice = self._slices[key] = Slice.from_manifest(change.object)
         if old is None and self._was_held:
             self._late.add(key)
@@ -236,7 +231,8 @@ class Rules:
         left = self._left_by(slice.job_uid)
         self.quota.leave(slice.job_uid, left)
         self._ends.see_slice(slice, left=left)
-        self.activations.see_slice(slice, old, was_suspended=was_suspended)
+        is_suspended = annotations.annotation(change.object, api_names.SUSPENDED_ANNOTATION) is not None
+        self.activations.see_slice(slice, old, is_suspended=is_suspended)
         self.quota.see_slice(slice, old)
         self._room.see_slice(slice, old)
         check_shard(self._apis["manager"], slice, old, by=self._by, is_late=self._was_held)

@@ -9,9 +9,12 @@ from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOB_RESOURCES, JOBS, 
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
 from slicebus.slices.api import kueue
+from slicebus.slices.api.quantities import amount
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.quota.quota import usage_by_chain
 from slicebus.slices.workload.ungate import is_gated
 from slicebus.slices.workload.workload import Slice, oldest_first
+from support.usage import total_by_queue
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
@@ -156,9 +159,13 @@ async def set_quota(world: World, cpu: int) -> None:
 
 
 async def expect_used(world: World, cpu: str) -> None:
-    """Wait until the queue's status says that so much is used of its quota."""
+    """Wait until so much is used of the queue's quota, and its status, which comes later, says so."""
 
     async def look() -> bool:
+        slices = map(Slice.from_manifest, (await world.manager.list(WORKLOADS)).items)
+        used = total_by_queue(usage_by_chain(slices)).get(objects.CLUSTER_QUEUE, {})
+        if sum(value for (_, resource), value in used.items() if resource == "cpu") != amount("cpu", cpu):
+            return False
         queue = await world.manager.get(CLUSTERQUEUES, objects.CLUSTER_QUEUE)
         flavors = queue.get("status", {}).get("flavorsUsage") or []
         return [entry["total"] for flavor in flavors for entry in flavor["resources"] if entry["name"] == "cpu"] == [
