@@ -118,6 +118,7 @@ SHOWN_BY = {
     "shards": 0,
     "gangs": 42,
     "tenants": 0,
+    "observed pods": 1,
     "completions": 18,
 }
 """A seed that has broken a rule without the safeguard. The search begins there: a change of the product may make
