@@ -2,6 +2,7 @@
 
 from simulation.additions import with_additions
 from simulation.defaults import with_defaults
+from simulation.floods import with_floods
 from simulation.indexed import with_indexed
 from simulation.later import OLD
 from simulation.meddlers import with_meddlers
@@ -13,7 +14,16 @@ from simulation.swarm import swarm_of
 from simulation.tenants import with_tenants
 
 _ONE_OF = 10
-_LATER = (with_additions, with_tenants, with_meddlers, with_refusals, with_indexed, with_defaults, with_suspensions)
+_LATER = (
+    with_additions,
+    with_tenants,
+    with_meddlers,
+    with_refusals,
+    with_indexed,
+    with_defaults,
+    with_suspensions,
+    with_floods,
+)
 """What came later, in this order."""
 
 

@@ -9,6 +9,7 @@ import msgspec
 from simulation import queues
 from simulation.faults import Weather
 from simulation.fleet import MANAGER, Fleet, Process
+from simulation.floods import Flood, flood_of
 from simulation.impostors import restored
 from simulation.jobs import bounds_patch, cpu_patch, is_sized_where_it_runs, job_of, scale, settle, size_patch
 from simulation.meddlers import Mislead, misled
@@ -262,6 +263,12 @@ class Users:
         """A cluster's user says a status of its own cluster with other types in it."""
         if (message := misled(self._said_by(item.by), item)) is not None:
             await MemoryBus(self._fleet.memory, user=item.by).publish(exchange_of(Direction.UP), message)
+
+    async def flood(self, item: Flood) -> None:
+        """A cluster's user says many messages at once."""
+        bus = MemoryBus(self._fleet.memory, user=item.by)
+        for message in flood_of(self._said_by(item.by), item):
+            await bus.publish(exchange_of(Direction.UP), message)
 
     def _said_by(self, cluster: str) -> list[WireMessage]:
         """What the agents of a cluster have said so far."""
