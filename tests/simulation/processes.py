@@ -6,6 +6,7 @@ garbage, because it ends soon.
 
 import gc
 import multiprocessing
+import resource
 from collections.abc import Callable, Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -13,8 +14,14 @@ from typing import TypeVar
 
 Run = TypeVar("Run")
 Outcome = TypeVar("Outcome")
+_MOST_BYTES = 4 * 1024**3
+"""Of one run: what needs more would end other programs of the machine."""
 _AHEAD = 4
 """So many times as many runs as are played at once may wait for one before them."""
+
+
+class DiedError(RuntimeError):
+    """A run has ended its process."""
 
 
 def outcomes(play: Callable[[Run], Outcome], runs: Iterable[Run], at_once: int) -> Iterator[Outcome]:
@@ -36,7 +43,11 @@ def outcomes(play: Callable[[Run], Outcome], runs: Iterable[Run], at_once: int) 
             for connection in wait([*playing]):
                 assert isinstance(connection, Connection)
                 number, process = playing.pop(connection)
-                played[number] = connection.recv()
+                try:
+                    played[number] = connection.recv()
+                except EOFError:
+                    process.join()
+                    raise DiedError(f"run {number + 1} has ended its process, by status {process.exitcode}") from None
                 process.join()
             while told in played:
                 yield played.pop(told)
@@ -57,4 +68,5 @@ def _begin(play: Callable[[Run], Outcome], run: Run) -> tuple[Connection, BasePr
 
 def _play(play: Callable[[Run], Outcome], run: Run, sender: Connection) -> None:
     gc.disable()
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
     sender.send(play(run))

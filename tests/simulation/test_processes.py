@@ -5,7 +5,7 @@ from itertools import count, islice
 
 import pytest
 
-from simulation.processes import outcomes
+from simulation.processes import DiedError, outcomes
 
 # On Python 3.12 and later pytest-xdist's threads are told of; those of the simulation's own process have none.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -31,5 +31,5 @@ def _ends(_: int) -> None:
 
 
 def test_a_process_that_ends_without_an_outcome_is_an_error() -> None:
-    with pytest.raises(EOFError):
-        list(outcomes(_ends, range(2), 2))
+    with pytest.raises(DiedError, match=r"run 1 has ended its process, by status 3"):
+        list(outcomes(_ends, range(1), 1))

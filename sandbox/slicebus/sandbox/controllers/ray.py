@@ -62,10 +62,10 @@ class RayClusterController:
     async def _reconcile(self, cluster: Manifest) -> None:
         if not is_own(cluster["spec"]) or await keep_until_clean(self._controller, cluster):
             return
-        if "tlsOptions" in cluster["spec"]:
-            # As an operator whose gate for it is off. It does not look again before the cluster changes.
+        if problem := _problem(cluster["spec"]):
+            # It does not look again before the cluster changes.
             metadata = cluster["metadata"]
-            note = f"The RayCluster spec is invalid {metadata['namespace']}/{metadata['name']}: no tlsOptions here"
+            note = f"The RayCluster spec is invalid {metadata['namespace']}/{metadata['name']}: {problem}"
             self._events.record(cluster, reason="InvalidRayClusterSpec", note=note, warning=True)
             return
         if cluster["spec"].get("suspend"):
@@ -185,6 +185,17 @@ def _conditions(cluster: Manifest, pods: list[Manifest]) -> list[Manifest]:
     ready = any(label(pod, NODE_TYPE_LABEL) == "head" and is_ready(pod) for pod in pods)
     finding = Finding(HEAD_READY, ready, "HeadPodRunningAndReady" if ready else "HeadPodNotFound", "")
     return conditions_of(cluster) if has_finding(cluster, finding) else with_findings(cluster, finding, now=now_text())
+
+
+def _problem(spec: Manifest) -> str:
+    """Why the operator refuses a cluster; empty for one that it takes. The gate for `tlsOptions` is off."""
+    if "tlsOptions" in spec:
+        return "no tlsOptions here"
+    for group in groups(spec):
+        least, most = group.get("minReplicas"), group.get("maxReplicas")
+        if least is not None and most is not None and least > most:
+            return f"worker group {group['groupName']} has minReplicas {least} greater than maxReplicas {most}"
+    return ""
 
 
 def _cluster_status(cluster: Manifest, pods: list[Manifest]) -> Manifest:
