@@ -37,7 +37,7 @@ def with_floods(schedule: Schedule) -> Schedule:
 
 def flood_of(said: Iterable[WireMessage], item: Flood) -> Iterator[WireMessage]:
     """The messages; none where the agent has said nothing about a job yet."""
-    reports = [message for message in said if message.type in _TYPES and _NAME not in message.headers[SUBJECT]]
+    reports = [message for message in said if message.type in _TYPES]
     for number in range(item.count if reports else 0):
         message = reports[(item.pick + number) % len(reports)]
         name = f"{_NAME}{number}"
@@ -51,6 +51,11 @@ def flood_of(said: Iterable[WireMessage], item: Flood) -> Iterator[WireMessage]:
             headers=message.headers | {SUBJECT: name},
             body=b"{" if item.what == "unreadable" else msgspec.json.encode(body),
         )
+
+
+def is_of_flood(message: WireMessage) -> bool:
+    """Whether no agent has said a message."""
+    return message.headers.get(SUBJECT, "").startswith(_NAME)
 
 
 def _floods(random: Random, run_s: float) -> Iterator[Flood]:

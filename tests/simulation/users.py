@@ -9,7 +9,7 @@ import msgspec
 from simulation import queues
 from simulation.faults import Weather
 from simulation.fleet import MANAGER, Fleet, Process
-from simulation.floods import Flood, flood_of
+from simulation.floods import Flood, flood_of, is_of_flood
 from simulation.impostors import restored
 from simulation.jobs import bounds_patch, cpu_patch, is_sized_where_it_runs, job_of, scale, settle, size_patch
 from simulation.meddlers import Mislead, misled
@@ -278,6 +278,7 @@ class Users:
             if (known := MESSAGES.get(record.message.type or "")) is not None
             and known.direction is Direction.UP
             and record.message.routing_key.startswith(f"{cluster}.")
+            and not is_of_flood(record.message)
         ]
 
     async def impersonate(self, item: Impostor) -> None:
