@@ -45,7 +45,7 @@ def an_object(kind: str, name: str, spec: Manifest, namespace: str = "") -> Mani
     }
 
 
-def a_queue(number: int, cores: int = CORES, **policies: Manifest) -> Manifest:
+def a_queue(number: int, policies: Manifest, *, cores: int = CORES) -> Manifest:
     quota = {"name": "cpu", "nominalQuota": str(cores), "borrowingLimit": "100"}
     groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [quota]}]}]
     spec = {"cohortName": f"cohort-{number % COHORTS}", "namespaceSelector": {}, "resourceGroups": groups}
@@ -99,7 +99,7 @@ def a_store(pending: int, *, preempting: bool = False) -> ManagerStore:
     cluster = an_object("WorkerCluster", "east", {"accepted": True, "capacity": "Unlimited"})
     store.clusters.put(cluster | {"status": {"conditions": [{"type": "Connected", "status": "True"}]}})
     for queue in range(pending // sum(count for count, _, _ in A_QUEUE)):
-        store.cluster_queues.put(a_queue(queue, **policies))
+        store.cluster_queues.put(a_queue(queue, policies))
         store.local_queues.put(an_object("LocalQueue", f"queue-{queue}", {"clusterQueue": f"queue-{queue}"}, "team"))
         for workload in (*workloads(queue), *(holders(queue) if preempting else ())):
             store.workloads.put(workload)
@@ -168,7 +168,7 @@ def a_store_of_running(count: int) -> ManagerStore:
     """So many workloads of one core with quota in one cohort of ten queues, and a slice that is to replace one."""
     store = a_store(0)
     for queue in range(3, 10 * COHORTS, COHORTS):
-        store.cluster_queues.put(a_queue(queue, cores=1 + count // 10))
+        store.cluster_queues.put(a_queue(queue, {}, cores=1 + count // 10))
         store.local_queues.put(an_object("LocalQueue", f"queue-{queue}", {"clusterQueue": f"queue-{queue}"}, "team"))
         [holder, *_] = holders(queue)
         for number in range(count // 10):

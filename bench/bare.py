@@ -45,7 +45,7 @@ class Models(NamedTuple):
     def named(self, manifest: Manifest, job: str, *, number: int = 1) -> Manifest:
         """One of them for another job: its slice of that number."""
         text = orjson.dumps(manifest).replace(self.job.encode(), job.encode())
-        found = orjson.loads(text)
+        found: Manifest = orjson.loads(text)
         metadata = found["metadata"]
         kept = {key: metadata[key] for key in ("namespace", "labels", "annotations") if key in metadata}
         name = metadata["name"] if found["kind"] == JOBS.kind else f"{metadata['name']}-{number}"
@@ -89,7 +89,8 @@ class BareClient:
         """Create a Workload, and admit it with the order for its worker; its name."""
         manifest = self._models.named(self._models.workload, job, number=number)
         manifest["spec"]["podSets"][0]["count"] = count
-        status, name = manifest.pop("status"), manifest["metadata"]["name"]
+        status: Manifest = manifest.pop("status")
+        name: str = manifest["metadata"]["name"]
         del manifest["metadata"]["annotations"][api_names.APPLIED_ANNOTATION]
         await self._world.manager.create(WORKLOADS, manifest)
         status["admission"]["podSetAssignments"][0]["count"] = count

@@ -28,8 +28,9 @@ from typing import Any
 
 import figures
 import msgspec
+from broker import MANAGER
 from figures import Figure, Target
-from installation import CPU, MANAGER, WORKERS, Installation, installation
+from installation import CPU, WORKERS, Installation, installation
 from user import User
 from watched import Pods
 

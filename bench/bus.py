@@ -17,9 +17,9 @@ import asyncio
 import statistics
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import aio_pika
 import figures
@@ -29,7 +29,7 @@ from figures import Figure, Target
 
 from slicebus.bus.contract import Delivery
 from slicebus.bus.factory import connect
-from slicebus.bus.lanes import consume
+from slicebus.bus.lanes import consume, turns_of
 from slicebus.bus.rabbitmq_messages import to_message
 from slicebus.cli.demo.world import running
 from slicebus.proto.codec import encode
@@ -46,7 +46,7 @@ _LEAST = Target(0.7, is_least=True, of_ratio=True)
 _MOST = Target(1 / 0.7, of_ratio=True)
 _PATIENCE_S = 120.0
 
-Publish = Callable[[WireMessage], Awaitable[None]]
+Publish = Callable[[WireMessage], Coroutine[Any, Any, None]]
 Effect = Callable[[], None]
 Way = Callable[[Callable[[str], str], Effect], AbstractAsyncContextManager[Publish]]
 """Publisher and consumer of one run, on connections to the addresses of roles."""
@@ -83,7 +83,7 @@ async def by_slicebus(url: Callable[[str], str], effect: Effect) -> AsyncIterato
         for bus in buses:
             stack.push_async_callback(bus.aclose)
         subscription = await stack.enter_async_context(buses[1].subscribe(QUEUE, prefetch=PREFETCH))
-        await stack.enter_async_context(running(consume(subscription, handle, key=subject_of, workers=WORKERS)))
+        await stack.enter_async_context(running(consume(subscription, handle, key=subject_of, turns=turns_of(WORKERS))))
 
         async def publish(message: WireMessage) -> None:
             await buses[0].publish(UP, message)

@@ -31,8 +31,9 @@ from typing import Any
 import figures
 import msgspec
 from bare import BareClient, Models
+from broker import MANAGER
 from figures import Figure, Target, percentile
-from installation import MANAGER, WORKERS, Installation, installation
+from installation import WORKERS, Installation, installation
 from user import User, manifest_of
 from watched import Pods, Publications, admissions
 

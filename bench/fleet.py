@@ -124,8 +124,8 @@ def _serve(filled: Filled, pipe: Connection) -> None:
                     await client.create(resource, manifest)
             copies, store = Copies(filled.of), server.api.store
             for number in range(1, filled.workloads + 1):
-                cluster = filled.clusters[number % len(filled.clusters)] if filled.clusters else None
-                for manifest in copies.of_manager(number, cluster) if cluster else copies.of_worker(number):
+                place = filled.clusters[number % len(filled.clusters)] if filled.clusters else None
+                for manifest in copies.of_manager(number, place) if place else copies.of_worker(number):
                     if filled.cohorts:
                         put_into(manifest, filled.cohorts[number // len(filled.clusters) % len(filled.cohorts)])
                     resource, metadata = resource_of(manifest), manifest["metadata"]

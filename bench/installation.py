@@ -63,7 +63,7 @@ class Installation(NamedTuple):
                     role.launch()
                 await fleet.ready()
                 for name in WORKERS:
-                    await _until(lambda name=name: connected(self.world, name), f"{name} is connected")
+                    await _until(partial(connected, self.world, name), f"{name} is connected")
                 yield fleet
                 for role in fleet.roles.values():
                     await asyncio.to_thread(role.terminate)

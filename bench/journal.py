@@ -165,11 +165,11 @@ async def fleet(world: World, url: Callable[[str], str]) -> AsyncIterator[None]:
             buses.append(await connect(url(role), name=f"bench {role}"))
             stack.push_async_callback(buses[-1].aclose)
         await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(EAST, broker_user=buses[1].user))
-        common = {"namespace": objects.SYSTEM_NAMESPACE, "identity": "bench"}
+        common: dict[str, Any] = {"namespace": objects.SYSTEM_NAMESPACE, "identity": "bench"}
         manager = MeasuredManager(
             ManagerSettings(amqp_url=url("manager"), **common), world.manager, buses[0], CollectorRegistry()
         )
-        own = {"cluster": EAST, "manager_user": buses[0].user, "status_interval_s": 0.05}
+        own: dict[str, Any] = {"cluster": EAST, "manager_user": buses[0].user, "status_interval_s": 0.05}
         settings = AgentSettings(amqp_url=url(EAST), **own, **common)
         agent = MeasuredAgent(settings, world.workers[EAST], buses[1], CollectorRegistry())
         await stack.enter_async_context(running(manager.run(), agent.run(), started=[manager.leading, agent.leading]))
@@ -219,6 +219,8 @@ def decode(path: Path, *, messages: bool = True) -> int:
                 case Noted():
                     orjson.loads(bytes(record.key))
                     orjson.loads(bytes(record.value))
+                case _:
+                    pass
     return count
 
 

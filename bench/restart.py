@@ -195,8 +195,8 @@ async def filled(url: Callable[[str], str], given: argparse.Namespace) -> AsyncI
                 await set_quota(world, _CPU)
                 async with fleet(world, urls), bus_of(url(MANAGER), name="bench") as bus:
                     copies = Copies(await template(world, EAST, bus))
-                for cluster in CLUSTERS:
-                    await world.manager.create(WORKERCLUSTERS, objects.worker_cluster(cluster))
+                for name in CLUSTERS:
+                    await world.manager.create(WORKERCLUSTERS, objects.worker_cluster(name))
             # An API server that follows tens of thousands of changes takes gigabytes; one that starts lists them.
             for cluster in plane.clusters.values():
                 cluster.stop()

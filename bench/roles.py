@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from broker import MANAGER
 from prometheus_client import CollectorRegistry
@@ -148,7 +148,7 @@ async def _client(server: Path | str) -> KubeClient:
 
 def _role(place: Place, client: KubeClient, bus: Bus) -> Manager | Agent:
     identity = f"bench-{os.getpid()}"
-    common = {"amqp_url": place.url, "namespace": objects.SYSTEM_NAMESPACE, "identity": identity}
+    common: dict[str, Any] = {"amqp_url": place.url, "namespace": objects.SYSTEM_NAMESPACE, "identity": identity}
     if place.role == MANAGER:
         return Manager(ManagerSettings(**common, shards=place.shards), client, bus, CollectorRegistry())
     settings = AgentSettings(**common, cluster=ClusterName(place.role), manager_user=MANAGER)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 
 import aio_pika
 from aio_pika.abc import AbstractIncomingMessage
@@ -44,7 +45,7 @@ class Pods:
         pods, reflectors, synced = cls(), [], []
         for name, client in workers.items():
             cache = Cache()
-            cache.subscribe(lambda change, name=name: pods._changed(name, change))
+            cache.subscribe(partial(pods._changed, name))
             reflectors.append(Reflector(client, PODS, cache, namespace=objects.NAMESPACE).run())
             synced.append(cache.synced)
         async with running(*reflectors, started=synced):
