@@ -17,7 +17,7 @@ from support.examples import EXAMPLES
 from support.helm import NAMESPACE as SYSTEM_NAMESPACE
 from support.installation import Role, apply, install, kubeconfig_of, run_cli, uninstall
 from support.rabbitmq import RabbitBroker
-from support.waiting import PATIENCE_S
+from support.waiting import KUBECTL_PATIENCE, PATIENCE_S
 from support.wiping import wipe
 
 pytestmark = [
@@ -126,7 +126,7 @@ def test_a_resize_on_the_worker_comes_through(fleet: Fleet, image: Path, tmp_pat
     assert "main=1 -> main=5 (parallelism changed)" in tailed.stdout
     assert "main=5 -> main=3 (parallelism changed)" in tailed.stdout
 
-    fleet.manager.kubectl("delete", "job", JOB, "-n", NAMESPACE, "--timeout=180s")
+    fleet.manager.kubectl("delete", "job", JOB, "-n", NAMESPACE, KUBECTL_PATIENCE)
     until(lambda: fleet.pods() == (0, 0), "no pod is left on east", fleet)
     for name, role in fleet.roles.items():
         assert role.terminate() == 0, f"{name}: {role.log()[-5:]}"

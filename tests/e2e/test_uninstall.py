@@ -21,7 +21,7 @@ from support.previous import checkout_version
 from support.processes import COMMAND_S
 from support.rabbitmq import RabbitBroker
 from support.release import Deployed, Release, add_secret
-from support.waiting import eventually
+from support.waiting import KUBECTL_PATIENCE, eventually
 from support.wiping import wipe
 
 pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.helm]
@@ -171,4 +171,4 @@ async def nothing_of_the_manager_is_left(fleet: Fleet, *blocks: str) -> None:
     held = [found for found in objects_of(fleet.manager, "workloads") if found["metadata"].get("finalizers")]
     assert not held
     assert "slicebus" not in fleet.manager.kubectl("get", "clusterroles,clusterrolebindings", "-o", "name")
-    fleet.manager.kubectl("delete", "namespace", NAMESPACE, "--timeout=180s")
+    fleet.manager.kubectl("delete", "namespace", NAMESPACE, KUBECTL_PATIENCE)

@@ -21,6 +21,7 @@ from slicebus.slices.jobs import KINDS, Placement
 from support.controlplane import Cluster
 from support.helm import Manifest
 from support.installation import apply, install, kubeconfig_of, uninstall
+from support.waiting import KUBECTL_PATIENCE
 
 TENANT_NAMESPACE = objects.NAMESPACE
 OTHER_NAMESPACE = "team-b"
@@ -142,7 +143,7 @@ def guarded(east: Cluster, *, helm: Path, folder: Path, more: Mapping[str, objec
     finally:
         uninstall(helm, "slicebus-agent", east, values)
         # Whoever comes next makes them again.
-        east.kubectl("delete", "namespace", "--timeout=180s", OTHER_NAMESPACE, _KUBERAY)
+        east.kubectl("delete", "namespace", KUBECTL_PATIENCE, OTHER_NAMESPACE, _KUBERAY)
         kinds = (
             "jobs,rayclusters,rayjobs,rayservices,workloads,pods,secrets,configmaps,roles,rolebindings,serviceaccounts"
         )

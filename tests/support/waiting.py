@@ -9,6 +9,8 @@ from slicebus.proto.errors import NotFoundError, UnavailableError
 
 PATIENCE_S = 90.0
 """What takes longer does not come. A slow machine's disk may stand still for half a minute."""
+KUBECTL_PATIENCE = f"--timeout={2 * PATIENCE_S:.0f}s"
+"""The same for kubectl, which waits for deletes that may follow each other."""
 Found = TypeVar("Found")
 _FIRST_S, _LONGER, _MOST_S = 0.02, 1.25, 0.1
 """The pauses between looks: each look is some requests, and what it waits for needs the processors too."""

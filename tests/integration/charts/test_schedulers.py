@@ -21,7 +21,7 @@ from support.helm import CHARTS, HelmError, Manifest, environment, render
 from support.helm import NAMESPACE as SYSTEM_NAMESPACE
 from support.installation import apply
 from support.schedulers import BACKENDS, GROVE, KAI, VOLCANO, Backend, definitions, prepared
-from support.waiting import eventually
+from support.waiting import KUBECTL_PATIENCE, eventually
 
 pytestmark = [pytest.mark.helm]
 
@@ -112,7 +112,7 @@ def scheduled(helm: Path, control_plane: ControlPlane, tmp_path_factory: pytest.
             yield worker
     finally:
         gone = {resource.definition for backend in BACKENDS for resource in backend.needs}
-        east.kubectl("delete", "crds", *sorted(gone), "--timeout=180s")
+        east.kubectl("delete", "crds", *sorted(gone), KUBECTL_PATIENCE)
 
 
 def wait_until_served(cluster: Cluster) -> None:

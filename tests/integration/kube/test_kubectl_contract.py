@@ -14,7 +14,7 @@ from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CONFIGMAPS, CRDS, JOBS, LEASES, NAMESPACES, PODS, SECRETS, WORKERCLUSTERS, Resource
 from slicebus.kube.times import now_text
 from slicebus.proto.errors import AlreadyExistsError
-from support.waiting import PATIENCE_S, eventually
+from support.waiting import KUBECTL_PATIENCE, PATIENCE_S, eventually
 
 
 def rows(text: str) -> list[list[str]]:
@@ -54,7 +54,7 @@ async def test_the_fleet_is_a_table(kubectl_api: Api, worker_cluster: str) -> No
     assert wide[7] == "0.1.0"
     named = await kubectl_api.kubectl("get", "workercluster", worker_cluster, "-o", "name")
     assert named == f"workercluster.slicebus.dev/{worker_cluster}\n"
-    waited = await kubectl_api.kubectl("wait", "--for=condition=Connected", "--timeout=180s", f"wc/{worker_cluster}")
+    waited = await kubectl_api.kubectl("wait", "--for=condition=Connected", KUBECTL_PATIENCE, f"wc/{worker_cluster}")
     assert waited.endswith("condition met\n")
 
 
