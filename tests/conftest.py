@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from hypothesis import HealthCheck, settings
 
 from slicebus.sandbox.bus import MemoryBroker
 from support.failed_decisions import failed_decisions
@@ -16,7 +17,11 @@ pytest_plugins = ["support.servers"]
 
 
 def pytest_configure() -> None:
-    """End on SIGINT, and let children do so. A shell starts what runs in its background with SIGINT ignored."""
+    """End on SIGINT, and let children do so. A shell starts what runs in its background with SIGINT ignored. No example
+    of a property is late: on a busy machine any of them may be."""
+    suppressed = {*settings.default.suppress_health_check, HealthCheck.too_slow}
+    settings.register_profile("patient", parent=settings.default, deadline=None, suppress_health_check=suppressed)
+    settings.load_profile("patient")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

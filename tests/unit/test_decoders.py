@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slicebus.agent.act.tombstones import read_tombstone
@@ -41,7 +41,6 @@ from unit.journal.records import record
 from unit.proto.golden import GOLDEN, Golden
 from unit.proto.strategies import VALUES
 
-patient = settings(deadline=None)
 TEXT = st.text(max_size=40)
 DEEP = "[" * 5000 + "]" * 5000
 TEXTS = (
@@ -128,7 +127,6 @@ def batches(draw: st.DrawFn) -> Record:
     return Record(offset=1, message=message, timestamp=None)
 
 
-@patient
 @given(body=st.binary() | TEXTS.map(str.encode))
 def test_any_body_is_a_batch_or_invalid(body: bytes) -> None:
     wire = WireMessage(routing_key="east.decisions", body=body, headers={}, type=DECISIONS_TYPE)
@@ -136,7 +134,6 @@ def test_any_body_is_a_batch_or_invalid(body: bytes) -> None:
         decode_batch(wire)
 
 
-@patient
 @given(found=batches())
 def test_a_batch_that_is_right_in_part_is_replayed_or_invalid(found: Record) -> None:
     begun = orjson.loads(found.message.body)
@@ -148,14 +145,12 @@ def test_a_batch_that_is_right_in_part_is_replayed_or_invalid(found: Record) -> 
         list(Steps().feed(Entry.from_record(batch)))
 
 
-@patient
 @given(line=st.binary() | TEXTS.map(str.encode) | st.builds(lambda d: orjson.dumps(d), VALUES))
 def test_any_line_is_invalid(line: bytes) -> None:
     with pytest.raises(InvalidError):
         from_line(line)
 
 
-@patient
 @given(data=st.data(), value=VALUES | st.just(DEEP))
 def test_a_line_with_another_value_is_a_record_or_invalid(data: st.DataObject, value: Any) -> None:
     good = orjson.loads(to_line(record(decode(MESSAGES[0]).message)))
@@ -167,7 +162,6 @@ def test_a_line_with_another_value_is_a_record_or_invalid(data: st.DataObject, v
     assert isinstance(read.message, WireMessage)
 
 
-@patient
 @given(wire=wires(), offset=st.integers(0, 2**60))
 def test_whatever_is_recorded_can_be_told(wire: WireMessage, offset: int) -> None:
     entry = Entry.from_record(Record(offset=offset, message=wire, timestamp=None))
@@ -193,7 +187,6 @@ AMQP = st.recursive(
 )
 
 
-@patient
 @given(
     headers=st.dictionaries(
         TEXT | st.sampled_from(["x-death", "cloudEvents_id", "cloudEvents_time"]), AMQP, max_size=4
@@ -210,7 +203,6 @@ def test_any_delivery_is_a_message(headers: dict[str, Any], body: bytes, text: s
         decode(message)
 
 
-@patient
 @given(wire=wires())
 def test_any_dead_letter_is_told_and_goes_back_or_is_invalid(wire: WireMessage) -> None:
     assert DeadLetter.from_message(wire).short_id is not None
@@ -227,7 +219,6 @@ def annotated(text: str) -> dict[str, Any]:
     return {"metadata": {"name": "a", "annotations": dict.fromkeys([*names, kueue.PREBUILT_NAME], text)}}
 
 
-@patient
 @given(text=TEXTS)
 def test_any_mark_on_a_workers_object_is_read(text: str) -> None:
     for manifest in (annotated(text), {"metadata": {"annotations": None, "labels": None}}, {"metadata": {}}):
@@ -239,7 +230,6 @@ def test_any_mark_on_a_workers_object_is_read(text: str) -> None:
         assert not annotations.is_ours(manifest)
 
 
-@patient
 @given(text=TEXTS)
 def test_any_mark_on_a_managers_object_is_read(text: str) -> None:
     manifest = annotated(text)
@@ -248,7 +238,6 @@ def test_any_mark_on_a_managers_object_is_read(text: str) -> None:
     Dispatch.from_manifest(manifest)
 
 
-@patient
 @given(text=TEXTS)
 def test_any_tombstone_is_read_or_passed_over(text: str) -> None:
     assert read_tombstone(text) is None

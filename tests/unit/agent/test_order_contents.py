@@ -156,7 +156,7 @@ BY_A_LIST, BY_A_NUMBER = (
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @example(BY_A_LIST)
 @example(BY_A_NUMBER)
 @given(broken())

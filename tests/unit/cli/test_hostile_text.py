@@ -39,7 +39,6 @@ URL = f"memory://manager@{BROKER}"
 JOB = "job-a"
 SETTINGS = settings(
     max_examples=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

@@ -228,7 +228,7 @@ EVENTS = st.tuples(
 DELETIONS = st.tuples(st.just("delete a workload"), st.integers(0, 4))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(events=st.lists(EVENTS, max_size=40))
 def test_in_the_end_the_worker_holds_the_wanted_size(events: list[tuple[str, int]]) -> None:
     world = World()
@@ -243,7 +243,7 @@ def test_in_the_end_the_worker_holds_the_wanted_size(events: list[tuple[str, int
     assert [slice.name for slice in view.slices if not slice.finished] == [view.holder.name]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(events=st.lists(st.one_of(EVENTS, DELETIONS), max_size=40))
 def test_whatever_is_deleted_comes_back(events: list[tuple[str, int]]) -> None:
     world = World()
@@ -261,7 +261,7 @@ AUDIT = "example.com/audit"
 ENDS = st.sampled_from(["deleted", "gone", "Complete", "Failed"])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(before=st.lists(EVENTS, max_size=25), end=ENDS, after=st.lists(EVENTS, max_size=10))
 def test_nothing_is_left_after_the_end(before: list[tuple[str, int]], end: str, after: list[tuple[str, int]]) -> None:
     world = World()
@@ -282,7 +282,7 @@ def test_nothing_is_left_after_the_end(before: list[tuple[str, int]], end: str, 
     assert all(not workload["metadata"]["finalizers"] for workload in world.workloads.values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(events=st.lists(EVENTS, max_size=30), end=ENDS)
 def test_what_others_keep_has_no_quota(events: list[tuple[str, int]], end: str) -> None:
     """A finalizer of somebody else is on each Workload, and on the job."""

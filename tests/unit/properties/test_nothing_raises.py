@@ -33,7 +33,7 @@ _EXAMPLES, _LONG = int(os.environ.get("PROPERTY_EXAMPLES", "40")), 500
 def _settings(examples: int) -> settings:
     phases = [Phase.generate, Phase.shrink]
     checks = list(HealthCheck)
-    return settings(max_examples=examples, deadline=None, database=None, suppress_health_check=checks, phases=phases)
+    return settings(max_examples=examples, database=None, suppress_health_check=checks, phases=phases)
 
 
 def _running(job: Manifest) -> Manifest:

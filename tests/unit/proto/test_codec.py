@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
@@ -27,7 +27,6 @@ REQUEST = Golden.named("scale-request").to_wire()
 HELLO = Golden.named("hello").to_wire()
 GOLDEN_MESSAGES = [Golden.read(path).to_wire() for path in GOLDEN]
 
-patient = settings(deadline=None)
 """The time that an example takes is the machine's, not the codec's."""
 
 
@@ -364,7 +363,6 @@ HEADER_NAMES = st.sampled_from([*REQUEST.headers, f"{PREFIX}causationid", f"{PRE
 BODIES = st.binary(max_size=200) | VALUES.map(orjson.dumps)
 
 
-@patient
 @given(headers=st.dictionaries(HEADER_NAMES, JUNK), body=BODIES, key=TEXT, user=st.none() | TEXT)
 def test_any_other_input_is_refused(headers: dict[str, Any], body: bytes, key: str, user: str | None) -> None:
     with pytest.raises(ProtocolError):
@@ -374,7 +372,6 @@ def test_any_other_input_is_refused(headers: dict[str, Any], body: bytes, key: s
 VALIDATORS = {name: Draft202012Validator(schema(name)) for name in [*MESSAGES, "envelope"]}
 
 
-@patient
 @given(wire=st.sampled_from(GOLDEN_MESSAGES), headers=st.dictionaries(HEADER_NAMES, JUNK, max_size=2), data=st.data())
 def test_a_changed_message_is_refused_or_is_valid_by_the_schemas(
     wire: WireMessage, headers: dict[str, Any], data: st.DataObject
@@ -393,7 +390,6 @@ def test_a_changed_message_is_refused_or_is_valid_by_the_schemas(
     assert decode(encode(received.envelope, received.message, unknown=received.unknown)) == received
 
 
-@patient
 @given(wire=st.sampled_from(GOLDEN_MESSAGES), at=st.integers(0, 5000), byte=st.integers(0, 255))
 def test_a_body_with_another_byte_is_refused_or_decodes(wire: WireMessage, at: int, byte: int) -> None:
     body = bytearray(wire.body)
@@ -402,7 +398,6 @@ def test_a_body_with_another_byte_is_refused_or_decodes(wire: WireMessage, at: i
     assert isinstance(received, Decoded) or received.reason is MALFORMED
 
 
-@patient
 @given(sent=sent(), unknown=st.dictionaries(TEXT.map("new-{}".format), VALUES, max_size=2))
 def test_a_message_comes_back_as_it_was_sent(sent: tuple[Envelope, Message], unknown: dict[str, Any]) -> None:
     envelope, message = sent

@@ -281,7 +281,7 @@ class Scenario:
     scenario=st.lists(steps, min_size=30, max_size=60),
     fair_sharing=st.sampled_from([FairSharing.OFF, FairSharing.BOTH]),
 )
-@settings(max_examples=200, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=200, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_admitted_use_never_passes_the_quota_and_every_scenario_comes_to_rest(
     scenario: list[tuple[Any, ...]], fair_sharing: FairSharing
 ) -> None:

@@ -95,7 +95,7 @@ def fits_without(case: Case, victims: list[Victim], *, borrowing: bool) -> bool:
 
 
 @given(case=cases())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.filter_too_much])
 def test_victims_are_enough_and_none_too_many(case: Case) -> None:
     before = usage(case.use.current)
     victims = case.search()
@@ -120,7 +120,7 @@ def is_weighed(case: Case, victim: Victim, victims: list[Victim]) -> bool:
 
 
 @given(case=cases())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.filter_too_much])
 def test_every_victim_is_allowed(case: Case) -> None:
     policy, own = case.preemptor.queue.preemption, case.preemptor.node
     for victim in case.search():
@@ -140,7 +140,7 @@ def test_every_victim_is_allowed(case: Case) -> None:
 
 
 @given(case=cases())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_by_shares_nobody_ends_with_more_than_a_victim_had(case: Case) -> None:
     """Else the victim could take it back the next time."""
     victims = case.search()
