@@ -4,6 +4,9 @@ SLICEBUS_ADMISSION: {{ .Values.admission.mode }}
 {{- if .Values.admission.fixedJobs }}
 SLICEBUS_FIXED_JOBS: "true"
 {{- end }}
+{{- with .Values.admission.deviceClassMappings }}
+SLICEBUS_DEVICE_CLASS_MAPPINGS: {{ toJson . | quote }}
+{{- end }}
 {{- if gt (int .Values.shards) 1 }}
 {{- if lt (int .Values.replicas) (int .Values.shards) }}
 {{- fail "replicas must not be less than shards: each process has one" }}

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_origin
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -22,8 +22,8 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
 _VARIABLES_OF_OTHERS = {"amqp_url": access.URL, "kubeconfig": "KUBECONFIG"}
 """The fields whose variables are not slicebus' own."""
-_PATH = re.compile(r" - at `\$(?:\.\w+)*?\.(\w+)`$")
-"""The field in the text of a msgspec error."""
+_PATH = re.compile(r" - at `\$(?:\.\w+)*?\.(\w+)(?:\[[^`]*)?`$")
+"""The field in the text of a msgspec error, also where the error is within a list."""
 
 
 def variable_of(field: str) -> str:
@@ -63,8 +63,16 @@ def _values(settings: type[msgspec.Struct], environment: Mapping[str, str]) -> d
         if inner := _inner(field):
             values[field.name] = _values(inner, environment)
         elif text := environment.get(variable_of(field.name)):
-            values[field.name] = text
+            values[field.name] = _decoded(text) if get_origin(field.type) is tuple else text
     return values
+
+
+def _decoded(text: str) -> Any:
+    """A list, as JSON; the text where it is none, which is an error of the setting then."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
 
 
 def _names_of(settings: type[msgspec.Struct]) -> Iterator[str]:

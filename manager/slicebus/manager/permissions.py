@@ -9,6 +9,7 @@ from slicebus.kube.resources import (
     LEASES,
     LOCALQUEUES,
     NAMESPACES,
+    RESOURCECLAIMTEMPLATES,
     RESOURCEFLAVORS,
     WORKERCLUSTERS,
     WORKLOADPRIORITYCLASSES,
@@ -58,6 +59,7 @@ _BUILTIN_PERMISSIONS = (
 )
 _PERMISSIONS_OF_SHARDS = (Permission(CLUSTERQUEUES, ("patch",)),)
 """Each ClusterQueue names the shard that has it."""
+_PERMISSIONS_OF_DEVICES = (Permission(RESOURCECLAIMTEMPLATES, READ),)
 _KUEUE_PERMISSIONS = (
     Permission(ADMISSIONCHECKS, READ),
     Permission(ADMISSIONCHECKS, ("patch",), "status"),
@@ -70,8 +72,13 @@ def required_crds(admission: AdmissionModeName) -> tuple[Resource, ...]:
     return (*_CRDS, *(_BUILTIN_CRDS if admission is AdmissionModeName.BUILTIN else (ADMISSIONCHECKS,)))
 
 
-def permissions(admission: AdmissionModeName, *, shards: int = 1) -> tuple[Permission, ...]:
-    """Everything that the manager does. That includes the Lease of every shard that may ever have existed."""
+def permissions(
+    admission: AdmissionModeName, *, shards: int = 1, counts_devices: bool = False
+) -> tuple[Permission, ...]:
+    """Everything that the manager does. That includes the Lease of every shard that may ever have existed.
+    `counts_devices`: whether DeviceClasses are mapped to resources."""
     of_mode = _BUILTIN_PERMISSIONS if admission is AdmissionModeName.BUILTIN else _KUEUE_PERMISSIONS
     of_shards = _PERMISSIONS_OF_SHARDS if shards > 1 else ()
-    return (*_PERMISSIONS, *of_mode, *of_shards, *definitions_of((*JOB_RESOURCES.values(), *required_crds(admission))))
+    of_devices = _PERMISSIONS_OF_DEVICES if counts_devices else ()
+    definitions = definitions_of((*JOB_RESOURCES.values(), *required_crds(admission)))
+    return (*_PERMISSIONS, *of_mode, *of_shards, *of_devices, *definitions)

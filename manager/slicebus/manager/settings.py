@@ -8,6 +8,7 @@ from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings, M
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, MOST_SHARDS
 from slicebus.runtime.environment import Count, Seconds, Share, variable_of
 from slicebus.runtime.settings import RoleSettings
+from slicebus.slices.workload.device_claims import resources_of
 
 _JOURNAL_LEAST_BYTES = 1_000_000
 """A limit below a megabyte is a slip."""
@@ -56,5 +57,11 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
         for name in ("pods_ready_s", "pods_recovery_s", "scale_up_ready_s"):
             if beside_kueue and getattr(self.decisions, name) is not None:
                 raise ValueError(f"{variable_of(name)} is not for admission by a Kueue: set its waitForPodsReady")
+        if beside_kueue and self.decisions.device_class_mappings:
+            raise ValueError(f"{variable_of('device_class_mappings')} is not for admission by a Kueue: it has its own")
+        try:
+            resources_of(self.decisions.device_class_mappings)
+        except ValueError as error:
+            raise ValueError(f"{variable_of('device_class_mappings')}: {error}") from error
         if beside_kueue and self.decisions.fixed_jobs:
             raise ValueError(f"{variable_of('fixed_jobs')} is not for admission by a Kueue")

@@ -52,6 +52,11 @@ RULES: dict[str, tuple[str, dict[str, Any], tuple[Permission, ...]]] = {
         {"shards": 2},
         manager_permissions(AdmissionModeName.BUILTIN, shards=2),
     ),
+    "manager that counts devices": (
+        "slicebus-manager",
+        {"admission": {"deviceClassMappings": [{"name": "example.com/gpu", "deviceClassNames": ["gpu.example.com"]}]}},
+        manager_permissions(AdmissionModeName.BUILTIN, counts_devices=True),
+    ),
     "manager beside a Kueue": (
         "slicebus-manager",
         {"admission": {"mode": "kueue"}},

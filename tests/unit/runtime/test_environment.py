@@ -26,6 +26,7 @@ ROLES: dict[str, tuple[Role, dict[str, str], dict[str, str]]] = {
     ),
     "manager": (ManagerSettings, {"AMQP_URL": "amqps://manager:pw@broker"}, variables_of(ManagerSettings)),
 }
+MAPPINGS = '[{"name": "example.com/gpu", "deviceClassNames": ["gpu.example.com", "big.example.com"]}]'
 PARAMETERS = pytest.mark.parametrize(("role", "least", "variables"), ROLES.values(), ids=ROLES.keys())
 
 
@@ -74,6 +75,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "fair_sharing": "LessThanInitialShare",
         "fixed_jobs": "true",
         "schedulers": '[{"name": "kai"}]',
+        "device_class_mappings": "[]",
         "drain_at_once": "3",
         "breaker_share": "0.5",
         "breaker_count": "7",
@@ -86,7 +88,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
     settings = role.from_env({variables[field]: text for field, text in texts.items()})
     for field, text in texts.items():
         value = getattr(settings, field) if hasattr(settings, field) else getattr(settings.decisions, field)
-        assert value == type(value)(text), field
+        assert value == (() if text == "[]" else type(value)(text)), field
 
 
 @PARAMETERS
@@ -100,7 +102,8 @@ def test_a_kueue_has_settings_of_its_own() -> None:
     beside = least | {"SLICEBUS_ADMISSION": "kueue"}
     assert ManagerSettings.from_env(beside).decisions.admission is AdmissionModeName.KUEUE
     waits = ("SLICEBUS_PODS_READY_SECONDS", "SLICEBUS_PODS_RECOVERY_SECONDS", "SLICEBUS_SCALE_UP_READY_SECONDS")
-    for name, value in (*((name, "300") for name in waits), ("SLICEBUS_FIXED_JOBS", "true")):
+    others = (("SLICEBUS_FIXED_JOBS", "true"), ("SLICEBUS_DEVICE_CLASS_MAPPINGS", MAPPINGS))
+    for name, value in (*((name, "300") for name in waits), *others):
         with pytest.raises(ConfigurationError, match=f"{name} is not for admission by a Kueue"):
             ManagerSettings.from_env(beside | {name: value})
 
@@ -119,9 +122,25 @@ def test_an_empty_variable_counts_as_unset() -> None:
     assert AgentSettings.from_env(least | empty) == AgentSettings.from_env(least)
 
 
+def test_mappings_of_device_classes_are_those_of_kueue() -> None:
+    _, least, _ = ROLES["manager"]
+    settings = ManagerSettings.from_env(least | {"SLICEBUS_DEVICE_CLASS_MAPPINGS": MAPPINGS})
+    [mapping] = settings.decisions.device_class_mappings
+    assert (mapping.name, mapping.device_class_names) == ("example.com/gpu", ("gpu.example.com", "big.example.com"))
+
+
 COUNT = ["0", "-1", "1.5", "many", "NaN"]
 SECONDS = ["0", "-1", "NaN", "inf", "1e9", "10s"]
 WRONG: dict[str, list[str]] = {
+    "SLICEBUS_DEVICE_CLASS_MAPPINGS": [
+        "gpu",
+        "{}",
+        '[{"name": "a"}]',
+        '[{"name": "", "deviceClassNames": ["b"]}]',
+        '[{"name": "a", "deviceClassNames": []}]',
+        '[{"name": "a", "deviceClassNames": ["b"], "more": 1}]',
+        '[{"name": "a", "deviceClassNames": ["b"]}, {"name": "c", "deviceClassNames": ["b"]}]',
+    ],
     "AMQP_URL": [
         *("broker:5672", "http://broker", "amqp://", "amqp", "amqps:///v", "amqps://u:p/w@broker", "amqps://[broker"),
         *("amqp://broker", "amqp://10.0.0.1/v", "amqps://broker?no_verify_ssl=1"),

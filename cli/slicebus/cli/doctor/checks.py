@@ -62,9 +62,12 @@ def needs_of(
     create_as: str | None = None,
     schedulers: tuple[str, ...] = (),
     shards: int = 1,
+    *,
+    counts_devices: bool = False,
 ) -> Needs:
     """What the agent of a cluster needs, in these namespaces or in all, to create jobs as itself or as a service
-    account, with these scheduler backends; without a cluster, the manager with so many shards."""
+    account, with these scheduler backends; without a cluster, the manager with so many shards,
+    which counts devices or does not."""
     if cluster:
         permissions = slicebus.agent.permissions.permissions(namespaces, schedulers)
         if create_as:
@@ -80,7 +83,7 @@ def needs_of(
     return Needs(
         journals=journals,
         crds=slicebus.manager.permissions.required_crds(admission),
-        permissions=slicebus.manager.permissions.permissions(admission, shards=shards),
+        permissions=slicebus.manager.permissions.permissions(admission, shards=shards, counts_devices=counts_devices),
         chart="slicebus-manager",
         namespace=namespace,
         beside_kueue=admission is AdmissionModeName.KUEUE,

@@ -65,6 +65,14 @@ def doctor(
         int, typer.Option(envvar="SLICEBUS_JOURNAL_MAX_BYTES", show_envvar=True, help="And how much.")
     ] = JOURNAL_MAX_BYTES,
     shards: Shards = 1,
+    device_class_mappings: Annotated[
+        str,
+        typer.Option(
+            envvar="SLICEBUS_DEVICE_CLASS_MAPPINGS",
+            show_envvar=True,
+            help="The manager's mappings of DeviceClasses to resources, as JSON.",
+        ),
+    ] = "",
     broker_api: Annotated[
         str | None,
         typer.Option(
@@ -97,6 +105,7 @@ def doctor(
         policy.create_as,
         backends,
         shards,
+        counts_devices=device_class_mappings not in ("", "[]"),
     )
     screen.say(f"{chosen}{f' of {checked}' if checked else ''}")
 

@@ -192,7 +192,7 @@ def _assess_pod_set(
     pod_set: PodSet, room: Room, *, taken: Usage, sticky: Mapping[str, FlavorName]
 ) -> dict[str, _Assessment] | Misfit:
     """The flavor of each resource."""
-    if claims := claims_of(pod_set.template.get("spec") or {}):
+    if pod_set.devices is None and (claims := claims_of(pod_set.template.get("spec") or {})):
         return Misfit(f"it {why_not_charged(claims)}", "pods without claims of devices")
     needs = _needs(pod_set, room.queue)
     covered = {resource for group in room.queue.resource_groups for resource in group.resources}

@@ -43,7 +43,7 @@ def with_requests(slice: Slice, requests: Iterable[Amounts]) -> Slice:
 
 
 def _with_requests(pod_set: PodSet, requests: Amounts) -> PodSet:
-    known = pod_set.charged
+    known = pod_set.requested
     if all(value <= known.get(resource, 0) for resource, value in requests.items()):
         return pod_set
     return msgspec.structs.replace(pod_set, observed=larger(pod_set.observed, requests))
@@ -56,7 +56,7 @@ def least(slices: list[Slice]) -> Slice:
         return first
     pod_sets = []
     for versions in zip(*(slice.pod_sets for slice in slices), strict=True):
-        amounts = [pod_set.charged for pod_set in versions]
+        amounts = [pod_set.requested for pod_set in versions]
         common = {resource: min(one.get(resource, 0) for one in amounts) for resource in amounts[0]}
         extra = {resource: value for resource, value in common.items() if value > versions[0].requests.get(resource, 0)}
         pod_sets.append(msgspec.structs.replace(versions[0], observed=extra))

@@ -14,7 +14,8 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.kueue import Condition
-from slicebus.slices.api.quantities import amounts, format_amount, larger
+from slicebus.slices.api.quantities import add, amounts, format_amount, larger
+from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.avoided_clusters import avoided_now
 from slicebus.slices.workload.observed import Observed, pods_by_set
 from slicebus.slices.workload.pod_requests import as_admitted, pod_requests, without_additions
@@ -45,15 +46,22 @@ class PodSet(msgspec.Struct, frozen=True):
     charged where the quota covers them."""
     observed: dict[str, int] = {}
     """What one pod was seen to request where it runs. The larger amount is charged."""
+    devices: dict[str, int] | None = None
+    """How many devices the claims of one pod have, by resource; None where nobody has counted them."""
+
+    @property
+    def requested(self) -> dict[str, int]:
+        """What one pod requests, as far as it is known."""
+        return larger(self.requests, self.observed) if self.observed else self.requests
 
     @property
     def charged(self) -> dict[str, int]:
         """What one pod is charged for."""
-        return larger(self.requests, self.observed) if self.observed else self.requests
+        return add(self.requested, self.devices) if self.devices else self.requested
 
     def is_asked_for(self, resource: str) -> bool:
         """Whether the job itself requests a resource, so that the quota has to cover it."""
-        return resource in self.requests and resource not in self.unasked
+        return (resource in self.requests and resource not in self.unasked) or resource in (self.devices or ())
 
     @classmethod
     def from_manifest(cls, pod_set: Manifest) -> Self:
@@ -300,7 +308,10 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             queue=spec.get("queueName", ""),
             priority=spec.get("priority", 0),
             active=spec.get("active", True),
-            pod_sets=_observed_as(observed, pod_sets or map(PodSet.from_manifest, spec.get("podSets", ()))),
+            pod_sets=_with_devices(
+                device_claims.from_annotation(annotations.get(api_names.DEVICES_ANNOTATION)),
+                _observed_as(observed, pod_sets or map(PodSet.from_manifest, spec.get("podSets", ()))),
+            ),
             replaces=annotations.get(kueue.REPLACEMENT_FOR_ANNOTATION),
             chain=annotations.get(kueue.SLICE_NAME_ANNOTATION, metadata["name"]),
             admission=admission or (Admission.from_manifest(status["admission"]) if status.get("admission") else None),
@@ -365,6 +376,13 @@ def _observed_as(observed: Observed | None, pod_sets: Iterable[PodSet]) -> tuple
         else pod_set
         for pod_set in pod_sets
     )
+
+
+def _with_devices(devices: device_claims.Devices, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
+    """The pod sets, with the devices that were counted for them."""
+    if all(devices.get(pod_set.name) == pod_set.devices for pod_set in pod_sets):
+        return pod_sets
+    return tuple(msgspec.structs.replace(pod_set, devices=devices.get(pod_set.name)) for pod_set in pod_sets)
 
 
 def chain_id(namespace: str, uid: str) -> str:

@@ -247,7 +247,7 @@ def _quota(store: ManagerStore, view: JobView, cluster_queue: str) -> Iterator[A
         return
     forest = grow(quotas.cluster_queues.values(), quotas.cohorts, holdings.totals)
     own = holdings.used_by(chain_id(view.ref.namespace, view.ref.uid)).get(cluster_queue, {})
-    needed = {resource for slice in view.slices for pod_set in slice.pod_sets for resource in pod_set.requests}
+    needed = {resource for slice in view.slices for pod_set in slice.pod_sets for resource in pod_set.charged}
     node = forest.queues[cluster_queue]
     for key, nominal in queue.nominal.items():
         flavor, resource = key

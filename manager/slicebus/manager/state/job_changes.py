@@ -44,7 +44,14 @@ def on_job_change(store: ManagerStore, callback: Callback, *, when: Callable[[Ch
                 if name == _name(change) and store.has(ref):
                     callback(ref)
 
+    def template_changed(change: Change) -> None:
+        """Call back with the jobs of the namespace that have no quota: their claims may be counted now."""
+        for ref in list(dict.fromkeys(store.refs())):
+            if ref.namespace == _namespace(change) and store.has(ref) and store.view(ref).holder is None:
+                callback(ref)
+
     store.priority_classes.subscribe(class_changed)
+    store.claim_templates.subscribe(template_changed)
     for cache in store.jobs.values():
         cache.subscribe(job_changed)
     store.workloads.subscribe(workload_changed)

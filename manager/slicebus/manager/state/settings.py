@@ -12,6 +12,7 @@ from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.runtime.environment import Count, Seconds
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.placement.fleet import Strategy
+from slicebus.slices.workload.device_claims import DeviceClassMapping
 
 _DAY_S = 24 * 3600.0
 
@@ -63,6 +64,8 @@ class ManagerDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many workloads the growth of jobs on one cluster may preempt within `growth_window_s`, in each tree of quota;
     0 for any number."""
     growth_window_s: Seconds = 600.0
+    device_class_mappings: tuple[DeviceClassMapping, ...] = ()
+    """By which resources devices are charged that pods claim; a claim of another DeviceClass is refused."""
     slice_history_limit: Count = 10
     """How many finished slices of a job are kept."""
     slice_history_s: Annotated[float, msgspec.Meta(gt=0, le=366 * _DAY_S)] = 7 * _DAY_S

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from slicebus.kube.resources import (
     JOB_RESOURCES,
     LOCALQUEUES,
     NAMESPACES,
+    RESOURCECLAIMTEMPLATES,
     RESOURCEFLAVORS,
     WORKERCLUSTERS,
     WORKLOADPRIORITYCLASSES,
@@ -36,6 +38,7 @@ from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
 from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import fitting
+from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey, chain_id
 
 _BY_CHAIN = "chain"
@@ -71,6 +74,7 @@ class ManagerStore:
         self.flavors = Cache()
         self.clusters = Cache()
         self.admission_checks = Cache()
+        self.claim_templates = Cache()
         self.settings = LeaderSettings()
         """What decisions depend on beside objects and messages. `configure` changes it."""
         self._configured: Table[str, LeaderSettings] = Table(str, LeaderSettings)
@@ -129,6 +133,7 @@ class ManagerStore:
         for cache in (self.flavors, self.priority_classes, self.admission_checks):
             cache.subscribe(self._read_common)
         self.workloads.subscribe(self._forget_deleted)
+        self._device_resources: dict[str, str] = {}
         self._configured.observe(self._take_settings)
         self._read_common()
 
@@ -138,6 +143,7 @@ class ManagerStore:
 
     def _take_settings(self, _: str, settings: LeaderSettings) -> None:
         self.settings = settings
+        self._device_resources = device_claims.resources_of(settings.device_class_mappings)
         self.shards.become(settings.shard)
 
     @property
@@ -160,6 +166,8 @@ class ManagerStore:
         """Each resource that the manager watches, with its cache."""
         left_to_kueue = (CLUSTERQUEUES, COHORTS, WORKLOADPRIORITYCLASSES, LOCALQUEUES)
         unwatched = left_to_kueue if self.beside_kueue else (ADMISSIONCHECKS,)
+        if self.beside_kueue or not self.settings.device_class_mappings:
+            unwatched = (*unwatched, RESOURCECLAIMTEMPLATES)
         return ((resource, cache) for resource, cache in self.decides_by() if resource not in unwatched)
 
     def decides_by(self) -> Iterator[tuple[Resource, Cache]]:
@@ -175,6 +183,7 @@ class ManagerStore:
         yield RESOURCEFLAVORS, self.flavors
         yield WORKERCLUSTERS, self.clusters
         yield ADMISSIONCHECKS, self.admission_checks
+        yield RESOURCECLAIMTEMPLATES, self.claim_templates
 
     def tables(self) -> Mapping[str, Table[Any, Any]]:
         """The tables beside the caches, by name."""
@@ -247,6 +256,8 @@ class ManagerStore:
             recalled={name: self.recalled.get((name, ref), 0) for name in left_copies},
             published=self.published.get(ref, 0),
             checks=self._checks,
+            device_resources=self._device_resources,
+            claim_template=partial(self.claim_templates.get, ref.namespace),
             reported=self.reported.get(ref),
             last_notice=self.notices.get(ref, ""),
             would_admit=self.would_admit,

@@ -1,6 +1,6 @@
 """The input of decisions about one job: its cached objects, as values."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 import msgspec
@@ -87,6 +87,10 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
         return unhonored_of_job(self.manifest, [pod_set["template"] for pod_set in pod_sets])
 
 
+def _no_template(_name: str) -> None:
+    return None
+
+
 class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job of the manager with everything that belongs to it. Manifests are read-only."""
 
@@ -125,6 +129,10 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The worker's last status of the job, where a Kueue admits."""
     last_notice: str = ""
     """The last notice of why a request waits (`waiting.notice_key`)."""
+    device_resources: Mapping[str, str] = {}
+    """The resource by which the devices of a DeviceClass are charged."""
+    claim_template: Callable[[str], Manifest | None] = _no_template
+    """The ResourceClaimTemplate of the job's namespace that has a name."""
     would_admit: Mapping[SliceKey, str] = {}
     """What would admit the slices that wait, in words, as far as it is known."""
     waits: Waits | None = None

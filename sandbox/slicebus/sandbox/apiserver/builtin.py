@@ -13,6 +13,7 @@ from slicebus.kube.resources import (
     NAMESPACES,
     NODES,
     PODS,
+    RESOURCECLAIMTEMPLATES,
     RUNTIMECLASSES,
     SECRETS,
 )
@@ -194,6 +195,7 @@ BUILTIN: tuple[Served, ...] = (
     Served(LEASES, unconditional=False),
     Served(LIMITRANGES, complete=complete_limit_range, short_names=("limits",)),
     Served(RUNTIMECLASSES),
+    Served(RESOURCECLAIMTEMPLATES),
     Served(
         JOBS,
         has_status=True,

@@ -146,7 +146,7 @@ REASONS: dict[str, tuple[Slice, Room, str, str]] = {
         a_slice("s1", pod_sets=(a_pod_set(resourceClaims=[{"name": "gpu"}]),)),
         a_room(),
         "it claims devices that no quota covers: gpu. Request them as resources, as device plugins and DeviceClasses "
-        "with an extendedResourceName offer them",
+        "with an extendedResourceName offer them, or map their DeviceClasses (deviceClassMappings)",
         "pods without claims of devices",
     ),
     "a taint": (

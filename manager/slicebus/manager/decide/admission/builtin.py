@@ -21,6 +21,7 @@ from slicebus.manager.decide.admission import (
 )
 from slicebus.manager.decide.job import (
     charges,
+    devices,
     edits,
     endings,
     execution_time,
@@ -269,6 +270,8 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     if (observed := charges.known_beforehand(view)) is not None:
         annotations[api_names.OBSERVED_ANNOTATION] = observed.to_annotation()
     pod_sets = pod_templates.pod_sets(job, view, counts=command.counts)
+    if claimed := devices.note(view, pod_sets):
+        annotations[api_names.DEVICES_ANNOTATION] = claimed
     if sizes := _replica_sizes(view, job, pod_sets):
         annotations[api_names.REPLICA_SIZES_ANNOTATION] = msgspec.json.encode(sizes, order="sorted").decode()
     known = map(edits.priority_now, map(view.workload, view.slices))

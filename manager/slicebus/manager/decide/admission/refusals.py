@@ -2,7 +2,7 @@
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.job import edits, execution_time, pod_templates, size_bounds
+from slicebus.manager.decide.job import devices, edits, execution_time, pod_templates, size_bounds
 from slicebus.manager.decide.manifests import findings_patch, priority_class
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
 from slicebus.manager.state.views import JobView
@@ -11,7 +11,6 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import Finding, has_finding
 from slicebus.slices.api.selectors import parse_selector
 from slicebus.slices.jobs import KINDS, Problem
-from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.chain import ChainCommand, RefuseScaling
 from slicebus.slices.workload.workload import Slice
 
@@ -19,7 +18,7 @@ from slicebus.slices.workload.workload import Slice
 def problems_of(view: JobView, job: Manifest) -> list[Problem]:
     """Why a job gets no slice: what its kind says, its claims of devices, priority class, cluster selector, sizes and
     maximum time."""
-    problems = [*view.problems, *execution_time.problems(job), *([] if view.problems else _device_problems(job))]
+    problems = [*view.problems, *execution_time.problems(job), *([] if view.problems else devices.problems(view, job))]
     if view.is_fixed and KINDS[view.ref.kind].is_autoscaled(as_copied(job)):
         message = f'with the autoscaler on a job needs the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
         problems.append(Problem("AutoscalingOfFixedSize", message))
@@ -31,17 +30,6 @@ def problems_of(view: JobView, job: Manifest) -> list[Problem]:
         message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
         problems.append(Problem("InvalidClusterSelector", message))
     return [*problems, *size_bounds.problems(job)]
-
-
-def _device_problems(job: Manifest) -> list[Problem]:
-    """The claims of devices in the job's pods: nobody would be charged for what they get."""
-    pod_sets = KINDS[job["kind"]].pod_sets(as_copied(job))
-    claims = {pod_set["name"]: device_claims.claims_of(pod_set["template"].get("spec") or {}) for pod_set in pod_sets}
-    return [
-        Problem(device_claims.REASON, f"pod set {name} {device_claims.why_not_charged(names)}")
-        for name, names in claims.items()
-        if names
-    ]
 
 
 def refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command]:

@@ -10,9 +10,12 @@ from collections.abc import Iterator
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.state.annotations import as_copied
+from slicebus.manager.decide.job import devices
+from slicebus.manager.decide.manifests import annotation_patch
+from slicebus.manager.state.annotations import annotation, as_copied
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.chain import structural_message
 from slicebus.slices.workload.workload import Slice
@@ -23,9 +26,9 @@ def take_over(view: JobView, job: Manifest) -> list[Command]:
     if not view.is_withdrawn or view.problems:
         return []
     return [
-        Patch(resource=WORKLOADS, target=view.workload(slice), body=_pods_patch(view.workload(slice), view, job))
+        Patch(resource=WORKLOADS, target=view.workload(slice), body=body)
         for slice in view.unfinished
-        if slice.admission is None and any(_changed(slice, view))
+        if slice.admission is None and (body := _pods_patch(slice, view, job))
     ]
 
 
@@ -60,8 +63,17 @@ def _changed(slice: Slice, view: JobView) -> Iterator[str]:
             yield pod_set.name
 
 
-def _pods_patch(workload: Manifest, view: JobView, job: Manifest) -> Manifest:
-    """The job's pod templates with the slice's counts. A merge patch replaces the whole list."""
+def _pods_patch(slice: Slice, view: JobView, job: Manifest) -> Manifest:
+    """The job's pod templates with the slice's counts, and what devices these claim; empty where nothing is different.
+    A merge patch replaces the whole list."""
+    workload = view.workload(slice)
     pod_sets = KINDS[view.ref.kind].pod_sets(as_copied(job))
     templates = {pod_set["name"]: {"template": pod_set["template"]} for pod_set in pod_sets}
-    return {"spec": {"podSets": [one | templates.get(one["name"], {}) for one in workload["spec"]["podSets"]]}}
+    after = [one | templates.get(one["name"], {}) for one in workload["spec"]["podSets"]]
+    claimed = annotation(workload, api_names.DEVICES_ANNOTATION)
+    counted = devices.note(view, after) if view.device_resources else claimed
+    if counted == claimed and not any(_changed(slice, view)):
+        return {}
+    return {"spec": {"podSets": after}} | (
+        annotation_patch(api_names.DEVICES_ANNOTATION, counted) if counted != claimed else {}
+    )
