@@ -13,7 +13,8 @@ from slicebus.slices.placement.fleet import Cluster
 from slicebus.slices.quota.holdings import Part
 from slicebus.slices.quota.ledger import Ledger
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage, holders, usage_by_chain
-from slicebus.slices.workload.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice, SliceKey
+from slicebus.slices.workload.pod_sets import PodSet
+from slicebus.slices.workload.workload import Admission, FlavorName, PodSetAssignment, Slice, SliceKey
 
 Manifest = dict[str, Any]
 

@@ -13,7 +13,8 @@ from slicebus.slices.quota.cohorts import Node
 from slicebus.slices.quota.policies import Fungibility
 from slicebus.slices.quota.quota import ClusterQueue, FlavorResource, ResourceFlavor, ResourceGroup, Usage
 from slicebus.slices.workload.device_claims import claims_of, why_not_charged
-from slicebus.slices.workload.workload import Admission, FlavorName, PodSet, PodSetAssignment, Slice
+from slicebus.slices.workload.pod_sets import PodSet
+from slicebus.slices.workload.workload import Admission, FlavorName, PodSetAssignment, Slice
 
 Manifest = dict[str, Any]
 _PODS = "pods"

@@ -5,7 +5,7 @@ from typing import Any
 
 from slicebus.slices.api.selectors import matches
 from slicebus.slices.quota.quota import ResourceFlavor, ResourceGroup
-from slicebus.slices.workload.workload import PodSet
+from slicebus.slices.workload.pod_sets import PodSet
 
 Manifest = dict[str, Any]
 _FORBIDDING = ("NoSchedule", "NoExecute")

@@ -10,7 +10,8 @@ import msgspec
 
 from slicebus.slices.api.quantities import Amounts, larger
 from slicebus.slices.workload.pod_requests import Manifest, pod_requests
-from slicebus.slices.workload.workload import PodSet, Slice
+from slicebus.slices.workload.pod_sets import PodSet
+from slicebus.slices.workload.workload import Slice
 
 
 class PodAdditions(msgspec.Struct, frozen=True):

@@ -14,11 +14,11 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.kueue import Condition
-from slicebus.slices.api.quantities import add, amounts, format_amount, larger
+from slicebus.slices.api.quantities import amounts, format_amount
 from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.avoided_clusters import avoided_now
-from slicebus.slices.workload.observed import Observed, pods_by_set
-from slicebus.slices.workload.pod_requests import as_admitted, pod_requests, without_additions
+from slicebus.slices.workload.observed import Observed
+from slicebus.slices.workload.pod_sets import PodSet, observed_as, with_devices
 
 Manifest = dict[str, Any]
 Counts = dict[str, int]
@@ -31,50 +31,6 @@ _NOTHING = frozenset[str]()
 """One for all slices: an empty one takes 216 bytes."""
 _OVER = (Condition.EVICTED, Condition.FINISHED)
 _REPLICA_SIZES = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=1)]])
-
-
-class PodSet(msgspec.Struct, frozen=True):
-    """Pods of one template. `requests` are one pod's, as amounts."""
-
-    name: str
-    count: int
-    requests: dict[str, int]
-    template: Manifest
-    """Its PodTemplateSpec, as far as it is read to admit it."""
-    unasked: frozenset[str] = frozenset()
-    """The resources that only others' additions request, such as an init container of the job's controller: they are
-    charged where the quota covers them."""
-    observed: dict[str, int] = {}
-    """What one pod was seen to request where it runs. The larger amount is charged."""
-    devices: dict[str, int] | None = None
-    """How many devices the claims of one pod have, by resource; None where nobody has counted them."""
-
-    @property
-    def requested(self) -> dict[str, int]:
-        """What one pod requests, as far as it is known."""
-        return larger(self.requests, self.observed) if self.observed else self.requests
-
-    @property
-    def charged(self) -> dict[str, int]:
-        """What one pod is charged for."""
-        return add(self.requested, self.devices) if self.devices else self.requested
-
-    def is_asked_for(self, resource: str) -> bool:
-        """Whether the job itself requests a resource, so that the quota has to cover it."""
-        return (resource in self.requests and resource not in self.unasked) or resource in (self.devices or ())
-
-    @classmethod
-    def from_manifest(cls, pod_set: Manifest) -> Self:
-        """The pod set of a Workload's `spec.podSets[]`. Raises ValueError for a request that is not a quantity."""
-        spec = pod_set["template"].get("spec", {})
-        requests = pod_requests(spec)
-        return cls(
-            name=pod_set.get("name", "main"),
-            count=pod_set.get("count", 1),
-            requests=requests,
-            template={"spec": as_admitted(spec)},
-            unasked=frozenset(requests.keys() - pod_requests(without_additions(spec)).keys()) or _NOTHING,
-        )
 
 
 class PodSetAssignment(msgspec.Struct, frozen=True):
@@ -275,7 +231,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def with_observed(self, observed: Observed | None) -> Self:
         """The slice with other observed pods."""
-        pod_sets = _observed_as(observed, self.pod_sets)
+        pod_sets = observed_as(observed, self.pod_sets)
         return msgspec.structs.replace(self, pod_sets=pod_sets, observed=observed)
 
     def without_observed(self) -> Self:
@@ -308,9 +264,9 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             queue=spec.get("queueName", ""),
             priority=spec.get("priority", 0),
             active=spec.get("active", True),
-            pod_sets=_with_devices(
+            pod_sets=with_devices(
                 device_claims.from_annotation(annotations.get(api_names.DEVICES_ANNOTATION)),
-                _observed_as(observed, pod_sets or map(PodSet.from_manifest, spec.get("podSets", ()))),
+                observed_as(observed, pod_sets or map(PodSet.from_manifest, spec.get("podSets", ()))),
             ),
             replaces=annotations.get(kueue.REPLACEMENT_FOR_ANNOTATION),
             chain=annotations.get(kueue.SLICE_NAME_ANNOTATION, metadata["name"]),
@@ -365,24 +321,6 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 if more > 0:
                     used[key] = used.get(key, 0) + more
         return used
-
-
-def _observed_as(observed: Observed | None, pod_sets: Iterable[PodSet]) -> tuple[PodSet, ...]:
-    """The pod sets, with what their pods were seen to request."""
-    known = pods_by_set(observed)
-    return tuple(
-        msgspec.structs.replace(pod_set, observed=requests)
-        if (requests := known[pod_set.name].requests if pod_set.name in known else {}) != pod_set.observed
-        else pod_set
-        for pod_set in pod_sets
-    )
-
-
-def _with_devices(devices: device_claims.Devices, pod_sets: tuple[PodSet, ...]) -> tuple[PodSet, ...]:
-    """The pod sets, with the devices that were counted for them."""
-    if all(devices.get(pod_set.name) == pod_set.devices for pod_set in pod_sets):
-        return pod_sets
-    return tuple(msgspec.structs.replace(pod_set, devices=devices.get(pod_set.name)) for pod_set in pod_sets)
 
 
 def chain_id(namespace: str, uid: str) -> str:

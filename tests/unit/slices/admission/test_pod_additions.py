@@ -5,7 +5,8 @@ import msgspec
 from slicebus.slices.admission.cycle import Admit, Wait, cycle
 from slicebus.slices.placement.fleet import Cluster
 from slicebus.slices.workload.pod_additions import PodAdditions
-from slicebus.slices.workload.workload import PodSet, Slice
+from slicebus.slices.workload.pod_sets import PodSet
+from slicebus.slices.workload.workload import Slice
 from unit.slices.builders import WORKER, a_queue, a_slice, admits, admitted, replacement, snapshot
 
 DEFAULTS = PodAdditions(container_defaults={"team": {"cpu": 4000}})

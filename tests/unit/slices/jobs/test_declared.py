@@ -10,7 +10,7 @@ from slicebus.proto.messages import JobPhase
 from slicebus.sandbox.apiserver.patches import json_patch
 from slicebus.slices.jobs import Exposure, JobKind, Outcome, Placement, Problem
 from slicebus.slices.jobs.declared import DeclaredKind
-from slicebus.slices.workload.workload import PodSet
+from slicebus.slices.workload.pod_sets import PodSet
 from unit.slices.jobs.declared import (
     DEPLOYMENT,
     GROUPS,

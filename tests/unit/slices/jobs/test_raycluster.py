@@ -8,7 +8,7 @@ import pytest
 from slicebus.proto.messages import JobPhase
 from slicebus.slices.jobs import KINDS, Outcome, Placement
 from slicebus.slices.workload.pod_requests import pod_requests
-from slicebus.slices.workload.workload import PodSet
+from slicebus.slices.workload.pod_sets import PodSet
 from unit.slices.jobs.manifests import GATE, POD_SET, a_cluster, a_group, a_template
 
 RAY = KINDS["RayCluster"]

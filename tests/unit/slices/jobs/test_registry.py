@@ -9,7 +9,7 @@ import pytest
 from slicebus.slices.jobs import KINDS, JobKind, Problem
 from slicebus.slices.jobs.copies import common_problems
 from slicebus.slices.workload.chain import RefuseScaling, plan
-from slicebus.slices.workload.workload import PodSet
+from slicebus.slices.workload.pod_sets import PodSet
 from unit.slices.builders import a_slice
 from unit.slices.jobs.manifests import (
     GATE,

@@ -20,7 +20,8 @@ from slicebus.slices.workload.chain import (
     plan,
     scaling,
 )
-from slicebus.slices.workload.workload import Admission, PodSet, PodSetAssignment, Slice, SliceKey
+from slicebus.slices.workload.pod_sets import PodSet
+from slicebus.slices.workload.workload import Admission, PodSetAssignment, Slice, SliceKey
 
 
 def a_slice(name: str, counts: dict[str, int], **changes: Any) -> Slice:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from slicebus.slices.workload.pod_additions import PodAdditions, least
-from slicebus.slices.workload.workload import PodSet, Slice
+from slicebus.slices.workload.pod_sets import PodSet
+from slicebus.slices.workload.workload import Slice
 from unit.slices.builders import a_slice
 
 Manifest = dict[str, Any]
