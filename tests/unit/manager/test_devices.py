@@ -27,7 +27,8 @@ def claiming(name: str = "pair") -> Manifest:
 
 
 def counting(job: Manifest, *workloads: Manifest, templates: Mapping[str, Manifest]) -> JobView:
-    return structs.replace(a_view(job, *workloads), device_resources={"gpu": GPU}, claim_template=templates.get)
+    known = {("team", name): one for name, one in templates.items()}
+    return structs.replace(a_view(job, *workloads), device_resources={"gpu": GPU}, claim_templates=known)
 
 
 def test_the_devices_of_a_new_slice_are_counted() -> None:

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -41,7 +40,7 @@ from slicebus.slices.jobs import fitting
 from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey, chain_id
 
-_BY_CHAIN = "chain"
+_BY_CHAIN, _BY_NAMESPACE = "chain", "namespace"
 _OWN = "slicebus.dev/"
 
 
@@ -74,7 +73,7 @@ class ManagerStore:
         self.flavors = Cache()
         self.clusters = Cache()
         self.admission_checks = Cache()
-        self.claim_templates = Cache()
+        self.claim_templates = Cache(indexes={_BY_NAMESPACE: lambda found: [found["metadata"]["namespace"]]})
         self.settings = LeaderSettings()
         """What decisions depend on beside objects and messages. `configure` changes it."""
         self._configured: Table[str, LeaderSettings] = Table(str, LeaderSettings)
@@ -257,7 +256,7 @@ class ManagerStore:
             published=self.published.get(ref, 0),
             checks=self._checks,
             device_resources=self._device_resources,
-            claim_template=partial(self.claim_templates.get, ref.namespace),
+            claim_templates=self.claim_templates.keyed_by(_BY_NAMESPACE, ref.namespace),
             reported=self.reported.get(ref),
             last_notice=self.notices.get(ref, ""),
             would_admit=self.would_admit,

@@ -1,12 +1,13 @@
 """The input of decisions about one job: its cached objects, as values."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import msgspec
 from propcache.api import cached_property
 
 from slicebus.bus.sizes import MESSAGE_BYTES
+from slicebus.kube.cache import Key
 from slicebus.manager.state.annotations import (
     DesiredSize,
     SizeRequest,
@@ -87,10 +88,6 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
         return unhonored_of_job(self.manifest, [pod_set["template"] for pod_set in pod_sets])
 
 
-def _no_template(_name: str) -> None:
-    return None
-
-
 class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job of the manager with everything that belongs to it. Manifests are read-only."""
 
@@ -131,8 +128,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The last notice of why a request waits (`waiting.notice_key`)."""
     device_resources: Mapping[str, str] = {}
     """The resource by which the devices of a DeviceClass are charged."""
-    claim_template: Callable[[str], Manifest | None] = _no_template
-    """The ResourceClaimTemplate of the job's namespace that has a name."""
+    claim_templates: Mapping[Key, Manifest] = {}
+    """The ResourceClaimTemplates of the job's namespace, by that and their names."""
     would_admit: Mapping[SliceKey, str] = {}
     """What would admit the slices that wait, in words, as far as it is known."""
     waits: Waits | None = None

@@ -46,7 +46,10 @@ def note(view: JobView, pod_sets: Iterable[Manifest]) -> str | None:
 
 
 def _counted(view: JobView, pod_set: Manifest) -> dict[str, int]:
-    return device_claims.devices_of(_spec(pod_set), view.device_resources, view.claim_template)
+    def template_of(name: str) -> Manifest | None:
+        return view.claim_templates.get((view.ref.namespace, name))
+
+    return device_claims.devices_of(_spec(pod_set), view.device_resources, template_of)
 
 
 def _spec(pod_set: Manifest) -> Manifest:
