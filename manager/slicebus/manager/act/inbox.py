@@ -56,8 +56,8 @@ from slicebus.runtime.locks import Locks
 _log = structlog.get_logger()
 _SEQUENCE = f"{PREFIX}sequence"
 _WORKERS = 64
-_WORKERS_OF_A_CLUSTER = 8
-"""Most messages of one cluster that are handled at once: what each does in between delays the others."""
+_WORKERS_OF_A_LANE = 8
+"""Most messages of one lane of a cluster that are handled at once: what each does in between delays the others."""
 _SUPERSEDED = (Status.type, Heartbeat.type)
 _UNKNOWN_BYTES = 64 * 1024
 """The limit of a message whose type is unknown: only its head is of use."""
@@ -89,7 +89,7 @@ class ManagerInbox:
         self._on_dead = on_dead
         self._keeps_dead = keeps_dead
         self._message_bytes = message_bytes
-        self._turns, self._pace = turns_of(_WORKERS, most_each=_WORKERS_OF_A_CLUSTER), Pace()
+        self._turns, self._pace = turns_of(_WORKERS, most_each=_WORKERS_OF_A_LANE), Pace()
         self._router = router
         self._listeners: list[Callable[[ClusterName], None]] = []
         self._decide = decide
@@ -162,7 +162,7 @@ class ManagerInbox:
                 key=_order_key,
                 turns=self._turns,
                 pace=self._pace,
-                owner=_cluster_of,
+                owner=_lane_of,
                 rest_s=_rest_s,
                 on_dead=self._on_dead,
                 keeps_dead=self._keeps_dead,
@@ -352,6 +352,11 @@ class _Own:
 def _cluster_of(delivery: Delivery) -> str:
     """The cluster of a message's routing key, which the broker has checked."""
     return words(delivery.message.routing_key)[0]
+
+
+def _lane_of(delivery: Delivery) -> str:
+    """Who waits for turns: the lane of a cluster. Statuses that hang hold up no requests."""
+    return f"{delivery.queue}/{_cluster_of(delivery)}"
 
 
 def _rest_s(delivery: Delivery) -> float:
