@@ -1,5 +1,6 @@
 """The jobs that users submit, and where each kind has its size."""
 
+import asyncio
 from typing import Any
 
 from simulation.defaults import shape
@@ -9,6 +10,7 @@ from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
 from slicebus.kube.client import JsonPatch, KubeClient
 from slicebus.kube.resources import JOB_RESOURCES, RAYCLUSTERS
+from slicebus.proto.errors import InvalidError, NotFoundError, TransientError
 from slicebus.sandbox.controllers.pods import RUN_SECONDS_ANNOTATION
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
 from slicebus.slices.api import api_names, kueue
@@ -19,6 +21,7 @@ Manifest = dict[str, Any]
 
 _RUN_S, _COMPLETIONS = 5, 4
 _DELETION_DELAY_S = 4
+_AGAIN_S = 0.5
 SECOND_GROUP = "wide-group"
 _CLUSTER_SPEC = {"RayCluster": "/spec", "RayJob": "/spec/rayClusterSpec", "RayService": "/spec/rayClusterConfig"}
 
@@ -124,6 +127,21 @@ def autoscaler_of(client: KubeClient, scale_target: Manifest, *, group: int) -> 
         return None
     metadata, index = scale_target["metadata"], _index(scale_target["spec"], group)
     return RayAutoscaler(client, metadata["name"], metadata["namespace"], group=index, uid=metadata["uid"])
+
+
+async def patch_at_last(client: KubeClient, job: Manifest, *operations: Manifest) -> None:
+    """Patch this very object as soon as the API server takes that, unless it has gone."""
+    metadata = job["metadata"]
+    body = JsonPatch([{"op": "test", "path": "/metadata/uid", "value": metadata["uid"]}, *operations])
+    while True:
+        try:
+            await client.patch(JOB_RESOURCES[job["kind"]], metadata["name"], metadata["namespace"], body)
+        except TransientError:
+            await asyncio.sleep(_AGAIN_S)
+        except (InvalidError, NotFoundError):
+            return  # It has gone, or another one has its name.
+        else:
+            return
 
 
 def size_patch(scale_target: Manifest, count: int, *, group: int = 0) -> JsonPatch:

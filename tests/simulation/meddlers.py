@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from simulation.jobs import patch_at_last
 from simulation.later import with_later
 from simulation.schedule import WORKERS, Moment, Schedule
 from slicebus.cli.demo import objects
 from slicebus.kube.client import JsonPatch, KubeClient
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import InvalidError, NotFoundError, TransientError
 from slicebus.proto.messages import Status
 
 Manifest = dict[str, Any]
@@ -34,7 +34,6 @@ _ODD_OF_KIND: dict[str, tuple[Manifest, ...]] = {
     "RayJob": ({"jobDeploymentStatus": ["Complete"]}, {"rayClusterName": {}}),
     "RayService": ({"activeServiceStatus": "x"},),
 }
-_AGAIN_S = 0.5
 
 
 class Break(Moment):
@@ -104,16 +103,7 @@ async def break_for_a_while(client: KubeClient, item: Break) -> None:
     mended = [{"op": "add", "path": f"{path}/{field}", "value": sound[field]} for field in fields]
     if item.how == "cluster" and item.kind == "RayJob":
         mended = [{"op": "add", "path": path, "value": sound}]
-    same = {"op": "test", "path": "/metadata/uid", "value": job["metadata"]["uid"]}
-    while True:
-        try:
-            await client.patch(resource, name, objects.NAMESPACE, JsonPatch([same, *mended]))
-        except TransientError:
-            await asyncio.sleep(_AGAIN_S)
-        except (InvalidError, NotFoundError):
-            return  # It has gone, or another one has its name.
-        else:
-            return
+    await patch_at_last(client, job, *mended)
 
 
 def _broken(path: str, sound: Manifest, how: How) -> Iterator[Manifest]:

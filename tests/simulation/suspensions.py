@@ -6,16 +6,14 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from simulation.jobs import is_sized_where_it_runs
+from simulation.jobs import is_sized_where_it_runs, patch_at_last
 from simulation.later import with_later
 from simulation.schedule import WORKERS, Moment, Schedule
 from slicebus.kube.client import JsonPatch, KubeClient
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.proto.errors import InvalidError, NotFoundError, TransientError
 
 Manifest = dict[str, Any]
 _FOR_S = (0.2, 3.0, 30.0)
-_AGAIN_S = 0.5
 
 
 class Suspend(Moment):
@@ -38,30 +36,17 @@ async def suspend(client: KubeClient, item: Suspend) -> None:
     if not jobs:
         return
     job = jobs[item.pick % len(jobs)]
-    await _set(client, job, is_suspended=True)
-    if item.api in WORKERS:
-        return
-    await asyncio.sleep(item.for_s)
-    while True:
-        try:
-            await _set(client, job, is_suspended=False)
-        except TransientError:
-            await asyncio.sleep(_AGAIN_S)
-        except (InvalidError, NotFoundError):
-            return  # It has gone, or another one has its name.
-        else:
-            return
-
-
-async def _set(client: KubeClient, job: Manifest, *, is_suspended: bool) -> None:
     metadata = job["metadata"]
-    body = JsonPatch(
-        [
-            {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]},
-            {"op": "add", "path": "/spec/suspend", "value": is_suspended},
-        ]
-    )
+    same = {"op": "test", "path": "/metadata/uid", "value": metadata["uid"]}
+    body = JsonPatch([same, _suspend_is(True)])
     await client.patch(JOB_RESOURCES[job["kind"]], metadata["name"], metadata["namespace"], body)
+    if item.api not in WORKERS:
+        await asyncio.sleep(item.for_s)
+        await patch_at_last(client, job, _suspend_is(False))
+
+
+def _suspend_is(value: bool) -> Manifest:
+    return {"op": "add", "path": "/spec/suspend", "value": value}
 
 
 def _suspensions(random: Random, run_s: float) -> Iterator[Suspend]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from slicebus.kube.cache import Change
+from slicebus.kube.cache import Cache, Change
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.requirements import is_of_concern
 from slicebus.manager.state.store import ManagerStore, owner_ref
@@ -51,7 +51,7 @@ def on_job_change(store: ManagerStore, callback: Callback, *, when: Callable[[Ch
                 callback(ref)
 
     store.priority_classes.subscribe(class_changed)
-    store.claim_templates.subscribe(template_changed)
+    _subscribe_from_now_on(store.claim_templates, template_changed)
     for cache in store.jobs.values():
         cache.subscribe(job_changed)
     store.workloads.subscribe(workload_changed)
@@ -73,14 +73,14 @@ def _on_queue_change(store: ManagerStore, callback: Callback) -> None:
         for ref in list(dict.fromkeys(refs)):
             callback(ref)
 
+    _subscribe_from_now_on(store.local_queues, local_queue_changed)
+    _subscribe_from_now_on(store.cluster_queues, cluster_queue_changed)
+
+
+def _subscribe_from_now_on(cache: Cache, changed: Callable[[Change], None]) -> None:
+    """Call back on changes, and not with the objects that are there: the caches of jobs call back with all jobs."""
     begun = False
-
-    def once_begun(changed: Callable[[Change], None]) -> Callable[[Change], None]:
-        # The caches of jobs have called back with the jobs that are there already.
-        return lambda change: changed(change) if begun else None
-
-    store.local_queues.subscribe(once_begun(local_queue_changed))
-    store.cluster_queues.subscribe(once_begun(cluster_queue_changed))
+    cache.subscribe(lambda change: changed(change) if begun else None)
     begun = True
 
 

@@ -66,14 +66,15 @@ def _changed(slice: Slice, view: JobView) -> Iterator[str]:
 def _pods_patch(slice: Slice, view: JobView, job: Manifest) -> Manifest:
     """The job's pod templates with the slice's counts, and what devices these claim; empty where nothing is different.
     A merge patch replaces the whole list."""
+    is_changed = any(_changed(slice, view))
+    if not (is_changed or view.device_resources):
+        return {}
     workload = view.workload(slice)
     pod_sets = KINDS[view.ref.kind].pod_sets(as_copied(job))
     templates = {pod_set["name"]: {"template": pod_set["template"]} for pod_set in pod_sets}
     after = [one | templates.get(one["name"], {}) for one in workload["spec"]["podSets"]]
     claimed = annotation(workload, api_names.DEVICES_ANNOTATION)
     counted = devices.note(view, after) if view.device_resources else claimed
-    if counted == claimed and not any(_changed(slice, view)):
-        return {}
-    return {"spec": {"podSets": after}} | (
-        annotation_patch(api_names.DEVICES_ANNOTATION, counted) if counted != claimed else {}
-    )
+    if counted == claimed:
+        return {"spec": {"podSets": after}} if is_changed else {}
+    return {"spec": {"podSets": after}} | annotation_patch(api_names.DEVICES_ANNOTATION, counted)
