@@ -11,6 +11,7 @@ import msgspec
 from slicebus.slices.jobs.registry import DECLARATIONS
 
 _TESTS = Path(__file__).parents[2]
+_SHOWN = 8000
 
 
 async def run_apart(module: str, argument: Any, *, declared: Path) -> None:
@@ -26,4 +27,9 @@ async def run_apart(module: str, argument: Any, *, declared: Path) -> None:
     finally:
         if process.returncode is None:
             process.kill()
-    assert process.returncode == 0, said.decode()[-4000:]
+    assert process.returncode == 0, _error(said.decode())
+
+
+def _error(said: str) -> str:
+    """The last traceback of what a process said, from its begin: notes on where its tasks stand are its end."""
+    return said[max(said.rfind("Traceback"), 0) :][:_SHOWN]
