@@ -31,6 +31,7 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.agent.state.watched import SELECTORS
+from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.lanes import Backlog
 from slicebus.decisions.commands import Publish
@@ -117,7 +118,7 @@ class Agent(Role[AgentSettings]):
         await self.until_allowed("tombstones", parts.tombstones.load)
         await self.until_allowed("fence", base.fence.load)
         await parts.backends.look()
-        async with base.decide.recording(), asyncio.TaskGroup() as group:
+        async with base.decide.recording(), TaskGroup() as group:
             await self._watch(base, parts, group)
             base.decide.begin()
             await self.until_allowed("pods", lambda: parts.reconciler.take_over_pods(epoch))

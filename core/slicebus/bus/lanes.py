@@ -27,6 +27,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.retries import repeated
 from slicebus.bus.contract import Delivery, Subscription
 from slicebus.bus.sizes import check_whole, size_of
@@ -137,7 +138,7 @@ async def consume(
                 await asyncio.sleep(pause_s)
         del queues[name]
 
-    async with asyncio.TaskGroup() as group:
+    async with TaskGroup() as group:
         async for delivery in subscription:
             name = key(delivery)
             backlog.receive(delivery)

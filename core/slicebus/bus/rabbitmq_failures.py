@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from aio_pika import exceptions
 from aio_pika.abc import AbstractChannel
 
+from slicebus.ambient.cancellation import Cancellation
 from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, SlicebusError, UnavailableError
 
 _TABLE: tuple[tuple[type[BaseException], type[SlicebusError]], ...] = (
@@ -39,28 +40,23 @@ _REFUSALS = ("ACCESS_REFUSED", "user_id property")
 def translated(action: str) -> Iterator[None]:
     """Raise the slicebus error for an error of the broker or the connection; `action` begins its text. A task that was
     cancelled meanwhile gets its CancelledError, whatever the library made of that."""
-    task = asyncio.current_task()
-    cancelled_before = task.cancelling() if task else 0
-
-    def is_cancelled() -> bool:
-        return task is not None and task.cancelling() > cancelled_before
-
+    cancellation = Cancellation()
     try:
         yield
     except asyncio.CancelledError as error:
-        if task is None or is_cancelled():
+        if cancellation.is_asked:
             raise
         raise UnavailableError(f"{action}: the connection has fallen silent") from error
     except Exception as error:
         ours = _error_of(error)
         if ours is None:
             raise
-        if is_cancelled():
+        if cancellation.is_asked:
             raise asyncio.CancelledError from error
         if isinstance(error, SlicebusError):
             raise
         raise ours(f"{action}: {_text_of(error)}") from error
-    if is_cancelled():
+    if cancellation.is_asked:
         raise asyncio.CancelledError
 
 

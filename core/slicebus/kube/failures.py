@@ -1,11 +1,13 @@
 """Translates Kubernetes' answers and aiohttp's exceptions to slicebus errors, by one table each."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import aiohttp
 import orjson
 
+from slicebus.ambient.cancellation import Cancellation
 from slicebus.proto.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -66,12 +68,18 @@ def _message(body: bytes) -> tuple[str, str]:
 
 @contextmanager
 def translated(action: str) -> Iterator[None]:
-    """Raise UnavailableError where a server cannot be reached or stops in the middle of an answer.
+    """Raise UnavailableError where a server cannot be reached or stops in the middle of an answer, and where aiohttp
+    cancels a request that nobody has cancelled.
 
     `action` begins the error's text.
     """
+    cancellation = Cancellation()
     try:
         yield
+    except asyncio.CancelledError as error:
+        if cancellation.is_asked:
+            raise
+        raise UnavailableError(f"{action}: the request was cancelled by a library") from error
     except TimeoutError as error:
         raise UnavailableError(f"{action}: no answer in time") from error
     except (aiohttp.ClientError, OSError) as error:

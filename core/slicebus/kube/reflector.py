@@ -19,7 +19,14 @@ from slicebus.ambient.backoff import Backoff
 from slicebus.kube.cache import Cache, Manifest
 from slicebus.kube.client import KubeClient, WatchEvent
 from slicebus.kube.resources import Resource
-from slicebus.proto.errors import ExpiredError, ForbiddenError, NotFoundError, SlicebusError, TransientError
+from slicebus.proto.errors import (
+    ExpiredError,
+    ForbiddenError,
+    NotFoundError,
+    SlicebusError,
+    TransientError,
+    UnavailableError,
+)
 
 _log = structlog.get_logger()
 _PAGE = 500
@@ -186,6 +193,8 @@ async def until_one_ends(*tasks: asyncio.Task[None]) -> None:
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
+            if task.cancelled():
+                raise UnavailableError(f"{task.get_name()} was cancelled by a library")
             task.result()
     finally:
         for task in tasks:

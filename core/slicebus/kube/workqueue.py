@@ -20,6 +20,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.yield_budget import YieldBudget
 from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, ProtocolError, TransientError
 
@@ -123,7 +124,7 @@ class WorkQueue(Generic[Key]):
         """Handle keys, at most `workers` at once, until cancelled. `first_workers` more handle only what goes first,
         also when all the others are busy."""
         try:
-            async with asyncio.TaskGroup() as group:
+            async with TaskGroup() as group:
                 for number in range(workers + first_workers):
                     only_first = number >= workers
                     group.create_task(self._work(handler, only_first=only_first), name=f"{self._name}-{number}")

@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.retries import repeated
 from slicebus.decisions.commands import (
     Command,
@@ -250,7 +251,7 @@ class Executor:
                 except SlicebusError as error:
                     errors.append(error)
 
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for patch in patches:
                 group.create_task(apply(patch), name=f"patch:{patch.resource.plural}")
         if errors:

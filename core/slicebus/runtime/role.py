@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.cancellation import TaskGroup
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.journal.recorder import WAIT_S, Recorder
@@ -143,7 +144,7 @@ class Role(ABC, Generic[Settings]):
             _log.error("job_kind.left_out", source=name, reason=reason)
         self._lease, epoch = await acquire_first(self._candidates)
         self._epoch = epoch
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             group.create_task(self._lease.hold(), name="lease")
             group.create_task(self._begin(epoch), name="lead")
 

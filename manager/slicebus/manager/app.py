@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import structlog
 
+from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Decider
@@ -133,7 +134,7 @@ class Manager(Role[ManagerSettings]):
         self.refused = lambda: base.queue.refused
         self._keeper = parts.keeper
         show_set_aside(self._registry, {"jobs": lambda: base.queue.set_aside, "quota trees": lambda: self._trees_aside})
-        async with base.decide.recording(), asyncio.TaskGroup() as group:
+        async with base.decide.recording(), TaskGroup() as group:
             await self._watch(base, parts, group)
             _log.info("manager.leading", epoch=epoch, jobs=len(set(base.store.refs())))
             self.leading.set()

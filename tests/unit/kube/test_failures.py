@@ -93,13 +93,31 @@ EXCEPTIONS = {
 
 
 @pytest.mark.parametrize("foreign", EXCEPTIONS.values(), ids=EXCEPTIONS.keys())
-def test_connection_failures_are_unavailable(foreign: Exception) -> None:
+async def test_connection_failures_are_unavailable(foreign: Exception) -> None:
     with pytest.raises(UnavailableError, match=r"GET /version: .+") as raised, translated("GET /version"):
         raise foreign
     assert raised.value.__cause__ is foreign
 
 
-@pytest.mark.parametrize("own", [asyncio.CancelledError(), NotFoundError("x"), ValueError("a bug")], ids=repr)
-def test_other_errors_pass_through(own: BaseException) -> None:
+@pytest.mark.parametrize("own", [NotFoundError("x"), ValueError("a bug")], ids=repr)
+async def test_other_errors_pass_through(own: BaseException) -> None:
     with pytest.raises(type(own)), translated("GET /version"):
         raise own
+
+
+async def test_a_request_that_a_library_cancels_is_unavailable() -> None:
+    said = "GET /version: the request was cancelled by a library"
+    with pytest.raises(UnavailableError, match=said), translated("GET /version"):
+        raise asyncio.CancelledError
+
+
+async def test_a_cancelled_task_ends_its_request() -> None:
+    async def request() -> None:
+        with translated("GET /version"):
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(request())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task

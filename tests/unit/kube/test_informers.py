@@ -31,6 +31,8 @@ class Guarded(InProcessTransport):
         super().__init__(self.api, host="here")
         self.forbids: set[str] = set()
         """Beginnings of paths."""
+        self.cancels: set[str] = set()
+        """Paths of which one request each ends as a library ends a wait."""
         self.looked_up: list[str] = []
         """The names of the definitions that were read."""
 
@@ -38,9 +40,22 @@ class Guarded(InProcessTransport):
         folder, _, name = request.path.rpartition("/")
         if folder == CRDS.path():
             self.looked_up.append(name)
+        self._cancel(request)
         if any(request.path.startswith(path) for path in self.forbids):
             return Answer(403, b'{"message": "no", "reason": "Forbidden"}')
         return await super().request(request)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+        self._cancel(request)
+        async with super().stream(request) as lines:
+            yield lines
+
+    def _cancel(self, request: Request) -> None:
+        called = f"{request.path}{'?watch' if 'watch' in request.query else ''}"
+        if called in self.cancels:
+            self.cancels.remove(called)
+            raise asyncio.CancelledError
 
 
 class Kept:
@@ -160,6 +175,16 @@ async def test_a_kind_is_left_out_until_its_definition_comes(jumping: LoopTime) 
         assert (ray.names, ray.served, ray.informers.left_out) == ({"one"}, ["RayCluster"], [])
         assert ray.definitions["RayCluster"] != GONE
         assert ray.cache.synced.is_set()
+
+
+@pytest.mark.parametrize("called", ["", "?watch"])
+async def test_a_watch_that_a_library_cancels_is_begun_again(called: str, jumping: LoopTime) -> None:
+    async with kept(defined=False) as ray:
+        ray.server.cancels = {f"{RAYCLUSTERS.path()}{called}"}
+        await ray.define()
+        await ray.until(lambda: not ray.server.cancels)
+        await ray.make("one")
+        await ray.until(lambda: ray.names == {"one"})
 
 
 async def test_objects_that_go_with_their_definition_are_known_to(jumping: LoopTime) -> None:

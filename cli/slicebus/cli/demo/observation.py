@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from slicebus.ambient.cancellation import TaskGroup
 from slicebus.cli.demo.world import World
 from slicebus.kube.cache import Cache
 from slicebus.kube.reflector import Reflector
@@ -88,7 +89,7 @@ class Observer:
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
         """Watch until the context is left."""
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             manager = self._world.manager
             reflectors = [Reflector(manager, resource, cache) for resource, cache in self._store.caches()]
             reflectors += [

@@ -24,6 +24,7 @@ from datetime import timedelta
 import msgspec
 import structlog
 
+from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.clock import now
 from slicebus.decisions.commands import Emit
 from slicebus.decisions.decider import Decider
@@ -141,7 +142,7 @@ class Admitter:
             async with free, self._turn_of(decision) as in_turn:
                 return await self._carry_out(decision, version, in_turn=in_turn)
 
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             tasks = [
                 group.create_task(
                     carry_out(decision, self._store.version_of(decision.key)), name=f"admit:{decision.key}"

@@ -12,6 +12,7 @@ from typing import Any
 
 import structlog
 
+from slicebus.ambient.cancellation import TaskGroup
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
@@ -60,7 +61,7 @@ class FleetWatch:
     async def run(self) -> None:
         """Watch until cancelled."""
         self._since = self._started_at = asyncio.get_running_loop().time()
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             group.create_task(self._silence.run(self._report_lost, workers=1), name="fleet-silence")
             while True:
                 await asyncio.sleep(self._cluster_lost_s / _TICKS)

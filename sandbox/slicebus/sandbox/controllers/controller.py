@@ -1,10 +1,10 @@
 """The base of the stand-ins: caches of the watched resources, a work queue, and one handler."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from slicebus.ambient.cancellation import TaskGroup
 from slicebus.kube.cache import Cache, Change, Indexer
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.events import EventRecorder
@@ -46,7 +46,7 @@ class Controller:
             if manifest is not None:
                 await handler(manifest)
 
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             if events is not None:
                 group.create_task(events.run(), name="events")
             for resource, cache in [(self.resource, self.cache), *self.owned.items()]:

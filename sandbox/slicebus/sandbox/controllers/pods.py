@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+from slicebus.ambient.cancellation import TaskGroup
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.reflector import Reflector
@@ -41,7 +42,7 @@ class PodRunner:
 
     async def run(self) -> None:
         """Run pods until cancelled."""
-        async with asyncio.TaskGroup() as group:
+        async with TaskGroup() as group:
             for resource, cache in ((PODS, self._pods), (NODES, self._nodes)):
                 group.create_task(Reflector(self._client, resource, cache).run(), name=f"standin:{resource.plural}")
             await self._pods.synced.wait()
