@@ -482,7 +482,8 @@ def test_kuberay_cleans_up_redis_after_a_cluster(attacked: Worker) -> None:
         }
     )
     cleanup = attacked.get("job", "grid-redis-cleanup")
-    attacked.admin.create(pod_of(cleanup["spec"]["template"], name="grid-redis-cleanup-x", owner=cleanup))
+    # Without the labels of the Job's selector: its controller would delete the pod, since the Job is suspended.
+    attacked.admin.create(pod_of(pod_template, name="grid-redis-cleanup-x", owner=cleanup))
     attacked.agent.kubectl(*patch("pod", "grid-redis-cleanup-x", UNGATE))
 
 
