@@ -128,6 +128,29 @@ async def test_a_job_that_shrinks_to_nothing_has_no_gang(worker: Worker) -> None
     assert "status" in {message.type for message in worker.published}
 
 
+async def test_a_gang_that_somebody_suspends_here_is_resumed_with_a_new_group(worker: Worker) -> None:
+    """It is resumed when the PodGroup has gone, which is removed when its last pod has."""
+    await given(worker, KAI, *prepared(KAI, "a", "b"), granted=2)
+    await reconcile(worker)
+    [first] = await pod_groups(worker)
+    await patch_job(worker, {"spec": {"suspend": True}})
+    await worker.client.delete(PODS, "b", NAMESPACE)
+    await worker.sync()
+    await reconcile(worker)
+    assert await pod_groups(worker) == [first]
+    await worker.client.delete(PODS, "a", NAMESPACE)
+    await worker.sync()
+    await reconcile(worker)
+    assert await pod_groups(worker) == []
+    await reconcile(worker)
+    job = await worker.job()
+    assert job is not None
+    assert job["spec"]["suspend"] is False
+    [second] = await pod_groups(worker)
+    assert second["metadata"]["uid"] != first["metadata"]["uid"]
+    assert second["spec"]["minMember"] == 2
+
+
 async def test_a_new_status_is_no_reason_to_write(worker: Worker) -> None:
     await given(worker, KAI, *prepared(KAI, "a"), granted=1)
     await reconcile(worker)

@@ -93,11 +93,15 @@ def removes(view: WorkerView) -> list[Command]:
 def ensure_none_left(view: WorkerView) -> None:
     """Raises ConflictError while objects of a suspended job are left: a PodGroup that is being deleted would stay for
     the first pod that names it, with the minimum of the earlier gang."""
+    if (left := left_object(view)) is not None:
+        raise ConflictError(f"{left['kind']} {left['metadata']['name']} of the gang before is still there")
+
+
+def left_object(view: WorkerView) -> Manifest | None:
+    """An object of a suspended job that is left; None when all have gone."""
     job = view.reading
-    left = next(view.schedulers.made_for(job.manifest), None) if job is not None else None
-    if left is not None:
-        resource, target = left
-        raise ConflictError(f"{resource.kind} {target['metadata']['name']} of the gang before is still there")
+    made = view.schedulers.made_for(job.manifest) if job is not None else iter(())
+    return next((target for _, target in made), None)
 
 
 def allowed(view: WorkerView) -> list[Manifest]:

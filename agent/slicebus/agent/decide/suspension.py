@@ -24,11 +24,13 @@ _UNDO_AGAIN_S = 60.0
 
 def undo(view: WorkerView, *, now: str) -> list[Command]:
     """The patches that resume a job that somebody else than the manager has suspended, or the object that carries its
-    size, with an Event. Who suspends it again and again is answered once a minute."""
+    size, with an Event. Who suspends it again and again is answered once a minute.
+
+    A gang is resumed when its objects have gone. Meanwhile the other steps go on: one of them removes these.
+    """
     job, targets = view.reading, _suspended(view)
-    if job is None or not targets or _left_s(job.manifest, now=now) > 0:
+    if job is None or not targets or _left_s(job.manifest, now=now) > 0 or gangs.left_object(view) is not None:
         return []
-    gangs.ensure_none_left(view)
     path = text_of(KINDS[view.key.kind].suspend_path or ())
     note = (
         f"Somebody has suspended it here, and it is resumed. Who wants to suspend it sets {path} of {job.ref.key} "
