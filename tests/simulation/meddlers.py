@@ -87,14 +87,26 @@ def misled(said: Iterable[WireMessage], item: Mislead) -> WireMessage | None:
     return msgspec.structs.replace(message, body=changed, user_id=item.by)
 
 
-async def break_for_a_while(client: KubeClient, item: Break) -> None:
-    """Break the manifest of a job, and mend it after a while, unless the job has gone."""
-    resource = JOB_RESOURCES[item.kind]
-    jobs = (await client.list(resource)).items
-    if not jobs:
+async def break_for_a_while(client: KubeClient, item: Break, *, broken: set[str]) -> None:
+    """Break the manifest of a job, and mend it after a while, unless the job has gone.
+
+    `broken` has the UIDs of the jobs that are broken now. Another user leaves these alone: who takes a broken manifest
+    for sound brings it back after it was mended, for ever.
+    """
+    jobs = (await client.list(JOB_RESOURCES[item.kind])).items
+    sound = [job for job in jobs if job["metadata"]["uid"] not in broken]
+    if not sound:
         return
-    job = jobs[item.pick % len(jobs)]
-    name, path = job["metadata"]["name"], _CLUSTER[item.kind]
+    job = sound[item.pick % len(sound)]
+    broken.add(job["metadata"]["uid"])
+    try:
+        await _break(client, job, item)
+    finally:
+        broken.discard(job["metadata"]["uid"])
+
+
+async def _break(client: KubeClient, job: Manifest, item: Break) -> None:
+    resource, name, path = JOB_RESOURCES[item.kind], job["metadata"]["name"], _CLUSTER[item.kind]
     sound = job["spec"] if item.kind == "RayCluster" else job["spec"]["rayClusterSpec"]
     for operation in _broken(path, sound, item.how):
         await client.patch(resource, name, objects.NAMESPACE, JsonPatch([operation]))

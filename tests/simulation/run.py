@@ -85,6 +85,8 @@ class Run:
     def __init__(self, fleet: Fleet) -> None:
         self.users = Users(fleet)
         self._fleet = fleet
+        self._broken: set[str] = set()
+        """UIDs of the manager's jobs whose manifests are broken now."""
 
     async def pass_by(self) -> None:
         """Begin with the quota, and make everything of the schedule happen."""
@@ -109,7 +111,7 @@ class Run:
     async def _happen(self, item: Item) -> None:
         match item:
             case meddlers.Break():
-                await meddlers.break_for_a_while(self._fleet.client(MANAGER), item)
+                await meddlers.break_for_a_while(self._fleet.client(MANAGER), item, broken=self._broken)
             case meddlers.Mislead():
                 await self.users.mislead(item)
             case indexed.Tandem():

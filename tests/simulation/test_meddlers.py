@@ -1,16 +1,26 @@
 """Meddlers meddle: what they say has another type than its kind has, and what they write nobody can run."""
 
+import asyncio
+from typing import Any
+
 import msgspec
 import pytest
 
-from simulation import meddlers
-from simulation.meddlers import Mislead, misled, with_meddlers
+from simulation import loop, meddlers
+from simulation.meddlers import Break, Mislead, break_for_a_while, misled, with_meddlers
 from simulation.schedule import SHORT
 from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World, prepare
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import RAYCLUSTERS
 from slicebus.proto.envelope import WireMessage
+from slicebus.sandbox.apiserver.api import Api
+from slicebus.sandbox.apiserver.inprocess import InProcessTransport
 from slicebus.sandbox.apiserver.patches import json_patch
 from slicebus.slices.jobs import KINDS, fitting, status_shape_of
 from slicebus.slices.jobs.fit import misfit
+
+Manifest = dict[str, Any]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -33,6 +43,31 @@ def test_no_manifest_that_they_write_can_be_run(how: meddlers.How) -> None:
         readable = fitting(job["kind"])(job)
         # An odd name alone gives the group another pod set.
         assert KINDS[job["kind"]].problems(readable) or how == "name"
+
+
+async def break_twice() -> tuple[Manifest, Manifest]:
+    """A RayCluster before and after users have broken it for a while, one of them while another had."""
+    client = KubeClient(InProcessTransport(Api(), host="manager"))
+    await prepare(World(manager=client, workers={}))
+    before = await client.create(RAYCLUSTERS, objects.ray_cluster("x"))
+    broken = set[str]()
+    breaks = [
+        Break(at_s=at_s, kind="RayCluster", pick=0, how=how, for_s=3.0)
+        for at_s, how in ((0.0, "containers"), (1.0, "head"), (5.0, "head"))
+    ]
+
+    async def play(item: Break) -> None:
+        await asyncio.sleep(item.at_s)
+        await break_for_a_while(client, item, broken=broken)
+
+    await asyncio.gather(*map(play, breaks))
+    return before, await client.get(RAYCLUSTERS, before["metadata"]["name"], objects.NAMESPACE)
+
+
+def test_what_two_break_at_the_same_time_is_sound_in_the_end() -> None:
+    before, after = loop.run(break_twice())
+    assert after["spec"] == before["spec"]
+    assert after["metadata"]["generation"] == 5, "the second user leaves alone what the first has broken"
 
 
 def test_they_come_on_some_runs_and_the_rest_of_those_is_as_it_would_be() -> None:
