@@ -91,6 +91,7 @@ ONCE_FAILED: tuple[int, ...] = (
     631173,  # the report that a copy was gone came when the next copy had ended, whose end was lost with its job
     3500033,  # a meddler of the simulation took a manifest that another had broken for sound, and brought it back
     3500112,  # a gang that somebody suspended on its worker was never resumed: nobody removed its PodGroup
+    3500209,  # the same, of a RayCluster
 )
 """Seeds past the set that have shown a defect. They are always played with it; a line says what the seed showed."""
 ONE_WRITER = range(20)
