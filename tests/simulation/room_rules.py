@@ -2,12 +2,12 @@
 
 Exact but for the time that a report or a decision is on its way: it is enough that one of the reports of the last while
 had the room, beside what the other chains have. What the chain itself had in that time it may have again: it may shrink
-while it is admitted.
+while it is admitted. What its pods request beyond its admission a report may have as used by others: that is its own.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from simulation.versions import Versions
 from simulation.violations import Violation
@@ -19,6 +19,25 @@ from slicebus.slices.workload.workload import FlavorName, Slice, SliceKey
 Manifest = dict[str, Any]
 
 
+class _Report(NamedTuple):
+    """What a cluster has, and what others use of it; nothing while it has not said."""
+
+    capacity: Usage
+    others: Usage
+
+    @classmethod
+    def of(cls, status: Manifest) -> "_Report":
+        """As its agent has told."""
+        capacity, used, ours = (_told(status.get(name, {})) for name in ("capacity", "used", "ours"))
+        return cls(capacity, {key: max(0, value - ours.get(key, 0)) for key, value in used.items()})
+
+    def room(self, beyond: Usage) -> Usage:
+        """What our jobs may use, for a chain whose pods request so much beyond its admission."""
+        return {
+            key: total - max(0, self.others.get(key, 0) - beyond.get(key, 0)) for key, total in self.capacity.items()
+        }
+
+
 class RoomRules:
     """Raises Violation for an admission that breaks the rule."""
 
@@ -27,14 +46,14 @@ class RoomRules:
         self._is_shared = is_shared
         self._slices = slices
         """Of the manager, as they are now."""
-        self._versions: dict[str, Versions[Usage]] = {}
+        self._versions: dict[str, Versions[_Report]] = {}
         self._held: dict[tuple[str, str], Versions[Usage]] = {}
         """What each chain has, by cluster and chain."""
 
     def see_cluster(self, change: HistoryEntry) -> None:
         """A WorkerCluster has changed."""
         said = self._versions.setdefault(change.key[3], Versions())
-        said.say(asyncio.get_running_loop().time(), _room(change.object.get("status", {})))
+        said.say(asyncio.get_running_loop().time(), _Report.of(change.object.get("status", {})))
 
     def settle(self) -> None:
         """The manager knows what its clusters have said."""
@@ -52,7 +71,9 @@ class RoomRules:
             return
         rest = _granted(slice.cluster, (other for other in others if other.chain_id != slice.chain_id))
         after, past = add(rest, _granted(slice.cluster, own)), dict[FlavorResource, int]()
-        for room in self._versions[slice.cluster].lately(now_s):
+        beyond = _beyond(slice.cluster, own[1:])
+        for report in self._versions[slice.cluster].lately(now_s):
+            room = report.room(beyond)
             for usage in had:
                 more = {key: amount for key, amount in after.items() if amount > add(rest, usage).get(key, 0)}
                 past = {key: value for key, value in more.items() if value > room.get(key, 0)}
@@ -72,22 +93,26 @@ class RoomRules:
         return had
 
 
-def _room(status: Manifest) -> Usage:
-    """What our jobs may use; nothing while the cluster has not said."""
-    capacity, used, ours = (
-        {f: amounts(told) for f, told in status.get(n, {}).items()} for n in ("capacity", "used", "ours")
-    )
+def _told(by_flavor: Mapping[str, Mapping[str, str]]) -> Usage:
     return {
-        (FlavorName(flavor), name): total
-        - max(0, used.get(flavor, {}).get(name, 0) - ours.get(flavor, {}).get(name, 0))
-        for flavor, totals in capacity.items()
-        for name, total in totals.items()
+        (FlavorName(flavor), name): value for flavor, told in by_flavor.items() for name, value in amounts(told).items()
     }
 
 
 def _granted(cluster: str, slices: Iterable[Slice]) -> Usage:
-    """What the chains on a cluster have."""
-    there = [slice.without_observed() for slice in slices if slice.cluster == cluster and not slice.finished]
+    """What the chains on a cluster have, as they were admitted."""
+    return _used(cluster, [slice.without_observed() for slice in slices])
+
+
+def _beyond(cluster: str, chain: Iterable[Slice]) -> Usage:
+    """What the pods of a chain request beyond its admission."""
+    members = [*chain]
+    granted = _granted(cluster, members)
+    return {key: value - granted.get(key, 0) for key, value in _used(cluster, members).items()}
+
+
+def _used(cluster: str, slices: Iterable[Slice]) -> Usage:
+    there = [slice for slice in slices if slice.cluster == cluster and not slice.finished]
     total: Usage = {}
     for usage in usage_by_chain(there).values():
         total = add(total, usage)

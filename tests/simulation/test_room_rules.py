@@ -11,12 +11,20 @@ from simulation.violations import Violation
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.sandbox.apiserver.store import HistoryEntry
 from slicebus.slices.api import kueue
+from slicebus.slices.workload.observed import Observed, ObservedPods
 from slicebus.slices.workload.workload import Slice, SliceKey
 
 Manifest = dict[str, Any]
 FIVE_CORES, FOUR_CORES = (
     {"capacity": {"default": {"cpu": cpu}}, "used": {"default": {}}, "ours": {"default": {}}} for cpu in "54"
 )
+
+EIGHT_CORES = {
+    "capacity": {"default": {"cpu": "8"}},
+    "used": {"default": {"cpu": "5"}},
+    "ours": {"default": {"cpu": "2"}},
+}
+"""One core is used by others, and two by what pods request beyond their admission."""
 
 
 def slice_of(job: str, name: str, cpu: int, *, admitted: bool = True) -> Slice:
@@ -63,12 +71,31 @@ def test_a_job_that_had_more_than_there_is_before_it_shrank(slice: Slice, breaks
         played((SHRUNK, slice), before=(FIRST, WAITS))
 
 
+@pytest.mark.parametrize(
+    ("slice", "breaks"),
+    [(slice_of("a", "a2", 7), False), (slice_of("a", "a2", 8), True), (slice_of("b", "b1", 4), True)],
+    ids=["all of it", "more than there is", "another job"],
+)
+def test_a_job_whose_pods_request_more_than_it_was_admitted_with(slice: Slice, breaks: bool) -> None:
+    """Two pods of two cores each: their cluster reports half of that as used by others."""
+    each = Observed(cluster="east", pod_sets={"main": ObservedPods(requests={"cpu": 2000})})
+    before = (slice_of("a", "a1", 2).with_observed(each), slice_of("a", "a2", 2, admitted=False))
+    with pytest.raises(Violation, match=r"^room: ") if breaks else nullcontext():
+        played((slice,), before=before, reported=EIGHT_CORES, then=EIGHT_CORES)
+
+
 def test_a_cluster_that_has_not_reported_has_no_room() -> None:
     with pytest.raises(Violation, match=r"^room: "):
         played((), before=(OTHER,), reported={})
 
 
-def played(changes: tuple[Slice, ...], before: tuple[Slice, ...] = (), *, reported: Manifest = FIVE_CORES) -> None:
+def played(
+    changes: tuple[Slice, ...],
+    before: tuple[Slice, ...] = (),
+    *,
+    reported: Manifest = FIVE_CORES,
+    then: Manifest = FOUR_CORES,
+) -> None:
     """The slices change one after the other; `before` when the cluster has reported that much."""
 
     async def play() -> None:
@@ -87,7 +114,7 @@ def played(changes: tuple[Slice, ...], before: tuple[Slice, ...] = (), *, report
         for slice in before:
             see(slice)
         rules.settle()
-        report(FOUR_CORES)
+        report(then)
         rules.settle()
         for slice in changes:
             see(slice)

@@ -146,10 +146,10 @@ def loads(slices: Iterable[Slice]) -> dict[str, int]:
 
 
 def grants(slices: Iterable[Slice]) -> dict[str, Usage]:
-    """What chains were granted, by worker cluster."""
+    """What chains were admitted with, by worker cluster."""
     clusters = {chain: slice.cluster for chain, slice in holders(slices).items() if slice.cluster}
     granted: dict[str, Usage] = {}
-    for (_, chain), usage in usage_by_chain(slice for slice in slices if not slice.finished).items():
+    for (_, chain), usage in usage_by_chain(slice.without_observed() for slice in slices if not slice.finished).items():
         if chain in clusters:
             granted[clusters[chain]] = add(granted.get(clusters[chain], {}), usage)
     return granted

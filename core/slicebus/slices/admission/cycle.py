@@ -303,7 +303,7 @@ class _Cycle:
         admitted = msgspec.structs.replace(slice, admission=placed.admission, cluster=placed.cluster)
         self.use.charge(admitted)
         usage = self.use.own(queue.name, slice)
-        self.placer.take(placed, usage, own=own, is_new=replaced is None or not replaced.cluster)
+        self.placer.take(placed, usage, own=own, replaced=replaced)
         return Admit(key=slice.key, admission=placed.admission, cluster=placed.cluster)
 
     def _place(

@@ -21,6 +21,7 @@ Manifest = dict[str, Any]
 EVERYWHERE: Manifest = {}
 """A label selector that everything matches."""
 NO_ADDITIONS = PodAdditions()
+NOTHING: Usage = {}
 _WHOLE = FlavorName("")
 """Stands for the whole cluster in place of a flavor."""
 _UNLIMITED = "unlimited"
@@ -97,12 +98,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     max_room: Mapping[str, int] = {}
     """The most that our chains are granted there, by resource over all flavors, whatever its agent reports."""
 
-    def limit(self, key: FlavorResource) -> int | None:
-        """What our chains may use of a flavor's resource; None without a limit, 0 where nothing is reported."""
+    def limit(self, key: FlavorResource, *, but: int = 0) -> int | None:
+        """What our chains may use of a flavor's resource; None without a limit, 0 where nothing is reported. `but`: so
+        much of what others use is left out, if it is that much."""
         flavor, resource = key
         if self.capacity is None or flavor in self.unlimited:
             return None
-        used = self.others.get(flavor, {}).get(resource, 0)
+        used = max(0, self.others.get(flavor, {}).get(resource, 0) - but)
         return max(0, self.capacity.get(flavor, {}).get(resource, 0) - used)
 
     def total(self, key: FlavorResource) -> int:
@@ -133,13 +135,28 @@ class Fleet:
         self._placed[cluster] = add(self._placed.get(cluster, {}), more)
         self._load[cluster] = self._load.get(cluster, 0) + chains
 
-    def free(self, name: str, key: FlavorResource) -> int | None:
-        """What is free on a cluster; None without a limit, and for an unknown cluster."""
+    def free(self, name: str, key: FlavorResource, *, beyond: int = 0) -> int | None:
+        """What is free on a cluster; None without a limit, and for an unknown cluster.
+
+        `beyond` is what the pods of the chain that asks request beyond its admission. The cluster reports that as used
+        by others, some time after the pods have come: only what it reports counts as the chain's.
+        """
         cluster, (_, resource) = self._clusters.get(name), key
-        limit = cluster.limit(key) if cluster else None
+        limit = cluster.limit(key, but=beyond) if cluster else None
         free = None if limit is None else limit - self._placed.get(name, {}).get(key, 0)
         left = self._left_of_cap(name, resource)
         return min((amount for amount in (free, left) if amount is not None), default=None)
+
+    def held(self, name: str, slice: Slice) -> Usage:
+        """What comes free on a cluster when a slice gives its place back: what it was admitted with, and what its pods
+        request beyond that, as far as the cluster reports so much as used by others."""
+        cluster, beyond = self._clusters.get(name), slice.beyond_admission
+        others = cluster.others if cluster is not None else {}
+        return {
+            (flavor, resource): amount
+            - max(0, beyond.get((flavor, resource), 0) - others.get(flavor, {}).get(resource, 0))
+            for (flavor, resource), amount in slice.usage.items()
+        }
 
     def _left_of_cap(self, name: str, resource: str) -> int | None:
         """What our chains may still be granted of a resource; None without a cap."""
@@ -148,13 +165,14 @@ class Fleet:
         placed = self._placed.get(name, {})
         return None if cap is None else cap - sum(amount for (_, other), amount in placed.items() if other == resource)
 
-    def short(self, cluster: str, needs: Usage) -> Usage:
-        """What a cluster lacks for these needs; empty when they fit. What its cap lacks has `maxRoom` as flavor."""
+    def short(self, cluster: str, needs: Usage, *, beyond: Usage = NOTHING) -> Usage:
+        """What a cluster lacks for these needs; empty when they fit. What its cap lacks has `maxRoom` as flavor.
+        `beyond` as for `free`."""
         if over := self._over_cap(cluster, needs):
             return over
         lacking: dict[FlavorResource, int] = {}
         for key, need in needs.items():
-            free = self.free(cluster, key)
+            free = self.free(cluster, key, beyond=beyond.get(key, 0))
             if need > 0 and free is not None and need > free:
                 lacking[key] = need - free
         return lacking

@@ -40,21 +40,23 @@ class Placer:
     def find(
         self, slice: Slice, admission: Admission, room: Room, *, own: Usage, replaced: Slice | None
     ) -> Placed | Misfit:
-        """Find a place with room, or say why there is none. `own` is what the chain already holds."""
+        """Find a place with room, or say why there is none. `own` is what the chain already holds of its queue."""
         if replaced is not None and replaced.cluster:
             return self._grow_in_place(slice, admission, room, own=own, replaced=replaced, cluster=replaced.cluster)
         return self._place(slice, admission, room)
 
-    def take(self, placed: Placed, usage: Usage, *, own: Usage, is_new: bool) -> None:
-        """Count what a slice uses there, in place of what its chain held."""
-        more = {key: amount - own.get(key, 0) for key, amount in usage.items()}
+    def take(self, placed: Placed, usage: Usage, *, own: Usage, replaced: Slice | None) -> None:
+        """Count what a slice uses there, in place of what its chain was admitted with."""
+        is_new = replaced is None or not replaced.cluster
+        before = own if replaced is None else _as_admitted(own, replaced)
+        more = {key: amount - before.get(key, 0) for key, amount in usage.items()}
         self._fleet.take(placed.cluster, more, chains=int(is_new))
 
     def evict(self, evicted: Iterable[Slice], *, times: int = 1) -> None:
         """Note evicted slices; `times` -1 takes that back."""
         for slice in evicted:
             if slice.cluster:
-                usage = {key: times * amount for key, amount in slice.usage.items()}
+                usage = {key: times * amount for key, amount in self._fleet.held(slice.cluster, slice).items()}
                 self._evicted[slice.cluster] = add(self._evicted.get(slice.cluster, {}), usage)
 
     @contextmanager
@@ -72,20 +74,21 @@ class Placer:
         self, slice: Slice, admission: Admission, room: Room, *, own: Usage, replaced: Slice, cluster: str
     ) -> Placed | Misfit:
         """Let a chain grow on its cluster. It is charged only for pods that have room there."""
-        short = self._fleet.short(cluster, self._more(slice, admission, own))
+        beyond, before = replaced.beyond_admission, _as_admitted(own, replaced)
+        short = self._fleet.short(cluster, self._more(slice, admission, before), beyond=beyond)
         if not short:
             return Placed(admission, cluster)
 
         def on_cluster(key: FlavorResource) -> int | None:
-            free = self._fleet.free(cluster, key)
-            return None if free is None else free + own.get(key, 0)
+            free = self._fleet.free(cluster, key, beyond=beyond.get(key, 0))
+            return None if free is None else free + before.get(key, 0)
 
         room_there = msgspec.structs.replace(room, victims=None, on_cluster=on_cluster)
         # A pod set that had no pods may get another flavor.
         fitting: Admission | Misfit | None = assign(slice, room_there, replaced=replaced)
         if isinstance(fitting, Misfit):
             fitting = assign_part(slice, room_there, replaced=replaced) if slice.partial else None
-        if fitting is not None and not self._fleet.short(cluster, self._more(slice, fitting, own)):
+        if fitting is not None and not self._fleet.short(cluster, self._more(slice, fitting, before), beyond=beyond):
             return Placed(fitting, cluster)
         lacking = describe(short)
         message = f"cluster {cluster}, where the job runs, has no room for it: {lacking} needed"
@@ -161,6 +164,12 @@ class Placer:
 def usage_of(slice: Slice, admission: Admission) -> Usage:
     """What a slice would use with an admission."""
     return msgspec.structs.replace(slice, admission=admission).usage
+
+
+def _as_admitted(own: Usage, holder: Slice) -> Usage:
+    """What a chain holds, as its holder was admitted: so clusters count it."""
+    beyond = holder.beyond_admission
+    return {key: amount - beyond.get(key, 0) for key, amount in own.items()} if beyond else own
 
 
 def _in_other_flavors(slice: Slice, needs: Usage, room: Room) -> Iterator[Usage]:

@@ -322,6 +322,13 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                     used[key] = used.get(key, 0) + more
         return used
 
+    @property
+    def beyond_admission(self) -> Mapping[tuple[FlavorName, str], int]:
+        """What its pods request beyond what it was admitted with, by (flavor, resource): the rest of `usage`. Their
+        cluster reports that as used by others."""
+        admitted = self.admitted_usage
+        return {key: more for key, amount in self.usage.items() if (more := amount - admitted.get(key, 0)) > 0}
+
 
 def chain_id(namespace: str, uid: str) -> str:
     """The chain of a job by its UID."""
