@@ -16,6 +16,7 @@ from unit.manager.objects import NOW, a_job, a_view, a_workload, condition, shor
 Manifest = dict[str, Any]
 BY_USER = condition("Evicted", True, "SuspendedByUser", "Its user has suspended the job")
 STOPPED = condition("Evicted", True, "ClusterQueueStopped", "The ClusterQueue is stopped")
+ENDED = condition("Finished", True, "OutOfSync", "headGroupSpec should have at least one container")
 AGAIN = condition("Evicted", False, "QuotaReserved", "Previously: The ClusterQueue is stopped")
 
 
@@ -43,6 +44,12 @@ CASES: dict[str, tuple[JobView, list[tuple[Any, ...]]]] = {
         [*EVICTS, *EVENTS],
     ),
     "with the manager's mark, while it runs": (a_view(a_suspended(by_manager=True), RUNS), [*EVICTS, *EVENTS]),
+    "with the manager's mark, and no Workload": (a_view(a_suspended(by_manager=True)), [("train", "resumed")]),
+    "with the manager's mark, and one that has ended": (
+        a_view(a_suspended(by_manager=True), a_workload(conditions=(STOPPED, ENDED))),
+        [("train", "resumed")],
+    ),
+    "without it, and one that has ended": (a_view(a_suspended(), a_workload(conditions=(STOPPED, ENDED))), []),
     "when it is evicted for that": (
         a_view(a_suspended(), a_workload(admitted=1, dispatched=1, applied=1, conditions=(BY_USER,))),
         [("w1", "inactive")],

@@ -283,11 +283,15 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def is_suspended_by_user(self) -> bool:
-        """Whether somebody else than the manager has suspended the job. The manager suspends only evicted ones."""
+        """Whether somebody else than the manager has suspended the job.
+
+        The manager suspends only evicted ones. Where their slices have ended since, it has still to resume them.
+        """
         if self.job is None or self.checks or not is_suspended(self.job):
             return False
-        is_own = annotation(self.job, api_names.SUSPENDED_ANNOTATION) is not None
-        return not (is_own and any(Condition.EVICTED in slice.conditions for slice in self.unfinished))
+        if annotation(self.job, api_names.SUSPENDED_ANNOTATION) is None:
+            return True
+        return bool(self.unfinished) and not any(Condition.EVICTED in slice.conditions for slice in self.unfinished)
 
     @cached_property
     def place(self) -> ClusterName | None:

@@ -144,6 +144,8 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
         return followed
     if view.is_suspended_by_user and not view.unfinished:
         return []
+    if resumed := evictions.resume_without_slices(view):
+        return resumed
     if over := execution_limit.reconcile(view, now=now):
         return over
     if refused := refused_there.reconcile(view, now=now):

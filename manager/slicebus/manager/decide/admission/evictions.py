@@ -47,6 +47,12 @@ def resume(view: JobView, slice: Slice) -> list[Command]:
     return _set_suspended(view, False) if Condition.EVICTED in slice.conditions else []
 
 
+def resume_without_slices(view: JobView) -> list[Command]:
+    """Unsuspend a job whose evicted slice has ended: its Workload was deleted, or an edit had made it impossible. It
+    begins again as a new one does."""
+    return _set_suspended(view, False) if not (view.unfinished or view.is_suspended_by_user) else []
+
+
 def quota_held(slice: Slice) -> Finding:
     """The condition that shows why an evicted slice still has its quota."""
     message = f"Quota is held until cluster {slice.cluster} has no pod of the job left"
