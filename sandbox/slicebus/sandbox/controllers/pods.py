@@ -1,4 +1,7 @@
-"""The scheduler's and the kubelet's stand-in: a pod without gates gets a node, runs, and ends if it has a run time."""
+"""The scheduler's and the kubelet's stand-in: a pod without gates gets a node, runs, and ends if it has a run time.
+
+One that fits no node, whose image cannot be pulled, or that crashes says so as Kubernetes does.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -19,8 +22,10 @@ Key = tuple[str, str]
 
 RUN_SECONDS_ANNOTATION = "slicebus.dev/run-seconds"
 """On a pod: its run time in seconds before it succeeds. Without it a pod runs until it is deleted."""
-
-
+EXIT_CODE_ANNOTATION = "slicebus.dev/exit-code"
+"""On a pod: the exit code with which its containers end as often as they are started."""
+NOWHERE = "registry.invalid"
+"""A registry that cannot be reached: no name under `invalid` is ever resolved (RFC 2606)."""
 _STUCK_S = 1.0
 
 
@@ -48,12 +53,19 @@ class PodRunner:
             await self._pods.synced.wait()
             await self._nodes.synced.wait()
             self._pods.subscribe(self._changed)
+            self._nodes.subscribe(self._try_again)
             group.create_task(self._queue.run(self._reconcile, workers=8), name="standin:pods:reconcile")
 
     def _changed(self, change: Change) -> None:
         if change.new is not None:
             metadata = change.new["metadata"]
             self._queue.add((metadata["namespace"], metadata["name"]))
+
+    def _try_again(self, _: Change) -> None:
+        """Try pods again that fitted no node."""
+        for pod in self._pods.all():
+            if not pod["spec"].get("nodeName"):
+                self._queue.add((pod["metadata"]["namespace"], pod["metadata"]["name"]))
 
     async def _reconcile(self, key: Key) -> None:
         pod = self._pods.get(*key)
@@ -66,12 +78,23 @@ class PodRunner:
             if node is not None:
                 await self._patch(pod, {"spec": {"nodeName": node}})
                 self._queue.add_after(key, self._start_s)
+            elif (status := _unschedulable(pod, len(self._nodes))) is not None:
+                await self._patch(pod, {"status": status}, subresource="status")
         elif pod["status"]["phase"] == "Pending" and not self.starts:
             self._queue.add_after(key, _STUCK_S)
+        elif pod["status"]["phase"] == "Pending" and (failing := _failing(pod)):
+            await self._fail(key, pod, failing)
         elif pod["status"]["phase"] == "Pending":
             await self._patch(pod, {"status": _running(pod)}, subresource="status")
         else:
             await self._end_in_time(key, pod)
+
+    async def _fail(self, key: Key, pod: Manifest, failing: list[Manifest]) -> None:
+        """Say why containers do not run, and after a moment that the kubelet pauses."""
+        if pod["status"].get("containerStatuses") == failing:
+            return
+        await self._patch(pod, {"status": {"containerStatuses": failing}}, subresource="status")
+        self._queue.add_after(key, _STUCK_S)
 
     async def _end(self, key: Key, pod: Manifest) -> None:
         """Delete a pod at once when its containers have ended."""
@@ -121,4 +144,41 @@ def _running(pod: Manifest) -> Manifest:
         {"type": type, "status": "True", "lastTransitionTime": now}
         for type in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
     ]
-    return {"phase": "Running", "startTime": now, "conditions": conditions}
+    left = {"containerStatuses": None} if pod["status"].get("containerStatuses") else {}
+    return {"phase": "Running", "startTime": now, "conditions": conditions, **left}
+
+
+def _unschedulable(pod: Manifest, nodes: int) -> Manifest | None:
+    """What the scheduler says of a pod that fits no node; None where it has said that."""
+    message = (
+        f"0/{nodes} nodes are available: {nodes} node(s) didn't match Pod's node affinity/selector. "
+        f"preemption: 0/{nodes} nodes are available: {nodes} Preemption is not helpful for scheduling."
+        if nodes
+        else "no nodes available to schedule pods"
+    )
+    shown = [each for each in pod["status"].get("conditions") or () if each["type"] == "PodScheduled"]
+    if any(each.get("message") == message for each in shown):
+        return None
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    return {"conditions": [said | {"lastTransitionTime": now_text()}]}
+
+
+def _failing(pod: Manifest) -> list[Manifest]:
+    """The statuses of containers that cannot run: what the kubelet says next."""
+    code = pod["metadata"].get("annotations", {}).get(EXIT_CODE_ANNOTATION)
+    containers = pod["spec"]["containers"]
+    if code is not None:
+        ended = {"terminated": {"exitCode": int(code), "reason": "Error"}}
+        waits = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s restarting failed container"}}
+        return [_status(each, waits) | {"restartCount": 2, "lastState": ended} for each in containers]
+    if not any(each["image"].startswith(NOWHERE) for each in containers):
+        return []
+    said = pod["status"].get("containerStatuses")
+    reason, text = ("ImagePullBackOff", 'Back-off pulling image "{}"') if said else ("ErrImagePull", "{}: no such host")
+    states = ((each, {"reason": reason, "message": text.format(each["image"])}) for each in containers)
+    return [_status(each, {"waiting": state}) for each, state in states]
+
+
+def _status(container: Manifest, state: Manifest) -> Manifest:
+    fixed = {"imageID": "", "ready": False, "restartCount": 0, "started": False}
+    return {"name": container["name"], "image": container["image"], **fixed, "state": state}
