@@ -114,10 +114,11 @@ def a_pod(
     phase: str = "Running",
     pod_set: str = "main",
     of: JobRef | None = None,
+    others: tuple[str, ...] = ("example.com/other",),
 ) -> Manifest:
-    """A pod of the job."""
+    """A pod of the job. `others` are the gates before ours."""
     owner = {api_names.MANAGER_UID_LABEL: of.uid} if of else {}
-    gates = [{"name": "example.com/other"}, {"name": kueue.ELASTIC_GATE}] if gated else []
+    gates = [{"name": name} for name in (*others, kueue.ELASTIC_GATE)] if gated else []
     return {
         "apiVersion": "v1",
         "kind": "Pod",

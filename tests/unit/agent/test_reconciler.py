@@ -115,7 +115,7 @@ async def test_a_request_that_was_not_confirmed_is_published_again(worker: Worke
 
 async def test_what_a_reconcile_has_written_itself_leads_to_no_other(worker: Worker) -> None:
     await given_job(worker, parallelism=5, granted=3, requested=None)
-    await given_pods(worker, *(a_pod(f"p{number}", gated=True) for number in range(5)))
+    await given_pods(worker, *(a_pod(f"p{number}", gated=True, others=()) for number in range(5)))
     requeued: list[JobKey] = []
 
     async def reconcile_job(key: JobKey) -> None:

@@ -13,6 +13,7 @@ from slicebus.agent.decide import (
     gangs,
     kept_jobs,
     orders,
+    pod_problems,
     reconcile,
     set_aside,
     suspension,
@@ -107,11 +108,13 @@ def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float,
         yield Continuation.DONE, gangs.removes(view)
         if not fenced:
             yield Continuation.AGAIN, [*reconcile.ungate(view), *reconcile.ungate_cleanups(view)]
+        yield Continuation.AGAIN, pod_problems.reconcile(view, now=now)
         yield Continuation.AGAIN, waiting.reconcile(view, now=now)
         last = store.reported.get(key)
         report = reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=store.settings.status_interval_s)
         later = [
             waiting.requeue_after(view, now=now),
+            pod_problems.requeue_after(view, now=now),
             suspension.requeue_after(view, now=now),
             gangs.requeue_after(view, now_s=now_s),
             withdrawals.requeue_after(view, now_s=now_s),
@@ -131,6 +134,7 @@ def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float,
         AgentTable.FINISHING: key in store.finishing,
         AgentTable.REFUSED_OBJECTS: key in store.refused_objects,
         AgentTable.REFUSED_WRITES: key in store.refused_writes,
+        AgentTable.POD_PROBLEMS: key in store.pod_problems,
     }
     left = [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
     return Work(Continuation.FIND, [*triage.forget_reports(store, key), *left])

@@ -28,6 +28,7 @@ from slicebus.proto.messages import (
     JobPhase,
     JobRef,
     Manifest,
+    PodProblem,
     PodSetFlavor,
     PodSetStatus,
     RequestKey,
@@ -294,7 +295,8 @@ def status(view: WorkerView) -> Status | None:
         return None
     if job.outcome.phase is not JobPhase.RUNNING and KINDS[view.key.kind].ends_with_pods and view.has_running_pods:
         return None
-    pods = {name: _status_of(members) for name, members in sorted(view.own_pod_sets.items())}
+    problems = waiting.reported_problems(job) if job.runs else {}
+    pods = {name: _status_of(members, problems.get(name)) for name, members in sorted(view.own_pod_sets.items())}
     return job.report(pods, waits=waiting.reported(view, job))
 
 
@@ -363,7 +365,7 @@ def _without_gate(pod: Manifest) -> list[Manifest]:
     ]
 
 
-def _status_of(members: Members) -> PodSetStatus:
+def _status_of(members: Members, problem: PodProblem | None) -> PodSetStatus:
     gated, running = len(members.gated), len(members.running)
-    ready = sum(pod.is_ready for pod in members.running)
-    return PodSetStatus(ready=ready, gated=gated, total=gated + running, requests=members.requests)
+    ready, told = sum(pod.is_ready for pod in members.running), problem or UNSET
+    return PodSetStatus(ready=ready, gated=gated, total=gated + running, requests=members.requests, problem=told)

@@ -4,23 +4,27 @@ The manager says why a request waits. Only the worker knows that pods run which 
 the annotation alone, so an agent that starts again knows them and emits no second Event.
 """
 
-from datetime import datetime, timedelta
+from collections.abc import Mapping
+from datetime import timedelta
 
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
-from slicebus.agent.decide import gangs, pod_fit
+from slicebus.agent.decide import gangs, pod_fit, pod_problems
+from slicebus.agent.decide.pod_problems import age
 from slicebus.agent.decide.pod_refusals import by_status, is_without_pods, lacking
 from slicebus.agent.state import annotations
 from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import PodsRefusal, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.proto.messages import ClusterName, Counts, Manifest, Pending, RequestKey, Waits
+from slicebus.proto.messages import ClusterName, Counts, Manifest, Pending, PodProblem, RequestKey, Waits
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.waiting import (
     CONTROLLER_REFUSED,
     ONLY_WORKERS_KNOW,
+    PODS_NOT_RUNNING,
     PODS_PAST_SLICE,
     PODS_REFUSED,
     REFUSED_THERE,
@@ -30,7 +34,9 @@ from slicebus.slices.workload.waiting import (
     Waiting,
     lacks,
     shown_on,
+    with_pods,
     without_details,
+    without_pods,
 )
 
 _LENGTH = 2000
@@ -52,8 +58,10 @@ def take(view: WorkerView, notice: Pending) -> list[Command]:
         return events
     if job.requested.key != RequestKey(notice.worker_uid, notice.worker_generation):
         return events
-    waiting = _lacking(view, job, notice)
-    if waiting is None or waiting.says_same(Waiting.from_manifest(job.manifest)):
+    waiting, before = _lacking(view, job, notice), Waiting.from_manifest(job.manifest)
+    if waiting is not None and before is not None:
+        waiting = replace(waiting, pods=before.pods)
+    if waiting is None or waiting.says_same(before):
         return []
     return [_annotate(job.manifest, waiting), *events]
 
@@ -67,9 +75,11 @@ def reconcile(view: WorkerView, *, now: str) -> list[Command]:
     before = Waiting.from_manifest(job.manifest)
     is_refused = _refused(view, job, now=now) is not None or (before is not None and before.reason in REFUSED_THERE)
     if job.runs and target is None and not is_refused:
-        return []
+        return [_annotate(job.manifest, without_pods(before))] if before is not None and before.pods else []
     surplus, timed = _surplus(view, now=now)
     waiting = _of_request(view, job) or surplus or _held_up(view, job, now=now)
+    problems = pod_problems.settled(view, now=now)
+    waiting = with_pods(waiting, problems, wanted=view.desired or job.granted, granted=job.granted)
     told = waiting if waiting is not None and waiting.reason in _WITH_EVENT else None
     is_news = told is not None and (before is None or before.reason != told.reason)
     objects = _objects(view)
@@ -86,7 +96,7 @@ def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
     """Requeue the job for when it is time to show that pods run which are no longer wanted. Call it after each
     reconcile: of several delays only the earliest counts."""
     job, since = view.reading, view.surplus_since
-    left = _SETTLES - _age(since, now) if since is not None else timedelta(0)
+    left = _SETTLES - age(since, now) if since is not None else timedelta(0)
     # Times are whole seconds.
     return [Requeue(job=job.ref, delay_s=left.total_seconds() + 1)] if job is not None and left > timedelta(0) else []
 
@@ -111,9 +121,15 @@ def reported(view: WorkerView, job: WorkerJobReading) -> Waits | UnsetType:
     if view.refused_write is not None:
         return view.refused_write
     shown = Waiting.from_manifest(job.manifest)
-    if shown is None or shown.reason not in ONLY_WORKERS_KNOW:
+    if shown is None or shown.reason not in ONLY_WORKERS_KNOW or shown.reason == PODS_NOT_RUNNING:
         return UNSET
     return Waits(wanted=shown.wanted, reason=shown.reason, message=shown.message, since=shown.since)
+
+
+def reported_problems(job: WorkerJobReading) -> Mapping[str, PodProblem]:
+    """Why granted pods do not run, by pod set, for a status report: what the job shows."""
+    shown = Waiting.from_manifest(job.manifest)
+    return {name: problem for name, problem in shown.pods.items() if name in job.granted} if shown is not None else {}
 
 
 def _of_request(view: WorkerView, job: WorkerJobReading) -> Waiting | None:
@@ -156,7 +172,7 @@ def _surplus(view: WorkerView, *, now: str) -> tuple[Waiting | None, list[Comman
     since = before.since if before is not None and before.reason == SURPLUS else view.surplus_since
     if since is None:
         return None, [Remember(table=AgentTable.SURPLUS, key=view.key, value=now)]
-    if _age(since, now) < _SETTLES:
+    if age(since, now) < _SETTLES:
         return None, []
     return Waiting.of(view.counts, job.granted, reason=SURPLUS, message=_past_text(pods), since=since), []
 
@@ -228,14 +244,6 @@ def _pods_past(view: WorkerView, target: Manifest) -> int:
 def _past_text(pods: int) -> str:
     pods_text = "1 pod runs that is" if pods == 1 else f"{pods} pods run that are"
     return f"{pods_text} no longer wanted; with the autoscaler on only it deletes {'it' if pods == 1 else 'them'}"
-
-
-def _age(since: str, now: str) -> timedelta:
-    try:
-        return datetime.fromisoformat(now) - datetime.fromisoformat(since)
-    except (ValueError, TypeError):
-        # Somebody else may have written the annotation.
-        return timedelta(0)
 
 
 def _shows(manifest: Manifest, waiting: Waiting | None) -> bool:

@@ -16,6 +16,7 @@ from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import (
     Finishing,
     JobKey,
+    PodSetProblem,
     PodsRefusal,
     Tombstone,
     Withdrawn,
@@ -105,6 +106,8 @@ class AgentStore:
         """The objects for scheduler backends that the API server refused."""
         self.refused_writes: Table[JobKey, Waits] = Table(JobKey, Waits)
         """Why the API server refuses what a job needs, until it takes it."""
+        self.pod_problems: Table[JobKey, dict[str, PodSetProblem]] = Table(JobKey, dict[str, PodSetProblem])
+        """Why granted pods of a job that are there do not run, by pod set."""
         self.edited: Table[str, EditedTemplates] = Table(str, EditedTemplates)
         """What edited pod templates of jobs and of their clusters have named, by UID."""
         self.schedulers = Schedulers(
@@ -128,7 +131,8 @@ class AgentStore:
         self._caches[PODS].subscribe(self._forget_unanswered)
         read: list[Table[Any, Any]] = [self.left_requests, self.unanswered, self.published, self.unserved]
         read += [self.definitions, self.policy, self.namespaces, self.surplus, self.withdrawn, self.finishing]
-        for table in (*read, self.refused_pods, self.refused_objects, self.refused_writes, self.edited):
+        read += [self.pod_problems, self.refused_pods, self.refused_objects, self.refused_writes, self.edited]
+        for table in read:
             table.observe(self._forget_seen)
         self.tombstones.observe(self._file_end)
         self._configured.observe(self._take_settings)
@@ -176,6 +180,7 @@ class AgentStore:
             AgentTable.REFUSED_OBJECTS: self.refused_objects,
             AgentTable.REFUSED_WRITES: self.refused_writes,
             AgentTable.EDITED: self.edited,
+            AgentTable.POD_PROBLEMS: self.pod_problems,
         }
 
     def is_foreign(self, resource: Resource, manifest: Manifest) -> bool:
@@ -222,6 +227,7 @@ class AgentStore:
             schedulers=self.schedulers,
             refused_object=self.refused_objects.get(key),
             refused_write=self.refused_writes.get(key),
+            pod_problems=self.pod_problems.get(key, {}),
             edited=self._edited(job, *targets) if self.edited else {},
         )
 

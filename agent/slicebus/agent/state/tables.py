@@ -30,3 +30,4 @@ class AgentTable(StrEnum):
     REFUSED_OBJECTS = "refused_objects"
     REFUSED_WRITES = "refused_writes"
     EDITED = "edited"
+    POD_PROBLEMS = "pod_problems"

@@ -13,7 +13,17 @@ from slicebus.agent.state.edited_templates import EditedTemplates
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.schedulers import RefusedObject, Schedulers
 from slicebus.kube.resources import GONE
-from slicebus.proto.messages import Counts, JobPhase, JobRef, Manifest, PodSetStatus, RequestKey, Status, Waits
+from slicebus.proto.messages import (
+    Counts,
+    JobPhase,
+    JobRef,
+    Manifest,
+    PodProblem,
+    PodSetStatus,
+    RequestKey,
+    Status,
+    Waits,
+)
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Outcome
@@ -138,6 +148,14 @@ class PodsRefusal(msgspec.Struct, frozen=True):
     text: str = ""
 
 
+class PodSetProblem(msgspec.Struct, frozen=True):
+    """Why pods of one pod set do not run, as this process has seen it."""
+
+    problem: PodProblem
+    said_since: str
+    """Since when in these words; RFC 3339."""
+
+
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job with all objects that belong to it. Manifests are read-only."""
 
@@ -182,6 +200,8 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """An object for the job's scheduler backend that the API server refused, as far as this process knows."""
     refused_write: Waits | None = None
     """Why the API server refuses what the job needs; None while it does not."""
+    pod_problems: Mapping[str, PodSetProblem] = {}
+    """Why granted pods that are there do not run, by pod set; also before they had the time to start."""
     edited: EditedTemplates = {}
     """What pod templates have named since somebody edited them here."""
 

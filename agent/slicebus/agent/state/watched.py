@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from slicebus.agent.state import annotations, owners
+from slicebus.agent.state.pod_shape import fitted_pod
 from slicebus.agent.state.schedulers import BY_JOB, by_job
 from slicebus.agent.state.views import JobKey
 from slicebus.kube.cache import Cache
@@ -37,7 +38,7 @@ QUEUES = tuple(resource for resource in SCHEDULING_SELECTORS if not resource.nam
 def cache_for(resource: Resource) -> Cache:
     """An empty cache with the indexes that a resource has."""
     if resource == PODS:
-        return Cache({BY_OWNER: owners.owner_labels})
+        return Cache({BY_OWNER: owners.owner_labels}, fitting=fitted_pod)
     if resource == WORKLOADS or resource in MADE_FOR_JOBS:
         return Cache({BY_JOB: lambda copy: [by_job(key.kind, key.namespace, key.name) for key in keys_of_copy(copy)]})
     return Cache(fitting=fitting(resource.kind) if resource in JOB_RESOURCES.values() else None)

@@ -11,6 +11,7 @@ import msgspec
 from slicebus.slices.api import kueue
 from slicebus.slices.api.conditions import is_ready
 from slicebus.slices.api.quantities import Amounts, add, format_amount
+from slicebus.slices.workload.pod_problems import PodCause, cause_of
 from slicebus.slices.workload.pod_requests import requests_of
 from slicebus.slices.workload.redis_cleanup import cleans_redis
 
@@ -52,22 +53,25 @@ class Pod(msgspec.Struct, frozen=True):
     owner: Owner | None = None
     cleans_up: bool = False
     """Whether it cleans up after a job that goes (`cleans_redis`): it is in no pod set, and needs no grant."""
+    cause: PodCause | None = None
+    """Why it does not run, although our gate does not hold it; None for one that runs, starts or has ended."""
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self:
         """The fields of a pod's manifest."""
-        metadata = manifest["metadata"]
+        metadata, gated, over = manifest["metadata"], is_gated(manifest), is_over(manifest)
         return cls(
             manifest,
             pod_set=pod_set_of(manifest),
             labels=metadata.get("labels", {}),
-            is_gated=is_gated(manifest),
-            is_over=is_over(manifest),
+            is_gated=gated,
+            is_over=over,
             is_terminating="deletionTimestamp" in metadata,
             is_ready=is_ready(manifest),
             requests=requests_of(manifest),
             owner=Owner.from_manifest(manifest),
             cleans_up=cleans_redis(manifest),
+            cause=None if gated or over else cause_of(manifest),
         )
 
     @property

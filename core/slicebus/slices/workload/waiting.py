@@ -9,9 +9,10 @@ from typing import Any, Self
 
 import msgspec
 
-from slicebus.proto.messages import Counts, OptionalReason, Time
+from slicebus.proto.messages import Counts, OptionalReason, PodProblem, PodSetName, Time
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
+from slicebus.slices.workload import pod_problems
 
 Manifest = dict[str, Any]
 
@@ -40,7 +41,9 @@ SCHEDULING = (
 """The reasons of granted pods that wait for what their scheduler backend needs."""
 WRITE_REFUSED = "WriteRefused"
 """The reason of a job whose worker's API server, or a policy or webhook there, refuses what the agent has to write."""
-ONLY_WORKERS_KNOW = (SURPLUS, PODS_PAST_SLICE, WRITE_REFUSED, *REFUSED_THERE, *SCHEDULING)
+PODS_NOT_RUNNING = "PodsNotRunning"
+"""The reason of granted pods that are there and do not run: `Waiting.pods` says why."""
+ONLY_WORKERS_KNOW = (SURPLUS, PODS_PAST_SLICE, WRITE_REFUSED, PODS_NOT_RUNNING, *REFUSED_THERE, *SCHEDULING)
 """All other reasons are those of conditions."""
 _LENGTH = 2000
 """Of each text: all annotations of an object share 256 KiB."""
@@ -65,6 +68,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     since: Time
     would_admit: str = ""
     """What would let it in, in words; empty where that is unknown."""
+    pods: dict[PodSetName, PodProblem] = {}
+    """Why granted pods do not run, by pod set, beside any other reason."""
 
     @classmethod
     def of(
@@ -85,6 +90,14 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
         """Read it from an object; None where the object shows none, or one that nobody can read."""
         return read_json(shown_on(manifest), _DECODER)
 
+    @property
+    def in_brief(self) -> str:
+        """The reason and its message, short enough for a column; of pods that do not run that of the worst pod set."""
+        worst = next(iter(pod_problems.worst_first(self.pods).values()), None)
+        if worst is None or self.reason != PODS_NOT_RUNNING:
+            return f"{self.reason}: {self.message}"
+        return ": ".join(filter(None, (worst.reason, worst.message)))
+
     def to_annotation(self) -> str:
         """The text of the annotation, JSON."""
         return msgspec.json.encode(self, order="sorted").decode()
@@ -96,6 +109,23 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
 
 
 _DECODER = msgspec.json.Decoder(Waiting)
+
+
+def with_pods(
+    waiting: Waiting | None, pods: Mapping[str, PodProblem], *, wanted: Counts, granted: Counts
+) -> Waiting | None:
+    """What to show beside the reason to wait, if there is one, where granted pods do not run. `wanted` and `granted`
+    count where only these are the reason."""
+    told = pod_problems.worst_first(pods)
+    if waiting is None and told:
+        since = min(problem.since for problem in told.values())
+        waiting = Waiting.of(wanted, granted, reason=PODS_NOT_RUNNING, message=pod_problems.texts(told), since=since)
+    return msgspec.structs.replace(waiting, pods=told) if waiting is not None else None
+
+
+def without_pods(waiting: Waiting) -> Waiting | None:
+    """What is left to show where granted pods run, or are no longer there."""
+    return msgspec.structs.replace(waiting, pods={}) if waiting.reason != PODS_NOT_RUNNING else None
 
 
 def shown_on(manifest: Manifest) -> str | None:
@@ -140,4 +170,9 @@ def _story(waiting: Waiting) -> Waiting:
         waiting,
         message=without_details(waiting.message),
         would_admit=without_numbers(waiting.would_admit),
+        pods={name: _pods_story(problem) for name, problem in waiting.pods.items()},
     )
+
+
+def _pods_story(problem: PodProblem) -> PodProblem:
+    return msgspec.structs.replace(problem, message=without_details(problem.message))

@@ -316,7 +316,7 @@ class ManagerInbox:
     def _forget_deleted(self, change: Change) -> None:
         if change.new is None and change.old is not None:
             ref, store = job_ref(change.old), self._store
-            for table in (store.reported, store.notices, store.waits, store.unshown_ends):
+            for table in (store.reported, store.notices, store.waits, store.reported_pods, store.unshown_ends):
                 table.pop(ref, None)
             self._held.forget(ref)
 

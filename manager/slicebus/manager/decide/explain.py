@@ -22,6 +22,8 @@ from slicebus.slices.api.honored import text, unhonored
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.api.quantities import format_amount
 from slicebus.slices.quota.cohorts import grow, queue_node
+from slicebus.slices.workload.pod_problems import text_of, worst_first
+from slicebus.slices.workload.waiting import PODS_NOT_RUNNING
 from slicebus.slices.workload.workload import Slice, chain_id
 
 
@@ -161,8 +163,10 @@ def _problems(store: ManagerStore, view: JobView, job: Manifest) -> Iterator[str
         yield from _conditions(view.workload(slice), api_names.END_SHOWN_CONDITION, "False")
     yield from _unhonored(store, view)
     wait = waiting.reason_for(view)
-    if wait is not None and wait.slice in (None, view.holder):
+    if wait is not None and wait.slice in (None, view.holder) and wait.shown.reason != PODS_NOT_RUNNING:
         yield f"{wait.shown.reason}: {wait.shown.message}"
+    for name, problem in worst_first(wait.shown.pods).items() if wait is not None else ():
+        yield f"{text_of(name, problem)} (since {problem.since})"
     if view.desired.taken_back is not None:
         yield f"ScaleUpTakenBack {view.desired.taken_back.at}: {view.desired.taken_back.message}"
     outbox = view.outbox

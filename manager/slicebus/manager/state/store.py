@@ -31,7 +31,7 @@ from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.shards import Shards
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.unshown_end import UnshownEnd
-from slicebus.manager.state.views import JobReading, JobView, Readiness, cluster_of, place_of
+from slicebus.manager.state.views import JobReading, JobView, Readiness, ReportedPods, cluster_of, place_of
 from slicebus.manager.state.worker_clusters import Sender, connected_since
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
 from slicebus.slices.admission.cycle import Admit
@@ -91,6 +91,8 @@ class ManagerStore:
         """What would admit the slices that wait, in words, as far as an admission cycle has said it."""
         self.waits: Table[JobRef, Waits] = Table(JobRef, Waits)
         """Why jobs do not have their size, as far as only their workers know: by their last reports."""
+        self.reported_pods: Table[JobRef, ReportedPods] = Table(JobRef, ReportedPods)
+        """Why granted pods of jobs do not run, by the last reports of their workers."""
         self.given_up: Table[ClusterName, bool] = Table(str, bool)
         """The clusters whose jobs go elsewhere: they were silent for too long, and are not back yet."""
         self.deleted: Table[str, bool] = Table(str, bool)
@@ -195,6 +197,7 @@ class ManagerStore:
             ManagerTable.NOTICES: self.notices,
             ManagerTable.WOULD_ADMIT: self.would_admit,
             ManagerTable.WAITS: self.waits,
+            ManagerTable.REPORTED_PODS: self.reported_pods,
             ManagerTable.GIVEN_UP: self.given_up,
             ManagerTable.RECALLED: self.recalled,
             ManagerTable.DELETED: self.deleted,
@@ -261,6 +264,7 @@ class ManagerStore:
             last_notice=self.notices.get(ref, ""),
             would_admit=self.would_admit,
             waits=self.waits.get(ref),
+            reported_pods=self.reported_pods.get(ref),
             refused_request=self.refused_requests.get(ref),
             message_bytes=self.settings.message_bytes,
             readiness=self._readiness(place_of(chain)),

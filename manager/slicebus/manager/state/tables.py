@@ -14,6 +14,7 @@ class ManagerTable(StrEnum):
     NOTICES = "notices"
     WOULD_ADMIT = "would_admit"
     WAITS = "waits"
+    REPORTED_PODS = "reported_pods"
     GIVEN_UP = "given_up"
     RECALLED = "recalled"
     DELETED = "deleted"

@@ -19,7 +19,7 @@ from slicebus.manager.state.annotations import (
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, OutboxState
 from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
 from slicebus.manager.state.unshown_end import UnshownEnd
-from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, Status, Waits
+from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, PodProblem, Status, Waits
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.honored import Unhonored, unhonored_of_job
 from slicebus.slices.api.kueue import Condition
@@ -88,6 +88,15 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
         return unhonored_of_job(self.manifest, [pod_set["template"] for pod_set in pod_sets])
 
 
+class ReportedPods(msgspec.Struct, frozen=True):
+    """Why granted pods do not run, by the worker's last report."""
+
+    spec_version: int
+    """The version that the report is about: problems of an earlier run say nothing of the next one."""
+    problems: dict[str, PodProblem]
+    """By pod set."""
+
+
 class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One job of the manager with everything that belongs to it. Manifests are read-only."""
 
@@ -134,6 +143,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """What would admit the slices that wait, in words, as far as it is known."""
     waits: Waits | None = None
     """Why the job does not have its size, where only its worker knows, by its last report."""
+    reported_pods: ReportedPods | None = None
+    """Why granted pods do not run there, by its last report; None where it has not said so to this process."""
     refused_request: Waits | None = None
     """The worker's request that the API server refuses to write, and why."""
     message_bytes: int = MESSAGE_BYTES

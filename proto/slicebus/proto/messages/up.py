@@ -1,10 +1,10 @@
 """The messages from agents to the manager."""
 
 from enum import StrEnum
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from slicebus.proto.messages.base import (
     Count,
@@ -34,6 +34,9 @@ _PAGE_BYTES = 256 * 1024
 """A body below 128 KiB, and headers."""
 _STATUS_BYTES = 256 * 1024
 """An agent cuts what it tells of a job's status down to 128 KiB; the rest is counts."""
+
+PROBLEM_LENGTH = 500
+"""Characters of what is said of one pod set's pods."""
 
 
 class Hello(Message, frozen=True, kw_only=True):
@@ -140,6 +143,17 @@ class PodSetUse(msgspec.Struct, frozen=True, array_like=True):
     """What they request together, as Kubernetes quantities by resource."""
 
 
+class PodProblem(msgspec.Struct, frozen=True):
+    """Why pods that may start do not run: the worst reason of one pod set."""
+
+    reason: Reason
+    """CamelCase, in the words of Kubernetes: `Unschedulable`, `ImagePullBackOff`."""
+    message: Annotated[str, Meta(max_length=PROBLEM_LENGTH)]
+    """The words of the scheduler or the kubelet, without what differs from pod to pod."""
+    since: Time
+    """Since when the pod set has a reason, this one or another."""
+
+
 class PodSetStatus(msgspec.Struct, frozen=True):
     """Pods of one pod set, as the agent counts them."""
 
@@ -148,6 +162,8 @@ class PodSetStatus(msgspec.Struct, frozen=True):
     total: Count = 0
     requests: dict[str, Quantity] = msgspec.field(default_factory=dict)
     """What those without a gate request together, as Kubernetes quantities by resource."""
+    problem: PodProblem | UnsetType = UNSET
+    """Not set where they run, or have not had the time to start."""
 
     @property
     def use(self) -> PodSetUse:
@@ -203,6 +219,11 @@ class Status(JobMessage, frozen=True, kw_only=True):
     """Not set where the job has its size, or asks for it."""
 
     @property
+    def problems(self) -> dict[str, PodProblem]:
+        """Why pods do not run, by pod set; without pod sets that have no reason."""
+        return {name: pods.problem for name, pods in self.pods.items() if pods.problem}
+
+    @property
     def running(self) -> Counts:
         """The pods that run, by pod set: those that have not ended and lost their gate."""
         return {name: count for name, pods in self.pods.items() if (count := pods.total - pods.gated) > 0}
@@ -218,7 +239,8 @@ class Status(JobMessage, frozen=True, kw_only=True):
             return f"{self.phase}, {'seen to go' if self.seen else 'its end is unknown'}"
         ready = counts_text({name: pods.ready for name, pods in self.pods.items()})
         gated = sum(pods.gated for pods in self.pods.values())
-        return f"{self.phase}, ready {ready}, gated {gated}, version {self.spec_version}"
+        problems = "".join(f", {name}: {problem.reason}" for name, problem in self.problems.items())
+        return f"{self.phase}, ready {ready}, gated {gated}, version {self.spec_version}{problems}"
 
 
 class Applied(JobMessage, frozen=True, kw_only=True):

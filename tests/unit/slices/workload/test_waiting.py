@@ -4,8 +4,17 @@ import orjson
 import pytest
 from msgspec import structs
 
+from slicebus.proto.messages import PodProblem
 from slicebus.slices.api import api_names
-from slicebus.slices.workload.waiting import SURPLUS, Waiting, lacks, without_numbers
+from slicebus.slices.workload.waiting import (
+    PODS_NOT_RUNNING,
+    SURPLUS,
+    Waiting,
+    lacks,
+    with_pods,
+    without_numbers,
+    without_pods,
+)
 
 WAITS = Waiting.of(
     {"head": 1, "gpu-4": 5},
@@ -97,3 +106,61 @@ def test_a_number_stands_alone(text: str, expected: str) -> None:
 )
 def test_what_is_lacking(wanted: dict[str, int], granted: dict[str, int], expected: bool) -> None:
     assert lacks(wanted, granted) is expected
+
+
+NO_NODE = PodProblem("Unschedulable", "0/3 nodes are available: 3 Insufficient cpu.", "2026-01-31T12:00:10Z")
+NO_IMAGE = PodProblem("ImagePullBackOff", "image i of container c cannot be pulled", "2026-01-31T12:00:20Z")
+SIZES = {"wanted": {"head": 1, "gpu-4": 5}, "granted": {"head": 1, "gpu-4": 5}}
+
+
+def test_pods_that_do_not_run_are_a_reason_of_their_own() -> None:
+    shown = with_pods(None, {"gpu-4": NO_NODE, "head": NO_IMAGE}, **SIZES)
+    assert shown is not None
+    assert (shown.reason, shown.since) == (PODS_NOT_RUNNING, NO_NODE.since)
+    assert shown.message == (
+        f"pods of head do not run: ImagePullBackOff: {NO_IMAGE.message}; "
+        f"pods of gpu-4 do not run: Unschedulable: {NO_NODE.message}"
+    )
+    assert orjson.loads(shown.to_annotation())["pods"]["head"] == {
+        "reason": "ImagePullBackOff",
+        "message": NO_IMAGE.message,
+        "since": NO_IMAGE.since,
+    }
+    assert Waiting.from_manifest(manifest(shown.to_annotation())) == shown
+    assert without_pods(shown) is None
+
+
+def test_they_stand_beside_another_reason() -> None:
+    shown = with_pods(WAITS, {"head": NO_NODE}, **SIZES)
+    assert shown == structs.replace(WAITS, pods={"head": NO_NODE})
+    assert not WAITS.says_same(shown)
+    assert without_pods(shown) == WAITS
+    assert with_pods(shown, {}, **SIZES) == WAITS
+    assert with_pods(None, {}, **SIZES) is None
+
+
+def test_in_brief_it_is_the_worst_of_them() -> None:
+    shown = with_pods(None, {"gpu-4": NO_NODE, "head": NO_IMAGE}, **SIZES)
+    assert shown is not None
+    assert shown.in_brief == f"ImagePullBackOff: {NO_IMAGE.message}"
+    assert WAITS.in_brief == f"Pending: {WAITS.message}"
+    beside = with_pods(WAITS, {"head": NO_NODE}, **SIZES)
+    assert beside is not None
+    assert beside.in_brief == WAITS.in_brief
+
+
+PODS_SAME = {
+    "another number": ({"message": NO_NODE.message.replace("3", "4")}, True),
+    "other words": ({"message": "0/3 nodes are available: 3 Insufficient memory."}, False),
+    "another reason": ({"reason": "SchedulerError"}, False),
+    "another time": ({"since": "2026-01-31T12:00:11Z"}, False),
+}
+
+
+@pytest.mark.parametrize(("changes", "same"), PODS_SAME.values(), ids=PODS_SAME.keys())
+def test_numbers_are_no_other_story_of_pods(changes: dict[str, str], same: bool) -> None:
+    shown, other = (
+        with_pods(WAITS, {"head": problem}, **SIZES) for problem in (NO_NODE, structs.replace(NO_NODE, **changes))
+    )
+    assert shown is not None
+    assert shown.says_same(other) is same

@@ -4,7 +4,7 @@ Level-triggered: both are made from the conditions of its Workloads and its work
 so a manager that starts again writes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -15,7 +15,7 @@ from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.requirements import FIXED_SIZE
 from slicebus.manager.state.tables import ManagerTable
-from slicebus.manager.state.views import JobView
+from slicebus.manager.state.views import JobView, ReportedPods
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.messages import (
     ClusterName,
@@ -23,6 +23,7 @@ from slicebus.proto.messages import (
     JobPhase,
     Manifest,
     Pending,
+    PodProblem,
     Report,
     ScaleRequest,
     Status,
@@ -33,11 +34,14 @@ from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.paths import text_of
 from slicebus.slices.workload.chain import structural_message
+from slicebus.slices.workload.pod_problems import reasons, texts, worst_first
 from slicebus.slices.workload.waiting import (
     ONLY_WORKERS_KNOW,
+    PODS_NOT_RUNNING,
     Waiting,
     lacks,
     shown_on,
+    with_pods,
     without_details,
     without_numbers,
 )
@@ -73,37 +77,60 @@ def reconcile(view: JobView) -> list[Command]:
 
 
 def reason_for(view: JobView) -> WaitReason | None:
-    """Why a job waits: for quota, since its resize is refused, or for a reason that only its worker knows; None where
-    it does not."""
+    """Why a job waits: for quota, since its resize is refused, or for a reason that only its worker knows; and why its
+    pods do not run. None where nothing is wrong."""
     job = view.job
     if job is None or "deletionTimestamp" in job["metadata"] or not view.is_managed:
         return None
     if view.outcome.phase.is_terminal or dispatch.has_unknown_end(view):
         return None
-    if (fixed := _for_suspension(view, job) or _for_fixed_size(view)) is not None:
-        return fixed
-    return (
-        _for_refused_request(view)
+    wait = (
+        _for_suspension(view, job)
+        or _for_fixed_size(view)
+        or _for_refused_request(view)
         or _for_quota(view, job)
         or _for_other_pods(view)
         or _for_what_a_worker_knows(view, job)
     )
+    granted = view.holder.granted if view.holder is not None else {}
+    before = wait.shown if wait is not None else None
+    shown = with_pods(before, _pod_problems(view, job), wanted=view.desired.counts, granted=granted)
+    return WaitReason(shown, wait.slice if wait is not None else None) if shown is not None else None
 
 
 def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Command]:
-    """Remember the reason to wait that only the worker knows, and have it shown. A report without a reason ends it."""
+    """Remember what only the worker knows, and have it shown: the reason to wait, and why pods do not run. A report
+    without a reason ends it."""
     record = view.outbox.record if view.outbox else None
     is_present = record is not None and record.is_of_this_run(report.spec_version) and view.cluster == cluster
     if view.job is None or not is_present or report.phase is not JobPhase.RUNNING:
         return []
-    requeue = Requeue(job=view.ref, delay_s=0.0)
-    if reported := report.waits or None:
-        note = Remember(table=ManagerTable.WAITS, key=view.ref, value=reported)
-        return [note, requeue] if reported != view.waits else []
-    shown = Waiting.from_manifest(view.job)
-    # An earlier manager may have shown it, so the job tells and not the memory of this one.
-    clear = _show(view, None) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else []
-    return [Forget(table=ManagerTable.WAITS, key=view.ref), *clear, requeue] if view.waits is not None else clear
+    waits, problems = report.waits or None, _granted_only(view, report.problems)
+    pods = ReportedPods(report.spec_version, worst_first(problems)) if problems else None
+    notes = [
+        *_note(ManagerTable.WAITS, view, waits, before=view.waits),
+        *_note(ManagerTable.REPORTED_PODS, view, pods, before=view.reported_pods),
+    ]
+    # An earlier manager may have shown it, so the job tells what is over and not the memory of this one.
+    requeue = [Requeue(job=view.ref, delay_s=0.0)] if notes else []
+    return [*notes, *_clear(view.job, is_waiting=waits is not None, has_problems=pods is not None), *requeue]
+
+
+def _note(table: ManagerTable, view: JobView, told: object, *, before: object) -> list[Command]:
+    if told == before:
+        return []
+    return [Forget(table=table, key=view.ref) if told is None else Remember(table=table, key=view.ref, value=told)]
+
+
+def _clear(job: Manifest, *, is_waiting: bool, has_problems: bool) -> list[Command]:
+    """Take off a job what its worker no longer reports."""
+    shown = Waiting.from_manifest(job)
+    if shown is None or "deletionTimestamp" in job["metadata"]:
+        return []
+    is_over = shown.reason == PODS_NOT_RUNNING or (shown.reason in ONLY_WORKERS_KNOW and not is_waiting)
+    pods = shown.pods if has_problems else {}
+    left = with_pods(None if is_over else shown, pods, wanted=shown.wanted, granted=shown.granted)
+    return [] if left == shown else [_annotate(job, left.to_annotation() if left is not None else None)]
 
 
 def note_refused(view: JobView, message: Report, envelope: Envelope, problem: str, *, now: str) -> list[Command]:
@@ -233,11 +260,29 @@ def _for_what_a_worker_knows(view: JobView, job: Manifest) -> WaitReason | None:
     shown."""
     reported, shown = view.waits, Waiting.from_manifest(job)
     if reported is None:
-        return WaitReason(shown) if shown is not None and shown.reason in ONLY_WORKERS_KNOW else None
+        is_reported = shown is not None and shown.reason in ONLY_WORKERS_KNOW and shown.reason != PODS_NOT_RUNNING
+        return WaitReason(shown) if shown is not None and is_reported else None
     granted = view.holder.granted if view.holder else {}
     return WaitReason(
         Waiting.of(reported.wanted, granted, reason=reported.reason, message=reported.message, since=reported.since)
     )
+
+
+def _pod_problems(view: JobView, job: Manifest) -> dict[str, PodProblem]:
+    """Why granted pods do not run, by the worker's last report; before a report to this manager, what an earlier one
+    has shown."""
+    reported, record = view.reported_pods, view.outbox.record if view.outbox is not None else None
+    if reported is None:
+        shown = Waiting.from_manifest(job)
+        return _granted_only(view, shown.pods) if shown is not None else {}
+    is_present = record is not None and record.is_of_this_run(reported.spec_version)
+    return _granted_only(view, reported.problems) if is_present else {}
+
+
+def _granted_only(view: JobView, problems: Mapping[str, PodProblem]) -> dict[str, PodProblem]:
+    """Without pod sets that only somebody's label names."""
+    granted = view.holder.granted if view.holder is not None else {}
+    return {name: problem for name, problem in problems.items() if granted.get(name)}
 
 
 def _of_condition(condition: Manifest, wanted: Counts, granted: Counts, would_admit: str = "") -> Waiting:
@@ -260,9 +305,18 @@ def _show(view: JobView, waiting: Waiting | None) -> list[Command]:
     before = Waiting.from_manifest(job)
     if waiting.says_same(before):
         return []
-    is_news = waiting.reason in (SUSPENDED, *ONLY_WORKERS_KNOW) and (before is None or before.reason != waiting.reason)
-    events = [Emit(regarding=job, reason=waiting.reason, note=waiting.message, warning=True)] if is_news else []
-    return [_annotate(job, waiting.to_annotation()), *events]
+    return [_annotate(job, waiting.to_annotation()), *_events(job, waiting, before)]
+
+
+def _events(job: Manifest, waiting: Waiting, before: Waiting | None) -> list[Command]:
+    """One Event for a reason that nothing else tells, and one where pods do not run for a reason that is new."""
+    told = (SUSPENDED, *ONLY_WORKERS_KNOW)
+    is_news = waiting.reason in told and (before is None or before.reason != waiting.reason)
+    notes = {waiting.reason: waiting.message} if is_news and waiting.reason != PODS_NOT_RUNNING else {}
+    known = before.pods.values() if before is not None else ()
+    if reasons(waiting.pods.values()) - reasons(known):
+        notes[PODS_NOT_RUNNING] = texts(waiting.pods)
+    return [Emit(regarding=job, reason=reason, note=note, warning=True) for reason, note in notes.items()]
 
 
 def _annotate(job: Manifest, text: str | None) -> Command:
