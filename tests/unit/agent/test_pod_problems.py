@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, structs
 
-from slicebus.agent.decide import catalog, pod_problems, reconcile, waiting
+from slicebus.agent.decide import catalog, inventory, pod_problems, reconcile, waiting
 from slicebus.agent.state.pod_shape import fitted_pod
 from slicebus.agent.state.settings import AgentDecisionSettings
 from slicebus.agent.state.store import AgentStore
@@ -19,9 +19,10 @@ from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import PodSetProblem, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Forget, Patch, Publish, Remember, Requeue
 from slicebus.kube.resources import JOBS, PODS
-from slicebus.proto.messages import PodProblem, Status
+from slicebus.proto.messages import JobPhase, PodProblem, Status
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import kueue
+from slicebus.slices.api.fingerprints import status_hash
 from slicebus.slices.workload.ungate import Pod
 from slicebus.slices.workload.waiting import PODS_NOT_RUNNING, Waiting
 from unit.agent import test_waiting as of_rayjob
@@ -237,6 +238,13 @@ def test_the_workers_job_shows_it_and_the_status_reports_it() -> None:
     assert status.waits is UNSET
     assert status.problems == SETTLED
     assert status.summary().endswith(", main: Unschedulable")
+
+
+def test_an_inventory_tells_the_reason() -> None:
+    """An agent may have ended between what its job shows and the report of that."""
+    found = inventory.item(view(stuck(), job=shows(a_job(2, granted=2), SHOWN)), EAST)
+    assert found is not None
+    assert found.status_hash == status_hash({}, JobPhase.RUNNING, False, problems={"main": "Unschedulable"})
 
 
 def test_it_goes_when_the_pods_run() -> None:

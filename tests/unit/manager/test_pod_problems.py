@@ -7,12 +7,23 @@ from msgspec import structs
 from slicebus.decisions.commands import Emit, Forget, Patch, Remember, Requeue
 from slicebus.manager.decide.explain import explain
 from slicebus.manager.decide.job import waiting
+from slicebus.manager.decide.messages.inventory import status_differs
 from slicebus.manager.state.outbox import NO_REQUEST, Dispatch
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView, ReportedPods
-from slicebus.proto.messages import ClusterName, JobPhase, Manifest, PodProblem, PodSetStatus, Status, Waits
+from slicebus.proto.messages import (
+    ClusterName,
+    InventoryItem,
+    JobPhase,
+    Manifest,
+    PodProblem,
+    PodSetStatus,
+    Status,
+    Waits,
+)
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
+from slicebus.slices.api.fingerprints import status_hash
 from slicebus.slices.workload.waiting import PODS_NOT_RUNNING, PODS_REFUSED, SURPLUS, Waiting
 from unit.manager.objects import CONTENT, NOW, REF, a_job, a_view, a_workload
 from unit.manager.test_explain import a_store
@@ -164,6 +175,23 @@ def test_a_report_of_one_thing_leaves_the_other() -> None:
     said = Waits(wanted={"main": 1}, reason=SURPLUS, message="2 pods run", since=NOW)
     view = a_view(job, OLD, waits=said, reported_pods=REPORTED)
     assert written(waiting.take_report(view, a_report(None, waits=said), EAST)) == [surplus]
+
+
+INVENTORIES: dict[str, tuple[JobView, dict[str, str], bool]] = {
+    "it runs on both sides": (a_view(a_job(), OLD), {}, False),
+    "the report was lost": (a_view(a_job(), OLD), {"main": "Unschedulable"}, True),
+    "reported": (a_view(a_job(), OLD, reported_pods=REPORTED), {"main": "Unschedulable"}, False),
+    "reported to an earlier manager": (a_view(shown(a_job(), SHOWN), OLD), {"main": "Unschedulable"}, False),
+    "another reason": (a_view(shown(a_job(), SHOWN), OLD), {"main": "ImagePullBackOff"}, True),
+    "it is over": (a_view(shown(a_job(), SHOWN), OLD), {}, True),
+}
+
+
+@pytest.mark.parametrize(("view", "there", "differs"), INVENTORIES.values(), ids=INVENTORIES.keys())
+def test_an_inventory_finds_what_was_not_reported(view: JobView, there: dict[str, str], differs: bool) -> None:
+    status = status_hash({}, JobPhase.RUNNING, None, problems=there)
+    item = InventoryItem("Job", "team", "train", view.ref.uid, 1, "spec", status)
+    assert status_differs(view, item) is differs
 
 
 def test_explain_says_it_of_each_pod_set() -> None:

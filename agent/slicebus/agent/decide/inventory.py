@@ -138,4 +138,5 @@ def _hash(status: Status, view: WorkerView) -> str:
     pods_ready = None if annotations.is_suspended(view.job) else all_ready(granted, ready, succeeded)
     is_over = status.phase is not JobPhase.RUNNING
     left = {name: min(count, granted.get(name, 0)) for name, count in status.running.items()} if is_over else {}
-    return status_hash(status.job_status, status.phase, pods_ready, left=left)
+    problems = {name: problem.reason for name, problem in status.problems.items()}
+    return status_hash(status.job_status, status.phase, pods_ready, left=left, problems=problems)

@@ -129,7 +129,8 @@ def reported(view: WorkerView, job: WorkerJobReading) -> Waits | UnsetType:
 def reported_problems(job: WorkerJobReading) -> Mapping[str, PodProblem]:
     """Why granted pods do not run, by pod set, for a status report: what the job shows."""
     shown = Waiting.from_manifest(job.manifest)
-    return {name: problem for name, problem in shown.pods.items() if name in job.granted} if shown is not None else {}
+    pods = shown.pods if shown is not None else {}
+    return {name: problem for name, problem in pods.items() if job.granted.get(name)}
 
 
 def _of_request(view: WorkerView, job: WorkerJobReading) -> Waiting | None:

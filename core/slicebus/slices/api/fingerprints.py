@@ -26,13 +26,23 @@ def spec_hash(cluster: ClusterName, slice: str, granted: Counts, baseline: Count
 
 
 def status_hash(
-    job_status: Mapping[str, Any], phase: JobPhase, pods_ready: bool | None, *, left: Mapping[str, int] | None = None
+    job_status: Mapping[str, Any],
+    phase: JobPhase,
+    pods_ready: bool | None,
+    *,
+    left: Mapping[str, int] | None = None,
+    problems: Mapping[str, str] | None = None,
 ) -> str:
     """The hash of a job's state as the manager mirrors it. Ready pods count only while it runs. `left` are the pods
-    that run on after its end."""
+    that run on after its end, `problems` the reasons why pods do not run, by pod set."""
     present = pods_ready if phase is JobPhase.RUNNING else None
     left = {name: count for name, count in (left or {}).items() if count}
-    return content_hash([job_status, present, left] if left else [job_status, present])
+    content: list[Any] = [job_status, present]
+    if left or problems:
+        content.append(left)
+    if problems:
+        content.append(problems)
+    return content_hash(content)
 
 
 def all_ready(granted: Counts, ready: Mapping[str, int], succeeded: Mapping[str, int]) -> bool:

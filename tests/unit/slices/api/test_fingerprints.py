@@ -36,6 +36,13 @@ def test_another_spec_has_another_hash(other: str) -> None:
     assert other != SPEC
 
 
+def test_what_is_wrong_with_pods_follows_where_something_is() -> None:
+    running, reasons = JobPhase.RUNNING, {"main": "Unschedulable"}
+    assert status_hash({}, running, False, problems={}) == content_hash([{}, False])
+    assert status_hash({}, running, False, problems=reasons) == content_hash([{}, False, {}, reasons])
+    assert status_hash({}, JobPhase.FAILED, None, left={"main": 1}) == content_hash([{}, None, {"main": 1}])
+
+
 def test_pods_count_only_while_the_job_runs() -> None:
     running = [status_hash({}, JobPhase.RUNNING, ready) for ready in (True, False, None)]
     assert len(set(running)) == 3

@@ -94,8 +94,19 @@ def reason_for(view: JobView) -> WaitReason | None:
     )
     granted = view.holder.granted if view.holder is not None else {}
     before = wait.shown if wait is not None else None
-    shown = with_pods(before, _pod_problems(view, job), wanted=view.desired.counts, granted=granted)
+    shown = with_pods(before, pod_problems_of(view, job), wanted=view.desired.counts, granted=granted)
     return WaitReason(shown, wait.slice if wait is not None else None) if shown is not None else None
+
+
+def pod_problems_of(view: JobView, job: Manifest) -> dict[str, PodProblem]:
+    """Why granted pods do not run, by the worker's last report; before a report to this manager, what an earlier one
+    has shown."""
+    reported, record = view.reported_pods, view.outbox.record if view.outbox is not None else None
+    if reported is None:
+        shown = Waiting.from_manifest(job)
+        return _granted_only(view, shown.pods) if shown is not None else {}
+    is_present = record is not None and record.is_of_this_run(reported.spec_version)
+    return _granted_only(view, reported.problems) if is_present else {}
 
 
 def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Command]:
@@ -266,17 +277,6 @@ def _for_what_a_worker_knows(view: JobView, job: Manifest) -> WaitReason | None:
     return WaitReason(
         Waiting.of(reported.wanted, granted, reason=reported.reason, message=reported.message, since=reported.since)
     )
-
-
-def _pod_problems(view: JobView, job: Manifest) -> dict[str, PodProblem]:
-    """Why granted pods do not run, by the worker's last report; before a report to this manager, what an earlier one
-    has shown."""
-    reported, record = view.reported_pods, view.outbox.record if view.outbox is not None else None
-    if reported is None:
-        shown = Waiting.from_manifest(job)
-        return _granted_only(view, shown.pods) if shown is not None else {}
-    is_present = record is not None and record.is_of_this_run(reported.spec_version)
-    return _granted_only(view, reported.problems) if is_present else {}
 
 
 def _granted_only(view: JobView, problems: Mapping[str, PodProblem]) -> dict[str, PodProblem]:

@@ -13,6 +13,7 @@ from slicebus.decisions.commands import Command
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide.job import charges
 from slicebus.manager.decide.job.charges import NO_QUEUES, Queues
+from slicebus.manager.decide.job.waiting import pod_problems_of
 from slicebus.manager.decide.kueue import beside_kueue
 from slicebus.manager.decide.messages.message_handlers import forget_requests
 from slicebus.manager.decide.order.dispatch import is_unanswered
@@ -258,7 +259,11 @@ def _reported_hash(view: JobView, job: Manifest) -> str:
     ready = {name: pods.ready for name, pods in reported.pods.items()}
     succeeded = KINDS[view.ref.kind].succeeded(reported.job_status)
     is_ready = all_ready(beside_kueue.allowed(view, job, holder).granted, ready, succeeded)
-    return status_hash(reported.job_status, reported.phase, is_ready)
+    return status_hash(reported.job_status, reported.phase, is_ready, problems=_problems(view, job))
+
+
+def _problems(view: JobView, job: Manifest) -> dict[str, str]:
+    return {name: problem.reason for name, problem in pod_problems_of(view, job).items()}
 
 
 def _status_hash(view: JobView) -> str:
@@ -275,4 +280,5 @@ def _status_hash(view: JobView) -> str:
         return _reported_hash(view, view.job)
     conditions = view.holder.conditions if view.holder else {}
     ready = conditions.get(Condition.PODS_READY, {}).get("status")
-    return status_hash(reported_status(view.job), phase, None if ready is None else ready == "True")
+    is_ready, problems = None if ready is None else ready == "True", _problems(view, view.job)
+    return status_hash(reported_status(view.job), phase, is_ready, problems=problems)
