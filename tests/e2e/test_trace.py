@@ -3,10 +3,13 @@
 from slicebus.ambient.clock import now
 from slicebus.bus.dead_letter_headers import dead_copy
 from slicebus.bus.factory import connect
+from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.cli.journal.source import STREAM, Span
 from slicebus.cli.trace.command import find
 from slicebus.journal.traces import STEP, Trace, TraceOutcome
+from slicebus.kube.client import MergePatch
+from slicebus.kube.resources import CLUSTERQUEUES
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import DEAD, manager_queue
@@ -30,6 +33,11 @@ async def trace_of(url: str, job: str, title: str, *, outcome: TraceOutcome, ste
     trace = await eventually(look, f"the trace {title} is {outcome.name}")
     assert trace is not None
     return trace
+
+
+async def stop_queue(world: World, policy: str) -> None:
+    """Another stopPolicy of the ClusterQueue."""
+    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": {"stopPolicy": policy}}))
 
 
 async def test_the_journal_of_a_broker_has_the_trace_of_a_job(world: World, urls: dict[str, str]) -> None:
@@ -56,6 +64,32 @@ async def test_the_journal_of_a_broker_has_the_trace_of_a_job(world: World, urls
     await job.expect_event("Pending", on=await job.worker())
     waiting = await trace_of(urls["manager"], "traced", "resize main 3 -> 9", outcome=TraceOutcome.WAITS)
     assert "insufficient quota" in waiting.note
+
+
+async def test_an_eviction_is_one_change_and_what_follows_another(world: World, urls: dict[str, str]) -> None:
+    await set_quota(world, 4)
+    job = Job(world, "Job", "drained")
+    await job.submit()
+    await job.expect_pods(running=1)
+    before = await trace_of(urls["manager"], "drained", "start with main=1", outcome=TraceOutcome.DONE)
+    await stop_queue(world, "HoldAndDrain")
+    eviction = await trace_of(urls["manager"], "drained", "eviction", outcome=TraceOutcome.DONE, step="frees the")
+    assert eviction.note == "The ClusterQueue is stopped"
+    first, second, order = eviction.hops[:3]
+    assert first.text.endswith(" is evicted: The ClusterQueue is stopped")
+    assert " is suspended: Quota is held until cluster " in second.text
+    assert order.type == "suspend"
+    await stop_queue(world, "None")
+    await job.expect_pods(running=1)
+    title = "start again with main=1"
+    again = await trace_of(urls["manager"], "drained", title, outcome=TraceOutcome.DONE, step="admits slice")
+    assert again.note == "waited: ClusterQueue batch is stopped"
+    assert again.waited < again.took
+    recorded = await find("drained", STREAM, Span(), amqp_url=urls["manager"])
+    titles = [trace.title for trace in recorded.traces()]
+    assert titles == ["start with main=1", "eviction", "start again with main=1"]
+    start = recorded.traces()[0]
+    assert start.began + start.took == before.began + before.took, "what came later does not count"
 
 
 async def test_the_trace_shows_a_dead_letter_of_the_job(world: World, urls: dict[str, str]) -> None:

@@ -2,6 +2,9 @@
 
 A message names its chain. A step belongs to the chain of the message that was being handled, else to that of the size
 request that it records, else to the first chain that names its slice, else to the newest chain that its role knew of.
+
+An eviction ends an attempt of a slice. It is a chain of its own, which begins with the step that says why. What the
+slice does after it belongs to the next attempt: to the first chain that names the slice from then on.
 """
 
 from collections.abc import Iterable, Iterator
@@ -23,6 +26,8 @@ from slicebus.proto.messages import (
     WorkloadSpec,
 )
 
+_EVICTED = "EvictedDueTo"
+"""Begins the reason of an order that follows an eviction, as `dispatch` writes it."""
 MANAGER = ""
 """Stands where an agent has its cluster. No cluster has an empty name."""
 
@@ -37,6 +42,8 @@ class Chain:
         self.steps: list[RecordedStep] = []
         self.settled: Entry | None = None
         """The status that shows the outcome."""
+        self.is_readmission = False
+        """Whether it admits a slice that was evicted before."""
 
     @property
     def messages(self) -> list[Message]:
@@ -44,10 +51,30 @@ class Chain:
         return [entry.received.message for entry in self.entries if entry.received]
 
     @property
+    def evicted(self) -> str:
+        """Why it evicts a slice, as the step says, or else the order; empty where it evicts none."""
+        said = next((step.evicted for step in self.steps if step.evicted), "")
+        match self.messages[:1]:
+            case [Suspend(reason=reason, message=message)] if reason.startswith(_EVICTED):
+                return said or message or reason.removeprefix(_EVICTED)
+            case _:
+                return said
+
+    @property
+    def released(self) -> RecordedStep | None:
+        """The step by which a quota is free; None before."""
+        return next((step for step in reversed(self.steps) if step.released), None)
+
+    @property
     def shown(self) -> list[Entry]:
         """The messages and the status that shows the outcome, in the order of the journal."""
         entries = [*self.entries, self.settled] if self.settled else self.entries
         return sorted(entries, key=lambda entry: entry.offset)
+
+    def names(self, slice: str, *, since: datetime | None) -> bool:
+        """Whether a message of it names a slice, of which it begins an attempt after `since`."""
+        is_later = since is None or not self.entries or (self.entries[0].published or since) >= since
+        return is_later and slice in self.slices()
 
     def slices(self) -> Iterator[str]:
         """The names of its slices."""
@@ -76,13 +103,17 @@ class Chains:
         self.statuses: dict[str, list[Entry]] = {}
         """The status messages of each job."""
         self._by_id: dict[tuple[str, str], Chain] = {}
-        self._loose: dict[tuple[str, str], Chain] = {}
-        """The chains of slices that no message names, by job and slice."""
+        self._loose: dict[tuple[str, str, datetime | None, bool], Chain] = {}
+        """The chains that no message names, by job, slice, when it was evicted last, and whether they are of that."""
+        self._evictions: dict[tuple[str, str], list[datetime]] = {}
+        """When each slice was evicted, by job and slice."""
         self._gather(entries)
         steps = []
         for event in events:
             if isinstance(event, RecordedStep):
                 steps.append(event)
+                if event.evicted:
+                    self._evictions.setdefault((event.job, event.slice), []).append(event.at)
             else:
                 self._consumed.setdefault(_clock_of(event), {}).setdefault(event.message_id, event.at)
         self._steps = steps
@@ -129,6 +160,8 @@ class Chains:
         first: dict[tuple[object, ...], str] = {}
         repeated: dict[tuple[str, str], str] = {}
         deletes: dict[JobRef, str] = {}
+        suspends: dict[tuple[JobRef, int], str] = {}
+        without_pods: set[JobRef] = set()
         seen: set[str] = set()
         for entry in entries:
             message, message_id = entry.received.message if entry.received else None, entry.record.message.message_id
@@ -140,23 +173,46 @@ class Chains:
                 self.statuses.setdefault(entry.subject, []).append(entry)
                 continue
             id = repeated.get((entry.subject, entry.correlation_id), entry.correlation_id)
-            if isinstance(message, Delete):
-                deletes[message.job] = id
-            elif isinstance(message, Applied) and message.deleted:
-                id = deletes.get(message.job, id)
+            match message:
+                case Delete():
+                    deletes[message.job] = id
+                    without_pods.add(message.job)
+                case Suspend():
+                    suspends[message.job, message.spec_version] = id
+                    without_pods.add(message.job)
+                case Applied(deleted=True):
+                    id = deletes.get(message.job, id)
+                case Applied():
+                    # The agent reports it when no pod is left, and knows by then no more what asked for that.
+                    id = suspends.get((message.job, message.spec_version), id)
+                case _:
+                    pass  # Its own correlation says what it belongs to.
             if (key := _repeat_key(entry, message)) is not None:
                 id = repeated[entry.subject, entry.correlation_id] = first.setdefault(key, id)
             chain = self._by_id.setdefault((entry.subject, id), Chain(entry.subject, id))
             chain.entries.append(entry)
+            if isinstance(message, WorkloadSpec) and message.job in without_pods:
+                without_pods.discard(message.job)
+                chain.is_readmission = len(chain.entries) == 1
 
     def _chain_of(self, step: RecordedStep, chains: list[Chain]) -> Chain | None:
+        evicted = max((at for at in self._evictions.get((step.job, step.slice), ()) if at <= step.at), default=None)
+        if step.leaves and evicted is not None:
+            chain = next((chain for chain in chains if _takes_pods_away(chain, since=evicted)), None)
+            return chain or self._loose_chain(step, evicted)
         chain = next((chain for chain in chains if self._is_of(step, chain)), None)
         if chain is None and step.slice:
-            chain = next((chain for chain in chains if step.slice in chain.slices()), None)
-            return chain or self._loose.setdefault((step.job, step.slice), Chain(step.job))
+            chain = next((chain for chain in chains if chain.names(step.slice, since=evicted)), None)
+            return chain or self._loose_chain(step, evicted)
         if chain is not None or step.request or step.correlation_id:
             return chain
         return self._last_known(step, chains)
+
+    def _loose_chain(self, step: RecordedStep, evicted: datetime | None) -> Chain:
+        """The chain of an attempt of a slice, or of the eviction before it, that no message names."""
+        chain = self._loose.setdefault((step.job, step.slice, evicted, step.leaves), Chain(step.job))
+        chain.is_readmission = evicted is not None and not step.leaves
+        return chain
 
     def _is_of(self, step: RecordedStep, chain: Chain) -> bool:
         if step.request is not None:
@@ -174,7 +230,9 @@ class Chains:
         number = known[-1]
         chain = chains[number]
         ended = chain.settled is not None and self._knew_of(step, chain.settled)
-        return chains[number + 1] if ended and number + 1 < len(chains) else chain
+        # A role's step can have set off only a chain that the role begins.
+        following = next((then for then in chains[number + 1 :] if _clock_of(then.entries[0]) == _clock_of(step)), None)
+        return following if ended and following is not None else chain
 
     def _follows(self, later: Entry | RecordedStep, message: Entry) -> bool:
         """Whether an entry or a step comes for certain after another role's message."""
@@ -198,6 +256,17 @@ class Chains:
             consumed = self._consumed.get(_clock_of(step), {})
             at = consumed.get(message.record.message.message_id or "", None if consumed else at)
         return at is not None and at <= step.at
+
+
+def _takes_pods_away(chain: Chain, *, since: datetime) -> bool:
+    """Whether a chain begins with the order that follows an eviction."""
+    first = chain.entries[0]
+    return (
+        bool(chain.messages)
+        and isinstance(chain.messages[0], Suspend | Delete)
+        and first.published is not None
+        and first.published >= since
+    )
 
 
 def _repeat_key(entry: Entry, message: Message | None) -> tuple[object, ...] | None:

@@ -118,7 +118,7 @@ def _steps(
 
 
 def _row(trace: Trace) -> Row:
-    whole = max(trace.took.total_seconds(), 1e-6)
+    whole = max(*(hop.since_start.total_seconds() for hop in trace.hops), 1e-6)
     # Where clocks differ, a hop may seem to lie before the one that it came after.
     starts = list(accumulate((hop.since_start.total_seconds() / whole * 100 for hop in trace.hops), max))
     ends = [*starts[1:], 100.0]

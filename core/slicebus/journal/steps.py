@@ -42,6 +42,7 @@ from slicebus.journal.recording import (
 from slicebus.proto.errors import InvalidError, ProtocolError
 from slicebus.proto.headers import PREFIX, SUBJECT
 from slicebus.proto.messages import Counts, Manifest, counts_text
+from slicebus.slices.admission.preemption import preemptor_uid
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.kueue import Condition
 
@@ -81,6 +82,12 @@ class RecordedStep(msgspec.Struct, frozen=True, kw_only=True):
     waits: str = ""
     """Why the slice waits; empty where it does not."""
     admitted: bool = False
+    evicted: str = ""
+    """Why the slice is evicted; empty where it is not."""
+    leaves: bool = False
+    """Whether the slice leaves its quota: it is evicted, its worker's pods are waited for, or the quota is free."""
+    released: bool = False
+    """Whether that quota is free now."""
     dead: str = ""
     """Why the message was dead-lettered."""
 
@@ -133,6 +140,8 @@ class _Reader:
         self._conditions: dict[tuple[str, str], tuple[str, str]] = {}
         """The last status and message of each condition, by slice and type."""
         self._requests: dict[str, tuple[str, int]] = {}
+        self._owners: dict[str, str] = {}
+        """The job of each Workload, by its UID: an eviction names who takes the quota by that."""
 
     def read(self, record: Record) -> Iterator[RecordedStep | Consumed]:
         match record:
@@ -154,6 +163,7 @@ class _Reader:
             metadata = record.object["metadata"]
             if job := _owner(metadata):
                 self._jobs[f"{metadata['namespace']}/{metadata['name']}"] = job
+                self._owners[metadata["uid"]] = job
 
     def _receive(self, record: Received) -> Iterator[RecordedStep | Consumed]:
         self._received[record.number] = record
@@ -233,13 +243,22 @@ class _Reader:
         if "podSets" in body.get("spec", {}):
             yield self._step(job, f"resizes slice {name} to {counts_text(_counts(body['spec']))}")
         status = body.get("status", {})
-        if "admission" in status:
+        if status.get("admission"):
             yield self._admitted(name, status, job)
+        elif "admission" in status:
+            yield self._released(key, status, job)
         for condition in status.get("conditions", ()):
             yield from self._condition(key, condition, job, now)
 
+    def _released(self, key: str, status: Manifest, job: str) -> RecordedStep:
+        """The step of a quota that is free again. The conditions of the same write repeat why it was evicted."""
+        for condition in status.get("conditions", ()):
+            self._conditions[key, condition["type"]] = condition["status"], condition.get("message", "")
+        name = key.rpartition("/")[2]
+        return self._step(job, f"frees the quota of slice {name}", slice=name, leaves=True, released=True)
+
     def _admitted(self, name: str, status: Manifest, job: str) -> RecordedStep:
-        admission = status["admission"] or {}
+        admission = status["admission"]
         counts = {
             assignment["name"]: assignment.get("count", 0) for assignment in admission.get("podSetAssignments", ())
         }
@@ -254,19 +273,22 @@ class _Reader:
             return
         known = (key, type) in self._conditions
         self._conditions[key, type] = stated
-        word = (
-            "is suspended" if condition.get("reason") == api_names.SUSPENDING else _CONDITION_WORDS.get((type, status))
-        )
+        is_suspended = condition.get("reason") == api_names.SUSPENDING
+        word = "is suspended" if is_suspended else _CONDITION_WORDS.get((type, status))
         if word is None or not (known or condition.get("lastTransitionTime") == now):
             return
         name = key.rpartition("/")[2]
-        waits = type == Condition.QUOTA_RESERVED
+        waits, evicted = type == Condition.QUOTA_RESERVED, type == Condition.EVICTED
+        if evicted and (preemptor := self._owners.get(preemptor_uid(message) or "")):
+            message = f"for {preemptor}: {message}"
         finished = type == Condition.FINISHED
         yield self._step(
             job,
             f"slice {name} {word}: {condition['reason'] if finished else message}",
-            slice=name if waits else "",
+            slice=name if waits or evicted or is_suspended else "",
             waits=message if waits else "",
+            evicted=message or condition.get("reason", "") if evicted else "",
+            leaves=evicted or is_suspended,
         )
 
     def _job_patched(self, body: Manifest, job: str) -> Iterator[RecordedStep]:

@@ -89,6 +89,12 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     """Why it waits, or waited."""
     dead: str = ""
     """Why a message of it was dead-lettered."""
+    evicted: str = ""
+    """Why it evicts the job."""
+    ended: datetime | None = None
+    """When its outcome was there; None where it has not ended. Steps may follow, which only clean up."""
+    admitted: datetime | None = None
+    """When its last wait for quota ended; None where it never waited."""
 
     @property
     def began(self) -> datetime:
@@ -97,8 +103,14 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def took(self) -> timedelta:
-        """The time until the last hop."""
-        return max(hop.since_start for hop in self.hops)
+        """The time until its outcome was there; until the last hop where it has not ended."""
+        last = max(hop.since_start for hop in self.hops)
+        return min(last, self.ended - self.began) if self.ended is not None else last
+
+    @property
+    def waited(self) -> timedelta:
+        """How much of that it waited for quota."""
+        return self.admitted - self.began if self.admitted is not None else timedelta()
 
     @property
     def note(self) -> str:
@@ -106,11 +118,13 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
         match self.outcome:
             case TraceOutcome.DEAD:
                 return self.dead
-            case TraceOutcome.DONE | TraceOutcome.OVERTAKEN:
+            case _ if self.evicted:
+                return self.evicted
+            case TraceOutcome.DONE | TraceOutcome.OVERTAKEN | TraceOutcome.UNDER_WAY:
                 return f"waited: {self.waited_for}" if self.waited_for else ""
             case TraceOutcome.REFUSED:
                 return next((hop.text for hop in reversed(self.hops) if hop.type == Refused.type), "")
-            case TraceOutcome.WAITS | TraceOutcome.UNDER_WAY:
+            case TraceOutcome.WAITS:
                 return self.waited_for
 
     @property
@@ -181,8 +195,11 @@ def _trace_of(chain: Chain, chains: Chains, dead: Mapping[str, str]) -> Trace:
         title=_title(chain),
         hops=hops,
         outcome=_outcome(chain, dead=bool(reason), waits=waits),
-        waited_for=waits or next((m.message for m in reversed(chain.messages) if isinstance(m, Pending)), ""),
+        waited_for=waits or _last_wait(chain),
         dead=reason or next((step.dead for step in refused), ""),
+        evicted=chain.evicted,
+        ended=_ended(chain),
+        admitted=_admitted(chain),
     )
 
 
@@ -235,11 +252,37 @@ def _outcome(chain: Chain, *, dead: bool, waits: str) -> TraceOutcome:
         return TraceOutcome.DONE
     if dead:
         return TraceOutcome.DEAD
-    if any(isinstance(message, Applied) and message.deleted for message in chain.messages):
+    if _ended(chain) is not None:
         return TraceOutcome.DONE
     if chain.messages and isinstance(chain.messages[-1], Refused):
         return TraceOutcome.REFUSED
     return TraceOutcome.WAITS if waits else TraceOutcome.UNDER_WAY
+
+
+def _ended(chain: Chain) -> datetime | None:
+    """When the outcome was there: the pods are ready, or gone with all that the change takes away."""
+    if chain.settled is not None:
+        return chain.settled.published
+    if chain.released is not None:
+        return chain.released.at
+    gone = [entry for entry in chain.entries if entry.received and _is_gone(entry.received.message, chain)]
+    return gone[-1].published if gone else None
+
+
+def _is_gone(message: Message, chain: Chain) -> bool:
+    """Whether an agent reports that the job is gone, or that no pod of a suspended one is left."""
+    return isinstance(message, Applied) and (message.deleted or isinstance(chain.messages[0], Suspend))
+
+
+def _admitted(chain: Chain) -> datetime | None:
+    """When its last wait ended."""
+    waited = False
+    admitted: datetime | None = None
+    for step in chain.steps:
+        waited = waited or bool(step.waits)
+        if step.admitted and waited:
+            admitted, waited = step.at, False
+    return admitted
 
 
 def _waits(chain: Chain) -> str:
@@ -251,11 +294,23 @@ def _waits(chain: Chain) -> str:
     return last.message if isinstance(last, Pending) else ""
 
 
+def _last_wait(chain: Chain) -> str:
+    """Why it waited last, as the worker was told; as the manager's step says where it was told nothing."""
+    told = [message.message for message in chain.messages if isinstance(message, Pending)]
+    said = [step.waits for step in chain.steps if step.waits]
+    return next(reversed(told or said), "")
+
+
 def _title(chain: Chain) -> str:
+    if chain.evicted:
+        return "eviction"
     if not chain.messages:
         wanted = next((step.counts for step in chain.steps if step.counts), {})
-        return chain.entries[0].type if chain.entries else f"wants {counts_text(wanted)}"
+        again = "waits again" if chain.is_readmission else f"wants {counts_text(wanted)}"
+        return chain.entries[0].type if chain.entries else again
     match first := chain.messages[0]:
+        case WorkloadSpec(granted=granted) if chain.is_readmission:
+            return f"start again with {counts_text(granted)}"
         case ScaleRequest(granted=granted, wanted=wanted):
             moved = (f"{name} {granted.get(name, 0)} -> {n}" for name, n in wanted.items() if n != granted.get(name, 0))
             return f"resize {', '.join(moved) or counts_text(wanted)}"

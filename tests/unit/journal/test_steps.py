@@ -287,7 +287,7 @@ def test_a_first_slice_that_waits_has_a_trace_without_a_message() -> None:
     assert trace.note == "3 more needed"
     admits = patch(WORKLOADS, TARGET, {"status": ADMITTED})
     [trace] = traces([batch(MANAGER, *records, decided(admits, job=REF, now=NOW, at_s=2))])
-    assert (trace.outcome, trace.waited_for) == (TraceOutcome.UNDER_WAY, "")
+    assert (trace.outcome, trace.note) == (TraceOutcome.UNDER_WAY, "waited: 3 more needed")
 
 
 def test_a_slice_that_a_message_names_begins_its_trace() -> None:

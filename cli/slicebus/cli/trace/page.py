@@ -39,6 +39,7 @@ def rendered(trace: Trace) -> RenderableType:
         (f"  {trace.began.astimezone():%Y-%m-%d %H:%M:%S}  ", "dim"),
         (trace.outcome, _STYLES[trace.outcome]),
         f" after {milliseconds(trace.took)}" if trace.outcome is TraceOutcome.DONE else "",
+        f", {milliseconds(trace.waited)} of it in the queue" if trace.waited else "",
     )
     return Group(head, *_notes(trace), _hops(trace), "")
 
