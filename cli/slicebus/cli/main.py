@@ -19,6 +19,7 @@ from slicebus.cli.journal.redrive import command as redrive
 from slicebus.cli.replay.command import replay
 from slicebus.cli.trace.command import trace
 from slicebus.proto.errors import SlicebusError
+from slicebus.runtime.logs import configure_logging
 
 app = typer.Typer(
     name="slicebus",
@@ -41,6 +42,8 @@ app.add_typer(broker, name="broker")
 
 @app.callback(invoke_without_command=True)
 def _root(show_version: bool = typer.Option(False, "--version", help="Print the version.")) -> None:
+    # An error says what failed, in one line: no library logs it too. The roles and the demo log as they are set up to.
+    configure_logging(format="console", level="CRITICAL")
     if show_version:
         screen.say(version("slicebus"))
         raise typer.Exit

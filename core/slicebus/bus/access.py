@@ -118,9 +118,18 @@ def address_of(url: str, access: Access) -> Address:
 
 def _split(url: str) -> SplitResult:
     try:
-        return urlsplit(url)
+        parts = urlsplit(url)
     except ValueError as error:
-        raise ConfigurationError(f"{URL} cannot be read: use amqps://USER:PASSWORD@HOST:5671/VHOST") from error
+        raise ConfigurationError(f"{URL} cannot be read: {_use()}") from error
+    if parts.scheme not in PORTS:
+        # What stands before the first colon may be a user, and after it a password.
+        scheme = f"{parts.scheme}:// is no broker's address" if "://" in url else "it has no amqps://"
+        raise ConfigurationError(f"{URL}: {scheme}: {_use()}")
+    return parts
+
+
+def _use() -> str:
+    return "use amqps://USER:PASSWORD@HOST:5671/VHOST"
 
 
 def _host(text: str, port: int) -> Host:

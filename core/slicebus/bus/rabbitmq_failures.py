@@ -10,11 +10,14 @@ import asyncio
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from traceback import walk_tb
 
 from aio_pika import exceptions
 from aio_pika.abc import AbstractChannel
+from aiormq import spec
 
 from slicebus.ambient.cancellation import Cancellation
+from slicebus.ambient.connection_failures import reason_of
 from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, SlicebusError, UnavailableError
 
 _TABLE: tuple[tuple[type[BaseException], type[SlicebusError]], ...] = (
@@ -34,6 +37,12 @@ _TABLE: tuple[tuple[type[BaseException], type[SlicebusError]], ...] = (
 queue is full. RuntimeError: aiormq writes to a connection that is closing."""
 _REFUSALS = ("ACCESS_REFUSED", "user_id property")
 """Texts of the broker: the user lacks a permission, or the message has another user's id."""
+_NOT_ALLOWED = 530
+"""The broker's code for a vhost that it lacks or that the user may not use, and for a limit that is reached."""
+_LIMIT = "limit"
+_LOGIN = "Login was refused"
+_CLOSED = "unexpectedly closed"
+"""The words of aiormq for the end of a connection in the middle of a frame."""
 
 
 @contextmanager
@@ -71,6 +80,8 @@ def _error_of(error: Exception) -> type[SlicebusError] | None:
     waiters a bare Exception."""
     if isinstance(error, SlicebusError):
         return type(error)
+    if (close := _close_of(error)) is not None and close.reply_code == _NOT_ALLOWED:
+        return UnavailableError if _LIMIT in close.reply_text else ForbiddenError
     ours = next((ours for theirs, ours in _TABLE if isinstance(error, theirs)), None)
     if ours is None:
         return UnavailableError if type(error) is Exception else None
@@ -80,12 +91,27 @@ def _error_of(error: Exception) -> type[SlicebusError] | None:
 def _text_of(error: Exception) -> str:
     """The error for people. aiormq wraps those of TLS, whose text is a tuple with a line number of OpenSSL."""
     cause = error if isinstance(error, ssl.SSLError) else error.__cause__
-    match cause:
-        case ssl.SSLCertVerificationError():
-            return f"the broker's certificate is refused: {cause.verify_message}"
-        case ssl.SSLError():
-            return f"TLS failed: {cause.reason or cause}"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"the broker's certificate is refused: {cause.verify_message}"
+    if isinstance(cause, ssl.SSLError):
+        return reason_of(cause)
+    if (close := _close_of(error)) is not None:
+        return f"the broker refuses the connection: {close.reply_text.partition(' - ')[2] or close.reply_text}"
+    match error:
+        case exceptions.ProbableAuthenticationError() if _LOGIN in str(error):
+            return "the broker refuses the login: the user or the password is wrong"
+        case exceptions.AMQPConnectionError() if _CLOSED in str(error):
+            return "the server has closed the connection without a reason"
         case _ if type(error) is Exception:
             return "the connection was lost"
         case _:
-            return str(error) or type(error).__name__
+            return reason_of(error)
+
+
+def _close_of(error: BaseException) -> spec.Connection.Close | None:
+    """The broker's refusal of a connection, where aiormq expected something else. Its error has the frame's type only,
+    so the frame is taken from where it was raised."""
+    if not isinstance(error, exceptions.InvalidFrameError):
+        return None
+    values = (value for frame, _ in walk_tb(error.__traceback__) for value in frame.f_locals.values())
+    return next((value for value in values if isinstance(value, spec.Connection.Close)), None)

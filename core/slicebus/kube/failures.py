@@ -8,6 +8,7 @@ import aiohttp
 import orjson
 
 from slicebus.ambient.cancellation import Cancellation
+from slicebus.ambient.connection_failures import reason_of
 from slicebus.proto.errors import (
     AlreadyExistsError,
     ConflictError,
@@ -43,6 +44,7 @@ _WEBHOOK = "failed calling webhook"
 _UNSERVED = ("the server could not find the requested resource", "404 page not found")
 """The API server's words for a path, where other 404s are about an object: apimachinery, `NewGenericServerResponse`,
 and Go's `http.NotFound`."""
+_UNAUTHORIZED = 401
 _EXCERPT = 300
 
 
@@ -54,6 +56,8 @@ def error_of(status: int, body: bytes) -> SlicebusError:
         error = WebhookError
     if status == 404 and message.strip() in _UNSERVED:
         error = NotServedError
+    if status == _UNAUTHORIZED:
+        message = f"{message}: the API server does not take these credentials"
     return error(f"{status}: {message}")
 
 
@@ -71,7 +75,7 @@ def translated(action: str) -> Iterator[None]:
     """Raise UnavailableError where a server cannot be reached or stops in the middle of an answer, and where aiohttp
     cancels a request that nobody has cancelled.
 
-    `action` begins the error's text.
+    `action` begins the text of an error on the way; a server that was not reached did nothing of it.
     """
     cancellation = Cancellation()
     try:
@@ -82,5 +86,10 @@ def translated(action: str) -> Iterator[None]:
         raise UnavailableError(f"{action}: the request was cancelled by a library") from error
     except TimeoutError as error:
         raise UnavailableError(f"{action}: no answer in time") from error
+    except aiohttp.ClientConnectorError as error:
+        server, cause = f"the API server {error.host}:{error.port}", error.os_error
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            cause = error.certificate_error  # type: ignore[assignment]
+        raise UnavailableError(f"{server} cannot be reached: {reason_of(cause)}") from error
     except (aiohttp.ClientError, OSError) as error:
         raise UnavailableError(f"{action}: {error or type(error).__name__}") from error

@@ -48,7 +48,7 @@ def of_kubeconfig(path: str | Path | None = None) -> ApiServer:
         return _server(_merged(path))
     except ConfigurationError as error:
         raise ConfigurationError(f"kubeconfig: {error}") from error
-    except (OSError, yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigurationError(f"kubeconfig: {type(error).__name__}: {error}") from error
 
 
@@ -65,19 +65,34 @@ def of_pod(account: Path = _ACCOUNT, env: Mapping[str, str] = os.environ) -> Api
 
 def _merged(path: str | Path | None) -> dict[str, Any]:
     """The entries of every file by name, and the current context: the first file that has one wins."""
-    named = [Path(part).expanduser() for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
-    files = [Path(path).expanduser()] if path else named or [_HOME.expanduser()]
-    present = [file for file in files if path or file.exists()]
+    named = str(path or os.environ.get("KUBECONFIG", "")).split(os.pathsep)
+    files = [Path(part).expanduser() for part in named if part] or [_HOME.expanduser()]
+    present = [file for file in files if file.exists()]
     if not present:
-        raise ConfigurationError(f"there is no {' and no '.join(map(str, files))}")
+        raise ConfigurationError(f"there is no file {' and no '.join(map(str, files))}: KUBECONFIG names another")
     merged: dict[str, Any] = {name: {} for name in _LISTS} | {"current-context": ""}
     for file in present:
-        read = yaml.safe_load(file.read_text()) or {}
+        read = _read(file)
         for name, field in _LISTS.items():
             for entry in read.get(name) or ():
                 merged[name].setdefault(entry["name"], _Named(entry.get(field) or {}, file.parent))
         merged["current-context"] = merged["current-context"] or read.get("current-context") or ""
     return merged
+
+
+def _read(file: Path) -> Entry:
+    """The content of a file. Raises ConfigurationError, in one line without a word of the content."""
+    try:
+        content = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise ConfigurationError(f"{file}: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", see line {mark.line + 1}" if mark else ""
+        raise ConfigurationError(f"{file} is no YAML{where}") from error
+    if not isinstance(content or {}, dict):
+        raise ConfigurationError(f"{file} is no kubeconfig: it has no clusters, contexts and users")
+    return content or {}
 
 
 def _server(merged: dict[str, Any]) -> ApiServer:
@@ -103,7 +118,8 @@ def _server(merged: dict[str, Any]) -> ApiServer:
 
 def _entry(merged: dict[str, Any], kind: str, name: str) -> _Named:
     if name not in merged[kind]:
-        raise ConfigurationError(f"there is no {name!r} among its {kind}")
+        others = ", ".join(map(repr, sorted(merged[kind]))) or "none"
+        raise ConfigurationError(f"there is no {name!r} among its {kind}: it has {others}")
     entry: _Named = merged[kind][name]
     return entry
 

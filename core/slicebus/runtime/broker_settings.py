@@ -6,7 +6,7 @@ from typing import Self
 import msgspec
 
 from slicebus.bus.access import Access, Insecure, address_of
-from slicebus.runtime.environment import AmqpUrl, from_environment
+from slicebus.runtime.environment import from_environment
 
 _IN_PROCESS = "memory://"
 """The bus of the demo and of tests, which has nothing to log in to."""
@@ -15,7 +15,7 @@ _IN_PROCESS = "memory://"
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Say where the broker is, and how to log in there."""
 
-    amqp_url: AmqpUrl
+    amqp_url: str
     amqp_hosts: str = ""
     amqp_insecure: Insecure | None = None
     amqp_ca_file: str | None = None

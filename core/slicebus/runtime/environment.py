@@ -12,7 +12,6 @@ from slicebus.proto.errors import ConfigurationError
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)
 
-AmqpUrl = Annotated[str, msgspec.Meta(pattern="^(amqps?|memory)://.")]
 Address = Annotated[str, msgspec.Meta(pattern=r"^\S*:[0-9]{1,5}$")]
 """`host:port`."""
 Count = Annotated[int, msgspec.Meta(ge=1)]

@@ -10,6 +10,8 @@ import structlog
 
 from slicebus.journal.printable import printable, printable_lines
 
+_TOLD_TWICE = "aiormq.connection"
+"""The library's logger of failures that it raises too, which whoever retries logs."""
 LogFormat = Literal["json", "console"]
 LogLevel = Annotated[str, msgspec.Meta(pattern="(?i)^(debug|info|warning|error|critical)$")]
 
@@ -45,6 +47,7 @@ def configure_logging(*, format: LogFormat = "json", level: LogLevel = "INFO") -
         )
     )
     logging.basicConfig(handlers=[handler], level=max(threshold, logging.WARNING), force=True)
+    logging.getLogger(_TOLD_TWICE).setLevel(logging.CRITICAL)
 
 
 def _made_printable(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import typer
@@ -103,6 +104,50 @@ def test_a_command_refuses_plain_amqp_to_another_host(command: tuple[str, ...], 
     assert "set SLICEBUS_AMQP_INSECURE=plaintext" in printed
     assert "hunter2" not in printed
     assert "Traceback" not in printed
+
+
+CLUSTER_COMMANDS = [
+    ("explain", "sweep"),
+    ("fleet", "list"),
+    *(("fleet", word, "east") for word in ("release", "repin", "cordon", "uncordon", "drain", "join", "revoke")),
+    ("broker", "definitions"),
+]
+
+
+@pytest.mark.parametrize("command", CLUSTER_COMMANDS, ids=" ".join)
+def test_a_command_without_a_kubeconfig_says_so_in_one_line(
+    command: tuple[str, ...], ends: Callable[..., Ended], tmp_path: Path
+) -> None:
+    variables = {"AMQP_URL": "amqps://broker", "SLICEBUS_BROKER_API": "https://u:p@broker", "SLICEBUS_CLUSTER": "east"}
+    missing = tmp_path / "config"
+    status, printed = ends(*command, **variables, KUBECONFIG=str(missing))
+    told = f"slicebus: kubeconfig: there is no file {missing}: KUBECONFIG names another\n"
+    assert (status, printed) == (2, told)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("dead", "list"),
+        ("dead", "requeue", "--all"),
+        ("dead", "discard", "--all"),
+        ("dead", "show", "1"),
+        ("journal", "tail"),
+        ("journal", "query"),
+        ("journal", "export", "-"),
+        ("trace", "sweep"),
+        ("replay", "stream"),
+        ("redrive", "stream", "--all"),
+        ("demo",),
+    ],
+    ids=" ".join,
+)
+def test_a_command_with_another_scheme_says_so_in_one_line(
+    command: tuple[str, ...], ends: Callable[..., Ended]
+) -> None:
+    status, printed = ends(*command, AMQP_URL="http://u:hunter2@broker/v")
+    use = "use amqps://USER:PASSWORD@HOST:5671/VHOST"
+    assert (status, printed) == (2, f"slicebus: AMQP_URL: http:// is no broker's address: {use}\n")
 
 
 @pytest.mark.parametrize(

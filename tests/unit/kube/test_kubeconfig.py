@@ -122,8 +122,8 @@ REFUSED: dict[str, tuple[str, str]] = {
     "no context": (json.dumps({}), "no current-context"),
     "no such context": (json.dumps({"current-context": "x"}), "'x' among its contexts"),
     "no such cluster": (json.dumps(without("x")), "'x' among its clusters"),
-    "no YAML": ("{", "ParserError"),
-    "a list": ("[1]", "AttributeError"),
+    "no YAML": ("{", "config is no YAML, see line 1"),
+    "a list": ("[1]", "config is no kubeconfig"),
 }
 
 

@@ -80,3 +80,12 @@ def test_a_text_of_somebody_else_cannot_control_the_terminal(
     told = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().err)  # Colours are structlog's own.
     assert told.count("\n") == 1
     assert not [sign for sign in "\x1b\x07\x9b\u202e" if sign in told]
+
+
+@pytest.mark.parametrize("level", ["INFO", "CRITICAL"])
+def test_a_failed_connection_is_logged_by_who_retries_it_and_not_by_the_library_too(
+    level: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure_logging(level=level)
+    logging.getLogger("aiormq.connection").error("error when creating transport")
+    assert capsys.readouterr().err == ""

@@ -1,7 +1,7 @@
 """A client of RabbitMQ's management API, for commands that act as an administrator."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from shlex import quote as shell_quote
 from typing import Any
@@ -11,6 +11,7 @@ import aiohttp
 import orjson
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.connection_failures import reason_of
 from slicebus.ambient.retries import repeated
 from slicebus.cli.broker.formats import exchanges, limits_of
 from slicebus.proto.errors import (
@@ -21,7 +22,7 @@ from slicebus.proto.errors import (
     SlicebusError,
     UnavailableError,
 )
-from slicebus.proto.rights import Definitions, Rights
+from slicebus.proto.rights import Definitions, Rights, UserLimits
 
 _TIMEOUT = aiohttp.ClientTimeout(total=30.0)
 _WHILE_THEY_END = Backoff(first_s=0.1, most_s=2.0)
@@ -91,7 +92,11 @@ class BrokerApi:
         for topic in rights.topic_permissions:
             keys = {"exchange": topic.exchange, "write": topic.write, "read": topic.read}
             await self._call("PUT", f"topic-permissions/{self._vhost}/{_part(topic.user)}", keys)
-        for limit in rights.limits:
+        await self.put_limits(rights.limits)
+
+    async def put_limits(self, limits: Iterable[UserLimits]) -> None:
+        """Let users use so much of the broker at a time. Open connections stay."""
+        for limit in limits:
             for name, value in limits_of(limit).items():
                 await self._call("PUT", f"user-limits/{_part(limit.user)}/{name}", {"value": value})
 
@@ -136,7 +141,7 @@ class BrokerApi:
             async with self._session.request(method, self._url + path, data=data, headers=headers) as answer:
                 text = await answer.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise UnavailableError(f"the broker's management API: {error or type(error).__name__}") from error
+            raise UnavailableError(f"the broker's management API: {_why(error)}") from error
         if answer.status >= 400:
             kind = _STATUS.get(answer.status, UnavailableError)
             why = f"{method} {path}: {answer.status} {text[:300].decode(errors='replace')}"
@@ -146,6 +151,16 @@ class BrokerApi:
                 why += f"; an administrator needs rights in the vhost too: {grant} '.*' '.*' '.*'"
             raise kind(why)
         return orjson.loads(text) if text else None
+
+
+def _why(error: Exception) -> str:
+    match error:
+        case aiohttp.ClientConnectorCertificateError():
+            return f"{error.host}:{error.port}: {reason_of(error.certificate_error)}"
+        case aiohttp.ClientConnectorError():
+            return f"{error.host}:{error.port} cannot be reached: {reason_of(error.os_error)}"
+        case _:
+            return reason_of(error)
 
 
 def _part(name: str) -> str:

@@ -19,7 +19,6 @@ from slicebus.cli.dead_letters.actions import discard as discard_one
 from slicebus.cli.dead_letters.pages import in_full, table, to_json
 from slicebus.cli.durations import duration
 from slicebus.proto.errors import ConfigurationError, DeadReason
-from slicebus.runtime.logs import configure_logging
 
 dead = typer.Typer(help="List dead letters, and requeue or discard them.", no_args_is_help=True)
 
@@ -163,8 +162,6 @@ def _act(url: str, wanted: LetterSelection, word: str, act: Callable[[Bus], Act]
 
 
 def _run(url: str, main: Callable[[Bus], Awaitable[_Result]]) -> _Result:
-    configure_logging(format="console", level="ERROR")
-
     async def run() -> _Result:
         async with bus_of(url, name="slicebus dead") as bus:
             return await main(bus)

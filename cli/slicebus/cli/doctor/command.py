@@ -11,7 +11,6 @@ from slicebus.cli import screen
 from slicebus.cli.broker.addresses import Shards
 from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queues
-from slicebus.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
     from slicebus.cli.doctor.check import Check
@@ -90,8 +89,6 @@ def doctor(
     chosen = role or (CheckedRole.AGENT if cluster else CheckedRole.MANAGER)
     if chosen is CheckedRole.AGENT and not cluster:
         raise typer.BadParameter("an agent has a cluster: --cluster or SLICEBUS_CLUSTER")
-    # The checks report an unreachable broker; the libraries need not log it too.
-    configure_logging(format="console", level="CRITICAL")
     checked = cluster if chosen is CheckedRole.AGENT else None
     journals = journal_queues(max_age=journal_max_age, max_bytes=journal_max_bytes)
     policy_found, policy = policy_check(policy_file)

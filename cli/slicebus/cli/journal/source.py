@@ -20,7 +20,6 @@ from slicebus.journal.entry import Entry, Filter
 from slicebus.journal.export import from_line
 from slicebus.journal.streams import read_journals
 from slicebus.proto.errors import ConfigurationError, InvalidError
-from slicebus.runtime.logs import configure_logging
 
 STREAM = "stream"
 """The source that stands for the journals of the broker."""
@@ -53,8 +52,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """Run a command to its end or to Ctrl-C. An error reports an unreachable broker, so the libraries log nothing."""
-    configure_logging(format="console", level="CRITICAL")
+    """Run a command to its end or to Ctrl-C."""
     try:
         asyncio.run(main)
     except KeyboardInterrupt:

@@ -14,7 +14,6 @@ import typer
 from slicebus.cli import screen
 from slicebus.cli.journal.source import STREAM, Since, Source, Span, entries, records
 from slicebus.proto.errors import ConfigurationError, InvalidError
-from slicebus.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
     from slicebus.bus.contract import Record as StreamRecord
@@ -45,7 +44,6 @@ def replay(
     ] = False,
 ) -> None:
     """Make the recorded decisions again with this version. Stops at the first that differs, with exit status 1."""
-    configure_logging(format="console", level="CRITICAL")
     from slicebus.cli.replay.page import MODELS
     from slicebus.decisions.replay import WINDOW, Replayer
 
