@@ -54,6 +54,13 @@ class Operator:
         done = await asyncio.to_thread(run_cli, "doctor", env=self._env)
         return next(line for line in done.stdout.splitlines() if " definitions " in line)
 
+    async def differences(self) -> list[str]:
+        """What the broker has otherwise. The users that every test has are no members of this fleet."""
+        _, _, found = (await self.doctor()).partition(" definitions  ")
+        if found.startswith("the broker has the rights and bounds of "):
+            return []
+        return [text for text in found.split("; ") if not text.endswith(" belongs to no accepted cluster")]
+
     def address(self, file: str = "blue.env") -> str:
         """The content of a file that only its owner can read."""
         path = self.folder / file
@@ -72,6 +79,8 @@ def world(bare_east: World) -> World:
 def operator(kubeconfig: Path, rabbitmq: RabbitBroker, vhost: str, tmp_path: Path) -> Iterator[Operator]:
     """Users belong to the broker, which every test shares: the next test finds no user of the cluster that joined."""
     yield Operator(tmp_path, rabbitmq, vhost, kubeconfig)
+    for limit in ("max-connections", "max-channels"):
+        rabbitmq.api("DELETE", f"user-limits/manager/{limit}")
     if BLUE in [user["name"] for user in rabbitmq.api("GET", "users")]:
         rabbitmq.api("DELETE", f"users/{BLUE}")
 
@@ -125,6 +134,7 @@ async def test_a_cluster_joins_works_is_revoked_and_joins_again(
         assert "--from-env-file=blue.env" in commands[1]
         assert {"cluster=blue", "managerUser=manager", "image.repository=registry.example/agent"} <= set(commands[2])
         assert (await blue(world))["spec"]["accepted"] is True
+        assert await operator.differences() == []
 
         scenario = Scenario(world, "Job", "first")
         async with roles.agent(world, urls | {BLUE: first}, BLUE, manager_user="manager") as agent:
@@ -133,6 +143,7 @@ async def test_a_cluster_joins_works_is_revoked_and_joins_again(
             await scenario.scale(4)
             await scenario.expect_pods(running=4)
             uid = (await blue(world))["status"]["clusterUID"]
+            assert await operator.differences() == [], "also after the agent has said its UID"
 
             done = await operator.call("revoke", BLUE)
             assert (done.returncode, done.stderr) == (0, ""), done
@@ -147,6 +158,7 @@ async def test_a_cluster_joins_works_is_revoked_and_joins_again(
         revoked = await blue(world)
         assert revoked["spec"]["accepted"] is False
         assert (revoked["status"].get("clusterUID"), revoked["status"]["epoch"]) == (None, 0)
+        assert await operator.differences() == []
 
         done = await operator.call("join", BLUE)
         assert done.returncode == 2, "the file is there"

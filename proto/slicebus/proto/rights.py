@@ -66,6 +66,9 @@ _CHANNELS_OF_A_CLUSTER = 2
 """One for a cluster's queues, and one more while the connection is replaced."""
 _QUEUES_BESIDE = 100
 """The queues that the vhost may have beside the topology: those of a repinned cluster stay until they expire."""
+_QUEUES_OF_A_CLUSTER = 3 * len(Lane)
+"""Its own, those of its agent, and as many again. They count before the agent has said its UID: then the number would
+be another one, and what was loaded before would be wrong."""
 
 _CLUSTER, _UID = (text.removeprefix("^").removesuffix("$") for text in (CLUSTER_NAME, CLUSTER_UID))
 _LANES = "|".join(Lane)
@@ -191,7 +194,7 @@ def definitions(members: Iterable[Member], *, manager: str = "manager", shards: 
         users=users,
         rights=rights,
         policies=policies(),
-        max_queues=len(topology.queues) + _QUEUES_BESIDE + len(members) * len(Lane),
+        max_queues=len(manager_topology(shards).queues) + _QUEUES_BESIDE + len(members) * _QUEUES_OF_A_CLUSTER,
         topology=topology,
     )
 

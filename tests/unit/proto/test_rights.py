@@ -196,6 +196,11 @@ def test_bounds_are_for_the_queues_that_somebody_else_fills() -> None:
     assert FLEET.max_queues > len(names)
 
 
+def test_the_limit_of_queues_is_the_same_before_a_cluster_has_said_its_uid() -> None:
+    before = definitions([Member(EAST, "east"), Member(EAST_2, "agent of east-2")])
+    assert before.max_queues == FLEET.max_queues
+
+
 def test_the_topology_is_the_managers_and_every_clusters() -> None:
     assert manager_topology() + cluster_topology(EAST) + agent_topology(EAST, UID) + cluster_topology(EAST_2) == ALL
 

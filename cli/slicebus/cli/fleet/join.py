@@ -7,6 +7,7 @@ repeated after it was interrupted.
 import asyncio
 import os
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote as shell_quote
 from typing import TYPE_CHECKING, Annotated
@@ -89,7 +90,13 @@ def join(
     screen.say_lines(_COMMANDS.format(**{name: shell_quote(str(value)) for name, value in values.items()}))
 
 
-def revoke(cluster: Cluster, broker_api: BrokerApiUrl, amqp_url: ManagerAmqpUrl, kubeconfig: Kubeconfig = None) -> None:
+def revoke(
+    cluster: Cluster,
+    broker_api: BrokerApiUrl,
+    amqp_url: ManagerAmqpUrl,
+    shards: Shards = 1,
+    kubeconfig: Kubeconfig = None,
+) -> None:
     """Put a cluster out of the fleet: unaccept it, remove its broker user and its queues, and close its connections.
 
     Its name is then free for another cluster. Its jobs run on there; drain it before if they shall go elsewhere.
@@ -98,6 +105,7 @@ def revoke(cluster: Cluster, broker_api: BrokerApiUrl, amqp_url: ManagerAmqpUrl,
 
     async def revoked(client: "KubeClient") -> int:
         from slicebus.cli.broker.api import BrokerApi
+        from slicebus.cli.broker.members import accepted_members
         from slicebus.manager.decide.cluster.identity import unpinned
         from slicebus.proto.topology import queues_of_cluster
 
@@ -111,7 +119,8 @@ def revoke(cluster: Cluster, broker_api: BrokerApiUrl, amqp_url: ManagerAmqpUrl,
             queues = queues_of_cluster(member.name, await api.queues())
             for queue in queues:
                 await api.remove_queue(queue)
-        await _patch(client, cluster, unpinned(), subresource="status")
+            await _patch(client, cluster, unpinned(), subresource="status")
+            await _put_bounds(api, await accepted_members(client), manager, shards)
         return len(queues)
 
     count = asyncio.run(with_client(kubeconfig, revoked))
@@ -156,12 +165,22 @@ async def _wanted(client: "KubeClient", cluster: str, user: str | None) -> "Memb
 
 async def _let_in(client: "KubeClient", api: "BrokerApi", member: "Member", manager: str, shards: int) -> None:
     """Give the user of a cluster its rights, and the broker its bounds for the whole fleet."""
-    from slicebus.cli.broker.members import accepted_members, definitions_of
+    from slicebus.cli.broker.members import accepted_members
     from slicebus.proto.rights import agent_rights
 
     others = [other for other in await accepted_members(client) if other.name != member.name]
-    await api.put_bounds(definitions_of([*others, member], manager, shards))
+    await _put_bounds(api, [*others, member], manager, shards)
     await api.put_rights(agent_rights(member, shards=shards))
+
+
+async def _put_bounds(api: "BrokerApi", members: "Sequence[Member]", manager: str, shards: int) -> None:
+    """Give the broker its bounds, and the manager's user its limits: both grow with the fleet, and shrink with it."""
+    from slicebus.cli.broker.members import definitions_of
+
+    definitions = definitions_of(members, manager, shards)
+    await api.put_bounds(definitions)
+    if await api.tags_of(manager) is not None:
+        await api.put_limits([limit for limit in definitions.rights.limits if limit.user == manager])
 
 
 async def _accept(client: "KubeClient", member: "Member") -> None:
