@@ -6,15 +6,16 @@ from pathlib import Path
 import pytest
 
 from slicebus.ambient.clock import now
+from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.doctor.check import Check
 from slicebus.cli.doctor.checks import checks, needs_of
-from slicebus.kube.client import KubeClient
+from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS, JOB_RESOURCES, LEASES, NAMESPACES, WORKERCLUSTERS
 from slicebus.kube.times import micro_time_text
 from slicebus.proto.messages import Manifest
-from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queues
+from slicebus.proto.topology import DEAD, JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queues, manager_topology
 from slicebus.runtime.leadership import annotations
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.sandbox.controllers import crds as ray_crds
@@ -23,6 +24,7 @@ from slicebus.slices.jobs.declaration import Declaration
 from slicebus.slices.jobs.declared import DeclaredKind
 from support.declared.cluster import definitions
 from support.kubeconfig import write_kubeconfig
+from unit.bus.letters import dead
 from unit.slices.jobs.test_declaration import changed
 
 
@@ -46,11 +48,14 @@ class Doctor:
         }
         await self.client.create(LEASES, manifest)
 
+    @property
+    def broker_url(self) -> str:
+        return f"memory://manager@{self._broker}"
+
     async def findings(self) -> dict[str, Check]:
         journal = journal_queues(max_age=JOURNAL_MAX_AGE, max_bytes=JOURNAL_MAX_BYTES)
         needs = needs_of(None, objects.SYSTEM_NAMESPACE, journal)
-        url = f"memory://manager@{self._broker}"
-        found = checks(needs, cluster=None, amqp_url=url, kubeconfig=str(self._kubeconfig))
+        found = checks(needs, cluster=None, amqp_url=self.broker_url, kubeconfig=str(self._kubeconfig))
         return {check.subject: check async for check in found}
 
 
@@ -93,6 +98,37 @@ async def test_a_working_manager_names_what_it_leaves_out_and_a_silent_cluster_i
     assert "manager-1 leads and works, epoch 7; it leaves out RayJob: the definition" in found["leader"].found
     assert not found["cluster east"].ok
     assert found["cluster east"].found == "not connected"
+
+
+async def test_a_fleet_without_a_cluster_is_told_how_one_joins(doctor: Doctor) -> None:
+    await doctor.lease()
+    await doctor.client.delete(WORKERCLUSTERS, "east")
+    fleet = (await doctor.findings())["fleet"]
+    assert (fleet.found, fleet.advice) == ("no WorkerCluster", "let each worker cluster join: slicebus fleet join NAME")
+
+
+async def test_a_revoked_cluster_is_told_how_it_joins_again(doctor: Doctor) -> None:
+    await doctor.lease()
+    await doctor.client.patch(WORKERCLUSTERS, "east", None, MergePatch({"spec": {"accepted": False}}))
+    east = (await doctor.findings())["cluster east"]
+    assert east.found == "not accepted"
+    assert east.advice.startswith("let it join: slicebus fleet join east; ")
+
+
+async def test_a_dead_letter_is_a_finding(doctor: Doctor) -> None:
+    bus = await connect(doctor.broker_url, name="test")
+    try:
+        await bus.declare(manager_topology())
+        assert (await doctor.findings())["dead letters"].found == "none"
+        await bus.publish(DEAD, dead())
+        found = (await doctor.findings())["dead letters"]
+        assert (found.ok, found.found) == (
+            False,
+            "1 message: 1 scale-request of east in the lane control: unknown-cluster",
+        )
+        assert (await bus.depth(DEAD)).ready == 1, "it stays there"
+    finally:
+        await bus.aclose()
 
 
 async def test_job_kinds_that_are_not_served_are_named_and_no_fault(doctor: Doctor) -> None:

@@ -5,6 +5,7 @@ user is compared with its definitions.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
@@ -15,8 +16,9 @@ from slicebus.cli.broker.compare import differences
 from slicebus.cli.broker.connection import broker_settings
 from slicebus.cli.broker.members import accepted_members, definitions_of
 from slicebus.cli.doctor.check import Check
+from slicebus.cli.doctor.dead_letter_check import dead_letters_check
 from slicebus.kube.client import KubeClient
-from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError
+from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError, SlicebusError
 from slicebus.proto.messages import ClusterName, ClusterUid, Lane
 from slicebus.proto.rights import AGENT_EXCHANGES, Use, agent_uses, manager_uses, too_much
 from slicebus.proto.topology import JOURNAL, JOURNALS, Exchange, Queue, Topology, agent_queue, manager_topology
@@ -40,7 +42,13 @@ async def broker_checks(
         return [Check("broker", str(error), "change that setting: the role does not start with it")]
     except SlicebusError as error:
         shown = f"{settings.shown}: {error}"
-        return [Check("broker", shown, "check the address, the user and the network from this machine")]
+        return [
+            Check(
+                "broker",
+                shown,
+                "check the address with its scheme and port, the user, and the network from this machine",
+            )
+        ]
     reached = Check("broker", f"{settings.shown}, as user {bus.user}")
     try:
         checks = await (_agent(bus, cluster, uid) if cluster else _manager(bus, journals, shards))
@@ -57,7 +65,10 @@ async def _manager(bus: Bus, journals: Sequence[Queue], shards: int) -> list[Che
     problems = await bus.check(Topology(topology.exchanges, queues, ()))
     kept = [_journal(journal, await bus.check(Topology((), (journal,), ()))) for journal in journals]
     advice = "start the manager, which declares what is missing; delete a queue that differs once it is empty"
-    return [*kept, *_topology(problems, len(queues), advice)]
+    checks = [*kept, *_topology(problems, len(queues), advice)]
+    with suppress(ForbiddenError, NotFoundError):  # The checks of the rights and of the topology say so.
+        checks.append(await dead_letters_check(bus))
+    return checks
 
 
 async def _agent(bus: Bus, cluster: ClusterName, uid: ClusterUid | None) -> list[Check]:

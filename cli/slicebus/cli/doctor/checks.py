@@ -243,7 +243,7 @@ async def _fleet(client: KubeClient, *, is_led: bool) -> list[Check]:
         return []
     clusters = [WorkerCluster.from_manifest(manifest) for manifest in (await client.list(WORKERCLUSTERS)).items]
     if not clusters:
-        return [Check("fleet", "no WorkerCluster", "create one for each worker cluster, with spec.accepted: true")]
+        return [Check("fleet", "no WorkerCluster", "let each worker cluster join: slicebus fleet join NAME")]
     return [_fleet_member(cluster, is_led=is_led) for cluster in clusters]
 
 
@@ -275,7 +275,10 @@ def _fleet_member(cluster: WorkerCluster, *, is_led: bool) -> Check:
     """The state of a cluster. Its connection is known only while a manager works."""
     subject = f"cluster {cluster.name}"
     if not cluster.accepted:
-        advice = f"""kubectl patch workercluster {cluster.name} --type merge -p '{{"spec":{{"accepted":true}}}}'"""
+        advice = (
+            f"let it join: slicebus fleet join {cluster.name}; where the broker has its user already, kubectl patch "
+            f"""workercluster {cluster.name} --type merge -p '{{"spec":{{"accepted":true}}}}'"""
+        )
         return Check(subject, "not accepted", advice)
     if not is_led:
         return Check(subject, "accepted; its connection is unknown while no manager works")
