@@ -54,7 +54,7 @@ from slicebus.runtime.role import Role, run_role
 from slicebus.runtime.rounds import go_round
 from slicebus.runtime.run import run_process
 from slicebus.runtime.set_aside import show_set_aside
-from slicebus.slices.api import kueue
+from slicebus.slices.api import api_names, kueue
 
 _log = structlog.get_logger()
 
@@ -104,6 +104,10 @@ class Agent(Role[AgentSettings]):
     def not_ready(self) -> str:
         """What keeps every role from being ready, and the missing queues."""
         return super().not_ready() or (self._inbox.not_ready if self._inbox else "")
+
+    def notes(self) -> dict[str, str | None]:
+        """The annotations of its Lease, with the name of the cluster: commands tell people where they are."""
+        return super().notes() | {api_names.CLUSTER_ANNOTATION: self._settings.cluster}
 
     async def lead(self, epoch: int) -> None:
         """Report on the cluster and carry out orders until cancelled."""

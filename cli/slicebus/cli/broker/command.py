@@ -103,7 +103,7 @@ def _definitions_of(
         return definitions_of(named_members(clusters, users), manager, shards)
     if agent_users:
         raise ConfigurationError("--agent-user is for --cluster: a WorkerCluster has its brokerUser")
-    return definitions_of(asyncio.run(with_client(kubeconfig, accepted_members)), manager, shards)
+    return definitions_of(asyncio.run(with_client(kubeconfig, accepted_members, may_be_bare=True)), manager, shards)
 
 
 def _hashes(definitions: Definitions, source: str | None) -> dict[str, str]:

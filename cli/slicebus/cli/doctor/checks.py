@@ -16,6 +16,7 @@ from slicebus.ambient.clock import now
 from slicebus.cli.doctor.broker_checks import CONNECT_S, broker_checks, definitions_check
 from slicebus.cli.doctor.check import Check
 from slicebus.cli.doctor.field_checks import fields_check
+from slicebus.cli.place import Place, place_of
 from slicebus.kube.client import KubeClient, Timeouts
 from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORKERCLUSTERS, Resource
 from slicebus.kube.schemas import misfit
@@ -102,6 +103,10 @@ async def checks(
     try:
         async with await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=CONNECT_S)) as client:
             yield Check("api server", f"{client.host} serves Kubernetes {await client.version()}")
+            if (misplaced := place_finding(await place_of(client), cluster)) is not None:
+                # What it lacks for that role says nothing.
+                yield misplaced
+                return
             for check in await _cluster(client, needs):
                 yield check
             leaders = [await _leader(client, needs, shard) for shard in range(needs.shards)]
@@ -127,6 +132,20 @@ async def _uid(kubeconfig: str | None) -> ClusterUid | None:
         async with await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=CONNECT_S)) as client:
             return await cluster_uid(client)
     return None
+
+
+def place_finding(place: Place, cluster: str | None) -> Check | None:
+    """The check of the agent of a cluster, or of the manager, that looks at another one's cluster; None for its own."""
+    subject = "cluster"
+    if cluster is None:
+        if place.is_managers or place.worker is None:
+            return None
+        advice = "run it with the kubeconfig of the manager's cluster, or with --role agent and --cluster"
+        return Check(subject, f"this is {place.shown}, not the manager's cluster", advice)
+    if place.worker in ("", cluster) or (place.worker is None and not place.is_managers):
+        return None
+    found = "the manager's cluster" if place.worker is None else place.shown
+    return Check(subject, f"this is {found}, not worker {cluster}", f"run it with the kubeconfig of {cluster}")
 
 
 def manager_user_check(user: str) -> Check:

@@ -8,7 +8,8 @@ import typer
 from slicebus.cli import screen
 from slicebus.cli.manager_client import Kubeconfig, with_client
 from slicebus.cli.names import is_asked_for, nearest
-from slicebus.runtime.logs import configure_logging
+from slicebus.proto.errors import ConfigurationError
+from slicebus.slices.api.api_names import ORIGIN_LABEL
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
@@ -22,7 +23,6 @@ def explain(
 ) -> None:
     """Explain why a job waits or runs as it does: quota, its place in the queue, and its slices. Exit status 1 for
     an unknown job."""
-    configure_logging(format="console", level="CRITICAL")
     explanations, others = asyncio.run(with_client(kubeconfig, lambda client: _explanations(client, job)))
     if not explanations:
         screen.warn(f"there is no job {job}{nearest(job, others)}")
@@ -41,9 +41,12 @@ async def _explanations(client: "KubeClient", job: str) -> "tuple[list[Explanati
         if await client.serves(resource):
             for manifest in (await client.list(resource)).items:
                 cache.put(manifest)
-    refs = [job_ref(manifest) for cache in store.jobs.values() for manifest in cache.all()]
-    asked = [ref for ref in refs if is_asked_for(ref.key, job)]
-    return [explanation_of(store, ref) for ref in asked], [ref.key for ref in refs]
+    jobs = {job_ref(manifest): manifest for cache in store.jobs.values() for manifest in cache.all()}
+    asked = [ref for ref in jobs if is_asked_for(ref.key, job)]
+    for ref in asked:
+        if ORIGIN_LABEL in (jobs[ref]["metadata"].get("labels") or {}):  # Who may not read Leases learns it here.
+            raise ConfigurationError(f"{ref.key} is an agent's copy: this is a worker; run it on the manager's cluster")
+    return [explanation_of(store, ref) for ref in asked], [ref.key for ref in jobs]
 
 
 def _show(explanation: "Explanation", *, json: bool) -> None:

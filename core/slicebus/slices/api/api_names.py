@@ -139,7 +139,8 @@ CHECK_CONTROLLER: Final = "slicebus.dev/dispatch"
 """The `controllerName` of the AdmissionChecks that a manager beside a Kueue answers."""
 CLUSTER_ANNOTATION: Final = "slicebus.dev/cluster"
 """On a Workload of such a Kueue: the worker cluster of its chain; empty after an eviction. Kueue's own field
-`status.clusterName` is not for others: it takes only names that MultiKueue has nominated."""
+`status.clusterName` is not for others: it takes only names that MultiKueue has nominated. On the Lease of an agent: the
+name of its cluster."""
 DISPATCHED_FINALIZER: Final = "slicebus.dev/dispatched"
 """On the same: a worker may hold something of it."""
 IN_TREE_AUTOSCALING_ANNOTATION: Final = "slicebus.dev/in-tree-autoscaling"

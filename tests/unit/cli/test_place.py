@@ -1,0 +1,128 @@
+"""Whose cluster a command is run on, and what it says on a wrong one."""
+
+import asyncio
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from slicebus.cli.demo import objects
+from slicebus.cli.doctor.checks import place_finding
+from slicebus.cli.place import Place
+from slicebus.kube.client import KubeClient
+from slicebus.kube.crds import custom_resource_definitions
+from slicebus.kube.resources import CRDS, JOBS, LEASES, NAMESPACES
+from slicebus.sandbox.apiserver import EmbeddedApiServer
+from slicebus.sandbox.apiserver.status import ApiError
+from slicebus.slices.api.api_names import CLUSTER_ANNOTATION, ORIGIN, ORIGIN_LABEL
+from support.installation import run_cli
+from support.kubeconfig import write_kubeconfig
+from support.refusing import refusing
+
+
+class Site:
+    """A cluster with definitions and roles or without."""
+
+    def __init__(self, server: EmbeddedApiServer, client: KubeClient, kubeconfig: Path) -> None:
+        self.server = server
+        self._client = client
+        self._kubeconfig = kubeconfig
+
+    async def define(self) -> None:
+        for definition in custom_resource_definitions():
+            await self._client.create(CRDS, definition)
+
+    async def led(self, role: str, **annotations: str) -> None:
+        """A Lease that a role has held."""
+        metadata = {"name": f"slicebus-{role}", "namespace": objects.SYSTEM_NAMESPACE, "annotations": annotations}
+        lease = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, "metadata": metadata, "spec": {}}
+        await self._client.create(LEASES, lease)
+
+    async def job(self, **labels: str) -> None:
+        metadata = {"name": "sweep", "namespace": objects.SYSTEM_NAMESPACE, "labels": labels}
+        template = {"spec": {"containers": [{"name": "a", "image": "a"}], "restartPolicy": "Never"}}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
+        await self._client.create(JOBS, job)
+
+    async def call(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(run_cli, *command, env={"KUBECONFIG": str(self._kubeconfig), "AMQP_URL": ""})
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as client:
+        await client.create(NAMESPACES, objects.namespace(objects.SYSTEM_NAMESPACE))
+        yield Site(server, client, write_kubeconfig(tmp_path / "kubeconfig", server.url))
+
+
+@pytest.mark.parametrize("command", [("explain", "sweep"), ("fleet", "list"), ("broker", "definitions")], ids=" ".join)
+async def test_a_worker_is_named(site: Site, command: tuple[str, ...]) -> None:
+    await site.define()
+    await site.led("agent", **{CLUSTER_ANNOTATION: "east"})
+    done = await site.call(*command)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "slicebus: this is worker east; run it on the manager's cluster\n"
+
+
+async def test_a_cluster_without_slicebus_is_named(site: Site) -> None:
+    done = await site.call("explain", "sweep")
+    told = (
+        f"slicebus is not on this cluster, {site.server.url}: it has no WorkerClusters; run it on the manager's cluster"
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"slicebus: {told}\n")
+    definitions = await site.call("broker", "definitions")
+    assert definitions.returncode == 0, "the broker is set up before the charts are installed"
+
+
+async def test_the_managers_cluster_may_be_a_worker_too(site: Site) -> None:
+    await site.define()
+    await site.led("agent", **{CLUSTER_ANNOTATION: "east"})
+    await site.led("manager")
+    done = await site.call("fleet", "list")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+async def test_who_may_not_read_leases_learns_it_from_the_copy(site: Site) -> None:
+    await site.define()
+    await site.job(**{ORIGIN_LABEL: ORIGIN})
+    with refusing(site.server.api, ApiError(403, "leases is forbidden"), verbs="GET", path="/leases"):
+        done = await site.call("explain", "sweep")
+    told = "Job/slicebus-system/sweep is an agent's copy: this is a worker; run it on the manager's cluster"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"slicebus: {told}\n")
+
+
+EAST, OLDER, MANAGERS = Place(False, "east"), Place(False, ""), Place(True)
+
+
+@pytest.mark.parametrize(
+    ("place", "cluster", "found"),
+    [
+        (EAST, None, "this is worker east, not the manager's cluster"),
+        (OLDER, None, "this is a worker cluster, not the manager's cluster"),
+        (MANAGERS, None, None),
+        (Place(True, "east"), None, None),
+        (Place(False), None, None),
+        (EAST, "east", None),
+        (EAST, "west", "this is worker east, not worker west"),
+        (OLDER, "west", None),
+        (MANAGERS, "west", "this is the manager's cluster, not worker west"),
+        (Place(True, "west"), "west", None),
+        (Place(False), "west", None),
+    ],
+)
+def test_the_doctor_says_on_whose_cluster_it_looks(place: Place, cluster: str | None, found: str | None) -> None:
+    check = place_finding(place, cluster)
+    assert (check.found if check else None) == found
+    assert check is None or not check.ok
+
+
+async def test_the_doctor_of_another_cluster_says_no_more_than_that(site: Site) -> None:
+    await site.define()
+    await site.led("agent", **{CLUSTER_ANNOTATION: "east"})
+    done = await site.call("doctor", "--role", "manager")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-2:] == [
+        "  ✗ cluster      this is worker east, not the manager's cluster",
+        "      → run it with the kubeconfig of the manager's cluster, or with --role agent and --cluster",
+    ]
