@@ -3,6 +3,9 @@
 Kueue's conformance point 13: a job that was evicted by a stopped ClusterQueue goes on with the same chain.
 """
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
 from slicebus.cli.demo import objects
@@ -13,6 +16,7 @@ from slicebus.proto.messages import ClusterName
 from slicebus.slices.api.kueue import MAX_EXECUTION_TIME_LABEL, Condition
 from slicebus.slices.workload.workload import Slice
 from support import roles
+from support.installation import run_cli
 from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota, straggler
 from support.waiting import eventually
 
@@ -79,7 +83,7 @@ async def expect_no_pods(scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("kind", [pytest.param("Job", marks=pytest.mark.real), "RayCluster", "RayJob"])
 async def test_a_drained_job_comes_back_at_its_specs_size_in_the_same_chain(
-    world: World, urls: dict[str, str], kind: str
+    world: World, urls: dict[str, str], kubeconfig: Path, kind: str
 ) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST):
         scenario, first = await grown(world, kind)
@@ -102,6 +106,11 @@ async def test_a_drained_job_comes_back_at_its_specs_size_in_the_same_chain(
         await expect_suspended(scenario, False)
         await scenario.scale(3)
         await scenario.expect_pods(running=3)
+        told = await asyncio.to_thread(run_cli, "explain", "team-a/evicted", env={"KUBECONFIG": str(kubeconfig)})
+        assert told.returncode == 0, told.stderr
+        steps = [" ".join(line.split()[1:]) for line in told.stdout.splitlines()]
+        assert [step for step in steps if step.startswith("admitted on cluster east for ") and "=5" in step], told
+        assert "evicted: ClusterQueueStopped: The ClusterQueue is stopped" in steps
 
 
 async def test_quota_is_held_for_as_long_as_a_pod_runs_whatever_becomes_of_the_agent(

@@ -79,6 +79,7 @@ GIVEN_BACK = (
     "Admitted=False NoReservation",
     "Requeued=False ClusterQueueStopped",
     "slicebus.dev/Dispatched=True Suspended",
+    "slicebus.dev/EvictedBefore=True ClusterQueueStopped",
     "admission",
 )
 SUSPENDS = [("w1", "version 4 is held"), ("suspend to east", 4)]
@@ -104,7 +105,15 @@ CASES: dict[str, tuple[list[Manifest], int, bool, list[tuple[Any, ...]]]] = {
         [evicted(1, conditions=PREEMPTED, version=4, applied=4)],
         4,
         True,
-        [("w1", *(text.replace("False ClusterQueueStopped", "True Preempted") for text in GIVEN_BACK))],
+        [
+            (
+                "w1",
+                *(
+                    text.replace("False Cl", "True Cl").replace("ClusterQueueStopped", "Preempted")
+                    for text in GIVEN_BACK
+                ),
+            )
+        ],
     ),
     "its pods were ready": (
         [evicted(1, conditions=(STOPPED, condition("PodsReady")), version=4, applied=4)],

@@ -7,10 +7,13 @@ import pytest
 from slicebus.cli.job_states import of_manager
 from slicebus.manager.decide.admission.queue_status import FAIR_SHARING
 from slicebus.manager.decide.explain import Explanation, explain
+from slicebus.manager.decide.job import attempts
 from slicebus.manager.state.outbox import LOST
 from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.api_names import ACCEPTED_CONDITION
+from slicebus.slices.api.conditions import Finding, with_findings
+from slicebus.slices.workload.workload import Slice
 from unit.manager.objects import REF, a_job, a_workload, asking, condition, requested, withdrawn
 
 Manifest = dict[str, Any]
@@ -182,6 +185,33 @@ def test_the_history_of_a_slice_is_in_the_order_of_time() -> None:
         ("2026-01-01T00:01:00Z", "admitted"),
         ("2026-01-01T00:03:00Z", "finished: WorkloadSliceReplaced"),
     )
+
+
+def test_earlier_admissions_stay_in_the_history_with_their_reasons() -> None:
+    evicted = condition("Evicted", True, "Preempted", "for another") | {"lastTransitionTime": "2026-01-01T00:02:00Z"}
+    reserved = condition("QuotaReserved", True) | {"lastTransitionTime": "2026-01-01T00:01:00Z"}
+    workload = a_workload(count=2, admitted=2, conditions=(reserved, evicted))
+    workload["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    gave_back = attempts.ended(workload, Slice.from_manifest(workload))
+    workload["status"]["conditions"] = with_findings(workload, gave_back, now="2026-01-01T00:03:00Z")
+    [entry] = explained(a_job(), workload).history
+    assert [text for _, text in entry.steps].count("evicted: Preempted: for another") == 1
+    now = "2026-01-01T00:05:00Z"
+    conditions = with_findings(
+        workload, gave_back, Finding("Evicted", False, "QuotaReserved", "Previously: …"), now=now
+    )
+    again = [
+        entry | {"lastTransitionTime": now} if entry["type"] in ("QuotaReserved", "Admitted") else entry
+        for entry in conditions
+    ]
+    workload["status"]["conditions"] = again
+    [entry] = explained(a_job(), workload).history
+    assert entry.steps[:3] == (
+        ("2026-01-01T00:00:00Z", "created"),
+        ("2026-01-01T00:01:00Z", "admitted on cluster east for main=2"),
+        ("2026-01-01T00:02:00Z", "evicted: Preempted: for another"),
+    )
+    assert entry.steps[3:] == ((now, "quota reserved"), (now, "admitted"))
 
 
 def test_fair_sharing_is_read_from_the_queues_condition() -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, RESOURCEFLAVORS
 from slicebus.manager.decide.admission.queue_status import fair_sharing_of
-from slicebus.manager.decide.job import waiting
+from slicebus.manager.decide.job import attempts, waiting
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.outbox import Held, Progress
 from slicebus.manager.state.requirements import NOT_MANAGED, missing
@@ -102,7 +102,7 @@ _TOLD = (
 _STEPS: dict[tuple[str, str], str] = {
     (Condition.QUOTA_RESERVED, "False"): "waits: {reason}",
     (Condition.QUOTA_RESERVED, "True"): "quota reserved",
-    (Condition.EVICTED, "True"): "evicted: {reason}",
+    (Condition.EVICTED, "True"): "evicted: {why}",
     (Condition.REQUEUED, "True"): "requeued: {reason}",
     (Condition.ADMITTED, "True"): "admitted",
     (Condition.PODS_READY, "True"): "all pods ready",
@@ -142,7 +142,7 @@ def explain(store: ManagerStore, ref: JobRef) -> Explanation:
         problems=tuple(dict.fromkeys(_problems(store, view, view.job))),
         waiting=tuple(_waiting(store, view, cluster_queue, fair_sharing)),
         quota=tuple(_quota(store, view, cluster_queue)),
-        history=tuple(map(_entry, view.slices)),
+        history=tuple(_entry(view.workload(slice), slice) for slice in view.slices),
     )
 
 
@@ -266,12 +266,18 @@ def _quota(store: ManagerStore, view: JobView, cluster_queue: str) -> Iterator[A
             )
 
 
-def _entry(slice: Slice) -> SliceHistoryEntry:
+def _entry(workload: Manifest, slice: Slice) -> SliceHistoryEntry:
     steps = [(slice.created, "created")]
+    evicted: set[str] = set()
+    for attempt in attempts.earlier(workload):
+        ended, why = attempt.evicted
+        evicted.add(ended)
+        steps += [attempt.admitted, (ended, f"evicted: {why}")]
     for type, condition in slice.conditions.items():
         text = _STEPS.get((type, condition["status"]))
-        if text:
-            steps.append((condition["lastTransitionTime"], text.format(reason=condition.get("reason", ""))))
+        if text and not (type == Condition.EVICTED and condition["lastTransitionTime"] in evicted):
+            shown = text.format(reason=condition.get("reason", ""), why=attempts.reason_of(condition))
+            steps.append((condition["lastTransitionTime"], shown))
     return SliceHistoryEntry(
         slice=slice.name,
         size=slice.counts,
