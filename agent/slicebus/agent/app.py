@@ -34,6 +34,7 @@ from slicebus.agent.state.watched import SELECTORS
 from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.lanes import Backlog
+from slicebus.bus.metering import DeliveryMetrics
 from slicebus.decisions.commands import Publish
 from slicebus.decisions.decider import Decider
 from slicebus.journal.recording import Source
@@ -54,6 +55,7 @@ from slicebus.runtime.role import Role, run_role
 from slicebus.runtime.rounds import go_round
 from slicebus.runtime.run import run_process
 from slicebus.runtime.set_aside import show_set_aside
+from slicebus.runtime.work_metrics import WorkMetrics
 from slicebus.slices.api import api_names, kueue
 
 _log = structlog.get_logger()
@@ -115,6 +117,7 @@ class Agent(Role[AgentSettings]):
         base = self._base(uid, epoch)
         JobMetrics(self._registry).follow(base.store)
         show_set_aside(self._registry, {"jobs": lambda: base.queue.set_aside})
+        self._registry.register(WorkMetrics(base.queue, base.backlog))
         parts = self._parts(base)
         self.refused = lambda: base.queue.refused
         self._inbox = self._order_inbox(base, parts)
@@ -247,6 +250,7 @@ class Agent(Role[AgentSettings]):
             terms=accept,
             addressees=base.addressees,
             backlog=base.backlog,
+            on_settled=DeliveryMetrics(self._registry).settled,
         )
 
     async def _watch(self, base: _Base, parts: _Parts, group: asyncio.TaskGroup) -> None:

@@ -30,6 +30,7 @@ from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.retries import repeated
 from slicebus.bus.contract import Delivery, Subscription
+from slicebus.bus.metering import OnSettled, Settled
 from slicebus.bus.sizes import check_whole, size_of
 from slicebus.bus.turns import Pace, Turns
 from slicebus.proto.errors import (
@@ -82,9 +83,9 @@ class Backlog:
         """Add a delivery."""
         self._since[id(delivery)] = asyncio.get_running_loop().time()
 
-    def settle(self, delivery: Delivery) -> None:
-        """Remove a delivery that is settled, or whose connection has broken."""
-        del self._since[id(delivery)]
+    def settle(self, delivery: Delivery) -> float:
+        """Remove a delivery that is settled, or whose connection has broken. Returns the seconds since its receipt."""
+        return asyncio.get_running_loop().time() - self._since.pop(id(delivery))
 
 
 async def consume(
@@ -102,12 +103,18 @@ async def consume(
     keeps_dead: Keeps = lambda _: True,
     superseded: Superseded | None = None,
     backlog: Backlog | None = None,
+    on_settled: OnSettled | None = None,
 ) -> None:
-    """Handle deliveries until the subscription ends. `on_dead` is called for each that is dead-lettered. `backlog` gets
-    all that are unsettled. `pace` is kept before a turn is taken; None for none. `rest_s` says how long the next
-    delivery of a key waits after one."""
+    """Handle deliveries until the subscription ends. `on_dead` is called for each that is dead-lettered, and
+    `on_settled` for each, whatever became of it. `backlog` gets all that are unsettled. `pace` is kept before a turn is
+    taken; None for none. `rest_s` says how long the next delivery of a key waits after one."""
     backlog, turns = backlog or Backlog(), turns or turns_of()
     queues: dict[str, deque[Delivery]] = {}
+
+    def settle(delivery: Delivery, result: Settled) -> None:
+        took_s = backlog.settle(delivery)
+        if on_settled is not None:
+            on_settled(delivery, result, took_s)
 
     async def attempt(delivery: Delivery) -> None:
         check_whole(delivery.message)
@@ -124,16 +131,17 @@ async def consume(
             delivery = queue[0]
             try:
                 reason = await _handle(delivery, attempt, slot_s=slot_s, keeps_dead=keeps_dead)
+                result = Settled.DEAD_LETTERED if reason else Settled.HANDLED
             except (TransientError, ConflictError) as error:
                 if not retry_time.is_over(delivery):
                     queue.rotate(-1)
                     continue
                 _log.warning("delivery.requeued", queue=delivery.queue, error=str(error))
                 await delivery.requeue()
-                reason = None
+                reason, result = None, Settled.REQUEUED
             if reason and on_dead:
                 on_dead(delivery, reason)
-            backlog.settle(queue.popleft())
+            settle(queue.popleft(), result)
             if pause_s := rest_s(delivery):
                 await asyncio.sleep(pause_s)
         del queues[name]
@@ -143,24 +151,29 @@ async def consume(
             name = key(delivery)
             backlog.receive(delivery)
             if name in queues:
-                await _enqueue(queues[name], delivery, superseded, backlog)
+                await _enqueue(queues[name], delivery, superseded, settle)
             else:
                 queues[name] = deque([delivery])
                 group.create_task(drain(name), name=f"{delivery.queue}:{name}")
 
 
-async def _enqueue(queue: deque[Delivery], delivery: Delivery, superseded: Superseded | None, backlog: Backlog) -> None:
+async def _enqueue(
+    queue: deque[Delivery],
+    delivery: Delivery,
+    superseded: Superseded | None,
+    settle: Callable[[Delivery, Settled], None],
+) -> None:
     """Append a delivery to its key's queue. The first one there is being handled, and is never superseded."""
     waiting = queue[-1] if len(queue) > 1 and queue[-1].held else None
     if superseded is not None and waiting is not None:
         if superseded(waiting, delivery):
             queue[-1] = delivery
             await waiting.ack()
-            backlog.settle(waiting)
+            settle(waiting, Settled.SUPERSEDED)
             return
         if superseded(delivery, waiting):
             await delivery.ack()
-            backlog.settle(delivery)
+            settle(delivery, Settled.SUPERSEDED)
             return
     queue.append(delivery)
 

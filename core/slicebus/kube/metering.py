@@ -41,7 +41,7 @@ class MeteredTransport:
         self._transport = transport
         requests = Counter(
             "slicebus_api_requests",
-            "Requests to the API server. The code is none without an answer, and for a watch that did not begin.",
+            "Requests to the API server, in the words of RBAC. The code is none without an answer.",
             ["verb", "resource", "subresource", "code"],
             registry=registry,
         )

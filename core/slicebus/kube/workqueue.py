@@ -13,8 +13,9 @@ Any other exception is an error of this program and ends the process.
 """
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping
+from enum import StrEnum
 from typing import Generic, TypeVar
 
 import structlog
@@ -31,6 +32,17 @@ _REFUSED = Backoff(first_s=2.0, most_s=120.0)
 _ASIDE = Backoff(first_s=2.0, most_s=600.0)
 
 Key = TypeVar("Key", bound=Hashable)
+
+
+class RetryReason(StrEnum):
+    """Why a key was queued again after its handling."""
+
+    TRANSIENT = "transient"
+    """A transient error or a conflict."""
+    REFUSED = "refused"
+    """A permanent error."""
+    SET_ASIDE = "set_aside"
+    """Its decision raised."""
 
 
 class WorkQueue(Generic[Key]):
@@ -55,6 +67,8 @@ class WorkQueue(Generic[Key]):
         self._aside: dict[Key, str] = {}
         """The keys whose last decision raised, with the digest of its traceback."""
         self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self.retries = Counter(dict.fromkeys(RetryReason, 0))
+        """How often a key was queued again after a failure, by the reason."""
         self._ready = asyncio.Semaphore(0)
         """Counts the keys that were added, so that each wakes one worker."""
         self._ready_first = asyncio.Semaphore(0)
@@ -104,6 +118,17 @@ class WorkQueue(Generic[Key]):
         """Since when the oldest key has been due, by the loop's time; None when none is due. Delayed keys are not due
         yet, retries are."""
         return min(self._due_since.values(), default=None)
+
+    @property
+    def depth(self) -> int:
+        """How many keys wait for a worker."""
+        return len(self._before) + len(self._waiting)
+
+    @property
+    def waiting_since_s(self) -> float | None:
+        """Since when the oldest key that waits for a worker has been due, by the loop's time; None when none waits."""
+        times = (self._due_since[key] for keys in (self._before, self._waiting) for key in keys)
+        return min(times, default=None)
 
     @property
     def refused(self) -> Mapping[Key, str]:
@@ -175,6 +200,7 @@ class WorkQueue(Generic[Key]):
                 return key
 
     def _set_aside(self, key: Key, error: DecisionError) -> None:
+        self.retries[RetryReason.SET_ASIDE] += 1
         self._failures[key] = self._failures.get(key, 0) + 1
         pause_s = _ASIDE.pause_s(self._failures[key])
         if self._aside.get(key) != error.digest:
@@ -184,6 +210,7 @@ class WorkQueue(Generic[Key]):
         self.add_after(key, pause_s)
 
     def _retry(self, key: Key, error: Exception) -> None:
+        self.retries[RetryReason.TRANSIENT] += 1
         self._refused.pop(key, None)
         self._failures[key] = self._failures.get(key, 0) + 1
         pause_s = _BACKOFF.pause_s(self._failures[key])
@@ -192,6 +219,7 @@ class WorkQueue(Generic[Key]):
 
     def _requeue_refused(self, key: Key, error: Exception) -> None:
         """Queue a key again slowly. It is not due meanwhile: the role does all that it can."""
+        self.retries[RetryReason.REFUSED] += 1
         is_news = key not in self._refused
         self._failures[key] = self._failures.get(key, 0) + 1 if not is_news else 1
         self._refused[key] = str(error)

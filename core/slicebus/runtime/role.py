@@ -14,6 +14,7 @@ from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.cancellation import TaskGroup
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
+from slicebus.bus.metering import MeteredBus
 from slicebus.journal.recorder import WAIT_S, Recorder
 from slicebus.journal.recording import Source
 from slicebus.kube.client import KubeClient
@@ -25,6 +26,7 @@ from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, S
 from slicebus.runtime.garbage import spared
 from slicebus.runtime.health import health_server
 from slicebus.runtime.leadership import annotations
+from slicebus.runtime.role_metrics import RoleMetrics, show_process
 from slicebus.runtime.settings import RoleSettings
 from slicebus.slices.jobs import LEFT_OUT
 
@@ -51,7 +53,7 @@ class Role(ABC, Generic[Settings]):
     def __init__(self, settings: Settings, client: KubeClient, bus: Bus, registry: CollectorRegistry) -> None:
         self._settings = settings
         self._client = client = client.metered(registry)
-        self._bus = bus
+        self._bus = MeteredBus(bus, registry)
         self._registry = registry
         self._candidates = [self.election(name) for name in self.leases()]
         self._lease = self._candidates[0]
@@ -68,6 +70,20 @@ class Role(ABC, Generic[Settings]):
     def leases(self) -> Sequence[str]:
         """The names of the Leases, of which it holds one."""
         return [self.component]
+
+    @property
+    def leads(self) -> Mapping[str, bool]:
+        """Each Lease that it may hold, and whether it holds that one and does its work."""
+        works = self.leading.is_set()
+        return {
+            name: works and candidate is self._lease
+            for name, candidate in zip(self.leases(), self._candidates, strict=True)
+        }
+
+    @property
+    def connected(self) -> bool:
+        """Whether it has a connection to the broker."""
+        return self._bus.connected
 
     def election(self, lease: str) -> LeaderElection:
         """This process as a candidate for a Lease."""
@@ -201,9 +217,7 @@ async def retry_until_available(
     return await attempts(attempt)
 
 
-async def run_role(
-    role: Callable[[Settings, KubeClient, Bus, CollectorRegistry], Role[Settings]], settings: Settings, *, name: str
-) -> None:
+async def run_role(role: type[Role[Settings]], settings: Settings, *, name: str) -> None:
     """Connect as `name`, serve the probes, and work until cancelled.
 
     A role waits for a broker that is unreachable or refuses the user, alive and not ready: a restart would only make
@@ -214,6 +228,11 @@ async def run_role(
 
     def not_ready() -> str:
         return working[0].not_ready() if working else refusal
+
+    show_process(
+        registry,
+        RoleMetrics(name=role.component, access=settings.access, role=lambda: working[0] if working else None),
+    )
 
     async def connected() -> Bus:
         return await connect(settings.amqp_url, name=name, settings=settings.bus, access=settings.access)

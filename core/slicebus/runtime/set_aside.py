@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from prometheus_client import CollectorRegistry, Gauge
 
-_TEXT = "Objects that are left alone, as the decision about them raises."
+_TEXT = "Objects that are left alone, as the decision about them raises: jobs, and on the manager quota trees."
 
 
 def show_set_aside(registry: CollectorRegistry, kinds: Mapping[str, Callable[[], Collection[object]]]) -> None:

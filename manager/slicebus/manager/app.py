@@ -35,8 +35,10 @@ from slicebus.manager.act.status_writer import StatusWriter
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.cluster.delete_breaker import DeleteLimits
 from slicebus.manager.decide.modes import mode_of
+from slicebus.manager.metrics.clusters import ClusterMetrics
 from slicebus.manager.metrics.queues import QueueMetrics
 from slicebus.manager.metrics.slices import SliceMetrics
+from slicebus.manager.metrics.specs import SpecMetrics
 from slicebus.manager.permissions import COMPONENT, lease_of
 from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.job_changes import on_fleet_change, on_job_change
@@ -55,6 +57,7 @@ from slicebus.runtime.role import Role, run_role
 from slicebus.runtime.rounds import go_round
 from slicebus.runtime.run import run_process
 from slicebus.runtime.set_aside import show_set_aside
+from slicebus.runtime.work_metrics import WorkMetrics
 from slicebus.slices.api import api_names
 
 _log = structlog.get_logger()
@@ -134,6 +137,7 @@ class Manager(Role[ManagerSettings]):
         self.refused = lambda: base.queue.refused
         self._keeper = parts.keeper
         show_set_aside(self._registry, {"jobs": lambda: base.queue.set_aside, "quota trees": lambda: self._trees_aside})
+        self._registry.register(WorkMetrics(base.queue, parts.inbox.backlog))
         async with base.decide.recording(), TaskGroup() as group:
             await self._watch(base, parts, group)
             _log.info("manager.leading", epoch=epoch, jobs=len(set(base.store.refs())))
@@ -164,10 +168,12 @@ class Manager(Role[ManagerSettings]):
         return _Base(store, decide, informers, queue, events, executor, Locks[JobRef]())
 
     def _show(self, store: ManagerStore) -> None:
-        """Show the queues as metrics, where no Kueue does."""
+        """Show the fleet as metrics, and the queues where no Kueue does."""
+        SpecMetrics(self._registry).follow(store.workloads)
+        self._registry.register(ClusterMetrics(store))
         if not store.beside_kueue:
             SliceMetrics(self._registry).follow(store.workloads, when=store.has_workload)
-            self._registry.register(QueueMetrics(store))
+            self._registry.register(QueueMetrics(store, now=now))
 
     def _parts(self, base: _Base) -> _Parts:
         settings, decide, executor = self._settings, base.decide, base.executor
@@ -262,6 +268,7 @@ class Manager(Role[ManagerSettings]):
             base.decide,
             base.executor,
             locks=base.locks,
+            registry=self._registry,
             writers=self._settings.admission_writers,
             admitted=partial(base.queue.add, first=True),
             keeper=parts.keeper if shares else None,

@@ -105,6 +105,7 @@ class Worker:
             terms=self._take,
             addressees=self.addressees,
             backlog=Backlog(),
+            on_settled=lambda *_: None,
         )
 
     def _ask_inventory(self) -> None:

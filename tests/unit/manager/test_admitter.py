@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager, nullcontext
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.decisions.decider import Decider
@@ -120,9 +121,18 @@ class World:
 
 
 @asynccontextmanager
-async def admitting(world: World, *, writers: int = 16) -> AsyncIterator[asyncio.Task[None]]:
+async def admitting(
+    world: World, *, writers: int = 16, registry: CollectorRegistry | None = None
+) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(
-        Admitter(Decider(world.store), world, locks=world.locks, writers=writers, admitted=world.ordered.append).run()
+        Admitter(
+            Decider(world.store),
+            world,
+            locks=world.locks,
+            registry=registry or CollectorRegistry(),
+            writers=writers,
+            admitted=world.ordered.append,
+        ).run()
     )
     try:
         yield task
@@ -164,6 +174,16 @@ async def test_what_fits_is_admitted_and_the_rest_waits(jumping: LoopTime) -> No
     assert world.admitted == ["w1"]
     assert world.tried == [("w1", True), ("w2", False)]
     assert [job.uid for job in world.ordered] == [world.workload("w1")["metadata"]["ownerReferences"][0]["uid"]]
+
+
+async def test_each_cycle_that_decides_something_is_measured(jumping: LoopTime) -> None:
+    world, registry = World(cpu=1), CollectorRegistry()
+    async with admitting(world, registry=registry):
+        await asyncio.sleep(5)
+        assert registry.get_sample_value("slicebus_admission_cycle_seconds_count") == 0, "nobody waits"
+        world.write(a_pending("w1"))
+        await asyncio.sleep(5)
+    assert (registry.get_sample_value("slicebus_admission_cycle_seconds_count") or 0) >= 1
 
 
 async def test_one_that_the_server_refuses_holds_up_no_other(jumping: LoopTime) -> None:

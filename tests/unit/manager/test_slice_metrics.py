@@ -1,5 +1,6 @@
 """The metrics of slices, queues and resizes."""
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -135,7 +136,7 @@ def test_every_step_of_a_slice_is_counted_once(old: Manifest | None, new: Manife
 def test_a_scrape_shows_what_the_queues_hold() -> None:
     registry, store = CollectorRegistry(), ManagerStore()
     store.configure(LeaderSettings(fair_sharing=FairSharing.BOTH))
-    registry.register(QueueMetrics(store))
+    registry.register(QueueMetrics(store, now=lambda: datetime.fromisoformat(LATEST)))
     resources = [{"name": "cpu", "nominalQuota": "2", "borrowingLimit": "5"}]
     groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": resources}]}]
     store.cluster_queues.put(
@@ -166,6 +167,43 @@ def test_a_scrape_shows_what_the_queues_hold() -> None:
         "kueue_cluster_queue_nominal_quota['org', 'cq', 'default', 'cpu']": 2,
         "kueue_cluster_queue_borrowing_limit['org', 'cq', 'default', 'cpu']": 5,
         "kueue_cluster_queue_lending_limit['org', 'cq', 'default', 'cpu']": float("inf"),
+        "kueue_local_queue_pending_workloads['lq', 'team', 'inadmissible']": 1,
+        "kueue_local_queue_resource_usage['lq', 'team', 'default', 'cpu']": 2.5,
+        "kueue_cohort_subtree_quota['org', 'default', 'cpu']": 2,
+        "kueue_cohort_subtree_resource_reservations['org', 'default', 'cpu']": 2.5,
+    }
+    assert counted(registry, "slicebus_") == {"slicebus_pending_oldest_seconds['cq']": 10}
+
+
+def test_the_oldest_that_waits_counts_since_it_was_requeued_and_a_cohort_has_what_is_below_it() -> None:
+    registry, store = CollectorRegistry(), ManagerStore()
+    store.configure(LeaderSettings())
+    registry.register(QueueMetrics(store, now=lambda: datetime.fromisoformat(LATEST)))
+    resources = [{"name": "cpu", "nominalQuota": "2", "lendingLimit": "1"}]
+    groups = [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": resources}]}]
+    for kind, name, spec in (
+        (store.cohorts, "root", {}),
+        (store.cohorts, "org", {"parentName": "root"}),
+        (store.cluster_queues, "cq", {"resourceGroups": groups, "cohortName": "org"}),
+    ):
+        kind.put({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}, "spec": spec})
+    store.local_queues.put(
+        {
+            "metadata": {"namespace": "team", "name": "lq", "uid": "lq", "resourceVersion": "1"},
+            "spec": {"clusterQueue": "cq"},
+        }
+    )
+    usage = {"name": "main", "count": 1, "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "500m"}}
+    holds = a_workload(1, RESERVED, admission=ADMISSION | {"podSetAssignments": [usage]})
+    for number, workload in enumerate((holds, a_workload(2, RELEASED, EVICTED, REQUEUED))):
+        workload["metadata"] |= {"name": f"w{number}", "uid": f"u{number}"}
+        workload["spec"]["queueName"] = "lq"
+        store.workloads.put(workload)
+    assert counted(registry, "slicebus_") == {"slicebus_pending_oldest_seconds['cq']": 7}
+    assert counted(registry, "kueue_cohort_") == {
+        f"kueue_cohort_subtree_{what}['{cohort}', 'default', 'cpu']": value
+        for what, value in (("quota", 1), ("resource_reservations", 0.5))
+        for cohort in ("org", "root")
     }
 
 

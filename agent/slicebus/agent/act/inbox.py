@@ -20,6 +20,7 @@ from slicebus.agent.state.views import JobKey
 from slicebus.ambient.backoff import Backoff
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.lanes import Backlog, consume
+from slicebus.bus.metering import OnSettled
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.codec import decode_order
@@ -75,6 +76,7 @@ class AgentInbox:
         terms: Callable[[Terms], Awaitable[None]],
         addressees: Addressees,
         backlog: Backlog,
+        on_settled: OnSettled,
     ) -> None:
         """`reconcile` does what a job needs; the caller holds the job's lock."""
         self._settings = settings
@@ -92,6 +94,7 @@ class AgentInbox:
         self._terms = terms
         self._addressees = addressees
         self._backlog = backlog
+        self._on_settled = on_settled
         self._open: set[str] = set()
         self._webhook_down_since: dict[JobKey, float] = {}
         """Since when a webhook has kept an order of a job from being carried out, by the loop's time."""
@@ -116,7 +119,13 @@ class AgentInbox:
             try:
                 async with self._bus.subscribe(queue, prefetch=prefetch) as subscription:
                     self._open.add(queue)
-                    await consume(subscription, self._handle, key=_subject, backlog=self._backlog)
+                    await consume(
+                        subscription,
+                        self._handle,
+                        key=_subject,
+                        backlog=self._backlog,
+                        on_settled=self._on_settled,
+                    )
                 return
             except (NotFoundError, ForbiddenError, TransientError) as error:
                 if isinstance(error, NotFoundError) and queue in self._open:

@@ -155,6 +155,10 @@ class Ledger:
         """Every LocalQueue that a waiting slice names, which may not exist."""
         return self._waiting.values()
 
+    def waiting(self, local_queue: LocalQueueKey) -> Iterator[Slice]:
+        """The slices that wait for quota in a LocalQueue."""
+        return (self._slices[key] for key in self._waiting.keys_of(local_queue))
+
     @property
     def inactive(self) -> Collection[SliceKey]:
         """The deactivated slices that have not finished."""

@@ -23,6 +23,7 @@ from datetime import timedelta
 
 import msgspec
 import structlog
+from prometheus_client import CollectorRegistry, Histogram
 
 from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.clock import now
@@ -56,6 +57,8 @@ _REFUSED_S = 30.0
 """How much later it is decided anew about a slice whose write the API server has refused."""
 _LOOKS = 10
 """How often in its time a growth that is limited is decided again."""
+_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+"""Seconds."""
 _RING = timedelta(minutes=10)
 """Workloads that have preempted each other in turn within this time do not begin again."""
 
@@ -69,6 +72,7 @@ class Admitter:
         executor: Executor,
         *,
         locks: Locks[JobRef],
+        registry: CollectorRegistry,
         writers: int,
         admitted: Callable[[JobRef], None],
         keeper: ShardKeeper | None = None,
@@ -85,6 +89,12 @@ class Admitter:
         self._admitted = admitted
         self._keeper = keeper
         self._dirty = DirtyTrees(store)
+        self._times = Histogram(
+            "slicebus_admission_cycle_seconds",
+            "How long an admission cycle took, with the writes of what it decided.",
+            buckets=_BUCKETS,
+            registry=registry,
+        )
         self.set_aside: set[str] = set()
         """The trees of quota whose decision raises: nothing is admitted there."""
         self._limited: set[SliceKey] = set()
@@ -135,6 +145,10 @@ class Admitter:
         self._forget_certain()
         if self._store.quotas.is_settled(trees) and not self._store.uncertain:
             return True
+        with self._times.time():
+            return await self._decide_and_write(trees)
+
+    async def _decide_and_write(self, trees: Sequence[str] | None) -> bool:
         decided = self._decide_trees(trees)
         free = asyncio.Semaphore(self._writers)
 

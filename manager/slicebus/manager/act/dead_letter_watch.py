@@ -71,7 +71,10 @@ class DeadLetterWatch:
             registry=registry,
         )
         self._dead = Counter(
-            "slicebus_dead_lettered", "Messages dead-lettered.", ["cluster", "type", "reason"], registry=registry
+            "slicebus_dead_lettered",
+            "Messages dead-lettered. Those of agents and the broker count when the manager sees them.",
+            ["cluster", "type", "reason"],
+            registry=registry,
         )
 
     def count(self, delivery: Delivery, reason: DeadReason) -> None:

@@ -18,7 +18,8 @@ from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.bus.contract import Bus, Delivery, Subscription
 from slicebus.bus.dead_letter_headers import as_sent, was_passed_on
-from slicebus.bus.lanes import Keeps, OnDead, consume, turns_of
+from slicebus.bus.lanes import Backlog, Keeps, OnDead, consume, turns_of
+from slicebus.bus.metering import DeliveryMetrics
 from slicebus.bus.sizes import MESSAGE_BYTES, cut
 from slicebus.bus.turns import Pace
 from slicebus.decisions.commands import Command
@@ -99,6 +100,9 @@ class ManagerInbox:
         self._requeue = requeue
         self._resyncer = resyncer
         self._held = HeldMessages(decide.state)
+        self.backlog = Backlog()
+        """What was received and is not settled yet."""
+        self._deliveries = DeliveryMetrics(registry)
         self._resizes = ResizeMetrics(registry)
         for jobs in decide.state.jobs.values():
             self._resizes.follow(jobs)
@@ -167,6 +171,8 @@ class ManagerInbox:
                 on_dead=self._on_dead,
                 keeps_dead=self._keeps_dead,
                 superseded=_is_superseded,
+                backlog=self.backlog,
+                on_settled=self._deliveries.settled,
             )
 
     def _keep(self, message: WireMessage) -> WireMessage:

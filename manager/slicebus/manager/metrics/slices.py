@@ -1,7 +1,7 @@
 """Counts the steps of slices, and measures how long each took, under Kueue's names and labels.
 
 Steps from before this process led are not counted: the manager that led then has counted them.
-Source: Kueue v0.19.2, `pkg/metrics`.
+Source: Kueue v0.20, `pkg/metrics`.
 """
 
 from collections.abc import Callable, Iterator
@@ -104,17 +104,17 @@ class SliceMetrics:
         self._evicted = counter("evicted_workloads", "Workloads that were evicted.", "reason", by_class)
         self._preempted = Counter(
             "kueue_preempted_workloads",
-            "Workloads that were preempted.",
+            "Workloads that were preempted, by the queue that they were preempted for.",
             ["preempting_cluster_queue", "reason"],
             registry=registry,
         )
         self._charged_more = Counter(
             "slicebus_charged_more",
-            "Workloads whose pods request more than they were admitted with.",
+            "How often the pods of a workload were seen to request more than was admitted, or to run without a grant.",
             ["cluster_queue", "reason"],
             registry=registry,
         )
-        self._replaced = counter("replaced_workload_slices", "Slices that another has replaced.")
+        self._replaced = counter("replaced_workload_slices", "Slices that a larger one has replaced.")
         self._released = histogram(
             "workload_eviction_latency_seconds", "From an eviction until its quota was given back.", "reason"
         )
