@@ -58,6 +58,31 @@ spec:
     - {port: http, path: /metrics, interval: {{ .interval }}}
 {{- end }}
 {{- end }}
+{{- with .Values.metrics.prometheusRule }}
+{{- if .enabled }}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: {{ $name }}
+  namespace: {{ $.Release.Namespace }}
+  labels:
+    {{- include "slicebus.labels" $ | nindent 4 }}
+    {{- with .labels }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+spec:
+  groups:
+    {{- $leaders := get $.Values "shards" | default 1 }}
+    {{- range $file := list "role" "both" }}
+    - name: {{ $name }}-{{ $file }}
+      rules:
+        {{- $rules := $.Files.Get (printf "files/alerts/%s.yaml" $file) }}
+        {{- $rules = $rules | replace "@NAMESPACE@" $.Release.Namespace | replace "@NAME@" $name }}
+        {{- $rules | replace "@LEADERS@" (toString $leaders) | replace "@RUNBOOKS@" $.Values.metrics.prometheusRule.runbooks | nindent 8 }}
+    {{- end }}
+{{- end }}
+{{- end }}
 {{- with .Values.networkPolicy }}
 {{- if .enabled }}
 ---

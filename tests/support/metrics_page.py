@@ -20,7 +20,7 @@ _KUEUE, _OWN, _PROCESS = "kueue_", "slicebus_", "process_"
 _HEAD = """# Metrics
 
 What `/metrics` of each pod shows. `make metrics` writes this page, and a test compares it with what the roles register.
-[Operations](operations.md#metrics) says which of them to look at first.
+[Operations](operations.md#metrics) says which of them to look at first, and has the [alerts](operations.md#alerts).
 
 Only the process that leads has what is about queues, clusters and jobs; a series that ends says that nobody knows.
 What is marked with ¹ each process shows from its first moment on, also while it waits for the broker or its Lease. No

@@ -123,6 +123,15 @@ def helm() -> Path:
 
 
 @pytest.fixture(scope="session")
+def promtool() -> Path:
+    """Prometheus' promtool binary."""
+    binary = tools() / "promtool"
+    if not binary.exists():
+        skip_or_fail("no promtool: Debian's package prometheus cannot be had")
+    return binary
+
+
+@pytest.fixture(scope="session")
 def image(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     """The `slicebus` command of an environment that has what an image has. It takes a minute of processor time, so all
     testers of a run share one."""

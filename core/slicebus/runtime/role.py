@@ -73,8 +73,8 @@ class Role(ABC, Generic[Settings]):
 
     @property
     def leads(self) -> Mapping[str, bool]:
-        """Each Lease that it may hold, and whether it holds that one and does its work."""
-        works = self.leading.is_set()
+        """Each Lease that it may hold, and whether it holds that one and works."""
+        works = self.leading.is_set() and not self.not_ready()
         return {
             name: works and candidate is self._lease
             for name, candidate in zip(self.leases(), self._candidates, strict=True)

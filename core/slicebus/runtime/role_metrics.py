@@ -23,7 +23,7 @@ class ShownRole(Protocol):
 
     @property
     def leads(self) -> Mapping[str, bool]:
-        """Each Lease that it may hold, and whether it holds that one and does its work."""
+        """Each Lease that it may hold, and whether it holds that one and works."""
 
 
 class RoleMetrics(Collector):
@@ -45,7 +45,7 @@ class RoleMetrics(Collector):
         build = GaugeMetricFamily("slicebus_build_info", text, labels=("role", "version", "python_version"))
         build.add_metric((self._name, version("slicebus"), python_version()), 1)
         yield build
-        text = "1 where this process holds the Lease and does its work, else 0. Nobody leads where no process has 1."
+        text = "1 where this process holds the Lease and is ready, else 0. Nobody works where no process has 1."
         leader = GaugeMetricFamily("slicebus_leader", text, labels=("lease",))
         for lease, is_led in (role.leads if role is not None else {}).items():
             leader.add_metric((lease,), is_led)

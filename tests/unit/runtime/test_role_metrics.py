@@ -30,11 +30,12 @@ class Process:
 
     def __init__(self) -> None:
         self.broker_is_there = asyncio.Event()
+        self.bus = MemoryBus(MemoryBroker(), user="u")
         self.url = ""
 
     async def connect(self, *_: object) -> Bus:
         await self.broker_is_there.wait()
-        return MemoryBus(MemoryBroker(), user="u")
+        return self.bus
 
     async def scrape(self) -> dict[str, float]:
         """What it shows, by name and the values of the labels."""
@@ -114,6 +115,10 @@ async def test_a_process_shows_itself_while_it_waits_for_the_broker_and_then_tha
         shown = await process.scrape()
         assert shown["slicebus_broker_connected[]"] == 1
         assert not any("_created" in name for name in shown)
+        await process.bus.aclose()
+        shown = await process.scrape()
+        assert shown["slicebus_broker_connected[]"] == 0
+        assert shown["slicebus_leader['slicebus-test']"] == 0, "it holds the Lease, and does not work"
 
 
 async def test_a_standby_leads_nothing(api: KubeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
