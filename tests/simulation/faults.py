@@ -233,6 +233,10 @@ class FaultyBus:
         return self._inner.user
 
     @property
+    def blocked(self) -> str:
+        return ""
+
+    @property
     def connected(self) -> bool:
         return self._broker.up.is_set()
 

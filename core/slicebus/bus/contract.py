@@ -88,6 +88,11 @@ class Bus(Protocol):
     def connected(self) -> bool:
         """Whether a publish would reach the broker now."""
 
+    @property
+    def blocked(self) -> str:
+        """Why the broker takes nothing from publishers, in its words: memory or disk is short. Empty while it does, and
+        as long as this connection has published nothing since the shortage began."""
+
     def on_reconnect(self, callback: Callable[[], None]) -> None:
         """Call back whenever a connection follows a lost one. What the broker held meanwhile may be lost too."""
 

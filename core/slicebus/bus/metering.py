@@ -107,6 +107,11 @@ class MeteredBus:
         """Whether the connection is up."""
         return self._bus.connected
 
+    @property
+    def blocked(self) -> str:
+        """Why the broker takes nothing from publishers; empty while it does."""
+        return self._bus.blocked
+
     def on_reconnect(self, callback: Callable[[], None]) -> None:
         """Call back whenever a connection follows a lost one."""
         self._bus.on_reconnect(callback)

@@ -83,6 +83,11 @@ class RabbitBus:
         """Whether the connection is up."""
         return self._keeper.is_up
 
+    @property
+    def blocked(self) -> str:
+        """Why the broker takes nothing from the connection; empty while it does, and while there is none."""
+        return self._keeper.blocked
+
     def on_reconnect(self, callback: Callable[[], None]) -> None:
         """Call back after each connection that follows a lost one."""
         self._keeper.reconnected.append(callback)

@@ -15,6 +15,7 @@ from aio_pika.abc import AbstractChannel, AbstractConnection
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_delay, stop_never
 
 from slicebus.ambient.backoff import Backoff
+from slicebus.bus.rabbitmq_blocking import blocked
 from slicebus.bus.rabbitmq_connector import Connector
 from slicebus.bus.rabbitmq_failures import translated
 from slicebus.bus.settings import BusSettings
@@ -99,6 +100,11 @@ class LinkKeeper:
     def is_up(self) -> bool:
         """Whether there is a connection now."""
         return self._up.is_set()
+
+    @property
+    def blocked(self) -> str:
+        """Why the broker takes nothing from the connection; empty while it does, and while there is none."""
+        return blocked(self.link.connection) if self.is_up and self.link is not None else ""
 
     async def start(self) -> None:
         """Make the first connection. Raises UnavailableError, ForbiddenError, ConfigurationError."""

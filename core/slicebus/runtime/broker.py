@@ -1,6 +1,8 @@
-"""Checks that the broker has what a role needs before it starts."""
+"""Checks that the broker has what a role needs before it starts, and shows whether it takes what the role says."""
 
 from collections.abc import Iterable
+
+from prometheus_client import CollectorRegistry, Gauge
 
 from slicebus.bus.contract import Bus
 from slicebus.proto.errors import ForbiddenError, NotFoundError
@@ -8,6 +10,12 @@ from slicebus.proto.rights import Use
 from slicebus.proto.topology import Topology
 
 _NOTHING = Topology((), (), ())
+
+
+def show_blocked(registry: CollectorRegistry, bus: Bus) -> None:
+    """Show as a metric whether the broker blocks the role's connection."""
+    text = "Whether the broker takes nothing from publishers, as memory or disk is short there."
+    Gauge("slicebus_broker_blocked", text, registry=registry).set_function(lambda: float(bool(bus.blocked)))
 
 
 async def require(bus: Bus, uses: Iterable[Use], topology: Topology = _NOTHING) -> None:

@@ -23,6 +23,7 @@ from slicebus.kube.lease import LeaderElection, acquire_first
 from slicebus.kube.resources import Resource
 from slicebus.kube.schemas import misfit
 from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, SlicebusError, TransientError
+from slicebus.runtime.broker import show_blocked
 from slicebus.runtime.garbage import spared
 from slicebus.runtime.health import health_server
 from slicebus.runtime.leadership import annotations
@@ -55,6 +56,7 @@ class Role(ABC, Generic[Settings]):
         self._client = client = client.metered(registry)
         self._bus = MeteredBus(bus, registry)
         self._registry = registry
+        show_blocked(registry, bus)
         self._candidates = [self.election(name) for name in self.leases()]
         self._lease = self._candidates[0]
         self._informers: Informers | None = None
@@ -137,6 +139,8 @@ class Role(ABC, Generic[Settings]):
         """The reason why it does not work; empty while it leads or stands by in working order."""
         if not self._bus.connected:
             return "there is no connection to the broker"
+        if self._bus.blocked:
+            return f"the broker takes nothing from publishers: {self._bus.blocked}"
         if self._refusal:
             return f"waits: {self._refusal}"
         if self._lease.problem:

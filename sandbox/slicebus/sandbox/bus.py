@@ -20,7 +20,14 @@ from slicebus.bus.settings import BusSettings
 from slicebus.bus.sizes import Keep, check_publishable, cut, limit_of
 from slicebus.journal.streams import merged
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError, UnavailableError
+from slicebus.proto.errors import (
+    DeadReason,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    ThrottledError,
+    UnavailableError,
+)
 from slicebus.proto.rights import Use
 from slicebus.proto.topology import JOURNALS, Binding, Queue, Topology, dead_letters_of
 from slicebus.sandbox.queues import MemoryQueue, MemorySubscription
@@ -39,6 +46,8 @@ class MemoryBroker:
         self.queues: dict[str, MemoryQueue] = {}
         self.streams: dict[str, Stream] = {}
         self.bindings: dict[Binding, None] = {}
+        self.alarm = ""
+        """Why it takes nothing from publishers; empty while it does."""
 
     @classmethod
     def named(cls, name: str) -> "MemoryBroker":
@@ -162,6 +171,11 @@ class MemoryBus:
         """Whether it is open."""
         return self._open
 
+    @property
+    def blocked(self) -> str:
+        """The alarm of the broker: it says so to everybody, and not only to who has published."""
+        return self._broker.alarm
+
     def on_reconnect(self, callback: Callable[[], None]) -> None:
         """Never call back: this connection is lost only for good."""
 
@@ -192,6 +206,9 @@ class MemoryBus:
         if message.user_id is not None and message.user_id != self._user:
             raise ForbiddenError(f"user_id {message.user_id!r} is not the connection's user {self._user!r}")
         check_publishable(exchange, message, most_bytes=self._settings.message_bytes)
+        if self._broker.alarm:
+            await asyncio.sleep(self._settings.confirm_s)
+            raise ThrottledError(f"the broker confirms nothing: {self._broker.alarm}")
         # A broker is never as fast as a function call: other tasks run first.
         await asyncio.sleep(0)
         self._broker.publish(exchange, msgspec.structs.replace(message))
