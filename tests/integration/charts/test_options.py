@@ -198,6 +198,19 @@ def test_users_roles_can_be_left_out(helm: Path, chart: str) -> None:
     assert roles(userRoles={"create": False}) == []
 
 
+def test_who_may_view_may_see_who_leads(helm: Path) -> None:
+    def leases(**values: Any) -> list[str]:
+        roles = of_kind(render(helm, "slicebus-manager", VALUES["slicebus-manager"] | values), "ClusterRole")
+        [view] = [role for role in roles if role["metadata"]["name"].endswith(".view")]
+        [rule] = [rule for rule in view["rules"] if rule["resources"] == ["leases"]]
+        assert rule["verbs"] == ["get"]
+        names: list[str] = rule["resourceNames"]
+        return names
+
+    assert leases() == ["slicebus-manager"]
+    assert leases(shards=3, replicas=3) == ["slicebus-manager", "slicebus-manager-1", "slicebus-manager-2"]
+
+
 def test_policies_can_be_left_out_or_only_warn(helm: Path) -> None:
     chart = "slicebus-agent"
     plain = render(helm, chart, VALUES[chart])

@@ -46,9 +46,9 @@ async def worker_cluster(kubectl_api: Api) -> AsyncIterator[str]:
 
 async def test_the_fleet_is_a_table(kubectl_api: Api, worker_cluster: str) -> None:
     header, row = rows(await kubectl_api.kubectl("get", "workerclusters", worker_cluster))
-    assert header == ["NAME", "ACCEPTED", "CONNECTED", "CORDONED", "JOBS", "ROOM", "HEARTBEAT"]
-    assert row[:6] == [worker_cluster, "true", "True", "false", "3", "unlimited"]
-    assert row[6].endswith("s")
+    assert header == ["NAME", "ACCEPTED", "CONNECTED", "SEEN", "CORDONED", "JOBS", "ROOM"]
+    assert [*row[:3], *row[4:]] == [worker_cluster, "true", "True", "false", "3", "unlimited"]
+    assert row[3].endswith("s")
     assert len(row) == 7
     [wide] = rows(await kubectl_api.kubectl("get", "wc", worker_cluster, "-o", "wide", "--no-headers"))
     assert wide[7] == "0.1.0"

@@ -27,6 +27,12 @@ def test_the_status_of_a_cluster(spec: dict[str, Any], true: tuple[str, ...], ex
     assert row(a_cluster(spec, *true), NOW)[1] == expected
 
 
+def test_a_cluster_is_unknown_while_no_manager_works() -> None:
+    """Nobody would have written that it has fallen silent."""
+    cluster = a_cluster({"accepted": True, "cordoned": True}, "Connected", lastHeartbeatTime="2026-01-31T12:00:26Z")
+    assert row(cluster, NOW, is_known=False)[1:4] == ["unknown, cordoned", "0", "4s ago"]
+
+
 def test_each_flavor_has_a_line() -> None:
     cluster = a_cluster(
         {"accepted": True},

@@ -270,7 +270,12 @@ def objects() -> dict[str, list[Any]]:
     lease = {
         "kind": "Lease",
         "metadata": {"name": "slicebus-manager", "annotations": {"slicebus.dev/not-ready": "waits"}},
-        "spec": {"holderIdentity": "manager-0", "leaseDurationSeconds": 15, "renewTime": datetime.now(UTC).isoformat()},
+        # A Lease that looks expired is watched for half of its duration, by every command.
+        "spec": {
+            "holderIdentity": "manager-0",
+            "leaseDurationSeconds": 9000,
+            "renewTime": datetime.now(UTC).isoformat(),
+        },
     }
     return found | {resource_name(LEASES): [lease]}
 

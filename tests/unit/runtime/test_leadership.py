@@ -67,10 +67,53 @@ def test_a_lease_shows_what_the_api_server_refuses(refused: dict[Any, str], expe
     assert Leadership.from_manifest(manifest, now=NOW).refused == expected
 
 
-def test_the_reason_why_nobody_leads() -> None:
-    assert Leadership.from_manifest(lease(""), now=NOW).absence == "nobody leads"
-    silent = Leadership.from_manifest(lease(age_s=20), now=NOW)
-    assert silent.absence == "a led, and has not renewed it for 20 s"
+PROBLEMS: dict[str, tuple[Manifest, str]] = {
+    "works": (lease(), ""),
+    "does not work": (lease(not_ready="waits"), "a leads and does not work: waits"),
+    "has stopped": (lease(""), "nobody leads since 2026-05-01T09:59:59Z"),
+    "is silent": (
+        lease(age_s=20, not_ready="waits"),
+        "nobody leads since 2026-05-01T09:59:40Z: a has not renewed its Lease for 20 s",
+    ),
+    "has no time": ({"metadata": {}, "spec": {}}, "nobody leads"),
+}
+
+
+@pytest.mark.parametrize(("manifest", "problem"), PROBLEMS.values(), ids=PROBLEMS.keys())
+def test_the_reason_why_nothing_is_done(manifest: Manifest, problem: str) -> None:
+    assert Leadership.from_manifest(manifest, now=NOW).problem == problem
+
+
+WATCHED: dict[str, tuple[float, str, float]] = {
+    "renewed a moment ago": (1, "a", 0),
+    "clocks differ by less than a second": (-0.5, "a", 0),
+    "released": (300, "", 0),
+    "expired by the clock": (13, "a", 6),
+    "renewed in the future": (-60, "a", 13),
+}
+
+
+@pytest.mark.parametrize(("age_s", "holder", "watch_s"), WATCHED.values(), ids=WATCHED.keys())
+def test_a_clock_that_may_be_wrong_is_not_believed_at_once(age_s: float, holder: str, watch_s: float) -> None:
+    assert Leadership.from_manifest(lease(holder, age_s=age_s), now=NOW).watch_s == watch_s
+
+
+LOOKS: dict[str, tuple[float, float, float, bool]] = {
+    "renewed, by clocks that differ by minutes": (300, 298, 2, True),
+    "renewed, by a clock that is behind": (-300, -302, 2, True),
+    "not renewed": (20, 20, 6, False),
+    "not renewed, and the clock is behind": (-300, -300, 13, False),
+    "not renewed yet, and the clock is behind": (-300, -300, 5, True),
+}
+
+
+@pytest.mark.parametrize(("first_s", "last_s", "watched_s", "is_at_work"), LOOKS.values(), ids=LOOKS.keys())
+def test_a_renewal_that_is_seen_counts_whatever_the_clocks_say(
+    first_s: float, last_s: float, watched_s: float, is_at_work: bool
+) -> None:
+    first, last = lease(age_s=first_s), lease(age_s=last_s)
+    found = Leadership.from_looks(first, last, watched_s=watched_s, now=NOW)
+    assert found.is_at_work is is_at_work
 
 
 class Waiting(Leader):
@@ -119,6 +162,26 @@ async def test_without_the_broker_nobody_is_ready(api: KubeClient) -> None:
     async with runs(role):
         await role.leading.wait()
         assert role.not_ready() == "there is no connection to the broker"
+
+
+async def test_a_leader_whose_broker_is_blocked_is_not_ready_and_its_lease_and_metric_say_so(api: KubeClient) -> None:
+    broker, registry = MemoryBroker(), CollectorRegistry()
+    role = Leader(leader(api, AwayBus())._settings, api, MemoryBus(broker, user="u"), registry)
+    reason = "the broker takes nothing from publishers: low on memory"
+    async with runs(role):
+        await role.leading.wait()
+        broker.alarm = "low on memory"
+        assert role.not_ready() == reason
+        assert registry.get_sample_value("slicebus_broker_blocked") == 1
+
+        async def written() -> bool:
+            found = Leadership.from_manifest(await api.get(LEASES, role.component, SYSTEM), now=now())
+            return found.problem == f"a leads and does not work: {reason}"
+
+        await eventually(written, "the Lease says why")
+        broker.alarm = ""
+        assert role.not_ready() == ""
+        assert registry.get_sample_value("slicebus_broker_blocked") == 0
 
 
 async def test_a_package_that_does_not_bring_its_job_kind_is_named(

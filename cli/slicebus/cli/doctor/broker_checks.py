@@ -4,8 +4,10 @@ The rights of the role's own user are tried out, which changes nothing. With the
 user is compared with its definitions.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from typing import Any
+
+import msgspec
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
@@ -15,63 +17,124 @@ from slicebus.cli.broker.api import BrokerApi
 from slicebus.cli.broker.compare import differences
 from slicebus.cli.broker.connection import broker_settings
 from slicebus.cli.broker.members import accepted_members, definitions_of
-from slicebus.cli.doctor.check import Check
+from slicebus.cli.doctor.check import Check, within
 from slicebus.cli.doctor.dead_letter_check import dead_letters_check
 from slicebus.kube.client import KubeClient
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError, SlicebusError
 from slicebus.proto.messages import ClusterName, ClusterUid, Lane
 from slicebus.proto.rights import AGENT_EXCHANGES, Use, agent_uses, manager_uses, too_much
-from slicebus.proto.topology import JOURNAL, JOURNALS, Exchange, Queue, Topology, agent_queue, manager_topology
+from slicebus.proto.topology import (
+    JOURNAL,
+    JOURNALS,
+    Exchange,
+    Queue,
+    Topology,
+    agent_queue,
+    cluster_queue,
+    manager_topology,
+)
 
+Asked = Iterator[tuple[str, Coroutine[Any, Any, list[Check]]]]
+"""Checks, each with its subject."""
 CONNECT_S = 5.0
 _DEFINITIONS = "load what `slicebus broker definitions` prints"
 
 
+class BrokerNeeds(msgspec.Struct, frozen=True):
+    """What the manager needs of the broker."""
+
+    journals: Sequence[Queue]
+    """With the limits from the settings."""
+    shards: int = 1
+
+
 async def broker_checks(
-    url: str, *, cluster: ClusterName | None, uid: ClusterUid | None, journals: Sequence[Queue], shards: int = 1
-) -> list[Check]:
-    """The checks of what the agent of a cluster finds at the broker; without a cluster, the manager with so many
-    shards. Without the cluster's UID nobody knows its queues. `journals` have the limits from the settings."""
+    url: str, *, cluster: ClusterName | None, uid: ClusterUid | None, needs: BrokerNeeds
+) -> AsyncIterator[Check]:
+    """The checks of what the agent of a cluster finds at the broker; without a cluster, the manager. Without the
+    cluster's UID nobody knows its queues. Each has a deadline, and the rest goes on."""
     if not url:
-        return [Check("broker", "AMQP_URL is not set", "set it: amqps://USER:PASSWORD@HOST:5671/VHOST")]
+        yield Check("broker", "AMQP_URL is not set", "set it: amqps://USER:PASSWORD@HOST:5671/VHOST")
+        return
     try:
         settings = broker_settings(url)
         patience = BusSettings(connect_s=CONNECT_S)
         bus = await connect(url, name="slicebus doctor", settings=patience, access=settings.access)
     except ConfigurationError as error:
-        return [Check("broker", str(error), "change that setting: the role does not start with it")]
+        yield Check("broker", str(error), "change that setting: the role does not start with it")
+        return
     except SlicebusError as error:
         shown = f"{settings.shown}: {error}"
-        return [
-            Check(
-                "broker",
-                shown,
-                "check the address with its scheme and port, the user, and the network from this machine",
-            )
-        ]
-    reached = Check("broker", f"{settings.shown}, as user {bus.user}")
+        advice = "check the address with its scheme and port, the user, and the network from this machine"
+        yield Check("broker", shown, advice)
+        return
+    yield Check("broker", f"{settings.shown}, as user {bus.user}")
     try:
-        checks = await (_agent(bus, cluster, uid) if cluster else _manager(bus, journals, shards))
-        return [reached, *checks, *await _rights(bus, cluster, shards)]
-    except SlicebusError as error:
-        return [reached, Check("topology", str(error), _DEFINITIONS)]
+        for subject, made in _of_agent(bus, cluster, uid) if cluster else _of_manager(bus, needs):
+            for check in await within(subject, made, failed=_unclear, hopeless=lambda: _blocked(bus)):
+                yield check
     finally:
         await bus.aclose()
 
 
-async def _manager(bus: Bus, journals: Sequence[Queue], shards: int) -> list[Check]:
+def _of_manager(bus: Bus, needs: BrokerNeeds) -> Asked:
+    yield "journal", _journals(bus, needs.journals)
+    yield "topology", _manager_topology(bus, needs.shards)
+    yield "dead letters", _dead_letters(bus)
+    yield "rights", _rights(bus, None, needs.shards)
+
+
+def _of_agent(bus: Bus, cluster: ClusterName, uid: ClusterUid | None) -> Asked:
+    yield "manager", _manager(bus, cluster)
+    yield "topology", _agent_topology(bus, cluster, uid)
+    yield "rights", _rights(bus, cluster, 1)
+
+
+def _unclear(error: SlicebusError) -> Check:
+    return Check("topology", str(error), _DEFINITIONS)
+
+
+def _blocked(bus: Bus) -> Check | None:
+    """What there is to do where the broker takes nothing from this connection any more."""
+    if not bus.blocked:
+        return None
+    advice = "give it memory or disk, or read what fills it: rabbitmqctl list_queues name messages message_bytes"
+    return Check("broker", f"it takes nothing from publishers: {bus.blocked}", advice)
+
+
+async def _journals(bus: Bus, journals: Sequence[Queue]) -> list[Check]:
+    return [_journal(journal, await bus.check(Topology((), (journal,), ()))) for journal in journals]
+
+
+async def _manager_topology(bus: Bus, shards: int) -> list[Check]:
     topology = manager_topology(shards)
     queues = tuple(queue for queue in topology.queues if queue.name not in JOURNALS)
     problems = await bus.check(Topology(topology.exchanges, queues, ()))
-    kept = [_journal(journal, await bus.check(Topology((), (journal,), ()))) for journal in journals]
     advice = "start the manager, which declares what is missing; delete a queue that differs once it is empty"
-    checks = [*kept, *_topology(problems, len(queues), advice)]
-    with suppress(ForbiddenError, NotFoundError):  # The checks of the rights and of the topology say so.
-        checks.append(await dead_letters_check(bus))
-    return checks
+    return _topology(problems, len(queues), advice)
 
 
-async def _agent(bus: Bus, cluster: ClusterName, uid: ClusterUid | None) -> list[Check]:
+async def _dead_letters(bus: Bus) -> list[Check]:
+    """What the manager may not read, or has not made yet, the checks of the rights and of the topology say."""
+    try:
+        return [await dead_letters_check(bus)]
+    except (ForbiddenError, NotFoundError):
+        return []
+
+
+async def _manager(bus: Bus, cluster: ClusterName) -> list[Check]:
+    """Whether a manager reads what the cluster sends."""
+    try:
+        readers = (await bus.depth(cluster_queue(cluster, Lane.CONTROL))).consumers
+    except NotFoundError:
+        readers = 0
+    if readers:
+        return [Check("manager", f"one reads what {cluster} sends")]
+    advice = f"run slicebus doctor with the manager; where one works, accept the cluster: slicebus fleet join {cluster}"
+    return [Check("manager", f"nobody reads what {cluster} sends", advice)]
+
+
+async def _agent_topology(bus: Bus, cluster: ClusterName, uid: ClusterUid | None) -> list[Check]:
     checks = []
     if cluster != bus.user:
         shown = f"the agent of {cluster} logs in as {bus.user}: its WorkerCluster needs brokerUser: {bus.user}"
@@ -87,7 +150,7 @@ async def _agent(bus: Bus, cluster: ClusterName, uid: ClusterUid | None) -> list
     return [*checks, *_topology(problems, len(queues), advice)]
 
 
-async def definitions_check(client: KubeClient, api_url: str, amqp_url: str, shards: int) -> Check:
+async def definitions_check(client: KubeClient, api_url: str, amqp_url: str, shards: int) -> list[Check]:
     """Whether the broker has the users, rights and bounds of every accepted WorkerCluster, and no others."""
     manager, vhost = manager_of(amqp_url)
     subject = "definitions"
@@ -96,14 +159,14 @@ async def definitions_check(client: KubeClient, api_url: str, amqp_url: str, sha
         async with BrokerApi.connect(api_url, vhost) as api:
             exported = await api.definitions()
     except SlicebusError as error:
-        return Check(subject, str(error), "check SLICEBUS_BROKER_API: an administrator of the broker")
+        return [Check(subject, str(error), "check SLICEBUS_BROKER_API: an administrator of the broker")]
     problems = differences(definitions, vhost, exported)
     if problems:
-        return Check(
-            subject, "; ".join(problems), f"{_DEFINITIONS}; slicebus fleet join and revoke do it for a cluster"
-        )
+        return [
+            Check(subject, "; ".join(problems), f"{_DEFINITIONS}; slicebus fleet join and revoke do it for a cluster")
+        ]
     count = len(definitions.users)
-    return Check(subject, f"the broker has the rights and bounds of {count} users, and nobody else has any")
+    return [Check(subject, f"the broker has the rights and bounds of {count} users, and nobody else has any")]
 
 
 def _topology(problems: Sequence[str], count: int, advice: str) -> list[Check]:

@@ -1,8 +1,10 @@
 """The checks of `slicebus doctor`: whether a role has what it needs, and what to do where it does not."""
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -12,13 +14,13 @@ from slicebus.agent.act.identity import cluster_uid
 from slicebus.agent.act.policy import read_policy
 from slicebus.agent.permissions import permissions_to_create_as
 from slicebus.agent.state.policy import PolicyFile
-from slicebus.ambient.clock import now
-from slicebus.cli.doctor.broker_checks import CONNECT_S, broker_checks, definitions_check
-from slicebus.cli.doctor.check import Check
+from slicebus.cli.doctor.broker_checks import CONNECT_S, BrokerNeeds, broker_checks, definitions_check
+from slicebus.cli.doctor.check import Check, within
 from slicebus.cli.doctor.field_checks import fields_check
+from slicebus.cli.leaders import look
 from slicebus.cli.place import Place, place_of
 from slicebus.kube.client import KubeClient, Timeouts
-from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, LEASES, WORKERCLUSTERS, Resource
+from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, WORKERCLUSTERS, Resource
 from slicebus.kube.schemas import misfit
 from slicebus.manager.decide.kueue import kueue_checks
 from slicebus.manager.state.requirements import is_our_check
@@ -27,12 +29,12 @@ from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError, SlicebusError
 from slicebus.proto.messages import ClusterName, ClusterUid, Manifest
 from slicebus.proto.topology import Queue
-from slicebus.runtime.leadership import Leadership
 from slicebus.runtime.permissions import Permission, missing
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs import LEFT_OUT
 from slicebus.slices.schedulers import Profile, every_version, profiles_of
 
+_API_SERVER = "api server"
 _MOST_NAMED = 3
 """The most namespaces that are named, of those that a cluster lacks."""
 
@@ -52,6 +54,11 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True):
     """The scheduler backends that an agent's profiles enable."""
     shards: int = 1
     """The number of shards of the manager."""
+
+    @property
+    def at_broker(self) -> BrokerNeeds:
+        """What it needs of the broker."""
+        return BrokerNeeds(self.journals, self.shards)
 
 
 def needs_of(
@@ -95,41 +102,80 @@ def needs_of(
 async def checks(
     needs: Needs, *, cluster: str | None, amqp_url: str, kubeconfig: str | None, broker_api: str | None = None
 ) -> AsyncIterator[Check]:
-    """Run the checks one after the other. `broker_api` is the address of the broker's management API."""
+    """Run the checks one after the other, the leader first. Each has a deadline, and the rest goes on. `broker_api` is
+    the address of the broker's management API."""
     name = ClusterName(cluster) if cluster else None
-    uid = await _uid(kubeconfig) if cluster else None
-    for check in await broker_checks(amqp_url, cluster=name, uid=uid, journals=needs.journals, shards=needs.shards):
-        yield check
     try:
-        async with await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=CONNECT_S)) as client:
-            yield Check("api server", f"{client.host} serves Kubernetes {await client.version()}")
-            if (misplaced := place_finding(await place_of(client), cluster)) is not None:
-                # What it lacks for that role says nothing.
-                yield misplaced
-                return
-            for check in await _cluster(client, needs):
-                yield check
-            leaders = [await _leader(client, needs, shard) for shard in range(needs.shards)]
-            for leader in leaders:
-                yield leader
-            if cluster is None:
-                for check in await _fleet(client, is_led=leaders[0].ok):
-                    yield check
-                if broker_api:
-                    yield await definitions_check(client, broker_api, amqp_url, needs.shards)
-            if cluster is None and not needs.beside_kueue and (fields := await fields_check(client)) is not None:
-                yield fields
-            if needs.beside_kueue:
-                for check in await _kueue(client):
-                    yield check
+        client = await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=CONNECT_S))
     except SlicebusError as error:
-        yield Check("api server", str(error), "check KUBECONFIG, or the service account of the pod, and the network")
+        yield _no_api_server(error)
+        async for check in broker_checks(amqp_url, cluster=name, uid=None, needs=needs.at_broker):
+            yield check
+        return
+    async with client:
+        if (misplaced := await _misplaced(client, cluster)) is not None:
+            # What it lacks for that role says nothing.
+            yield misplaced
+            async for check in broker_checks(amqp_url, cluster=name, uid=None, needs=needs.at_broker):
+                yield check
+            return
+        leaders = await within("leader", _leaders(client, needs), failed=_no_api_server)
+        for check in leaders:
+            yield check
+        is_served = leaders[0].subject != _API_SERVER
+        uid = await _uid(client) if name and is_served else None
+        async for check in broker_checks(amqp_url, cluster=name, uid=uid, needs=needs.at_broker):
+            yield check
+        if not is_served:
+            return
+        for subject, made in _on_cluster(client, needs, is_led=None if name else leaders[0].ok):
+            for check in await within(subject, made, failed=_no_api_server):
+                yield check
+        if name is None and broker_api:
+            compared = definitions_check(client, broker_api, amqp_url, needs.shards)
+            for check in await within("definitions", compared, failed=_no_api_server):
+                yield check
 
 
-async def _uid(kubeconfig: str | None) -> ClusterUid | None:
+def _on_cluster(
+    client: KubeClient, needs: Needs, *, is_led: bool | None
+) -> Iterator[tuple[str, Coroutine[Any, Any, list[Check]]]]:
+    """The checks of the role's cluster, each with its subject. `is_led`: whether a manager works; None for an agent."""
+    yield _API_SERVER, _version(client)
+    yield "crds", _definitions(client, needs)
+    yield "job kinds", _job_kinds(client)
+    for name in needs.schedulers:
+        yield "schedulers", _backend(client, name)
+    yield "permissions", _permissions(client, needs)
+    if is_led is None:
+        return
+    yield "fleet", _fleet(client, is_led=is_led)
+    if needs.beside_kueue:
+        yield "admission", _kueue(client)
+    else:
+        yield "fields", fields_check(client)
+
+
+def _no_api_server(error: SlicebusError) -> Check:
+    return Check(_API_SERVER, str(error), "check KUBECONFIG, or the service account of the pod, and the network")
+
+
+async def _misplaced(client: KubeClient, cluster: str | None) -> Check | None:
+    """Whether it is another one's cluster; None for its own, and where nobody can tell, which other checks report."""
+    with suppress(SlicebusError, TimeoutError):
+        async with asyncio.timeout(CONNECT_S):
+            return place_finding(await place_of(client), cluster)
+    return None
+
+
+async def _version(client: KubeClient) -> list[Check]:
+    return [Check(_API_SERVER, f"{client.host} serves Kubernetes {await client.version()}")]
+
+
+async def _uid(client: KubeClient) -> ClusterUid | None:
     """The UID of the agent's cluster; None where it cannot be read, which another check reports."""
-    with suppress(SlicebusError):
-        async with await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=CONNECT_S)) as client:
+    with suppress(SlicebusError, TimeoutError):
+        async with asyncio.timeout(CONNECT_S):
             return await cluster_uid(client)
     return None
 
@@ -176,29 +222,26 @@ def schedulers_check(text: str) -> tuple[Check, tuple[str, ...]]:
     return Check("schedulers", f"enabled: {', '.join(names)}"), names
 
 
-async def _cluster(client: KubeClient, needs: Needs) -> list[Check]:
-    checks = []
+async def _definitions(client: KubeClient, needs: Needs) -> list[Check]:
     absent = [resource for resource in needs.crds if not await client.serves(resource)]
-    if absent:
-        names = ", ".join(f"{resource.plural}.{resource.group}/{resource.version}" for resource in absent)
-        advice = f"install the chart {needs.chart} with crds.slicebus=true and crds.kueue=true"
-        if needs.beside_kueue:
-            advice = f"install Kueue 0.19 or later, and the chart {needs.chart} with crds.slicebus=true"
-        checks.append(Check("crds", f"missing: {names}", advice))
-    else:
-        checks.append(Check("crds", f"{len(needs.crds)} kinds are served"))
-    checks.append(await _job_kinds(client))
-    checks += [await _backend(client, name) for name in needs.schedulers]
+    if not absent:
+        return [Check("crds", f"{len(needs.crds)} kinds are served")]
+    names = ", ".join(f"{resource.plural}.{resource.group}/{resource.version}" for resource in absent)
+    advice = f"install the chart {needs.chart} with crds.slicebus=true and crds.kueue=true"
+    if needs.beside_kueue:
+        advice = f"install Kueue 0.19 or later, and the chart {needs.chart} with crds.slicebus=true"
+    return [Check("crds", f"missing: {names}", advice)]
+
+
+async def _permissions(client: KubeClient, needs: Needs) -> list[Check]:
     refused = await missing(client, needs.permissions, namespace=needs.namespace)
-    if refused:
-        advice = f"bind the ClusterRole of the chart {needs.chart} to the user who runs this"
-        checks.append(Check("permissions", f"not allowed: {', '.join(refused)}", advice))
-    else:
-        checks.append(Check("permissions", "everything that the role does is allowed"))
-    return checks
+    if not refused:
+        return [Check("permissions", "everything that the role does is allowed")]
+    advice = f"bind the ClusterRole of the chart {needs.chart} to the user who runs this"
+    return [Check("permissions", f"not allowed: {', '.join(refused)}", advice)]
 
 
-async def _job_kinds(client: KubeClient) -> Check:
+async def _job_kinds(client: KubeClient) -> list[Check]:
     """The check of the job kinds. A missing one is no fault: a cluster may do without it."""
     served = {kind: await client.serves(resource) for kind, resource in JOB_RESOURCES.items()}
     shown = f"the API server serves {', '.join(kind for kind in served if served[kind])}"
@@ -209,19 +252,19 @@ async def _job_kinds(client: KubeClient) -> Check:
     wrong += filter(None, [await misfit(client, JOB_RESOURCES[kind]) for kind in served if served[kind]])
     if wrong:
         advice = "repair or remove the package or the declaration of the kind; every other kind is run"
-        return Check("job kinds", f"{shown}; left out: {'; '.join(wrong)}", advice)
-    return Check("job kinds", shown)
+        return [Check("job kinds", f"{shown}; left out: {'; '.join(wrong)}", advice)]
+    return [Check("job kinds", shown)]
 
 
-async def _backend(client: KubeClient, name: str) -> Check:
+async def _backend(client: KubeClient, name: str) -> list[Check]:
     """Whether the API server serves what a scheduler backend needs, in one of its versions."""
     needed_by_version = [(*profile.makes, *profile.reads) for profile in every_version(Profile(name))]
     absent = [[resource for resource in needed if not await client.serves(resource)] for needed in needed_by_version]
     if [] in absent:
-        return Check("schedulers", f"{name} can be used")
+        return [Check("schedulers", f"{name} can be used")]
     lacking = ", ".join(f"{resource.definition}/{resource.version}" for resource in absent[-1])
     advice = "install that scheduler, or take its profile out of the chart's schedulers: jobs that choose it wait"
-    return Check("schedulers", f"{name} lacks {lacking}", advice)
+    return [Check("schedulers", f"{name} lacks {lacking}", advice)]
 
 
 def _served_by(resource: Resource) -> str:
@@ -229,12 +272,16 @@ def _served_by(resource: Resource) -> str:
     return resource.definition if resource.is_custom else f"{resource.plural} of {resource.api_version}"
 
 
+async def _leaders(client: KubeClient, needs: Needs) -> list[Check]:
+    return [await _leader(client, needs, shard) for shard in range(needs.shards)]
+
+
 async def _leader(client: KubeClient, needs: Needs, shard: int = 0) -> Check:
     """The leader of a shard, and whether it works, as its Lease says."""
     lease_name = slicebus.manager.permissions.lease_of(shard) if shard else needs.chart
     name, subject = f"{needs.namespace}/{lease_name}", f"leader {shard}" if needs.shards > 1 else "leader"
     try:
-        lease = await client.get(LEASES, lease_name, needs.namespace)
+        leadership, _ = await look(client, needs.namespace, lease_name)
     except NotFoundError:
         advice = "start the role; where it runs in another namespace, say so with --namespace"
         if shard:
@@ -242,10 +289,8 @@ async def _leader(client: KubeClient, needs: Needs, shard: int = 0) -> Check:
         return Check(subject, f"nobody has ever led: there is no Lease {name}", advice)
     except ForbiddenError as error:
         return Check(subject, str(error), f"bind the Role of the chart {needs.chart} to the user who runs this")
-    leadership = Leadership.from_manifest(lease, now=now())
-    if leadership.is_at_work and leadership.not_ready:
-        advice = "repair that; the leader continues by itself"
-        return Check(subject, f"{leadership.holder} leads and does not work: {leadership.not_ready}", advice)
+    if leadership.is_at_work and leadership.problem:
+        return Check(subject, leadership.problem, "repair that; the leader continues by itself")
     if not leadership.is_at_work:
         advice = "start the role, and look at its log and at /readyz of its pods"
         return Check(subject, f"{leadership.absence}, says the Lease {name}", advice)

@@ -107,16 +107,14 @@ def doctor(
     screen.say(f"{chosen}{f' of {checked}' if checked else ''}")
 
     async def run() -> bool:
-        fine = True
-        if checked:
-            for check in (manager_user_check(manager_user), policy_found, schedulers_found):
-                screen.show(_line(check))
-                fine = fine and check.ok
-        async for check in checks(
-            needs, cluster=checked, amqp_url=amqp_url, kubeconfig=kubeconfig, broker_api=broker_api
-        ):
-            screen.show(_line(check))
-            fine = fine and check.ok
+        fine, of_settings = True, [manager_user_check(manager_user), policy_found, schedulers_found] if checked else []
+        made = checks(needs, cluster=checked, amqp_url=amqp_url, kubeconfig=kubeconfig, broker_api=broker_api)
+        async for check in made:
+            # The leader comes first.
+            for shown in (check, *of_settings):
+                screen.show(_line(shown))
+                fine = fine and shown.ok
+            of_settings = []
         return fine
 
     if not asyncio.run(run()):

@@ -26,16 +26,16 @@ _PAGE = 500
 _ADVICE = "remove them, or let a Kueue admit: docs/fields.md says what slicebus does instead"
 
 
-async def fields_check(client: KubeClient) -> Check | None:
-    """Whether a field is set that is not honored, by its objects; None where a definition is missing."""
+async def fields_check(client: KubeClient) -> list[Check]:
+    """Whether a field is set that is not honored, by its objects; nothing where a definition is missing."""
     by_field: dict[str, list[str]] = {}
     for resource in (*_SET_BY_ADMINS, WORKLOADS):
         if not await client.serves(resource):
-            return None
+            return []
         async for manifest in _every(client, resource):
             for field in _fields_of(resource, manifest):
                 by_field.setdefault(field, []).append(_name_of(manifest))
-    return fields_found(by_field)
+    return [fields_found(by_field)]
 
 
 def fields_found(by_field: dict[str, list[str]]) -> Check:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slicebus.cli import screen
+from slicebus.cli.leaders import SYSTEM, Leaders, ManagerNamespace, leaders
 from slicebus.cli.manager_client import Kubeconfig, with_client
 from slicebus.cli.names import is_asked_for, nearest
 from slicebus.proto.errors import ConfigurationError
@@ -19,16 +20,23 @@ if TYPE_CHECKING:
 def explain(
     job: Annotated[str, typer.Argument(help="name, namespace/name or Kind/namespace/name.")],
     kubeconfig: Kubeconfig = None,
+    manager_namespace: ManagerNamespace = SYSTEM,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Explain why a job waits or runs as it does: quota, its place in the queue, and its slices. Exit status 1 for
-    an unknown job."""
-    explanations, others = asyncio.run(with_client(kubeconfig, lambda client: _explanations(client, job)))
+    an unknown job, and where no manager works: what is shown is then as old as its last write."""
+
+    async def look(client: "KubeClient") -> "tuple[Leaders, list[Explanation], list[str]]":
+        return await leaders(client, manager_namespace), *await _explanations(client, job)
+
+    found, explanations, others = asyncio.run(with_client(kubeconfig, look))
+    found.say()
     if not explanations:
         screen.warn(f"there is no job {job}{nearest(job, others)}")
         raise typer.Exit(1)
     for explanation in explanations:
         _show(explanation, json=json)
+    found.exit()
 
 
 async def _explanations(client: "KubeClient", job: str) -> "tuple[list[Explanation], list[str]]":

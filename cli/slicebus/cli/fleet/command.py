@@ -11,6 +11,7 @@ from rich.text import Text
 from slicebus.cli import screen
 from slicebus.cli.dead_letters.pages import age_text
 from slicebus.cli.fleet.join import join, revoke
+from slicebus.cli.leaders import SYSTEM, Leaders, ManagerNamespace, leaders
 from slicebus.cli.manager_client import Kubeconfig, with_client
 
 if TYPE_CHECKING:
@@ -26,20 +27,27 @@ fleet.command()(join)
 fleet.command()(revoke)
 
 Cluster = Annotated[str, typer.Argument(help="The WorkerCluster.")]
-_TITLES = ("CLUSTER", "STATUS", "JOBS", "HEARTBEAT", "ROOM")
+_TITLES = ("CLUSTER", "STATUS", "JOBS", "SEEN", "ROOM")
 
 
 @fleet.command(name="list")
-def list_clusters(kubeconfig: Kubeconfig = None) -> None:
-    """List every WorkerCluster with its status, jobs, last heartbeat, and the room left for jobs."""
+def list_clusters(kubeconfig: Kubeconfig = None, manager_namespace: ManagerNamespace = SYSTEM) -> None:
+    """List every WorkerCluster with its status, jobs, when it was last seen, and the room left for jobs. Exit status 1
+    where no manager works: nobody knows then whether a cluster is connected."""
     from slicebus.ambient.clock import now
 
-    clusters = asyncio.run(with_client(kubeconfig, _clusters))
+    async def look(client: "KubeClient") -> tuple[Leaders, list[dict[str, Any]]]:
+        return await leaders(client, manager_namespace), await _clusters(client)
+
+    found, clusters = asyncio.run(with_client(kubeconfig, look))
+    found.say()
     table = Table(*_TITLES, box=None, pad_edge=False, header_style="bold")
     table.columns[1].max_width = 16
     for manifest in sorted(clusters, key=lambda manifest: str(manifest["metadata"]["name"])):
-        table.add_row(*(Text("\n").join(map(screen.styled, cell.split("\n"))) for cell in row(manifest, now())))
+        cells = row(manifest, now(), is_known=found.fleet_is_known)
+        table.add_row(*(Text("\n").join(map(screen.styled, cell.split("\n"))) for cell in cells))
     screen.show(table)
+    found.exit()
 
 
 @fleet.command()
@@ -125,28 +133,29 @@ async def _clusters(client: "KubeClient") -> list[dict[str, Any]]:
     return (await client.list(WORKERCLUSTERS)).items
 
 
-def row(manifest: dict[str, Any], now: datetime) -> list[str]:
-    """A WorkerCluster as a row of the table. Each flavor's room is a line."""
+def row(manifest: dict[str, Any], now: datetime, *, is_known: bool = True) -> list[str]:
+    """A WorkerCluster as a row of the table. Each flavor's room is a line. `is_known`: a manager works, who would have
+    written that the cluster has fallen silent."""
     from slicebus.manager.state.worker_clusters import WorkerCluster
 
     cluster, status = WorkerCluster.from_manifest(manifest), manifest.get("status", {})
     heard = status.get("lastHeartbeatTime")
     return [
         cluster.name,
-        _status_of(cluster, status),
+        _status_of(cluster, status, is_known=is_known),
         str(status.get("jobs", 0)),
         f"{age_text(now - datetime.fromisoformat(heard))} ago" if heard else "never",
         status.get("room", "").replace("; ", "\n"),
     ]
 
 
-def _status_of(cluster: "WorkerCluster", status: dict[str, Any]) -> str:
+def _status_of(cluster: "WorkerCluster", status: dict[str, Any], *, is_known: bool) -> str:
     from slicebus.manager.decide.cluster.worker_cluster_status import held_deletes
 
     held, out_of_sync = sum(hold["jobs"] for hold in held_deletes(status)), status.get("outOfSync", 0)
     lag_s = status.get("lagSeconds", 0)
     states = [
-        "connected" if cluster.connected else "silent",
+        "unknown" if not is_known else "connected" if cluster.connected else "silent",
         *(["not accepted"] if not cluster.accepted else []),
         *(["given up"] if cluster.given_up else []),
         *(["drained"] if cluster.draining else ["cordoned"] if cluster.cordoned else []),

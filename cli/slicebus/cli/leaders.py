@@ -1,0 +1,98 @@
+"""Who leads, as every command asks it that shows what only a manager knows: it says first that none does."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from slicebus.cli import screen
+
+if TYPE_CHECKING:
+    from slicebus.kube.client import KubeClient
+    from slicebus.runtime.leadership import Leadership
+
+ManagerNamespace = Annotated[
+    str, typer.Option("--manager-namespace", envvar="SLICEBUS_NAMESPACE", show_envvar=True, help="Where managers run.")
+]
+SYSTEM = "slicebus-system"
+"""The namespace of the managers by default."""
+_LOOK_S = 0.5
+
+
+class Leaders(msgspec.Struct, frozen=True):
+    """Whether the managers work, by their Leases."""
+
+    problems: tuple[str, ...] = ()
+    """What is wrong, a line for each shard that nobody leads; none where every manager works."""
+    unknown: str = ""
+    """Why it cannot be known; empty where it can."""
+    fleet_is_known: bool = True
+    """Whether the WorkerClusters show the present: the first shard writes them."""
+
+    def say(self) -> None:
+        """Say what is wrong. Call it before anything else is shown."""
+        for problem in self.problems:
+            screen.fail(f"✗ {problem}")
+        if self.unknown:
+            screen.warn(f"whether a manager leads is unknown: {self.unknown}")
+
+    def exit(self) -> None:
+        """End a command that has shown everything: exit status 1 where no manager works."""
+        if self.problems:
+            raise typer.Exit(1)
+
+
+async def leaders(client: "KubeClient", namespace: str) -> Leaders:
+    """Who leads the shards of the manager whose Leases are in a namespace. It takes some seconds where a Lease looks
+    expired."""
+    from slicebus.manager.permissions import lease_of
+    from slicebus.proto.errors import ForbiddenError, NotFoundError
+    from slicebus.slices.api.annotation_values import read_number
+    from slicebus.slices.api.api_names import SHARDS_ANNOTATION
+
+    try:
+        first, lease = await look(client, namespace, lease_of(0))
+        shards = read_number((lease["metadata"].get("annotations") or {}).get(SHARDS_ANNOTATION))
+        others = [await _problem(client, namespace, shard) for shard in range(1, shards)]
+    except NotFoundError:
+        absent = f"no manager has ever led: there is no Lease {namespace}/{lease_of(0)} (--manager-namespace)"
+        return Leaders((absent,), fleet_is_known=False)
+    except ForbiddenError as error:
+        return Leaders(unknown=str(error))
+    problem = _of_manager(first)
+    return Leaders(tuple(filter(None, (problem, *others))), fleet_is_known=not problem)
+
+
+async def look(client: "KubeClient", namespace: str, name: str) -> "tuple[Leadership, dict[str, Any]]":
+    """The leadership that a Lease shows, and the Lease. Raises NotFoundError and ForbiddenError."""
+    from slicebus.ambient.clock import now
+    from slicebus.kube.resources import LEASES
+    from slicebus.runtime.leadership import Leadership
+
+    first = lease = await client.get(LEASES, name, namespace)
+    found, loop = Leadership.from_manifest(lease, now=now()), asyncio.get_running_loop()
+    began_s, watch_s = loop.time(), found.watch_s
+    while found.watch_s and loop.time() < began_s + watch_s:
+        await asyncio.sleep(_LOOK_S)
+        lease = await client.get(LEASES, name, namespace)
+        found = Leadership.from_looks(first, lease, watched_s=loop.time() - began_s, now=now())
+    return found, lease
+
+
+async def _problem(client: "KubeClient", namespace: str, shard: int) -> str:
+    from slicebus.manager.permissions import lease_of
+    from slicebus.proto.errors import NotFoundError
+
+    try:
+        found, _ = await look(client, namespace, lease_of(shard))
+    except NotFoundError:
+        return f"no manager has ever led shard {shard}"
+    return _of_manager(found, shard)
+
+
+def _of_manager(found: "Leadership", shard: int = 0) -> str:
+    """What is wrong with a manager; empty where it works."""
+    if found.is_at_work:
+        return f"the manager does not work: {found.problem}" if found.problem else ""
+    return found.absence.replace("nobody leads", f"no manager leads{f' shard {shard}' if shard else ''}", 1)
