@@ -105,7 +105,7 @@ SHOWN_BY = {
     "epoch fence": 8,
     "tombstones": 20,
     "confirms": 100_020,
-    "delta charging": 1,
+    "delta charging": 5,
     "identity": 9,
     "fence": 14,
     "unanswered requests": 100_152,
