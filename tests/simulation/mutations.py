@@ -113,7 +113,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "unanswered requests": lambda: patch.object(inventory, "unanswered", lambda _: None),
     "claims": lambda: patch.object(reconcile, "take_over_pods", lambda *_, **__: []),
     "last pod": lambda: patch.object(WorkerView, "running", frozenset()),
-    "room": lambda: patch.object(Fleet, "short", lambda *_: {}),
+    "room": lambda: patch.object(Fleet, "short", lambda *_, **__: {}),
     "first report": lambda: patch.object(worker_clusters, "_reported", _without_limit_before_a_report),
     "stale decisions": lambda: patch.object(admission_writes, "ensure_unchanged", lambda *_: None),
     "lifetimes": lambda: patch.object(copies, "_LIFETIME_FIELDS", ()),
