@@ -13,12 +13,14 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import trustme
 import yaml
 
+from slicebus.slices.api.conditions import conditions_of
 from support.processes import COMMAND_S, START_S, Server, free_port
 
 _CONTROLLERS = (
@@ -114,7 +116,14 @@ class Cluster:
         """Create the definitions that these files have. They are served when it returns."""
         named = [f"--filename={file}" for file in files]
         self.kubectl("create", "--validate=false", *named)
-        self.kubectl("wait", "--for=condition=Established", "--timeout=120s", *named)
+        self.api_server.wait_for(partial(self._has_established, *named), within_s=START_S)
+
+    def _has_established(self, *named: str) -> bool:
+        """Whether definitions are served. `kubectl wait` fails where one has no conditions yet."""
+        answer = json.loads(self.kubectl("get", *named, "--output=json"))
+        definitions = answer.get("items", [answer])
+        states = ({entry["type"]: entry["status"] for entry in conditions_of(item)} for item in definitions)
+        return all(state.get("Established") == "True" for state in states)
 
     def add_nodes(self) -> None:
         """Nodes for kwok to play."""
