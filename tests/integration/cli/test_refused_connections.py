@@ -12,7 +12,7 @@ from slicebus.bus.access import CA_FILE
 from support.installation import run_cli
 from support.rabbitmq import RabbitBroker
 from support.rabbitmq_releases import every_rabbitmq
-from unit.cli.test_plain_errors import REFUSES, UNTRUSTED
+from unit.cli.test_plain_errors import REFUSES
 
 pytestmark = every_rabbitmq
 STRANGER = "no-rights-here"
@@ -39,7 +39,7 @@ def stranger(rabbitmq: RabbitBroker) -> Iterator[str]:
 
 @pytest.mark.parametrize("command", [("dead", "list"), ("journal", "query"), ("trace", "sweep")], ids=" ".join)
 async def test_a_vhost_that_is_not_there(rabbitmq: RabbitBroker, command: tuple[str, ...]) -> None:
-    line = await told(*command, AMQP_URL=rabbitmq.url("nowhere", "manager"))
+    line = await told(*command, AMQP_URL=rabbitmq.url("nowhere", "guest"))
     assert line == f"connect to 127.0.0.1:{rabbitmq.port}: {REFUSES}vhost nowhere not found"
 
 
@@ -65,7 +65,7 @@ async def test_a_wrong_password(rabbitmq: RabbitBroker, vhost: str) -> None:
 async def test_a_certificate_of_another_authority(rabbitmq: RabbitBroker, vhost: str, tmp_path: Path) -> None:
     url = rabbitmq.tls_url(vhost, "guest:guest")
     line = await told("dead", "list", AMQP_URL=url)
-    assert line.endswith(f"the broker's certificate is refused: {UNTRUSTED}")
+    assert ": the broker's certificate is refused: " in line
     other = tmp_path / "ca.pem"
     other.write_bytes(trustme.CA().cert_pem.bytes())
     line = await told("journal", "query", AMQP_URL=url, **{CA_FILE: str(other)})
@@ -73,7 +73,7 @@ async def test_a_certificate_of_another_authority(rabbitmq: RabbitBroker, vhost:
 
 
 async def test_the_doctor_says_the_same_in_its_line(rabbitmq: RabbitBroker) -> None:
-    env = {"AMQP_URL": rabbitmq.url("nowhere", "manager"), "KUBECONFIG": "/nowhere", "COLUMNS": "300"}
+    env = {"AMQP_URL": rabbitmq.url("nowhere", "guest"), "KUBECONFIG": "/nowhere", "COLUMNS": "300"}
     done = await asyncio.to_thread(run_cli, "doctor", "--role", "manager", env=env)
     assert (done.returncode, done.stderr) == (1, "")
     address = f"127.0.0.1:{rabbitmq.port}"
