@@ -5,6 +5,7 @@ out whether one took effect.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +29,7 @@ from slicebus.proto.errors import NotFoundError, SlicebusError, TransientError
 Manifest = dict[str, Any]
 T = TypeVar("T")
 _BACKOFF = Backoff(first_s=0.1, most_s=3.0)
+DEFAULT_NAMESPACE = "default"
 _METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 """Asks for an object's metadata only: a definition of Ray's is a megabyte."""
 Propagation = Literal["Background", "Foreground", "Orphan"]
@@ -77,9 +79,17 @@ def _manifest(body: bytes) -> Manifest:
 class KubeClient:
     """Calls one API server. Close it, or use it as an async context manager."""
 
-    def __init__(self, transport: Transport, *, timeouts: Timeouts = Timeouts()) -> None:  # noqa: B008 a frozen value
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        timeouts: Timeouts = Timeouts(),  # noqa: B008 a frozen value
+        namespace: str = "",
+    ) -> None:
         self._transport = transport
         self._timeouts = timeouts
+        self.namespace = namespace or DEFAULT_NAMESPACE
+        """The namespace of a user who names none. No method uses it."""
 
     @classmethod
     def from_url(cls, url: str) -> Self:
@@ -91,29 +101,34 @@ class KubeClient:
         cls,
         path: str | Path | None = None,
         *,
+        context: str | None = None,
         timeouts: Timeouts = Timeouts(),  # noqa: B008
     ) -> Self:
-        """A client as a kubeconfig says; by default the one that kubectl uses. Raises ConfigurationError."""
-        return cls(HttpTransport(of_kubeconfig(path)), timeouts=timeouts)
+        """A client as a context of a kubeconfig says; by default the one that kubectl uses. Raises
+        ConfigurationError."""
+        server = of_kubeconfig(path, context)
+        return cls(HttpTransport(server), timeouts=timeouts, namespace=server.namespace)
 
     @classmethod
     async def connect(
         cls,
         *,
         kubeconfig: str | Path | None = None,
+        context: str | None = None,
         timeouts: Timeouts = Timeouts(),  # noqa: B008
     ) -> Self:
-        """A client of the kubeconfig's cluster; without one, of the cluster that this process runs in, if any."""
-        if kubeconfig:
-            return await cls.from_kubeconfig(kubeconfig, timeouts=timeouts)
-        server = of_pod()
+        """A client of the cluster of a kubeconfig, or of those in KUBECONFIG; without any, of the cluster that this
+        process runs in; else of the kubeconfig in the home folder."""
+        is_named = kubeconfig or context or os.environ.get("KUBECONFIG")
+        server = None if is_named else of_pod()
         if server is None:
-            return await cls.from_kubeconfig(timeouts=timeouts)
-        return cls(HttpTransport(server), timeouts=timeouts)
+            return await cls.from_kubeconfig(kubeconfig, context=context, timeouts=timeouts)
+        return cls(HttpTransport(server), timeouts=timeouts, namespace=server.namespace)
 
     def metered(self, registry: CollectorRegistry) -> "KubeClient":
         """A client over the same connections for one role, whose requests are counted. Close the original, not this."""
-        return KubeClient(MeteredTransport(self._transport, registry), timeouts=self._timeouts)
+        metered = MeteredTransport(self._transport, registry)
+        return KubeClient(metered, timeouts=self._timeouts, namespace=self.namespace)
 
     async def __aenter__(self) -> Self:
         return self

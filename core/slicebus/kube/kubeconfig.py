@@ -1,6 +1,7 @@
 """Reads kubeconfigs as kubectl does, and the account of a pod. It refuses by name what slicebus cannot do."""
 
 import base64
+import difflib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,10 +43,11 @@ def of_url(url: str) -> ApiServer:
     return ApiServer(host=url)
 
 
-def of_kubeconfig(path: str | Path | None = None) -> ApiServer:
-    """The server of the current context; by default of the files that kubectl uses. Raises ConfigurationError."""
+def of_kubeconfig(path: str | Path | None = None, context: str | None = None) -> ApiServer:
+    """The server of a context, by default the current one, and of the files that kubectl uses. Raises
+    ConfigurationError."""
     try:
-        return _server(_merged(path))
+        return _server(_merged(path), context)
     except ConfigurationError as error:
         raise ConfigurationError(f"kubeconfig: {error}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -58,8 +60,12 @@ def of_pod(account: Path = _ACCOUNT, env: Mapping[str, str] = os.environ) -> Api
     if not host or not port or not (account / "token").is_file():
         return None
     address = f"[{host}]" if ":" in host else host
+    namespace = account / "namespace"
     return ApiServer(
-        host=f"https://{address}:{port}", authority=account / "ca.crt", credentials=TokenFile(account / "token")
+        host=f"https://{address}:{port}",
+        authority=account / "ca.crt",
+        credentials=TokenFile(account / "token"),
+        namespace=namespace.read_text().strip() if namespace.is_file() else "",
     )
 
 
@@ -95,8 +101,8 @@ def _read(file: Path) -> Entry:
     return content or {}
 
 
-def _server(merged: dict[str, Any]) -> ApiServer:
-    chosen = merged["current-context"]
+def _server(merged: dict[str, Any], wanted: str | None) -> ApiServer:
+    chosen = wanted or merged["current-context"]
     if not chosen:
         raise ConfigurationError("it has no current-context: kubectl config use-context NAME sets one")
     context = _entry(merged, "contexts", chosen).says
@@ -113,13 +119,16 @@ def _server(merged: dict[str, Any]) -> ApiServer:
         name=cluster.says.get("tls-server-name"),
         proxy=cluster.says.get("proxy-url"),
         credentials=_credentials(user),
+        namespace=context.get("namespace") or "",
     )
 
 
 def _entry(merged: dict[str, Any], kind: str, name: str) -> _Named:
     if name not in merged[kind]:
         others = ", ".join(map(repr, sorted(merged[kind]))) or "none"
-        raise ConfigurationError(f"there is no {name!r} among its {kind}: it has {others}")
+        near = difflib.get_close_matches(name, merged[kind], n=1)
+        meant = f"; did you mean {near[0]}?" if near else f": it has {others}"
+        raise ConfigurationError(f"there is no {name!r} among its {kind}{meant}")
     entry: _Named = merged[kind][name]
     return entry
 

@@ -142,3 +142,5 @@ class ApiServer(msgspec.Struct, frozen=True, kw_only=True):
     """The name in the server's certificate, where it is not that of the address."""
     proxy: str | None = None
     credentials: Credentials = Fixed()
+    namespace: str = ""
+    """The namespace of whoever names none; empty where nothing says it."""

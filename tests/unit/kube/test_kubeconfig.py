@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from slicebus.kube import server
+from slicebus.kube import client, server
+from slicebus.kube.client import KubeClient
 from slicebus.kube.kubeconfig import of_kubeconfig, of_pod
 from slicebus.kube.server import ApiServer
 from slicebus.proto.errors import ConfigurationError, UnavailableError
@@ -157,10 +158,31 @@ async def test_a_pod_has_the_account_of_its_cluster(tmp_path: Path) -> None:
     assert of_pod(tmp_path, env) is None
     (tmp_path / "token").write_text("t")
     assert of_pod(tmp_path, {}) is None
+    (tmp_path / "namespace").write_text("team-a\n")
     found = of_pod(tmp_path, env)
     assert found is not None
-    assert (found.host, found.authority, await says(found)) == (
+    assert (found.host, found.authority, await says(found), found.namespace) == (
         "https://[fd00::1]:443",
         tmp_path / "ca.crt",
         "Bearer t",
+        "team-a",
     )
+
+
+def test_a_context_is_chosen_by_its_name(tmp_path: Path) -> None:
+    path = written(tmp_path / "config", name="east")
+    manifest = yaml.safe_load(path.read_text())
+    west = {"name": "west", "context": {"cluster": "east", "user": "east", "namespace": "team-b"}}
+    path.write_text(yaml.safe_dump(manifest | {"contexts": [*manifest["contexts"], west]}))
+    assert (of_kubeconfig(path).namespace, of_kubeconfig(path, "west").namespace) == ("", "team-b")
+    with pytest.raises(ConfigurationError, match="there is no 'wets' among its contexts; did you mean west"):
+        of_kubeconfig(path, "wets")
+
+
+async def test_the_files_of_the_variable_come_before_the_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also several of them, as kubectl joins them."""
+    first, second = written(tmp_path / "first", name="east"), written(tmp_path / "second", name="west")
+    monkeypatch.setenv("KUBECONFIG", f"{first}{os.pathsep}{second}")
+    monkeypatch.setattr(client, "of_pod", lambda: pytest.fail("the pod is not asked"))
+    async with await KubeClient.connect(context="west") as found:
+        assert (found.host, found.namespace) == (HOST, "default")
