@@ -25,7 +25,7 @@ async def test_why_a_resize_waits(world: World, kubeconfig: Path) -> None:
     assert "wants main=6 (asked for by its worker" in told.stdout
     assert "request > maximum capacity (6 > 4)" in told.stdout
     assert "1 of 1 that wait in ClusterQueue batch" in told.stdout
-    as_json = await asyncio.to_thread(run_cli, "explain", "wide", "--json", env=env)
+    as_json = await asyncio.to_thread(run_cli, "explain", "wide", "-o", "json", env=env)
     assert (
         json.loads(as_json.stdout)["waiting"][0]["would_admit"] == "2 more cpu in flavor default of ClusterQueue batch"
     )

@@ -1,7 +1,7 @@
 """Who leads, as every command asks it that shows what only a manager knows: it says first that none does."""
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
@@ -12,11 +12,6 @@ if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
     from slicebus.runtime.leadership import Leadership
 
-ManagerNamespace = Annotated[
-    str, typer.Option("--manager-namespace", envvar="SLICEBUS_NAMESPACE", show_envvar=True, help="Where managers run.")
-]
-SYSTEM = "slicebus-system"
-"""The namespace of the managers by default."""
 _LOOK_S = 0.5
 
 
@@ -41,6 +36,13 @@ class Leaders(msgspec.Struct, frozen=True):
         """End a command that has shown everything: exit status 1 where no manager works."""
         if self.problems:
             raise typer.Exit(1)
+
+
+async def say_leaders(client: "KubeClient", namespace: str) -> Leaders:
+    """Who leads, after saying what is wrong."""
+    found = await leaders(client, namespace)
+    found.say()
+    return found
 
 
 async def leaders(client: "KubeClient", namespace: str) -> Leaders:

@@ -26,6 +26,7 @@ app = typer.Typer(
     help="Elastic batch jobs on many Kubernetes clusters, under one quota.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # Boxes take a third of 80 columns, and cut names off.
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
@@ -51,13 +52,19 @@ def _root(show_version: bool = typer.Option(False, "--version", help="Print the 
 
 @app.command()
 def manager() -> None:
-    """Run the manager: it creates workload slices, admits them, and sends them to the agents."""
+    """Run the manager.
+
+    It creates workload slices, admits them, and sends them to the agents.
+    """
     import_module(ROLES["manager"]).run()
 
 
 @app.command()
 def agent() -> None:
-    """Run the agent of one worker cluster: it watches jobs, requests resizes, and carries out the manager's orders."""
+    """Run the agent of one worker cluster.
+
+    It watches jobs, requests resizes, and carries out the manager's orders.
+    """
     import_module(ROLES["agent"]).run()
 
 

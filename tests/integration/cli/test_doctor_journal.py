@@ -6,6 +6,7 @@ import pytest
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
+from slicebus.cli.cluster.options import ClusterAccess
 from slicebus.cli.doctor.check import Check
 from slicebus.cli.doctor.checks import checks, needs_of
 from slicebus.proto.topology import Topology, journal_queues, manager_topology
@@ -26,7 +27,7 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 async def journal_check(url: str, *, max_age: str, max_bytes: int) -> Check:
     needs = needs_of(None, "slicebus-system", journal_queues(max_age=max_age, max_bytes=max_bytes))
-    async for check in checks(needs, cluster=None, amqp_url=url, kubeconfig="/nowhere"):
+    async for check in checks(needs, cluster=None, amqp_url=url, access=ClusterAccess(kubeconfig="/nowhere")):
         if check.subject == "journal":
             return check
     raise AssertionError("nothing is said of the journal")

@@ -8,6 +8,7 @@ import pytest
 
 from slicebus.ambient.clock import now
 from slicebus.bus.factory import connect
+from slicebus.cli.cluster.options import ClusterAccess
 from slicebus.cli.demo import objects
 from slicebus.cli.doctor.check import Check
 from slicebus.cli.doctor.checks import checks, needs_of
@@ -56,7 +57,8 @@ class Doctor:
     async def findings(self) -> dict[str, Check]:
         journal = journal_queues(max_age=JOURNAL_MAX_AGE, max_bytes=JOURNAL_MAX_BYTES)
         needs = needs_of(None, objects.SYSTEM_NAMESPACE, journal)
-        found = checks(needs, cluster=None, amqp_url=self.broker_url, kubeconfig=str(self._kubeconfig))
+        access = ClusterAccess(kubeconfig=str(self._kubeconfig))
+        found = checks(needs, cluster=None, amqp_url=self.broker_url, access=access)
         return {check.subject: check async for check in found}
 
 

@@ -39,6 +39,15 @@ def test_a_command_describes_itself(command: tuple[str, ...]) -> None:
     assert " ".join(["Usage: slicebus", *command]) in done.stdout
 
 
+@pytest.mark.parametrize("command", sorted(commands()), ids=lambda command: " ".join(command) or "slicebus")
+def test_help_is_whole_at_80_columns(command: tuple[str, ...]) -> None:
+    done = CliRunner(env={"COLUMNS": "80"}).invoke(command_line.app, [*command, "--help"], prog_name="slicebus")
+    too_long = [line for line in done.stdout.splitlines() if len(line) > 80]
+    assert not too_long
+    assert "…" not in done.stdout
+    assert not [line for line in done.stdout.splitlines() if line.endswith("...") and "Usage" not in line]
+
+
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
     """Runs `slicebus` in this process with variables of its own, and says how it ends."""
@@ -82,6 +91,24 @@ def test_a_setting_that_cannot_work_ends_a_role_with_its_name(
     assert status == 2
     assert told in printed
     assert "Traceback" not in printed
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (("journal", "tail", "--type", "scale-requst"), "no message type scale-requst; did you mean scale-request?"),
+        (("journal", "query", "--type", "descisions"), "did you mean decisions?"),
+        (("dead", "list", "--type", "statu"), "did you mean status?"),
+        (("dead", "list", "--reason", "malfromed"), "there is no reason malfromed; did you mean malformed?"),
+        (("dead", "list", "--reason", "zzz"), "there is no reason zzz, only failed, fenced-epoch, "),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_an_unknown_value_of_a_filter_names_the_nearest(
+    command: tuple[str, ...], told: str, ends: Callable[..., Ended]
+) -> None:
+    status, printed = ends(*command, AMQP_URL="memory://manager@nowhere")
+    assert (status, told in " ".join(printed.split())) == (2, True), printed
 
 
 @pytest.mark.parametrize(

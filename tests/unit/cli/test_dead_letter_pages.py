@@ -7,8 +7,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from slicebus.cli.dead_letters.pages import age_text, in_full, table, to_json
-from slicebus.cli.durations import duration
+from slicebus.cli.dead_letters.pages import in_full, table, to_json
+from slicebus.cli.durations import age_text, duration
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import ConfigurationError
 from unit.bus.letters import NOON, dead, letter, wire

@@ -292,6 +292,7 @@ class Client:
     """A client of a cluster that has these objects."""
 
     host = "https://example"
+    namespace = "default"
 
     def __init__(self, found: dict[str, list[Any]], text: str) -> None:
         self._found, self._text = found, text
@@ -322,11 +323,12 @@ class Client:
 
 OF_OBJECTS: dict[str, tuple[str, ...]] = {
     "fleet list": ("fleet", "list"),
+    "fleet list -o yaml": ("fleet", "list", "-o", "yaml"),
     "fleet release": ("fleet", "release", "east"),
     "fleet repin": ("fleet", "repin", "east"),
     "fleet cordon": ("fleet", "cordon", "east"),
     "explain": ("explain", "{job}"),
-    "explain --json": ("explain", "{job}", "--json"),
+    "explain -o json": ("explain", "{job}", "-o", "json"),
     "explain another": ("explain", "job"),
     "doctor": ("doctor", "--amqp-url", URL),
     "doctor beside Kueue": ("doctor", "--amqp-url", URL, "--admission", "kueue"),

@@ -1,6 +1,5 @@
 """`slicebus broker`: prints what a broker needs."""
 
-import asyncio
 import os
 import sys
 from enum import StrEnum
@@ -12,7 +11,8 @@ import typer
 
 from slicebus.cli import screen
 from slicebus.cli.broker.addresses import Shards, manager_of
-from slicebus.cli.manager_client import Kubeconfig, with_client
+from slicebus.cli.cluster.access import run
+from slicebus.cli.cluster.options import ClusterAccess, with_options
 from slicebus.proto.errors import ConfigurationError
 from slicebus.proto.rights import Definitions
 
@@ -33,6 +33,7 @@ def _broker() -> None:
 
 
 @broker.command()
+@with_options
 def definitions(
     format: Annotated[
         Format,
@@ -66,7 +67,8 @@ def definitions(
         str, typer.Option(help="The RabbitmqCluster that the operator's objects refer to.")
     ] = "rabbitmq",
     shards: Shards = 1,
-    kubeconfig: Kubeconfig = None,
+    *,
+    access: ClusterAccess,
 ) -> None:
     """Print what the broker needs for the manager and these clusters. A password is never printed.
 
@@ -78,7 +80,7 @@ def definitions(
     user, where = manager or user, vhost or where
     if passwords is not None and format is not Format.DEFINITIONS:
         raise ConfigurationError("--passwords is for --format definitions: the others never contain a password's hash")
-    definitions = _definitions_of(cluster, agent_user, user, shards, kubeconfig)
+    definitions = _definitions_of(cluster, agent_user, user, shards, access)
     match format:
         case Format.RABBITMQCTL:
             screen.say_lines(as_shell(definitions, where))
@@ -94,7 +96,7 @@ def definitions(
 
 
 def _definitions_of(
-    clusters: list[str] | None, agent_users: list[str] | None, manager: str, shards: int, kubeconfig: str | None
+    clusters: list[str] | None, agent_users: list[str] | None, manager: str, shards: int, access: ClusterAccess
 ) -> Definitions:
     from slicebus.cli.broker.members import accepted_members, definitions_of, named_members
 
@@ -103,7 +105,7 @@ def _definitions_of(
         return definitions_of(named_members(clusters, users), manager, shards)
     if agent_users:
         raise ConfigurationError("--agent-user is for --cluster: a WorkerCluster has its brokerUser")
-    return definitions_of(asyncio.run(with_client(kubeconfig, accepted_members, may_be_bare=True)), manager, shards)
+    return definitions_of(run(access, accepted_members, may_be_bare=True), manager, shards)
 
 
 def _hashes(definitions: Definitions, source: str | None) -> dict[str, str]:

@@ -14,11 +14,13 @@ from slicebus.bus.contract import Bus
 from slicebus.bus.dead_letters import Choice, LetterSelection
 from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
+from slicebus.cli.cluster.filters import one_of, one_of_names
 from slicebus.cli.dead_letters.actions import Act, Requeuer, messages, settle, survey
 from slicebus.cli.dead_letters.actions import discard as discard_one
 from slicebus.cli.dead_letters.pages import in_full, table, to_json
 from slicebus.cli.durations import duration
 from slicebus.proto.errors import ConfigurationError, DeadReason
+from slicebus.proto.messages import MESSAGES
 
 dead = typer.Typer(help="List dead letters, and requeue or discard them.", no_args_is_help=True)
 
@@ -27,8 +29,22 @@ AmqpUrl = Annotated[
 ]
 Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids, or their ends as `list` shows them.")]
 Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
-Type = Annotated[str | None, typer.Option(help="Only this message type, such as scale-request.")]
-Reason = Annotated[DeadReason | None, typer.Option(help="Only messages that were dead-lettered for this reason.")]
+Type = Annotated[
+    str | None,
+    typer.Option(
+        parser=one_of_names(tuple(MESSAGES), "message type"),
+        metavar="TYPE",
+        help="Only this message type, such as scale-request.",
+    ),
+]
+Reason = Annotated[
+    DeadReason | None,
+    typer.Option(
+        parser=one_of(DeadReason, "reason"),
+        metavar="REASON",
+        help=f"Only messages that were dead-lettered for this reason: {', '.join(DeadReason)}.",
+    ),
+]
 OlderThan = Annotated[
     str | None, typer.Option(help="Only messages dead-lettered at least so long ago: 90s, 10m, 2h, 3d.")
 ]

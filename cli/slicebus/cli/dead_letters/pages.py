@@ -1,7 +1,7 @@
 """Dead letters for the terminal: a table, one in full, and JSON."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -9,6 +9,7 @@ from rich.text import Text
 
 from slicebus.bus.dead_letters import DeadLetter
 from slicebus.bus.sizes import SIZE_HEADER
+from slicebus.cli.durations import age_text, local_time
 from slicebus.journal.printable import printable, printable_lines
 from slicebus.journal.redaction import MARK, redacted, redacted_headers
 from slicebus.proto.envelope import WireMessage
@@ -72,17 +73,6 @@ def in_full(message: WireMessage, now: datetime, *, redact: bool) -> str:
     return "\n".join([*lines, "", body])
 
 
-def age_text(age: timedelta | None) -> str:
-    """`42s`, `12m`, `5h`, `3d`."""
-    if age is None:
-        return "?"
-    seconds = int(age.total_seconds())
-    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length}{unit}"
-    return f"{seconds}s"
-
-
 def _row(letter: DeadLetter, now: datetime) -> tuple[str, ...]:
     detail = redacted(letter.detail)
     values = (
@@ -99,7 +89,7 @@ def _row(letter: DeadLetter, now: datetime) -> tuple[str, ...]:
 
 
 def _clock(at: datetime | None) -> str:
-    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S") if at else "?"
+    return local_time(at) if at else "?"
 
 
 def _body(body: bytes, *, redact: bool) -> str:

@@ -14,12 +14,14 @@ from slicebus.agent.act.identity import cluster_uid
 from slicebus.agent.act.policy import read_policy
 from slicebus.agent.permissions import permissions_to_create_as
 from slicebus.agent.state.policy import PolicyFile
+from slicebus.cli.cluster.access import connected
+from slicebus.cli.cluster.options import ClusterAccess
 from slicebus.cli.doctor.broker_checks import CONNECT_S, BrokerNeeds, broker_checks, definitions_check
 from slicebus.cli.doctor.check import Check, within
 from slicebus.cli.doctor.field_checks import fields_check
 from slicebus.cli.leaders import look
 from slicebus.cli.place import Place, place_of
-from slicebus.kube.client import KubeClient, Timeouts
+from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import ADMISSIONCHECKS, JOB_RESOURCES, WORKERCLUSTERS, Resource
 from slicebus.kube.schemas import misfit
 from slicebus.manager.decide.kueue import kueue_checks
@@ -100,13 +102,13 @@ def needs_of(
 
 
 async def checks(
-    needs: Needs, *, cluster: str | None, amqp_url: str, kubeconfig: str | None, broker_api: str | None = None
+    needs: Needs, *, cluster: str | None, amqp_url: str, access: ClusterAccess, broker_api: str | None = None
 ) -> AsyncIterator[Check]:
     """Run the checks one after the other, the leader first. Each has a deadline, and the rest goes on. `broker_api` is
     the address of the broker's management API."""
     name = ClusterName(cluster) if cluster else None
     try:
-        client = await KubeClient.connect(kubeconfig=kubeconfig, timeouts=Timeouts(retry_s=CONNECT_S))
+        client = await connected(access)
     except SlicebusError as error:
         yield _no_api_server(error)
         async for check in broker_checks(amqp_url, cluster=name, uid=None, needs=needs.at_broker):

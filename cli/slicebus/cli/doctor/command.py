@@ -9,6 +9,7 @@ from rich.text import Text
 
 from slicebus.cli import screen
 from slicebus.cli.broker.addresses import Shards
+from slicebus.cli.cluster.options import ClusterAccess, with_options
 from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queues
 
@@ -23,6 +24,7 @@ class CheckedRole(StrEnum):
     AGENT = "agent"
 
 
+@with_options
 def doctor(
     role: Annotated[
         CheckedRole | None, typer.Option(help="By default agent where SLICEBUS_CLUSTER is set, else manager.")
@@ -34,10 +36,6 @@ def doctor(
     manager_user: Annotated[
         str, typer.Option(envvar="SLICEBUS_MANAGER_USER", show_envvar=True, help="Whose orders the agent takes.")
     ] = "",
-    kubeconfig: Annotated[
-        str | None,
-        typer.Option(envvar="KUBECONFIG", show_envvar=True, help="By default the cluster that this runs in."),
-    ] = None,
     namespace: Annotated[
         str, typer.Option(envvar="SLICEBUS_NAMESPACE", show_envvar=True, help="Where the role runs.")
     ] = "slicebus-system",
@@ -81,9 +79,14 @@ def doctor(
             "manager's doctor compares every user and bound with `slicebus broker definitions`.",
         ),
     ] = None,
+    *,
+    access: ClusterAccess,
 ) -> None:
-    """Check the broker, the API server, definitions, permissions, the leader and the fleet. Exit status 1 when
-    something has to be done."""
+    """Check what a role needs, and say what to do.
+
+    It checks the broker, the API server, definitions, permissions, the leader and the fleet. Exit status 1 when
+    something has to be done.
+    """
     from slicebus.cli.doctor.checks import checks, manager_user_check, needs_of, policy_check, schedulers_check
 
     chosen = role or (CheckedRole.AGENT if cluster else CheckedRole.MANAGER)
@@ -108,7 +111,7 @@ def doctor(
 
     async def run() -> bool:
         fine, of_settings = True, [manager_user_check(manager_user), policy_found, schedulers_found] if checked else []
-        made = checks(needs, cluster=checked, amqp_url=amqp_url, kubeconfig=kubeconfig, broker_api=broker_api)
+        made = checks(needs, cluster=checked, amqp_url=amqp_url, access=access, broker_api=broker_api)
         async for check in made:
             # The leader comes first.
             for shown in (check, *of_settings):

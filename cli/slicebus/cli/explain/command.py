@@ -1,13 +1,14 @@
 """`slicebus explain`: why a job has the size that it has."""
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.leaders import SYSTEM, Leaders, ManagerNamespace, leaders
-from slicebus.cli.manager_client import Kubeconfig, with_client
+from slicebus.cli.cluster.access import run
+from slicebus.cli.cluster.listing import as_yaml
+from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, Output, OutputFormat, with_options
+from slicebus.cli.leaders import Leaders, say_leaders
 from slicebus.cli.names import is_asked_for, nearest
 from slicebus.proto.errors import ConfigurationError
 from slicebus.slices.api.api_names import ORIGIN_LABEL
@@ -17,25 +18,29 @@ if TYPE_CHECKING:
     from slicebus.manager.decide.explain import Explanation
 
 
+@with_options
 def explain(
     job: Annotated[str, typer.Argument(help="name, namespace/name or Kind/namespace/name.")],
-    kubeconfig: Kubeconfig = None,
-    manager_namespace: ManagerNamespace = SYSTEM,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    access: ClusterAccess,
+    managers: ManagerPlace,
+    format: OutputFormat,
 ) -> None:
-    """Explain why a job waits or runs as it does: quota, its place in the queue, and its slices. Exit status 1 for
-    an unknown job, and where no manager works: what is shown is then as old as its last write."""
+    """Explain why a job waits or runs as it does.
+
+    It shows the quota, the place in the queue, and the history of its slices. Exit status 1 for an unknown job, and
+    where no manager works: what is shown is then as old as its last write.
+    """
 
     async def look(client: "KubeClient") -> "tuple[Leaders, list[Explanation], list[str]]":
-        return await leaders(client, manager_namespace), *await _explanations(client, job)
+        return await say_leaders(client, managers.manager_namespace), *await _explanations(client, job)
 
-    found, explanations, others = asyncio.run(with_client(kubeconfig, look))
-    found.say()
+    found, explanations, others = run(access, look)
     if not explanations:
         screen.warn(f"there is no job {job}{nearest(job, others)}")
         raise typer.Exit(1)
     for explanation in explanations:
-        _show(explanation, json=json)
+        _show(explanation, format.output)
     found.exit()
 
 
@@ -57,12 +62,17 @@ async def _explanations(client: "KubeClient", job: str) -> "tuple[list[Explanati
     return [explanation_of(store, ref) for ref in asked], [ref.key for ref in jobs]
 
 
-def _show(explanation: "Explanation", *, json: bool) -> None:
-    if json:
-        import msgspec
+def _show(explanation: "Explanation", output: Output) -> None:
+    import msgspec
 
-        screen.say_json(msgspec.json.encode(explanation))
-        return
-    from slicebus.cli.explain.page import page
+    match output:
+        case Output.JSON:
+            screen.say_json(msgspec.json.encode(explanation))
+        case Output.YAML:
+            screen.say_lines("---\n" + as_yaml(msgspec.to_builtins(explanation)))
+        case Output.NAME:
+            screen.say(explanation.job)
+        case Output.TABLE | Output.WIDE:
+            from slicebus.cli.explain.page import page
 
-    screen.show(page(explanation))
+            screen.show(page(explanation))

@@ -4,7 +4,6 @@
 repeated after it was interrupted.
 """
 
-import asyncio
 import os
 import secrets
 from collections.abc import Sequence
@@ -16,7 +15,8 @@ import typer
 
 from slicebus.cli import screen
 from slicebus.cli.broker.addresses import BrokerApiUrl, ManagerAmqpUrl, Shards, address_for, manager_of
-from slicebus.cli.manager_client import Kubeconfig, with_client
+from slicebus.cli.cluster.access import run
+from slicebus.cli.cluster.options import ClusterAccess, with_options
 from slicebus.proto.errors import ConfigurationError, NotFoundError
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ _COMMANDS = """{cluster} may join. On its cluster, with this file and the charts
 """The next steps of the user, as in README.md."""
 
 
+@with_options
 def join(
     cluster: Cluster,
     broker_api: BrokerApiUrl,
@@ -59,11 +60,13 @@ def join(
         str, typer.Option(help="The agent's image, for the printed commands.")
     ] = "REGISTRY/slicebus-agent",
     shards: Shards = 1,
-    kubeconfig: Kubeconfig = None,
+    *,
+    access: ClusterAccess,
 ) -> None:
-    """Give a cluster a broker user with its rights, accept it, and print how to install its agent.
+    """Let a cluster join, and print how to install its agent.
 
-    The password is generated. It is in the new file only, which nobody else can read.
+    It gives the cluster a broker user with its rights, and accepts it. The password is generated. It is in the new
+    file only, which nobody else can read.
     """
     manager, vhost = manager_of(amqp_url)
     file = out or Path(f"{cluster}.env")
@@ -84,21 +87,24 @@ def join(
         await _accept(client, member)
         return new_password or not is_there
 
-    if not asyncio.run(with_client(kubeconfig, joined)):
+    if not run(access, joined):
         screen.warn(f"the broker user of {cluster} keeps its password: --new-password gives it another")
     values = {"cluster": cluster, "namespace": namespace, "file": file, "manager": manager, "image": image}
     screen.say_lines(_COMMANDS.format(**{name: shell_quote(str(value)) for name, value in values.items()}))
 
 
+@with_options
 def revoke(
     cluster: Cluster,
     broker_api: BrokerApiUrl,
     amqp_url: ManagerAmqpUrl,
     shards: Shards = 1,
-    kubeconfig: Kubeconfig = None,
+    *,
+    access: ClusterAccess,
 ) -> None:
-    """Put a cluster out of the fleet: unaccept it, remove its broker user and its queues, and close its connections.
+    """Put a cluster out of the fleet.
 
+    It is not accepted any more, its broker user and its queues are removed, and its connections closed.
     Its name is then free for another cluster. Its jobs run on there; drain it before if they shall go elsewhere.
     """
     manager, vhost = manager_of(amqp_url)
@@ -123,7 +129,7 @@ def revoke(
             await _put_bounds(api, await accepted_members(client), manager, shards)
         return len(queues)
 
-    count = asyncio.run(with_client(kubeconfig, revoked))
+    count = run(access, revoked)
     screen.say(f"{cluster} is out: it is not accepted, its broker user and {count} queues are gone; its name is free")
 
 

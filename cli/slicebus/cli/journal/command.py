@@ -41,7 +41,10 @@ def tail(
     follow: Annotated[bool, typer.Option(help="Go on with new messages.")] = True,
     json: AsJson = False,
 ) -> None:
-    """Print messages as they are recorded: time, cluster, type, job, and a summary."""
+    """Print messages as they are recorded.
+
+    Each is a line: time, cluster, type, job, and a summary.
+    """
     wanted = _wanted(cluster, job, type, correlation)
     run(_print(STREAM, Span.of(since), wanted, amqp_url=amqp_url, follow=follow, json=json))
 
@@ -60,7 +63,10 @@ def query(
     ] = STREAM,
     json: AsJson = False,
 ) -> None:
-    """Print the recorded messages that match; with `--type decisions` the batches of recorded decisions."""
+    """Print the recorded messages that match.
+
+    With `--type decisions` they are the batches of recorded decisions.
+    """
     span = Span.of(since, until)
     wanted = _wanted(cluster, job, type, correlation, span)
     run(_print(source, span, wanted, amqp_url=amqp_url, follow=False, json=json))

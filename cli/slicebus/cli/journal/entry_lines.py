@@ -2,6 +2,7 @@
 
 from rich.text import Text
 
+from slicebus.cli.durations import local_time
 from slicebus.cli.screen import styled
 from slicebus.journal.entry import Entry
 from slicebus.journal.summary import summary
@@ -23,7 +24,7 @@ def line(entry: Entry) -> Text:
     """Offset, time, direction, cluster, type, job, and summary."""
     published = entry.published
     mark, colour = arrow(entry)
-    clock = published.astimezone().strftime("%H:%M:%S.%f")[:-3] if published else "-"
+    clock = local_time(published, timespec="milliseconds") if published else "-"
     return styled(
         (f"{entry.offset:>7} ", "dim"),
         (f"{clock} ", "dim"),

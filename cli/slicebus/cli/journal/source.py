@@ -14,12 +14,15 @@ import typer
 
 from slicebus.bus.contract import Record, StreamOffset
 from slicebus.cli.broker.connection import bus_of
+from slicebus.cli.cluster.filters import one_of_names
 from slicebus.cli.durations import duration
 from slicebus.journal.beginnings import BEFORE, Beginnings
 from slicebus.journal.entry import Entry, Filter
 from slicebus.journal.export import from_line
 from slicebus.journal.streams import read_journals
 from slicebus.proto.errors import ConfigurationError, InvalidError
+from slicebus.proto.messages import MESSAGES
+from slicebus.proto.topology import DECISIONS_TYPE
 
 STREAM = "stream"
 """The source that stands for the journals of the broker."""
@@ -30,7 +33,14 @@ Source = Annotated[
 ]
 Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
 Job = Annotated[str | None, typer.Option(help="Only this job: name, namespace/name or Kind/namespace/name.")]
-Type = Annotated[str | None, typer.Option(help="Only this message type, such as scale-request.")]
+Type = Annotated[
+    str | None,
+    typer.Option(
+        parser=one_of_names((*MESSAGES, DECISIONS_TYPE), "message type"),
+        metavar="TYPE",
+        help="Only this message type, such as scale-request.",
+    ),
+]
 Correlation = Annotated[str | None, typer.Option(help="Only the messages of this chain.")]
 Since = Annotated[str | None, typer.Option(help="From then on: 10m, 2h, 3d, or a time such as 2026-01-31T12:00:00Z.")]
 Until = Annotated[str | None, typer.Option(help="Until then: 10m (ago), or a time such as 2026-01-31T12:00:00Z.")]

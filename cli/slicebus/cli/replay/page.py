@@ -12,6 +12,7 @@ from rich.text import Text
 
 from slicebus.agent.decide.catalog import MODEL as AGENT
 from slicebus.agent.state.store import AgentStore as AgentStore
+from slicebus.cli.durations import local_time
 from slicebus.cli.job_states import JobState, JobStates, disagreements, of_agent, of_manager
 from slicebus.cli.screen import styled
 from slicebus.decisions.replay import Model, Phase, Replay, Replayed, Replayer
@@ -28,7 +29,7 @@ _MOST_CHARACTERS = 110
 
 def line(decision: Replayed) -> Text:
     """One decision."""
-    at = datetime.fromtimestamp(decision.at, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+    at = local_time(datetime.fromtimestamp(decision.at, UTC), timespec="milliseconds")
     style = "green" if decision.same else "bold red"
     text = f"{decision.arguments.decode()} -> {decision.recorded.decode()}"
     return styled(

@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slicebus.cli import screen
+from slicebus.cli.durations import local_time
 from slicebus.cli.screen import styled
 from slicebus.journal.page import milliseconds
 from slicebus.journal.traces import STEP, Hop, Trace, TraceOutcome
@@ -36,7 +37,7 @@ def rendered(trace: Trace) -> RenderableType:
         (trace.title, "bold"),
         f"  {trace.job}",
         (f" on {trace.cluster}" if trace.cluster else "", "dim"),
-        (f"  {trace.began.astimezone():%Y-%m-%d %H:%M:%S}  ", "dim"),
+        (f"  {local_time(trace.began)}  ", "dim"),
         (trace.outcome, _STYLES[trace.outcome]),
         f" after {milliseconds(trace.took)}" if trace.outcome is TraceOutcome.DONE else "",
         f", {milliseconds(trace.waited)} of it in the queue" if trace.waited else "",

@@ -1,0 +1,43 @@
+"""A client of the cluster that a command is about."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+from slicebus.cli.cluster.options import ClusterAccess
+
+if TYPE_CHECKING:
+    from slicebus.kube.client import KubeClient
+
+Result = TypeVar("Result")
+_PATIENCE_S = 5.0
+"""How long a read is tried again while the server cannot be reached: somebody waits."""
+_INTERRUPTED = 130
+
+
+async def connected(access: ClusterAccess) -> "KubeClient":
+    """A client of the cluster, to be closed. Raises ConfigurationError for a kubeconfig that cannot be used."""
+    from slicebus.kube.client import KubeClient, Timeouts
+
+    timeouts = Timeouts(retry_s=_PATIENCE_S)
+    return await KubeClient.connect(kubeconfig=access.kubeconfig, context=access.context, timeouts=timeouts)
+
+
+def run(
+    access: ClusterAccess, act: "Callable[[KubeClient], Awaitable[Result]]", *, may_be_bare: bool = False
+) -> Result:
+    """Call `act` with a client of the manager's cluster to its end, or to Ctrl-C. Raises ConfigurationError for a
+    worker, and for a cluster without slicebus unless it `may_be_bare`."""
+    from slicebus.cli.place import require_managers
+
+    async def with_client() -> Result:
+        async with await connected(access) as client:
+            await require_managers(client, may_be_bare=may_be_bare)
+            return await act(client)
+
+    try:
+        return asyncio.run(with_client())
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED) from None
