@@ -21,7 +21,7 @@ async def test_why_a_resize_waits(world: World, kubeconfig: Path) -> None:
     told = await asyncio.to_thread(run_cli, "explain", "team-a/wide", env=env)
     assert told.returncode == 0, told.stderr
     where = f"on cluster {await scenario.cluster()}"
-    assert f"Job/team-a/wide {where}, queue main, of ClusterQueue batch" in told.stdout
+    assert f"Job/team-a/wide is Resizing, {where}, queue main, of ClusterQueue batch" in told.stdout
     assert "wants main=6 (asked for by its worker" in told.stdout
     assert "request > maximum capacity (6 > 4)" in told.stdout
     assert "1 of 1 that wait in ClusterQueue batch" in told.stdout

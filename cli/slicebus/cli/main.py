@@ -14,6 +14,7 @@ from slicebus.cli.doctor.command import doctor
 from slicebus.cli.entry import ROLES
 from slicebus.cli.explain.command import explain
 from slicebus.cli.fleet.command import fleet
+from slicebus.cli.jobs.command import jobs
 from slicebus.cli.journal.command import journal
 from slicebus.cli.journal.redrive import command as redrive
 from slicebus.cli.replay.command import replay
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.command()(demo)
 app.command()(doctor)
+app.command()(jobs)
 app.command()(explain)
 app.command()(trace)
 app.command()(replay)

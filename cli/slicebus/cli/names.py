@@ -11,6 +11,11 @@ def is_asked_for(key: str, job: str) -> bool:
     return key == job or key.endswith(f"/{job}")
 
 
+def namespace_of(job: str) -> str | None:
+    """The namespace in `namespace/name` or `Kind/namespace/name`; None for a name alone."""
+    return job.split("/")[-2] if "/" in job else None
+
+
 def nearest(job: str, others: Iterable[str]) -> str:
     """A suggestion of similar names for an unknown job; empty where there are none."""
     keys = set(others)

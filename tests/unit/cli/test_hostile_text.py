@@ -25,6 +25,7 @@ from slicebus.decisions.replay import Replayer
 from slicebus.journal.entry import Entry
 from slicebus.journal.recording import decode_batch
 from slicebus.kube.client import KubeClient
+from slicebus.kube.lists import ListPage
 from slicebus.kube.resources import LEASES, Resource
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import NotFoundError
@@ -310,7 +311,7 @@ class Client:
         return self._text
 
     async def list(self, resource: Resource, **_: object) -> Any:
-        return type("Page", (), {"items": self._found.get(resource_name(resource), []), "continue_token": ""})
+        return ListPage(self._found.get(resource_name(resource), []), "1", "")
 
     async def get(self, resource: Resource, *_: object) -> Any:
         for found in self._found.get(resource_name(resource), []):
@@ -327,6 +328,9 @@ OF_OBJECTS: dict[str, tuple[str, ...]] = {
     "fleet release": ("fleet", "release", "east"),
     "fleet repin": ("fleet", "repin", "east"),
     "fleet cordon": ("fleet", "cordon", "east"),
+    "jobs": ("jobs", "-A"),
+    "jobs -o wide": ("jobs", "-A", "-o", "wide"),
+    "jobs -o json": ("jobs", "-A", "-o", "json"),
     "explain": ("explain", "{job}"),
     "explain -o json": ("explain", "{job}", "-o", "json"),
     "explain another": ("explain", "job"),

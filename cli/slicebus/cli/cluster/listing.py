@@ -5,7 +5,7 @@ A row is a value of plain fields. Its columns say what of it a table has; JSON a
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 import yaml
@@ -25,6 +25,7 @@ class Named(Protocol):
 
 
 Row = TypeVar("Row", bound=Named)
+Key = TypeVar("Key", bound=Hashable)
 _GAP = "   "
 
 
@@ -102,6 +103,6 @@ def as_yaml(value: object) -> str:
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip("\n")
 
 
-def changed(before: Mapping[Hashable, Any], rows: Mapping[Hashable, Row]) -> list[Row]:
+def changed(before: Mapping[Key, Row], rows: Mapping[Key, Row]) -> list[Row]:
     """The rows that are new, or differ from those before, in their order."""
     return [row for key, row in rows.items() if before.get(key) != row]

@@ -7,11 +7,9 @@ import typer
 from slicebus.cli import screen
 from slicebus.cli.cluster.access import run
 from slicebus.cli.cluster.listing import as_yaml
-from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, Output, OutputFormat, with_options
+from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, Output, OutputFormat, Scope, with_options
 from slicebus.cli.leaders import Leaders, say_leaders
-from slicebus.cli.names import is_asked_for, nearest
-from slicebus.proto.errors import ConfigurationError
-from slicebus.slices.api.api_names import ORIGIN_LABEL
+from slicebus.proto.errors import NotFoundError
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
@@ -22,44 +20,38 @@ if TYPE_CHECKING:
 def explain(
     job: Annotated[str, typer.Argument(help="name, namespace/name or Kind/namespace/name.")],
     *,
+    scope: Scope,
     access: ClusterAccess,
     managers: ManagerPlace,
     format: OutputFormat,
 ) -> None:
     """Explain why a job waits or runs as it does.
 
-    It shows the quota, the place in the queue, and the history of its slices. Exit status 1 for an unknown job, and
-    where no manager works: what is shown is then as old as its last write.
+    It shows the quota, the place in the queue, and the history of its slices. With the rights of one namespace it says
+    what it leaves out, and goes on. Exit status 1 for an unknown job, and where no manager works: what is shown is then
+    as old as its last write.
     """
 
-    async def look(client: "KubeClient") -> "tuple[Leaders, list[Explanation], list[str]]":
-        return await say_leaders(client, managers.manager_namespace), *await _explanations(client, job)
+    async def look(client: "KubeClient") -> "tuple[Leaders, list[Explanation]]":
+        found = await say_leaders(client, managers.manager_namespace)
+        return found, await _explanations(client, job, scope)
 
-    found, explanations, others = run(access, look)
-    if not explanations:
-        screen.warn(f"there is no job {job}{nearest(job, others)}")
-        raise typer.Exit(1)
+    try:
+        found, explanations = run(access, look)
+    except NotFoundError as error:
+        screen.warn(str(error))
+        raise typer.Exit(1) from None
     for explanation in explanations:
         _show(explanation, format.output)
     found.exit()
 
 
-async def _explanations(client: "KubeClient", job: str) -> "tuple[list[Explanation], list[str]]":
+async def _explanations(client: "KubeClient", job: str, scope: Scope) -> "list[Explanation]":
+    from slicebus.cli.cluster.finding import find_jobs
     from slicebus.manager.decide.explain import explain as explanation_of
-    from slicebus.manager.state.annotations import job_ref
-    from slicebus.manager.state.store import ManagerStore
 
-    store = ManagerStore()
-    for resource, cache in store.caches():
-        if await client.serves(resource):
-            for manifest in (await client.list(resource)).items:
-                cache.put(manifest)
-    jobs = {job_ref(manifest): manifest for cache in store.jobs.values() for manifest in cache.all()}
-    asked = [ref for ref in jobs if is_asked_for(ref.key, job)]
-    for ref in asked:
-        if ORIGIN_LABEL in (jobs[ref]["metadata"].get("labels") or {}):  # Who may not read Leases learns it here.
-            raise ConfigurationError(f"{ref.key} is an agent's copy: this is a worker; run it on the manager's cluster")
-    return [explanation_of(store, ref) for ref in asked], [ref.key for ref in jobs]
+    found = await find_jobs(client, job, scope)
+    return [explanation_of(found.reading.store, ref, found.reading.sight) for ref in found.refs]
 
 
 def _show(explanation: "Explanation", output: Output) -> None:

@@ -32,7 +32,7 @@ def _head(explanation: Explanation) -> Text:
         queue += f" in cohort {explanation.cohort}"
     if explanation.fair_sharing != "off":
         queue += f", shared fairly by {explanation.fair_sharing.replace(',', ', then ')}"
-    head = styled((explanation.job, "bold"), f" {where}, queue {queue}")
+    head = styled((explanation.job, "bold"), f" is {explanation.state}, {where}, queue {queue}")
     size = styled(
         ("wants ", "dim"),
         counts_text(explanation.wanted),

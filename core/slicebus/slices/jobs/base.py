@@ -141,6 +141,9 @@ class JobKind(Protocol):
     def succeeded(self, status: Manifest) -> Counts:
         """Pods by pod set that have succeeded, by a job's status; they count as ready. Empty for no pod."""
 
+    def ready(self, status: Manifest) -> int | None:
+        """How many of its pods are ready, by a job's status; None where that does not tell."""
+
     def problems(self, job: Manifest) -> list[Problem]:
         """Why the job cannot be taken at all; empty for a job that can."""
 

@@ -65,6 +65,10 @@ class BatchJob(PlainKind):
         count = status.get("succeeded", 0)
         return {_POD_SET: count} if count else {}
 
+    def ready(self, status: Manifest) -> int | None:
+        """Those that are ready now."""
+        return status.get("ready")
+
     def problems(self, job: Manifest) -> list[Problem]:
         """Only what no kind can do with: the API server has validated the rest."""
         return common_problems(job, self.pod_sets(job))

@@ -46,6 +46,10 @@ class PlainKind:
         """None: its pods run until it ends."""
         return {}
 
+    def ready(self, status: Manifest) -> int | None:
+        """Unknown: its status says nothing that every kind has."""
+        return None
+
     def follow(self: JobKind, scale_target: Manifest, job: Manifest) -> list[list[Manifest]]:
         """The size alone."""
         patch = self.resize(scale_target, self.counts(job, job))

@@ -21,6 +21,8 @@ _ALLOCATE_TIMEOUT_S = 86400
 _REPLICA_LABEL = "ray.io/worker-group-replica-name"
 """KubeRay's name of the replica that a pod of a multi-host group belongs to."""
 _NODE_TYPE_LABEL, _GROUP_LABEL = "ray.io/node-type", "ray.io/group"
+_HEAD_READY = "HeadPodReady"
+"""The condition of a RayCluster."""
 _NO_BOUND = 2**31 - 1
 _RANGE = ("minReplicas", "maxReplicas")
 _SIZES = ("replicas", *_RANGE, "scaleStrategy")
@@ -50,6 +52,14 @@ def head_environment(cluster_spec: Manifest) -> dict[str, str]:
 def head_image(cluster_spec: Manifest) -> str:
     """The image of the head's Ray container; empty without one."""
     return _first_image(cluster_spec["headGroupSpec"]["template"]["spec"])
+
+
+def ready_pods(cluster_status: Manifest) -> int | None:
+    """How many pods of a RayCluster are ready by its status: its workers, and its head. None where it has none yet."""
+    workers = cluster_status.get("readyWorkerReplicas")
+    true = {entry["type"] for entry in cluster_status.get("conditions") or () if entry.get("status") == "True"}
+    head = cluster_status.get("state") == "ready" or _HEAD_READY in true
+    return workers + head if workers is not None else int(head) if cluster_status else None
 
 
 def groups(cluster_spec: Manifest) -> list[Manifest]:

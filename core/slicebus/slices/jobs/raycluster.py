@@ -77,6 +77,10 @@ class RayCluster(PlainKind):
         """Turn on in-tree autoscaling."""
         return job | {"spec": job["spec"] | {"enableInTreeAutoscaling": True}}
 
+    def ready(self, status: Manifest) -> int | None:
+        """Its workers, and its head."""
+        return ray.ready_pods(status)
+
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
         """The worker's status."""
         return reported

@@ -100,6 +100,10 @@ class RayJob(RayParent):
         """Its deployment is suspended, as soon as it is not active."""
         return status if active else {"jobDeploymentStatus": "Suspended"}
 
+    def ready(self, status: Manifest) -> int | None:
+        """Those of its cluster. Of the submitter's pod its status says nothing."""
+        return ray.ready_pods(status.get("rayClusterStatus") or {})
+
     def outcome(self, job: Manifest) -> Outcome:
         """Read the job's status once the deployment is over. A deployment that failed has none."""
         status = job.get("status", {})

@@ -92,6 +92,12 @@ class RayService(RayParent):
         """It has no cluster, as soon as it is not active."""
         return status if active else _NO_CLUSTERS | {"serviceStatus": "", "numServeEndpoints": 0}
 
+    def ready(self, status: Manifest) -> int | None:
+        """Those of its clusters together: an upgrade has two."""
+        clusters = [(status.get(name) or {}).get("rayClusterStatus") or {} for name in _STATUSES]
+        counted = [count for cluster in clusters if (count := ray.ready_pods(cluster)) is not None]
+        return sum(counted) if counted else None
+
     def outcome(self, job: Manifest) -> Outcome:
         """A service runs until it is deleted."""
         return Outcome(JobPhase.RUNNING)

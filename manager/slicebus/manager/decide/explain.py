@@ -7,9 +7,11 @@ import msgspec
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, RESOURCEFLAVORS
 from slicebus.manager.decide.admission.queue_status import fair_sharing_of
 from slicebus.manager.decide.job import attempts, waiting
+from slicebus.manager.decide.job.shown_state import shown_state
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.outbox import Held, Progress
 from slicebus.manager.state.requirements import NOT_MANAGED, missing
+from slicebus.manager.state.shown_states import ShownState
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest, counts_text
@@ -22,9 +24,21 @@ from slicebus.slices.api.honored import text, unhonored
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.api.quantities import format_amount
 from slicebus.slices.quota.cohorts import grow, queue_node
-from slicebus.slices.workload.pod_problems import text_of, worst_first
-from slicebus.slices.workload.waiting import PODS_NOT_RUNNING
+from slicebus.slices.workload.pod_problems import text_of, texts, worst_first
+from slicebus.slices.workload.waiting import PODS_NOT_RUNNING, Waiting
 from slicebus.slices.workload.workload import Slice, chain_id
+
+
+class Sight(msgspec.Struct, frozen=True, kw_only=True):
+    """What the reader of a cluster may see beside the jobs: who has rights in one namespace sees neither."""
+
+    quota: bool = True
+    """Every Workload, ClusterQueue and Cohort: without them nobody can tell the place in the queue."""
+    clusters: bool = True
+    """The WorkerClusters: without them nobody can tell whether one is connected."""
+
+
+ALL = Sight()
 
 
 class WaitingSlice(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +88,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
     job: str
     """`Kind/namespace/name`."""
+    state: ShownState
     local_queue: str
     cluster_queue: str
     cohort: str
@@ -119,8 +134,8 @@ _WAITS_FOR_REPORT = {
 """What waits for the report of a dispatch, by what the worker shall hold."""
 
 
-def explain(store: ManagerStore, ref: JobRef) -> Explanation:
-    """Explain a job that exists."""
+def explain(store: ManagerStore, ref: JobRef, sight: Sight = ALL) -> Explanation:
+    """Explain a job that exists, as far as `sight` reaches: without the quota, by what its slices say."""
     view = store.view(ref)
     assert view.job is not None
     desired, queue = view.desired, view.queue
@@ -131,6 +146,7 @@ def explain(store: ManagerStore, ref: JobRef) -> Explanation:
     ended = f", where {counts_text(desired.finished)} ended" if desired.finished else ""
     return Explanation(
         job=ref.key,
+        state=shown_state(view, is_reached=is_reached(store, view, sight)),
         local_queue=queue,
         cluster_queue=cluster_queue,
         cohort=queue_spec.cohort if queue_spec else "",
@@ -139,15 +155,45 @@ def explain(store: ManagerStore, ref: JobRef) -> Explanation:
         wanted=desired.counts,
         wanted_by=asked + ended if desired.correlation else "its spec",
         granted=view.holder.granted if view.holder else {},
-        problems=tuple(dict.fromkeys(_problems(store, view, view.job))),
-        waiting=tuple(_waiting(store, view, cluster_queue, fair_sharing)),
-        quota=tuple(_quota(store, view, cluster_queue)),
+        problems=tuple(dict.fromkeys(problems(store, view, sight))),
+        waiting=tuple(
+            _waiting(store, view, cluster_queue, fair_sharing) if sight.quota else _waiting_as_said(view, view.job)
+        ),
+        quota=tuple(_quota(store, view, cluster_queue)) if sight.quota else (),
         history=tuple(_entry(view.workload(slice), slice) for slice in view.slices),
     )
 
 
-def _problems(store: ManagerStore, view: JobView, job: Manifest) -> Iterator[str]:
-    """What keeps the job from its size, other than a lack of quota."""
+def is_reached(store: ManagerStore, view: JobView, sight: Sight) -> bool:
+    """Whether anybody knows what the pods of a job do: its cluster is connected. True where it has none, and where the
+    reader may not see that."""
+    if not view.cluster or not sight.clusters:
+        return True
+    return any(cluster.connected for cluster in store.quotas.worker_clusters if cluster.name == view.cluster)
+
+
+def why(store: ManagerStore, view: JobView, sight: Sight = ALL) -> tuple[str, str]:
+    """Why a job is not as it wants to be: a reason in one word, and a sentence. Both are empty where nothing is wrong.
+
+    What the manager has shown on the job counts where only it knew the reason.
+    """
+    wait = waiting.reason_for(view)
+    shown = wait.shown if wait else Waiting.from_manifest(view.job) if view.job else None
+    if shown is not None:
+        pods = texts(shown.pods) if shown.reason != PODS_NOT_RUNNING else ""
+        return shown.reason, "; ".join(filter(None, (shown.message, pods)))
+    if view.job is None or view.outcome.phase.is_terminal:
+        return "", view.outcome.message if view.job else ""
+    first = next(problems(store, view, sight), "")
+    reason, colon, message = first.partition(": ")
+    return (reason, message) if colon and reason.isalpha() else ("", first)
+
+
+def problems(store: ManagerStore, view: JobView, sight: Sight = ALL) -> Iterator[str]:
+    """What keeps a job that exists from its size, other than a lack of quota; one sentence each, the same one perhaps
+    twice."""
+    assert view.job is not None
+    job = view.job
     if view.is_taken:
         yield from filter(None, [annotation(job, api_names.UNHEEDED_ANNOTATION)])
     else:
@@ -171,7 +217,7 @@ def _problems(store: ManagerStore, view: JobView, job: Manifest) -> Iterator[str
         yield f"ScaleUpTakenBack {view.desired.taken_back.at}: {view.desired.taken_back.message}"
     outbox = view.outbox
     cluster = next((cluster for cluster in store.quotas.worker_clusters if cluster.name == view.cluster), None)
-    if view.cluster and cluster is None:
+    if view.cluster and cluster is None and sight.clusters:
         yield f"WorkerCluster {view.cluster} is gone"
     elif cluster is not None and not cluster.connected:
         yield f"cluster {cluster.name} is not connected: what it does is not known"
@@ -235,6 +281,25 @@ def _waiting(
             ahead=tuple(other.key for other in ahead[:_AHEAD_SHOWN]),
             victims=tuple(sorted(_victims(slice, snapshot.part.leaving, decided))),
         )
+
+
+def _waiting_as_said(view: JobView, job: Manifest) -> Iterator[WaitingSlice]:
+    """What the last admission cycle has said of the slices that wait."""
+    shown = Waiting.from_manifest(job)
+    for slice in view.slices:
+        if slice.pending:
+            condition = slice.conditions.get(Condition.QUOTA_RESERVED, {})
+            yield WaitingSlice(
+                slice=slice.name,
+                size=slice.counts,
+                since=condition.get("lastTransitionTime", slice.created),
+                reason=condition.get("reason", ""),
+                message=condition.get("message", "no admission cycle has considered it yet"),
+                would_admit=shown.would_admit if shown is not None else "",
+                position=0,
+                of=0,
+                ahead=(),
+            )
 
 
 def _victims(slice: Slice, leaving: Iterable[Slice], decided: Iterable[Decision]) -> set[str]:

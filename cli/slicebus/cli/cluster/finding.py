@@ -1,0 +1,60 @@
+"""Finds the jobs that a user names."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from slicebus.cli import screen
+from slicebus.cli.cluster.options import Scope
+from slicebus.cli.cluster.reading import Reading, read
+from slicebus.cli.names import is_asked_for, namespace_of, nearest
+from slicebus.manager.state.annotations import job_ref
+from slicebus.manager.state.store import ManagerStore
+from slicebus.proto.errors import ConfigurationError, NotFoundError
+from slicebus.proto.messages import JobRef
+from slicebus.slices.api.api_names import ORIGIN_LABEL
+
+if TYPE_CHECKING:
+    from slicebus.kube.client import KubeClient
+
+
+class FoundJobs(msgspec.Struct, frozen=True):
+    """The jobs of a name, and everything that was read with them."""
+
+    reading: Reading
+    refs: list[JobRef]
+
+
+async def find_jobs(client: "KubeClient", job: str, scope: Scope) -> FoundJobs:
+    """The jobs that are named so, in the namespace of the scope or in every one that the user may see; what has to be
+    said first is said. Raises NotFoundError with similar names."""
+    scope.within("")
+    reading = await read(client, fallback=scope.namespace or namespace_of(job) or client.namespace)
+    known = [ref for ref in job_refs(reading.store) if scope.namespace in (None, ref.namespace)]
+    refs = [ref for ref in known if is_asked_for(ref.key, job)]
+    if copies := copies_among(reading.store, refs):
+        raise refusal(copies[0])
+    for text in filter(None, (*reading.first, reading.unseen)):
+        screen.warn(text)
+    if not refs:
+        namespace = scope.namespace or reading.confined_to
+        where = f" in namespace {namespace}" if namespace else ""
+        raise NotFoundError(f"there is no job {job}{where}{nearest(job, [ref.key for ref in known])}")
+    return FoundJobs(reading, refs)
+
+
+def copies_among(store: ManagerStore, refs: Iterable[JobRef]) -> list[JobRef]:
+    """Those that an agent has made. Who may not read Leases learns by them that this is a worker."""
+    jobs = ((ref, store.view(ref).job) for ref in refs)
+    return [ref for ref, job in jobs if job is not None and ORIGIN_LABEL in (job["metadata"].get("labels") or {})]
+
+
+def refusal(copy: JobRef) -> ConfigurationError:
+    """What to say of the copy of a job."""
+    return ConfigurationError(f"{copy.key} is an agent's copy: this is a worker; run it on the manager's cluster")
+
+
+def job_refs(store: ManagerStore) -> list[JobRef]:
+    """Every job that exists, whether slicebus runs it or not."""
+    return [job_ref(manifest) for cache in store.jobs.values() for manifest in cache.all()]

@@ -1,0 +1,1 @@
+"""Lists jobs, shows one as a tree, and waits for one."""

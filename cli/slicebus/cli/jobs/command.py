@@ -1,0 +1,117 @@
+"""`slicebus jobs`: every job of a namespace, or of all, with its state."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from slicebus.cli import screen
+from slicebus.cli.cluster.access import run
+from slicebus.cli.cluster.filters import check_known, one_of
+from slicebus.cli.cluster.listing import Listing, changed
+from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, OutputFormat, Scope, Watch, with_options
+from slicebus.cli.leaders import Leaders, say_leaders
+from slicebus.manager.state.shown_states import ShownState
+
+if TYPE_CHECKING:
+    from slicebus.cli.cluster.reading import Reading
+    from slicebus.cli.jobs.rows import JobRow
+    from slicebus.kube.client import KubeClient
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs; None is no condition."""
+
+    state: ShownState | None = None
+    queue: str | None = None
+    cluster: str | None = None
+
+    def takes(self, row: "JobRow") -> bool:
+        """Whether a job is wanted."""
+        return (
+            self.state in (None, row.state)
+            and (self.queue is None or self.queue in (row.queue, row.cluster_queue))
+            and self.cluster in (None, row.cluster)
+        )
+
+
+@with_options
+def jobs(
+    state: Annotated[
+        ShownState | None,
+        typer.Option(
+            parser=one_of(ShownState, "state"),
+            metavar="STATE",
+            help=f"Only jobs in this state: {', '.join(ShownState)}.",
+        ),
+    ] = None,
+    queue: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only jobs of this LocalQueue or ClusterQueue.")
+    ] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this worker cluster.")] = None,
+    *,
+    scope: Scope,
+    access: ClusterAccess,
+    managers: ManagerPlace,
+    format: OutputFormat,
+    watch: Watch,
+) -> None:
+    """List jobs: state, queue, cluster, size, and why one waits.
+
+    The size is that which the job wants, what it is granted, and the pods that are ready. With the rights of one
+    namespace it says what it leaves out. Exit status 1 where no manager works: what is shown is then as old as its last
+    write.
+    """
+    wanted = JobFilter(state=state, queue=queue, cluster=cluster)
+
+    async def look(client: "KubeClient") -> Leaders:
+        found = await say_leaders(client, managers.manager_namespace)
+        await _jobs(client, scope, wanted, format, watch)
+        return found
+
+    run(access, look).exit()
+
+
+async def _jobs(client: "KubeClient", scope: Scope, wanted: JobFilter, format: OutputFormat, watch: Watch) -> None:
+    from slicebus.cli.cluster.reading import followed, read, settled
+    from slicebus.cli.jobs.rows import COLUMNS, NAMESPACE
+
+    namespace = scope.within(client.namespace)
+    reading = await read(client, namespace=namespace)
+    for text in (*reading.first, reading.unseen):
+        if text:
+            screen.warn(text)
+    listing = Listing([*([NAMESPACE] if namespace is None else []), *COLUMNS], format)
+    shown = _rows(reading, wanted)
+    listing.show(shown, nothing=f"no jobs in namespace {namespace}; -A for all" if namespace else "no jobs")
+    if not watch.watch:
+        return
+    async with followed(client, reading) as news:
+        while True:
+            await settled(news)
+            rows = _rows(reading, wanted)
+            listing.show_changed(changed({row.key: row for row in shown}, {row.key: row for row in rows}))
+            shown = rows
+
+
+def _rows(reading: "Reading", wanted: JobFilter) -> "Sequence[JobRow]":
+    """The wanted rows. Raises ConfigurationError for a filter that names a queue or a cluster that is not there, and
+    where all are copies of an agent."""
+    from slicebus.cli.cluster.finding import copies_among, refusal
+    from slicebus.cli.jobs.rows import JobRow, in_order, shown_refs
+
+    store, sight = reading.store, reading.sight
+    refs = list(shown_refs(store))
+    if refs and (copies := copies_among(store, refs)) == refs:
+        raise refusal(copies[0])
+    rows = in_order(JobRow.of(store, ref, sight) for ref in refs)
+    queues = {name for _, name in store.quotas.local_queues} | set(store.quotas.cluster_queues)
+    check_known(wanted.queue, "queue", {*queues, *_values(rows, lambda row: row.queue)})
+    clusters = {cluster.name for cluster in store.quotas.worker_clusters}
+    check_known(wanted.cluster, "worker cluster", {*clusters, *_values(rows, lambda row: row.cluster)})
+    return [row for row in rows if wanted.takes(row)]
+
+
+def _values(rows: "Sequence[JobRow]", value: "Callable[[JobRow], str]") -> set[str]:
+    return {value(row) for row in rows} - {""}
