@@ -17,6 +17,7 @@ from slicebus.cli.fleet.command import fleet
 from slicebus.cli.jobs.command import jobs
 from slicebus.cli.journal.command import journal
 from slicebus.cli.journal.redrive import command as redrive
+from slicebus.cli.queues.command import queues
 from slicebus.cli.replay.command import replay
 from slicebus.cli.trace.command import trace
 from slicebus.proto.errors import SlicebusError
@@ -37,6 +38,7 @@ app.command()(explain)
 app.command()(trace)
 app.command()(replay)
 app.command("redrive")(redrive)
+app.add_typer(queues, name="queues")
 app.add_typer(fleet, name="fleet")
 app.add_typer(journal, name="journal")
 app.add_typer(dead, name="dead")

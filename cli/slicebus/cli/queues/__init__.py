@@ -1,0 +1,1 @@
+"""Lists ClusterQueues and LocalQueues, and stops and resumes them."""

@@ -1,0 +1,180 @@
+"""`slicebus queues`: quota and who waits for it, and the commands that stop a queue and resume it."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slicebus.cli import screen
+from slicebus.cli.cluster.access import run
+from slicebus.cli.cluster.filters import unknown
+from slicebus.cli.cluster.listing import Listing, changed
+from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, Output, OutputFormat, Scope, Watch, with_options
+from slicebus.cli.leaders import Leaders, say_leaders
+from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebus.cli.cluster.reading import Reading
+    from slicebus.cli.queues.rows import QueueRow
+    from slicebus.kube.client import KubeClient
+    from slicebus.kube.resources import Resource
+
+queues = typer.Typer(invoke_without_command=True)
+
+Queue = Annotated[str, typer.Argument(metavar="NAME", help="A ClusterQueue; with -n a LocalQueue.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
+
+
+@queues.callback()
+@with_options
+def _queues(
+    called: typer.Context,
+    *,
+    scope: Scope,
+    access: ClusterAccess,
+    managers: ManagerPlace,
+    format: OutputFormat,
+    watch: Watch,
+) -> None:
+    """Show quota and who waits for it, or stop and resume a queue.
+
+    Without a command it lists the ClusterQueues: for each resource of each flavor the quota, what is used and what of
+    that is borrowed; how many workloads wait and are admitted; and whether it is stopped. With -n or -A, and for who
+    may not see ClusterQueues, it lists LocalQueues. Exit status 1 where no manager works: what is shown is then as old
+    as its last write.
+    """
+
+    async def look(client: "KubeClient") -> Leaders:
+        found = await say_leaders(client, managers.manager_namespace)
+        await _list(client, scope, format, watch)
+        return found
+
+    if called.invoked_subcommand is None:
+        run(access, look).exit()
+    elif (scope, access, format, watch) != (Scope(), ClusterAccess(), OutputFormat(), Watch()):
+        raise typer.BadParameter(f"options come after {called.invoked_subcommand}")
+
+
+@queues.command()
+@with_options
+def stop(
+    name: Queue,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="Take the quota of those that run, too: their pods end.")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before jobs are stopped.")] = False,
+    *,
+    scope: Scope,
+    access: ClusterAccess,
+) -> None:
+    """Let a queue admit nothing more. What runs goes on, unless it is drained.
+
+    It sets the stopPolicy of a ClusterQueue, or with -n of a LocalQueue, to Hold, and with --drain to HoldAndDrain.
+    Before jobs are stopped it asks, and without a terminal it refuses, unless there is --yes.
+    """
+    policy = "HoldAndDrain" if drain else "Hold"
+    row = run(access, lambda client: _found(client, name, scope))
+    if drain and not (yes or dry_run):
+        if not sys.stdin.isatty():
+            raise ConfigurationError(f"--drain stops {row.admitted} admitted workloads: --yes says that you mean it")
+        screen.confirm(f"stop the {row.admitted} workloads that {row.resource_name} has admitted?")
+    _set_policy(access, row, policy, dry_run=dry_run)
+
+
+@queues.command()
+@with_options
+def resume(name: Queue, dry_run: DryRun = False, *, scope: Scope, access: ClusterAccess) -> None:
+    """Let a queue that was stopped admit again."""
+    row = run(access, lambda client: _found(client, name, scope))
+    _set_policy(access, row, "None", dry_run=dry_run)
+
+
+def _set_policy(access: ClusterAccess, row: "QueueRow", policy: str, *, dry_run: bool) -> None:
+    async def patch(client: "KubeClient") -> None:
+        from slicebus.kube.client import MergePatch
+
+        body = MergePatch({"spec": {"stopPolicy": policy}})
+        await client.patch(_resource(row.namespace), row.name, row.namespace or None, body)
+
+    if row.stop_policy == policy:
+        screen.say(f"{row.resource_name} has stopPolicy {policy} already")
+        return
+    if not dry_run:
+        run(access, patch)
+    would = "would have" if dry_run else "has"
+    screen.say(f"{row.resource_name} {would} stopPolicy {policy}, after {row.stop_policy}")
+
+
+def _resource(namespace: str | None) -> "Resource":
+    from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES
+
+    return LOCALQUEUES if namespace else CLUSTERQUEUES
+
+
+async def _found(client: "KubeClient", name: str, scope: Scope) -> "QueueRow":
+    """The row of a queue. Raises NotFoundError with the nearest name."""
+    from slicebus.cli.queues.rows import QueueRow
+
+    if scope.all_namespaces:
+        raise ConfigurationError("name the namespace of a LocalQueue with -n")
+    resource = _resource(scope.namespace)
+    try:
+        return QueueRow.of(await client.get(resource, name, scope.namespace))
+    except NotFoundError:
+        known = (await client.list(resource, namespace=scope.namespace)).items
+        names = [manifest["metadata"]["name"] for manifest in known]
+        raise NotFoundError(unknown(name, resource.kind, names)) from None
+
+
+async def _list(client: "KubeClient", scope: Scope, format: OutputFormat, watch: Watch) -> None:
+    from slicebus.cli.cluster.reading import followed, settled
+    from slicebus.cli.queues.rows import COLUMNS, LOCAL_COLUMNS, NAMESPACE, QueueLine, QueueRow, lines
+
+    reading, is_local = await _read(client, scope)
+    for text in filter(None, (*reading.first, reading.unseen)):
+        screen.warn(text)
+    columns = [*([NAMESPACE] if scope.all_namespaces else []), *LOCAL_COLUMNS] if is_local else COLUMNS
+    word = "LocalQueues" if is_local else "ClusterQueues"
+    rows, nothing = _rows(reading, is_local=is_local), f"no {word}"
+    listing, whole = Listing[QueueLine](columns, format), Listing[QueueRow]((), format)
+    is_whole = format.output in (Output.JSON, Output.YAML)
+    if is_whole:
+        whole.show(rows)
+    else:
+        listing.show(lines(rows), nothing=nothing)
+    if not watch.watch:
+        return
+    async with followed(client, reading) as news:
+        while True:
+            await settled(news)
+            before, rows = {row.key: row for row in rows}, _rows(reading, is_local=is_local)
+            news_of = changed(before, {row.key: row for row in rows})
+            if is_whole:
+                whole.show_changed(news_of)
+            else:
+                listing.show_changed(lines(news_of))
+
+
+async def _read(client: "KubeClient", scope: Scope) -> "tuple[Reading, bool]":
+    """The queues, and whether they are LocalQueues."""
+    from slicebus.cli.cluster.reading import read
+    from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES
+
+    namespace = scope.within("")
+    if not (scope.all_namespaces or scope.namespace):
+        try:
+            return await read(client, only=[CLUSTERQUEUES]), False
+        except ForbiddenError:
+            namespace = client.namespace
+            screen.warn(f"you may not see ClusterQueues; these are the LocalQueues of namespace {namespace}")
+    return await read(client, namespace=namespace, only=[LOCALQUEUES]), True
+
+
+def _rows(reading: "Reading", *, is_local: bool) -> "Sequence[QueueRow]":
+    from slicebus.cli.queues.rows import QueueRow, in_order
+
+    cache = reading.store.local_queues if is_local else reading.store.cluster_queues
+    return in_order(map(QueueRow.of, cache.all()))
