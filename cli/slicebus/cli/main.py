@@ -15,6 +15,8 @@ from slicebus.cli.entry import ROLES
 from slicebus.cli.explain.command import explain
 from slicebus.cli.fleet.command import fleet
 from slicebus.cli.jobs.command import jobs
+from slicebus.cli.jobs.tree_command import tree
+from slicebus.cli.jobs.waiting import wait
 from slicebus.cli.journal.command import journal
 from slicebus.cli.journal.redrive import command as redrive
 from slicebus.cli.queues.command import queues
@@ -34,6 +36,8 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(doctor)
 app.command()(jobs)
+app.command()(tree)
+app.command()(wait)
 app.command()(explain)
 app.command()(trace)
 app.command()(replay)
