@@ -2,16 +2,20 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from slicebus.cli import screen
 from slicebus.cli.cluster.access import run
-from slicebus.cli.cluster.listing import Listing
-from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, OutputFormat, with_options
+from slicebus.cli.cluster.filters import unknown
+from slicebus.cli.cluster.listing import Listing, as_yaml
+from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, Output, OutputFormat, with_options
 from slicebus.cli.fleet.join import join, revoke
 from slicebus.cli.leaders import Leaders, say_leaders
+from slicebus.proto.errors import ForbiddenError, NotFoundError
 
 if TYPE_CHECKING:
+    from slicebus.cli.fleet.details import ClusterDetails
     from slicebus.kube.client import KubeClient
 
 fleet = typer.Typer(
@@ -40,6 +44,39 @@ def list_clusters(*, access: ClusterAccess, managers: ManagerPlace, format: Outp
     found, clusters = run(access, look)
     rows = [ClusterRow.of(manifest, is_known=found.fleet_is_known) for manifest in clusters]
     Listing(COLUMNS, format).show(sorted(rows, key=lambda row: row.name), nothing="there is no WorkerCluster")
+    found.exit()
+
+
+@fleet.command()
+@with_options
+def get(cluster: Cluster, *, access: ClusterAccess, managers: ManagerPlace, format: OutputFormat) -> None:
+    """Show everything that is known of a worker cluster.
+
+    Its connection, the room by flavor, its jobs, how far its agent is behind, held deletes, conditions and Events. Exit
+    status 1 for an unknown one, and where no manager works: nobody knows then whether it is connected.
+    """
+
+    async def look(client: "KubeClient") -> "tuple[Leaders, ClusterDetails]":
+        found = await say_leaders(client, managers.manager_namespace)
+        return found, await _details(client, cluster, is_known=found.fleet_is_known)
+
+    try:
+        found, details = run(access, look)
+    except NotFoundError as error:
+        screen.warn(str(error))
+        raise typer.Exit(1) from None
+    match format.output:
+        case Output.JSON:
+            screen.say_json(msgspec.json.encode(details))
+        case Output.YAML:
+            screen.say_lines(as_yaml(msgspec.to_builtins(details)))
+        case Output.NAME:
+            screen.say(f"workercluster.slicebus.dev/{details.name}")
+        case Output.TABLE | Output.WIDE:
+            from slicebus.cli.fleet.details_page import page
+
+            for line in page(details):
+                screen.say(line)
     found.exit()
 
 
@@ -139,3 +176,30 @@ async def _clusters(client: "KubeClient") -> list[dict[str, Any]]:
     from slicebus.kube.resources import WORKERCLUSTERS
 
     return (await client.list(WORKERCLUSTERS)).items
+
+
+async def _details(client: "KubeClient", name: str, *, is_known: bool) -> "ClusterDetails":
+    """The details of a WorkerCluster. Raises NotFoundError with the nearest name."""
+    from slicebus.cli.cluster.reading import read
+    from slicebus.cli.fleet.details import details_of
+    from slicebus.cli.jobs.rows import JobRow, in_order, shown_refs
+    from slicebus.kube.client import DEFAULT_NAMESPACE
+    from slicebus.kube.resources import EVENTS, WORKERCLUSTERS
+
+    reading = await read(client, fallback=client.namespace)
+    for text in filter(None, (*reading.first, reading.unseen)):
+        screen.warn(text)
+    if WORKERCLUSTERS in reading.hidden:
+        raise ForbiddenError("you may not see WorkerClusters")
+    store = reading.store
+    manifest = store.clusters.get(None, name)
+    if manifest is None:
+        known = [cluster["metadata"]["name"] for cluster in store.clusters.all()]
+        raise NotFoundError(unknown(name, "WorkerCluster", known) if known else f"there is no WorkerCluster {name}")
+    try:
+        events = (await client.list(EVENTS, namespace=DEFAULT_NAMESPACE)).items
+    except ForbiddenError:
+        events = []
+    jobs = in_order(JobRow.of(store, ref, reading.sight) for ref in shown_refs(store))
+    granted = store.quotas.ledger.granted.get(name, {})
+    return details_of(manifest, jobs=jobs, granted=granted, events=events, is_known=is_known)
