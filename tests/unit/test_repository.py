@@ -84,7 +84,8 @@ def test_no_two_public_classes_share_a_bare_name() -> None:
 
 
 def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
-    names = set(zipfile.ZipFile(build_wheel(tmp_path)).namelist())
+    wheel = zipfile.ZipFile(build_wheel(tmp_path))
+    names = set(wheel.namelist())
     for package in PACKAGES:
         assert f"slicebus/{package}/__init__.py" in names
         assert f"slicebus/{package}/py.typed" in names
@@ -92,6 +93,9 @@ def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
     assert "slicebus/journal/page.html.j2" in names
     foreign_pods = {name for name in names if not name.startswith(("slicebus/", "slicebus-"))}
     assert not foreign_pods
+    [entry_points] = [name for name in names if name.endswith("entry_points.txt")]
+    commands = wheel.read(entry_points).decode().splitlines()
+    assert {"slicebus = slicebus.cli.entry:main", "kubectl-slicebus = slicebus.cli.entry:main"} <= set(commands)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import sys
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 
 import typer
 
@@ -24,6 +25,9 @@ from slicebus.cli.replay.command import replay
 from slicebus.cli.trace.command import trace
 from slicebus.proto.errors import SlicebusError
 from slicebus.runtime.logs import configure_logging
+
+_PLUGIN = "kubectl-slicebus"
+"""The name by which kubectl finds it."""
 
 app = typer.Typer(
     name="slicebus",
@@ -80,7 +84,12 @@ def main() -> None:
     """Run a command. An error that the user can repair is one line and exit status 2."""
     sys.excepthook = screen.show_unexpected
     try:
-        app()
+        app(prog_name=_name_of(sys.argv[0]))
     except SlicebusError as error:
         screen.fail(f"slicebus: {error}")
         sys.exit(2)
+
+
+def _name_of(program: str) -> str:
+    """How the user has called this: help and errors repeat it."""
+    return "kubectl slicebus" if Path(program).stem == _PLUGIN else "slicebus"

@@ -69,6 +69,19 @@ def ends(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
+    ("program", "name"),
+    [("/usr/bin/slicebus", "slicebus"), ("/usr/bin/kubectl-slicebus", "kubectl slicebus"), ("x", "slicebus")],
+)
+def test_help_has_the_name_by_which_it_was_called(
+    program: str, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [program, "fleet", "-h"])
+    with pytest.raises(SystemExit):
+        command_line.main()
+    assert capsys.readouterr().out.startswith(f"Usage: {name} fleet ")
+
+
+@pytest.mark.parametrize(
     ("command", "variables", "told"),
     [
         ("manager", {}, "AMQP_URL is not set"),
