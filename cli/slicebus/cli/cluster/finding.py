@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from slicebus.cli import screen
 from slicebus.cli.cluster.options import Scope
 from slicebus.cli.cluster.reading import Reading, read
+from slicebus.cli.cluster.showing import say_first
 from slicebus.cli.names import is_asked_for, namespace_of, nearest
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import ManagerStore
@@ -35,8 +35,7 @@ async def find_jobs(client: "KubeClient", job: str, scope: Scope) -> FoundJobs:
     refs = [ref for ref in known if is_asked_for(ref.key, job)]
     if copies := copies_among(reading.store, refs):
         raise refusal(copies[0])
-    for text in filter(None, (*reading.first, reading.unseen)):
-        screen.warn(text)
+    say_first(reading)
     if not refs:
         namespace = scope.namespace or reading.confined_to
         where = f" in namespace {namespace}" if namespace else ""

@@ -3,7 +3,7 @@
 A row is a value of plain fields. Its columns say what of it a table has; JSON and YAML have every field.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import Generic, Protocol, TypeVar
 
@@ -25,7 +25,6 @@ class Named(Protocol):
 
 
 Row = TypeVar("Row", bound=Named)
-Key = TypeVar("Key", bound=Hashable)
 _GAP = "   "
 
 
@@ -101,8 +100,3 @@ def aligned(rows: Sequence[Sequence[str]], least: Sequence[int] = ()) -> tuple[l
 def as_yaml(value: object) -> str:
     """A value as YAML, its fields in their order."""
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True).rstrip("\n")
-
-
-def changed(before: Mapping[Key, Row], rows: Mapping[Key, Row]) -> list[Row]:
-    """The rows that are new, or differ from those before, in their order."""
-    return [row for key, row in rows.items() if before.get(key) != row]

@@ -48,8 +48,6 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """What the user may not see at all."""
     confined_to: str | None = None
     """The namespace that was read because the user may not read all."""
-    first: tuple[str, ...] = ()
-    """What has to be said before anything else, such as that no manager leads."""
 
     @property
     def sight(self) -> Sight:
@@ -139,6 +137,7 @@ async def followed(client: KubeClient, reading: Reading) -> AsyncIterator[asynci
     """
     changed = asyncio.Event()
     caches = dict(reading.store.caches())
+    failures: list[BaseException] = []
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(_follow(client, part, caches[part.resource], changed)) for part in reading.parts]
@@ -146,7 +145,9 @@ async def followed(client: KubeClient, reading: Reading) -> AsyncIterator[asynci
             for task in tasks:
                 task.cancel()
     except* SlicebusError as errors:
-        raise errors.exceptions[0] from None
+        failures += errors.exceptions  # What is raised here would be a group again.
+    if failures:
+        raise failures[0]
 
 
 async def settled(changed: asyncio.Event) -> None:

@@ -1,6 +1,6 @@
 """`slicebus fleet`: lists the worker clusters and changes how they are used."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -9,12 +9,14 @@ from slicebus.cli import screen
 from slicebus.cli.cluster.access import run
 from slicebus.cli.cluster.filters import unknown
 from slicebus.cli.cluster.listing import Listing, as_yaml
-from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, Output, OutputFormat, with_options
+from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, Output, OutputFormat, Watch, with_options
 from slicebus.cli.fleet.join import join, revoke
 from slicebus.cli.leaders import Leaders, say_leaders
 from slicebus.proto.errors import ForbiddenError, NotFoundError
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping
+
     from slicebus.cli.fleet.details import ClusterDetails
     from slicebus.kube.client import KubeClient
 
@@ -30,21 +32,19 @@ Cluster = Annotated[str, typer.Argument(help="The WorkerCluster.")]
 
 @fleet.command(name="list")
 @with_options
-def list_clusters(*, access: ClusterAccess, managers: ManagerPlace, format: OutputFormat) -> None:
+def list_clusters(*, access: ClusterAccess, managers: ManagerPlace, format: OutputFormat, watch: Watch) -> None:
     """List the worker clusters.
 
     Each has its status, its jobs, when its agent was last heard, and the room that is left for jobs. Exit status 1
     where no manager works: nobody knows then whether a cluster is connected.
     """
-    from slicebus.cli.fleet.rows import COLUMNS, ClusterRow
 
-    async def look(client: "KubeClient") -> tuple[Leaders, list[dict[str, Any]]]:
-        return await say_leaders(client, managers.manager_namespace), await _clusters(client)
+    async def look(client: "KubeClient") -> Leaders:
+        found = await say_leaders(client, managers.manager_namespace)
+        await _list(client, format, watch, is_known=found.fleet_is_known)
+        return found
 
-    found, clusters = run(access, look)
-    rows = [ClusterRow.of(manifest, is_known=found.fleet_is_known) for manifest in clusters]
-    Listing(COLUMNS, format).show(sorted(rows, key=lambda row: row.name), nothing="there is no WorkerCluster")
-    found.exit()
+    run(access, look).exit()
 
 
 @fleet.command()
@@ -172,23 +172,40 @@ def _set(cluster: str, access: ClusterAccess, **spec: bool) -> None:
     run(access, patch)
 
 
-async def _clusters(client: "KubeClient") -> list[dict[str, Any]]:
+async def _list(client: "KubeClient", format: OutputFormat, watch: Watch, *, is_known: bool) -> None:
+    from slicebus.cli.cluster.reading import read
+    from slicebus.cli.cluster.showing import show
+    from slicebus.cli.fleet.rows import COLUMNS, ClusterRow
     from slicebus.kube.resources import WORKERCLUSTERS
 
-    return (await client.list(WORKERCLUSTERS)).items
+    reading, listing = await read(client, only=[WORKERCLUSTERS]), Listing(COLUMNS, format)
+    clusters = reading.store.clusters
+
+    def rows() -> "Mapping[Hashable, ClusterRow]":
+        found = [ClusterRow.of(manifest, is_known=is_known) for manifest in clusters.all()]
+        return {row.name: row for row in sorted(found, key=lambda row: row.name)}
+
+    await show(
+        client,
+        reading,
+        rows,
+        everything=lambda rows: listing.show(rows, nothing="there is no WorkerCluster"),
+        changes=listing.show_changed,
+        watch=watch.watch,
+    )
 
 
 async def _details(client: "KubeClient", name: str, *, is_known: bool) -> "ClusterDetails":
     """The details of a WorkerCluster. Raises NotFoundError with the nearest name."""
     from slicebus.cli.cluster.reading import read
+    from slicebus.cli.cluster.showing import say_first
     from slicebus.cli.fleet.details import details_of
     from slicebus.cli.jobs.rows import JobRow, in_order, shown_refs
     from slicebus.kube.client import DEFAULT_NAMESPACE
     from slicebus.kube.resources import EVENTS, WORKERCLUSTERS
 
     reading = await read(client, fallback=client.namespace)
-    for text in filter(None, (*reading.first, reading.unseen)):
-        screen.warn(text)
+    say_first(reading)
     if WORKERCLUSTERS in reading.hidden:
         raise ForbiddenError("you may not see WorkerClusters")
     store = reading.store

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from slicebus.cli import screen
 from slicebus.cli.cluster.access import run
 from slicebus.cli.cluster.filters import check_known, one_of
-from slicebus.cli.cluster.listing import Listing, changed
+from slicebus.cli.cluster.listing import Listing
 from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, OutputFormat, Scope, Watch, with_options
 from slicebus.cli.leaders import Leaders, say_leaders
 from slicebus.manager.state.shown_states import ShownState
@@ -74,25 +73,22 @@ def jobs(
 
 
 async def _jobs(client: "KubeClient", scope: Scope, wanted: JobFilter, format: OutputFormat, watch: Watch) -> None:
-    from slicebus.cli.cluster.reading import followed, read, settled
+    from slicebus.cli.cluster.reading import read
+    from slicebus.cli.cluster.showing import show
     from slicebus.cli.jobs.rows import COLUMNS, NAMESPACE
 
     namespace = scope.within(client.namespace)
     reading = await read(client, namespace=namespace)
-    for text in (*reading.first, reading.unseen):
-        if text:
-            screen.warn(text)
     listing = Listing([*([NAMESPACE] if namespace is None else []), *COLUMNS], format)
-    shown = _rows(reading, wanted)
-    listing.show(shown, nothing=f"no jobs in namespace {namespace}; -A for all" if namespace else "no jobs")
-    if not watch.watch:
-        return
-    async with followed(client, reading) as news:
-        while True:
-            await settled(news)
-            rows = _rows(reading, wanted)
-            listing.show_changed(changed({row.key: row for row in shown}, {row.key: row for row in rows}))
-            shown = rows
+    nothing = f"no jobs in namespace {namespace}; -A for all" if namespace else "no jobs"
+    await show(
+        client,
+        reading,
+        lambda: {row.key: row for row in _rows(reading, wanted)},
+        everything=lambda rows: listing.show(rows, nothing=nothing),
+        changes=listing.show_changed,
+        watch=watch.watch,
+    )
 
 
 def _rows(reading: "Reading", wanted: JobFilter) -> "Sequence[JobRow]":

@@ -8,8 +8,8 @@ import typer
 from slicebus.cli import screen
 from slicebus.cli.cluster.access import run
 from slicebus.cli.cluster.filters import unknown
-from slicebus.cli.cluster.listing import Listing, changed
-from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, Output, OutputFormat, Scope, Watch, with_options
+from slicebus.cli.cluster.listing import Listing
+from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, OutputFormat, Scope, Watch, with_options
 from slicebus.cli.leaders import Leaders, say_leaders
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
 
@@ -130,32 +130,22 @@ async def _found(client: "KubeClient", name: str, scope: Scope) -> "QueueRow":
 
 
 async def _list(client: "KubeClient", scope: Scope, format: OutputFormat, watch: Watch) -> None:
-    from slicebus.cli.cluster.reading import followed, settled
+    from slicebus.cli.cluster.showing import show
     from slicebus.cli.queues.rows import COLUMNS, LOCAL_COLUMNS, NAMESPACE, QueueLine, QueueRow, lines
 
     reading, is_local = await _read(client, scope)
-    for text in filter(None, (*reading.first, reading.unseen)):
-        screen.warn(text)
     columns = [*([NAMESPACE] if scope.all_namespaces else []), *LOCAL_COLUMNS] if is_local else COLUMNS
-    word = "LocalQueues" if is_local else "ClusterQueues"
-    rows, nothing = _rows(reading, is_local=is_local), f"no {word}"
-    listing, whole = Listing[QueueLine](columns, format), Listing[QueueRow]((), format)
-    is_whole = format.output in (Output.JSON, Output.YAML)
-    if is_whole:
-        whole.show(rows)
-    else:
-        listing.show(lines(rows), nothing=nothing)
-    if not watch.watch:
-        return
-    async with followed(client, reading) as news:
-        while True:
-            await settled(news)
-            before, rows = {row.key: row for row in rows}, _rows(reading, is_local=is_local)
-            news_of = changed(before, {row.key: row for row in rows})
-            if is_whole:
-                whole.show_changed(news_of)
-            else:
-                listing.show_changed(lines(news_of))
+    by_line, by_queue = Listing[QueueLine](columns, format), Listing[QueueRow]((), format)
+    nothing = "no LocalQueues" if is_local else "no ClusterQueues"
+    is_table = format.output.is_table
+    await show(
+        client,
+        reading,
+        lambda: {row.key: row for row in _rows(reading, is_local=is_local)},
+        everything=lambda rows: by_line.show(lines(rows), nothing=nothing) if is_table else by_queue.show(rows),
+        changes=lambda rows: by_line.show_changed(lines(rows)) if is_table else by_queue.show_changed(rows),
+        watch=watch.watch,
+    )
 
 
 async def _read(client: "KubeClient", scope: Scope) -> "tuple[Reading, bool]":
