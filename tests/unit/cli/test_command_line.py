@@ -48,6 +48,33 @@ def test_help_is_whole_at_80_columns(command: tuple[str, ...]) -> None:
     assert not [line for line in done.stdout.splitlines() if line.endswith("...") and "Usage" not in line]
 
 
+def options_of(command: tuple[str, ...]) -> set[str]:
+    found = typer.main.get_command(command_line.app)
+    for name in command:
+        assert isinstance(found, TyperGroup)
+        found = found.commands[name]
+    return {spelling for option in found.params for spelling in option.opts}
+
+
+SHARED = {"--output", "-o", "--no-headers"}
+LISTS = {("jobs",), ("queues",), ("fleet", "list")}
+OF_JOBS = {("jobs",), ("queues",), ("explain",), ("tree",), ("wait",)}
+
+
+@pytest.mark.parametrize(
+    "command", sorted(command for command in commands() if "--kubeconfig" in options_of(command)), ids=" ".join
+)
+def test_a_command_that_reads_a_cluster_has_the_options_of_all(command: tuple[str, ...]) -> None:
+    options = options_of(command)
+    assert "--context" in options
+    if SHARED & options:
+        assert options >= SHARED
+    if command in LISTS:
+        assert options >= {"--watch", "-w"}
+    if command in OF_JOBS:
+        assert options >= {"--namespace", "-n", "--all-namespaces", "-A"}
+
+
 @pytest.fixture
 def ends(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
     """Runs `slicebus` in this process with variables of its own, and says how it ends."""

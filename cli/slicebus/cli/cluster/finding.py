@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from slicebus.cli.cluster.options import Scope
+from slicebus.cli.cluster.options import JobScope
 from slicebus.cli.cluster.reading import Reading, read
 from slicebus.cli.cluster.showing import say_first
 from slicebus.cli.names import is_asked_for, namespace_of, nearest
@@ -26,18 +26,18 @@ class FoundJobs(msgspec.Struct, frozen=True):
     refs: list[JobRef]
 
 
-async def find_jobs(client: "KubeClient", job: str, scope: Scope) -> FoundJobs:
+async def find_jobs(client: "KubeClient", job: str, scope: JobScope) -> FoundJobs:
     """The jobs that are named so, in the namespace of the scope or in every one that the user may see; what has to be
     said first is said. Raises NotFoundError with similar names."""
-    scope.within("")
-    reading = await read(client, fallback=scope.namespace or namespace_of(job) or client.namespace)
-    known = [ref for ref in job_refs(reading.store) if scope.namespace in (None, ref.namespace)]
+    only = scope.only
+    reading = await read(client, fallback=only or namespace_of(job) or client.namespace)
+    known = [ref for ref in job_refs(reading.store) if only in (None, ref.namespace)]
     refs = [ref for ref in known if is_asked_for(ref.key, job)]
     if copies := copies_among(reading.store, refs):
         raise refusal(copies[0])
     say_first(reading)
     if not refs:
-        namespace = scope.namespace or reading.confined_to
+        namespace = only or reading.confined_to
         where = f" in namespace {namespace}" if namespace else ""
         raise NotFoundError(f"there is no job {job}{where}{nearest(job, [ref.key for ref in known])}")
     return FoundJobs(reading, refs)

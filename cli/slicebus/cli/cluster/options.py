@@ -15,6 +15,8 @@ import typer
 
 from slicebus.proto.errors import ConfigurationError
 
+_BOTH = "--all-namespaces and --namespace exclude each other"
+
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """A group of options: each field is one, with a default."""
@@ -70,8 +72,27 @@ class Scope(Options, frozen=True, kw_only=True):
     def within(self, default: str) -> str | None:
         """The namespace to look in; None for all. Raises ConfigurationError for both options."""
         if self.all_namespaces and self.namespace is not None:
-            raise ConfigurationError("--all-namespaces and --namespace exclude each other")
+            raise ConfigurationError(_BOTH)
         return None if self.all_namespaces else self.namespace or default
+
+
+class JobScope(Options, frozen=True, kw_only=True):
+    """In which namespaces to look for a job that is named."""
+
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", metavar="NAME", help="Only this namespace; else all that you may see."),
+    ] = None
+    all_namespaces: Annotated[
+        bool, typer.Option("--all-namespaces", "-A", help="Every namespace that you may see: the default.")
+    ] = False
+
+    @property
+    def only(self) -> str | None:
+        """The namespace to look in; None for all. Raises ConfigurationError for both options."""
+        if self.all_namespaces and self.namespace is not None:
+            raise ConfigurationError(_BOTH)
+        return self.namespace
 
 
 class OutputFormat(Options, frozen=True, kw_only=True):

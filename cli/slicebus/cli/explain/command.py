@@ -7,7 +7,7 @@ import typer
 from slicebus.cli import screen
 from slicebus.cli.cluster.access import run
 from slicebus.cli.cluster.listing import as_yaml
-from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, Output, OutputFormat, Scope, with_options
+from slicebus.cli.cluster.options import ClusterAccess, JobScope, ManagerPlace, Output, OutputFormat, with_options
 from slicebus.cli.leaders import Leaders, say_leaders
 from slicebus.proto.errors import NotFoundError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def explain(
     job: Annotated[str, typer.Argument(help="name, namespace/name or Kind/namespace/name.")],
     *,
-    scope: Scope,
+    scope: JobScope,
     access: ClusterAccess,
     managers: ManagerPlace,
     format: OutputFormat,
@@ -46,7 +46,7 @@ def explain(
     found.exit()
 
 
-async def _explanations(client: "KubeClient", job: str, scope: Scope) -> "list[Explanation]":
+async def _explanations(client: "KubeClient", job: str, scope: JobScope) -> "list[Explanation]":
     from slicebus.cli.cluster.finding import find_jobs
     from slicebus.manager.decide.explain import explain as explanation_of
 

@@ -8,7 +8,7 @@ import typer
 from slicebus.cli import screen
 from slicebus.cli.cluster.access import connected, run
 from slicebus.cli.cluster.listing import as_yaml
-from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, Output, OutputFormat, Scope, with_options
+from slicebus.cli.cluster.options import ClusterAccess, JobScope, ManagerPlace, Output, OutputFormat, with_options
 from slicebus.cli.leaders import Leaders, say_leaders
 from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError
 
@@ -31,7 +31,7 @@ def tree(
         ),
     ] = None,
     *,
-    scope: Scope,
+    scope: JobScope,
     access: ClusterAccess,
     managers: ManagerPlace,
     format: OutputFormat,
@@ -67,7 +67,7 @@ def _worker(text: str, access: ClusterAccess) -> tuple[str, ClusterAccess]:
 
 
 async def _trees(
-    client: "KubeClient", job: str, scope: Scope, workers: "Mapping[str, ClusterAccess]"
+    client: "KubeClient", job: str, scope: JobScope, workers: "Mapping[str, ClusterAccess]"
 ) -> "list[TreeNode]":
     from slicebus.cli.cluster.finding import find_jobs
     from slicebus.cli.jobs.tree import cluster_names, tree_of

@@ -9,7 +9,7 @@ import typer
 from slicebus.cli import screen
 from slicebus.cli.cluster.access import run
 from slicebus.cli.cluster.filters import one_of
-from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, Scope, with_options
+from slicebus.cli.cluster.options import ClusterAccess, JobScope, ManagerPlace, with_options
 from slicebus.cli.durations import duration
 from slicebus.cli.leaders import say_leaders
 from slicebus.manager.state.shown_states import ShownState
@@ -75,7 +75,7 @@ def wait(
     ],
     timeout: Annotated[str | None, typer.Option(help="How long at most: 90s, 10m, 2h. By default for ever.")] = None,
     *,
-    scope: Scope,
+    scope: JobScope,
     access: ClusterAccess,
     managers: ManagerPlace,
 ) -> None:
@@ -95,7 +95,7 @@ def wait(
         raise typer.Exit(1)
 
 
-async def _wait(client: "KubeClient", job: str, goal: Goal, within_s: float | None, scope: Scope) -> bool:
+async def _wait(client: "KubeClient", job: str, goal: Goal, within_s: float | None, scope: JobScope) -> bool:
     from slicebus.cli.cluster.finding import find_jobs
 
     found = await find_jobs(client, job, scope)

@@ -9,7 +9,15 @@ from slicebus.cli import screen
 from slicebus.cli.cluster.access import run
 from slicebus.cli.cluster.filters import unknown
 from slicebus.cli.cluster.listing import Listing
-from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, OutputFormat, Scope, Watch, with_options
+from slicebus.cli.cluster.options import (
+    ClusterAccess,
+    ManagerPlace,
+    Options,
+    OutputFormat,
+    Scope,
+    Watch,
+    with_options,
+)
 from slicebus.cli.leaders import Leaders, say_leaders
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
 
@@ -25,6 +33,15 @@ queues = typer.Typer(invoke_without_command=True)
 
 Queue = Annotated[str, typer.Argument(metavar="NAME", help="A ClusterQueue; with -n a LocalQueue.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
+
+
+class QueuePlace(Options, frozen=True, kw_only=True):
+    """Where a queue is that is named."""
+
+    namespace: Annotated[
+        str | None,
+        typer.Option("--namespace", "-n", metavar="NAME", help="The namespace of a LocalQueue; else a ClusterQueue."),
+    ] = None
 
 
 @queues.callback()
@@ -67,7 +84,7 @@ def stop(
     dry_run: DryRun = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before jobs are stopped.")] = False,
     *,
-    scope: Scope,
+    place: QueuePlace,
     access: ClusterAccess,
 ) -> None:
     """Let a queue admit nothing more. What runs goes on, unless it is drained.
@@ -76,7 +93,7 @@ def stop(
     Before jobs are stopped it asks, and without a terminal it refuses, unless there is --yes.
     """
     policy = "HoldAndDrain" if drain else "Hold"
-    row = run(access, lambda client: _found(client, name, scope))
+    row = run(access, lambda client: _found(client, name, place.namespace))
     if drain and not (yes or dry_run):
         if not sys.stdin.isatty():
             raise ConfigurationError(f"--drain stops {row.admitted} admitted workloads: --yes says that you mean it")
@@ -86,9 +103,9 @@ def stop(
 
 @queues.command()
 @with_options
-def resume(name: Queue, dry_run: DryRun = False, *, scope: Scope, access: ClusterAccess) -> None:
+def resume(name: Queue, dry_run: DryRun = False, *, place: QueuePlace, access: ClusterAccess) -> None:
     """Let a queue that was stopped admit again."""
-    row = run(access, lambda client: _found(client, name, scope))
+    row = run(access, lambda client: _found(client, name, place.namespace))
     _set_policy(access, row, "None", dry_run=dry_run)
 
 
@@ -114,17 +131,15 @@ def _resource(namespace: str | None) -> "Resource":
     return LOCALQUEUES if namespace else CLUSTERQUEUES
 
 
-async def _found(client: "KubeClient", name: str, scope: Scope) -> "QueueRow":
+async def _found(client: "KubeClient", name: str, namespace: str | None) -> "QueueRow":
     """The row of a queue. Raises NotFoundError with the nearest name."""
     from slicebus.cli.queues.rows import QueueRow
 
-    if scope.all_namespaces:
-        raise ConfigurationError("name the namespace of a LocalQueue with -n")
-    resource = _resource(scope.namespace)
+    resource = _resource(namespace)
     try:
-        return QueueRow.of(await client.get(resource, name, scope.namespace))
+        return QueueRow.of(await client.get(resource, name, namespace))
     except NotFoundError:
-        known = (await client.list(resource, namespace=scope.namespace)).items
+        known = (await client.list(resource, namespace=namespace)).items
         names = [manifest["metadata"]["name"] for manifest in known]
         raise NotFoundError(unknown(name, resource.kind, names)) from None
 
