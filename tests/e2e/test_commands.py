@@ -111,7 +111,7 @@ async def test_waiting_for_a_job_and_its_tree(shell: Shell, world: World, tmp_pa
     assert "did you mean" in (await shell("wait", "wied", "--for", "running", status=2)).stderr
     assert "did you mean running?" in (await shell(*wait, "runing", status=2)).stderr
 
-    waiting = asyncio.create_task(shell(*wait, "resized", "--timeout", "80s"))
+    waiting = asyncio.create_task(shell(*wait, "resized", "--size", "6", "--timeout", "80s"))
     await set_quota(world, 20)
     assert "is Running" in (await waiting).stdout
 

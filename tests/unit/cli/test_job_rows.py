@@ -102,6 +102,18 @@ def test_the_reason_that_only_the_manager_knew_is_read_from_the_job() -> None:
     assert the_row(a_store(job, admitted(conditions=(READY,)))).why == "PastBounds: too large"
 
 
+def test_beside_a_kueue_a_suspended_job_is_one_that_waits() -> None:
+    """Kueue itself suspends it."""
+    store = a_store(suspended(a_job(2)), a_workload(count=2))
+    store.admission_checks.put(
+        {
+            "metadata": {"name": "slicebus", "uid": "check", "resourceVersion": "1"},
+            "spec": {"controllerName": api_names.CHECK_CONTROLLER},
+        }
+    )
+    assert the_row(store).state is ShownState.PENDING
+
+
 def test_a_job_that_ended_badly_says_so() -> None:
     assert the_row(a_store(a_job(2, over="Failed"), admitted())).why == "so it ended"
 

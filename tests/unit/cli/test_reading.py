@@ -4,10 +4,12 @@ import asyncio
 
 import pytest
 
+from simulation.kueue import definition
 from slicebus.cli.cluster.reading import followed, read, settled, unseen_text
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import (
+    ADMISSIONCHECKS,
     CLUSTERQUEUES,
     CRDS,
     LOCALQUEUES,
@@ -20,6 +22,7 @@ from slicebus.kube.resources import (
 from slicebus.manager.decide.explain import Sight
 from slicebus.proto.errors import ForbiddenError, UnavailableError
 from slicebus.sandbox.apiserver import EmbeddedApiServer
+from slicebus.slices.api import api_names
 from support.refusing import FORBIDDEN, refusing
 
 
@@ -42,8 +45,8 @@ def test_what_is_left_out_is_one_line(hidden: tuple[Resource, ...], confined_to:
 
 
 async def prepare(client: KubeClient) -> None:
-    for definition in custom_resource_definitions():
-        await client.create(CRDS, definition)
+    for manifest in custom_resource_definitions():
+        await client.create(CRDS, manifest)
     for name in ("team-a", "team-b"):
         await client.create(NAMESPACES, {"metadata": {"name": name}})
         queue = {"metadata": {"name": "main", "namespace": name}, "spec": {"clusterQueue": "batch"}}
@@ -72,6 +75,17 @@ async def test_a_namespace_that_was_asked_for_hides_nothing() -> None:
         part = await read(client, namespace="team-b")
         assert [*part.store.quotas.local_queues] == [("team-b", "main")]
         assert (part.confined_to, part.unseen, part.sight.quota) == (None, "", False)
+
+
+async def test_beside_a_kueue_nothing_is_decided_again() -> None:
+    async with EmbeddedApiServer() as server, KubeClient.from_url(server.url) as client:
+        await prepare(client)
+        await client.create(CRDS, definition())
+        check = {"apiVersion": ADMISSIONCHECKS.api_version, "kind": "AdmissionCheck", "metadata": {"name": "slicebus"}}
+        await client.create(ADMISSIONCHECKS, check | {"spec": {"controllerName": api_names.CHECK_CONTROLLER}})
+        whole = await read(client)
+        assert (whole.store.beside_kueue, whole.sight, whole.unseen) == (True, Sight(quota=False), "")
+        assert len(whole.store.local_queues) == 2
 
 
 async def test_it_is_followed_until_the_server_is_gone() -> None:

@@ -42,6 +42,11 @@ def test_a_resize_is_over_when_its_pods_are_ready(ready: int | None, reached: bo
     assert is_reached(named("a", "a", ready=ready), Goal.RESIZED) is reached
 
 
+@pytest.mark.parametrize(("size", "reached"), [(2, True), (3, None), (None, True)])
+def test_a_size_that_the_manager_has_yet_to_hear_of(size: int | None, reached: bool | None) -> None:
+    assert is_reached(named("a", "a"), Goal.RESIZED, size) is reached
+
+
 @pytest.mark.parametrize(
     ("row", "text"),
     [

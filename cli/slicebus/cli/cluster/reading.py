@@ -4,7 +4,7 @@ Who has the rights of one namespace gets its jobs, Workloads and LocalQueues, an
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import (
+    ADMISSIONCHECKS,
     CLUSTERQUEUES,
     COHORTS,
     NAMESPACES,
@@ -20,6 +21,8 @@ from slicebus.kube.resources import (
     Resource,
 )
 from slicebus.manager.decide.explain import Sight
+from slicebus.manager.state.requirements import is_our_check
+from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import ExpiredError, ForbiddenError, SlicebusError
 
@@ -53,7 +56,11 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     def sight(self) -> Sight:
         """What an explanation may rely on."""
         sees_all = any(part.resource == WORKLOADS and part.namespace is None for part in self.parts)
-        return Sight(quota=sees_all and not set(self.hidden) & set(_QUOTA), clusters=WORKERCLUSTERS not in self.hidden)
+        decides = not self.store.beside_kueue  # A Kueue says itself why a workload waits.
+        return Sight(
+            quota=decides and sees_all and not set(self.hidden) & set(_QUOTA),
+            clusters=WORKERCLUSTERS not in self.hidden,
+        )
 
     @property
     def unseen(self) -> str:
@@ -88,7 +95,7 @@ async def read(
     queue can be read.
     """
     store = ManagerStore()
-    caches = {resource: cache for resource, cache in store.caches() if only is None or resource in only}
+    caches = {resource: cache for resource, cache in _caches(store) if only is None or resource in only}
     parts, refused = list[ListedResource](), dict[Resource, ForbiddenError]()
 
     async def one(resource: Resource, cache: Cache) -> None:
@@ -103,9 +110,17 @@ async def read(
     namespaced = [resource for resource in caches if resource.namespaced]
     if refused and not any(part.resource in namespaced for part in parts):
         raise min(refused.items(), key=lambda item: item[0] not in namespaced)[1]
-    hidden = tuple(resource for resource in caches if resource in refused)
+    if any(map(is_our_check, store.admission_checks.all())):
+        store.configure(msgspec.structs.replace(store.settings, admission=AdmissionModeName.KUEUE))
+    hidden = tuple(resource for resource in caches if resource in refused and resource != ADMISSIONCHECKS)
     fell_back = namespace is None and any(part.namespace is not None for part in parts)
     return Reading(store=store, parts=tuple(parts), hidden=hidden, confined_to=fallback if fell_back else None)
+
+
+def _caches(store: ManagerStore) -> Iterator[tuple[Resource, Cache]]:
+    """What a command reads in either mode of admission."""
+    yield from store.caches()
+    yield ADMISSIONCHECKS, store.admission_checks
 
 
 class _NotServed(Exception):
@@ -136,7 +151,7 @@ async def followed(client: KubeClient, reading: Reading) -> AsyncIterator[asynci
     Raises UnavailableError where the server cannot be reached any more: who watches never sees an old state as new.
     """
     changed = asyncio.Event()
-    caches = dict(reading.store.caches())
+    caches = dict(reading.store.decides_by())
     failures: list[BaseException] = []
     try:
         async with asyncio.TaskGroup() as group:

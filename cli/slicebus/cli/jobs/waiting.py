@@ -1,7 +1,9 @@
 """`slicebus wait`: returns when a job is where a script needs it."""
 
 import asyncio
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -35,9 +37,13 @@ class Goal(StrEnum):
     """It has succeeded."""
 
 
-def is_reached(row: "JobRow | None", goal: Goal) -> bool | None:
+Reached = Callable[["JobRow | None"], bool | None]
+"""As `is_reached` of one goal."""
+
+
+def is_reached(row: "JobRow | None", goal: Goal, size: int | None = None) -> bool | None:
     """Whether a job is there; None while it is not yet, and False once it cannot be any more. No row is a job that is
-    gone."""
+    gone. `size` is how many pods a resized job shall have; None for as many as it wants."""
     if row is None or row.state is ShownState.DELETING:
         return False
     if row.state is ShownState.FAILED:
@@ -50,7 +56,8 @@ def is_reached(row: "JobRow | None", goal: Goal) -> bool | None:
         case Goal.RUNNING:
             return row.state in (ShownState.RUNNING, ShownState.RESIZING) or None
         case Goal.RESIZED:
-            is_whole = row.ready is not None and row.ready >= sum(row.granted.values())
+            granted = sum(row.granted.values())
+            is_whole = row.ready is not None and row.ready >= granted and size in (None, granted)
             return (row.state is ShownState.RUNNING and is_whole) or None
         case Goal.FINISHED:
             return None
@@ -73,6 +80,10 @@ def wait(
         Goal,
         typer.Option("--for", parser=one_of(Goal, "goal"), metavar="GOAL", help=f"One of {', '.join(Goal)}."),
     ],
+    size: Annotated[
+        int | None,
+        typer.Option(min=0, help="With --for resized: so many pods, which the manager may have yet to hear of."),
+    ] = None,
     timeout: Annotated[str | None, typer.Option(help="How long at most: 90s, 10m, 2h. By default for ever.")] = None,
     *,
     scope: JobScope,
@@ -86,16 +97,21 @@ def wait(
     Where no manager works it says so, and waits for one too.
     """
     within_s = duration(timeout, option="--timeout").total_seconds() if timeout else None
+    if size is not None and goal is not Goal.RESIZED:
+        raise ConfigurationError("--size is for --for resized")
+    reached = partial(is_reached, goal=goal, size=size)
 
     async def look(client: "KubeClient") -> bool:
         await say_leaders(client, managers.manager_namespace)
-        return await _wait(client, job, goal, within_s, scope)
+        return await _wait(client, job, goal, reached, within_s, scope)
 
     if not run(access, look):
         raise typer.Exit(1)
 
 
-async def _wait(client: "KubeClient", job: str, goal: Goal, within_s: float | None, scope: JobScope) -> bool:
+async def _wait(
+    client: "KubeClient", job: str, goal: Goal, reached: Reached, within_s: float | None, scope: JobScope
+) -> bool:
     from slicebus.cli.cluster.finding import find_jobs
 
     found = await find_jobs(client, job, scope)
@@ -105,23 +121,23 @@ async def _wait(client: "KubeClient", job: str, goal: Goal, within_s: float | No
     [ref] = found.refs
     try:
         async with asyncio.timeout(within_s):
-            return await _reached(client, found, ref, goal)
+            return await _follow(client, found, ref, goal, reached)
     except TimeoutError:
         screen.warn(f"not {goal} after {timeout_text(within_s)}: {told(ref.key, _row(found, ref))}")
         return False
 
 
-async def _reached(client: "KubeClient", found: "FoundJobs", ref: "JobRef", goal: Goal) -> bool:
+async def _follow(client: "KubeClient", found: "FoundJobs", ref: "JobRef", goal: Goal, reached: Reached) -> bool:
     from slicebus.cli.cluster.reading import followed, settled
 
     last = ""
     async with followed(client, found.reading) as news:
         while True:
             row = _row(found, ref)
-            now, reached = told(ref.key, row), is_reached(row, goal)
-            if reached is not None:
-                screen.say(now) if reached else screen.warn(f"not {goal}, and will not be: {now}")
-                return reached
+            now, is_there = told(ref.key, row), reached(row)
+            if is_there is not None:
+                screen.say(now) if is_there else screen.warn(f"not {goal}, and will not be: {now}")
+                return is_there
             if now != last:
                 screen.warn(now)
             last = now
