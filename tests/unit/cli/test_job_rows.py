@@ -12,8 +12,10 @@ from slicebus.manager.decide.explain import ALL, Sight
 from slicebus.manager.state.shown_states import ShownState
 from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.api import api_names
+from slicebus.slices.workload.waiting import PODS_NOT_RUNNING
 from unit.manager.objects import REF, a_job, a_workload, asking, condition
 from unit.manager.test_explain import a_store
+from unit.manager.test_pod_problems import SHOWN
 
 Manifest = dict[str, Any]
 READY = condition("PodsReady")
@@ -65,6 +67,12 @@ STATES: dict[str, tuple[ManagerStore, ShownState]] = {
 @pytest.mark.parametrize(("store", "state"), STATES.values(), ids=STATES.keys())
 def test_the_state_of_a_job(store: ManagerStore, state: ShownState) -> None:
     assert the_row(store).state is state
+
+
+def test_why_granted_pods_do_not_run() -> None:
+    job = a_job(1, annotations={api_names.WAITING_ANNOTATION: SHOWN.to_annotation()})
+    row = the_row(a_store(job, a_workload(admitted=1, dispatched=1, applied=1)))
+    assert (row.state, row.reason, row.message) == (ShownState.ADMITTED, PODS_NOT_RUNNING, SHOWN.message)
 
 
 def test_every_state_is_tested() -> None:

@@ -56,7 +56,27 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         yield Site(server, client, write_kubeconfig(tmp_path / "kubeconfig", server.url))
 
 
-@pytest.mark.parametrize("command", [("explain", "sweep"), ("fleet", "list"), ("broker", "definitions")], ids=" ".join)
+READERS = (
+    ("explain", "sweep"),
+    ("tree", "sweep"),
+    ("jobs", "-A"),
+    ("queues",),
+    ("fleet", "list"),
+)
+"""Commands that show what a manager has written."""
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *READERS,
+        ("wait", "sweep", "--for", "running"),
+        ("queues", "stop", "batch"),
+        ("fleet", "get", "east"),
+        ("broker", "definitions"),
+    ],
+    ids=" ".join,
+)
 async def test_a_worker_is_named(site: Site, command: tuple[str, ...]) -> None:
     await site.define()
     await site.led("agent", **{CLUSTER_ANNOTATION: "east"})
@@ -83,13 +103,24 @@ async def test_the_managers_cluster_may_be_a_worker_too(site: Site) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-async def test_who_may_not_read_leases_learns_it_from_the_copy(site: Site) -> None:
+@pytest.mark.parametrize("command", READERS, ids=" ".join)
+async def test_that_no_manager_works_is_said_first(site: Site, command: tuple[str, ...]) -> None:
+    await site.define()
+    await site.job()
+    done = await site.call(*command)
+    assert done.returncode == 1
+    assert done.stderr.startswith("✗ no manager has ever led: there is no Lease slicebus-system/slicebus-manager")
+
+
+@pytest.mark.parametrize("command", [("explain", "sweep"), ("jobs", "-A")], ids=" ".join)
+async def test_who_may_not_read_leases_learns_it_from_the_copy(site: Site, command: tuple[str, ...]) -> None:
     await site.define()
     await site.job(**{ORIGIN_LABEL: ORIGIN})
     with refusing(site.server.api, ApiError(403, "leases is forbidden"), verbs="GET", path="/leases"):
-        done = await site.call("explain", "sweep")
+        done = await site.call(*command)
     told = "Job/slicebus-system/sweep is an agent's copy: this is a worker; run it on the manager's cluster"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"slicebus: {told}\n")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1] == f"slicebus: {told}"
 
 
 EAST, OLDER, MANAGERS = Place(False, "east"), Place(False, ""), Place(True)

@@ -6,9 +6,10 @@ import pytest
 
 from slicebus.cli.jobs.tree import TreeNode, WorkerSide, belonging, pod_state, tree_of
 from slicebus.proto.messages import ClusterName
-from slicebus.slices.api import kueue
+from slicebus.slices.api import api_names, kueue
 from unit.manager.objects import EAST, REF, a_job, a_workload, asking, condition
 from unit.manager.test_explain import a_store
+from unit.manager.test_pod_problems import NO_NODE, SHOWN
 
 Manifest = dict[str, Any]
 Short = tuple[str, str, str, list[Any]]
@@ -71,6 +72,19 @@ def test_a_worker_without_the_copy(side: WorkerSide, told: Short) -> None:
 def test_an_order_that_is_not_reported_yet() -> None:
     *_, copy = the_tree(a_workload(admitted=1, dispatched=3, applied=2)).children
     assert (copy.name, copy.state, copy.detail) == (EAST, "ordered, and not reported yet", "version 3, 2 is reported")
+
+
+def test_why_pods_do_not_run() -> None:
+    job = a_job(1, annotations={api_names.WAITING_ANNOTATION: SHOWN.to_annotation()})
+    view = a_store(job, a_workload(admitted=1, dispatched=1, applied=1)).view(REF)
+    known = tree_of(view, {}).children[-1].children[0]
+    assert known.state == "1 granted"
+    assert known.detail == f"pods of main do not run: Unschedulable: {NO_NODE.message}; --worker shows each"
+    refused = condition("PodScheduled", False, "Unschedulable", NO_NODE.message)
+    pod = a_pod("train-a") | {"status": {"phase": "Pending", "conditions": [refused]}}
+    [shown] = tree_of(view, {EAST: WorkerSide(a_job(1), [pod])}).children[-1].children
+    assert shown.state == "Pending"
+    assert shown.detail.endswith(f", Unschedulable: {NO_NODE.message}")
 
 
 def test_a_silent_cluster() -> None:

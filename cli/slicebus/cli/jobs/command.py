@@ -93,13 +93,13 @@ async def _jobs(client: "KubeClient", scope: Scope, wanted: JobFilter, format: O
 
 def _rows(reading: "Reading", wanted: JobFilter) -> "Sequence[JobRow]":
     """The wanted rows. Raises ConfigurationError for a filter that names a queue or a cluster that is not there, and
-    where all are copies of an agent."""
-    from slicebus.cli.cluster.finding import copies_among, refusal
+    where there are only copies of an agent."""
+    from slicebus.cli.cluster.finding import copies_among, job_refs, refusal
     from slicebus.cli.jobs.rows import JobRow, in_order, shown_refs
 
     store, sight = reading.store, reading.sight
     refs = list(shown_refs(store))
-    if refs and (copies := copies_among(store, refs)) == refs:
+    if not refs and (copies := copies_among(store, job_refs(store))):
         raise refusal(copies[0])
     rows = in_order(JobRow.of(store, ref, sight) for ref in refs)
     queues = {name for _, name in store.quotas.local_queues} | set(store.quotas.cluster_queues)

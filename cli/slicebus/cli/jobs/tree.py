@@ -6,12 +6,14 @@ import msgspec
 
 from slicebus.cli.durations import age_of
 from slicebus.manager.decide.job.shown_state import ready_pods, shown_state
+from slicebus.manager.decide.job.waiting import pod_problems_of
 from slicebus.manager.state.outbox import Held, Progress
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, Manifest, counts_text
 from slicebus.slices.api import kueue
 from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.api.kueue import Condition
+from slicebus.slices.workload.pod_problems import cause_of, texts
 from slicebus.slices.workload.ungate import is_gated
 from slicebus.slices.workload.workload import Slice
 
@@ -105,7 +107,9 @@ def _pods(view: JobView, side: WorkerSide | None) -> Iterator[TreeNode]:
     if side is None:
         ready, granted = ready_pods(view), sum(view.holder.granted.values()) if view.holder else 0
         known = f"{ready} of {granted} ready" if ready is not None else f"{granted} granted"
-        yield TreeNode(kind="Pods", name="by its report", state=known, detail="--worker shows each")
+        problems = texts(pod_problems_of(view, view.job)) if view.job is not None else ""
+        detail = "; ".join(filter(None, (problems, "--worker shows each")))
+        yield TreeNode(kind="Pods", name="by its report", state=known, detail=detail)
         return
     if side.problem:
         yield TreeNode(kind="Pods", name="unknown", state=side.problem)
@@ -125,10 +129,17 @@ def _pods(view: JobView, side: WorkerSide | None) -> Iterator[TreeNode]:
                         (metadata.get("labels") or {}).get(kueue.POD_SET_LABEL, ""),
                         pod["spec"].get("nodeName", ""),
                         f"{age_of(metadata.get('creationTimestamp'))} old",
+                        _problem(pod),
                     ),
                 )
             ),
         )
+
+
+def _problem(pod: Manifest) -> str:
+    """Why a pod that may start does not run; empty where it does, or only starts."""
+    cause = cause_of(pod) if pod_state(pod) not in ("Ending", "Gated", "Ready") else None
+    return ": ".join(filter(None, (cause.reason, cause.text))) if cause is not None else ""
 
 
 def pod_state(pod: Manifest) -> str:
