@@ -118,8 +118,6 @@ async def checks(
         if (misplaced := await _misplaced(client, cluster)) is not None:
             # What it lacks for that role says nothing.
             yield misplaced
-            async for check in broker_checks(amqp_url, cluster=name, uid=None, needs=needs.at_broker):
-                yield check
             return
         leaders = await within("leader", _leaders(client, needs), failed=_no_api_server)
         for check in leaders:
