@@ -131,7 +131,7 @@ def test_explain_names_what_is_not_honored_of_the_queues_too() -> None:
     [shown, _] = honoring.of_job(a_view(asking(), workload), asking(), now=NOW)
     assert isinstance(shown, Patch)
     view = a_view(asking(), merge_patch(workload, shown.body))
-    problems = "\n".join(explain._problems(store, view, asking()))
+    problems = "\n".join(explain.problems(store, view))
     for named in ("NotHonored: ", "ClusterQueue cq: ", "LocalQueue queue: ", "ResourceFlavor spot: "):
         assert named in problems
 
