@@ -41,6 +41,7 @@ _NOT_ALLOWED = 530
 """The broker's code for a vhost that it lacks or that the user may not use, and for a limit that is reached."""
 _LIMIT = "limit"
 _LOGIN = "Login was refused"
+_EXTERNAL_LOGIN = f"{_LOGIN} using authentication mechanism EXTERNAL"
 _CLOSED = "unexpectedly closed"
 """The words of aiormq for the end of a connection in the middle of a frame."""
 
@@ -98,6 +99,8 @@ def _text_of(error: Exception) -> str:
     if (close := _close_of(error)) is not None:
         return f"the broker refuses the connection: {close.reply_text.partition(' - ')[2] or close.reply_text}"
     match error:
+        case exceptions.ProbableAuthenticationError() if _EXTERNAL_LOGIN in str(error):
+            return "the broker refuses the login by EXTERNAL: it has no user of the certificate's name"
         case exceptions.ProbableAuthenticationError() if _LOGIN in str(error):
             return "the broker refuses the login: the user or the password is wrong"
         case exceptions.AMQPConnectionError() if _CLOSED in str(error):
