@@ -127,7 +127,7 @@ async def test_a_broker_that_takes_nothing_is_waited_for(
             await jobs.resize(NAMES[number % 3], 1 + number % 4)
             await asyncio.sleep(0.1)
         for role in fleet.roles.values():
-            await logged(role, "was blocked by")
+            await logged(role, "bus.blocked")
         await logged(fleet.roles["east"], "the broker confirms nothing")
         for name, role in fleet.roles.items():
             assert await asyncio.to_thread(role.probe, "/healthz") == "ok\n"

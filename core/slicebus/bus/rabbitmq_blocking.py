@@ -1,16 +1,19 @@
 """Notes why a broker blocks a connection: memory or disk is short there (`connection.blocked`, a RabbitMQ extension).
 
 RabbitMQ blocks a connection with its first publish during an alarm, and reads nothing more from it: neither requests
-nor acknowledgements. aiormq stops writing then, logs the reason and keeps it nowhere, so its two handlers are wrapped.
+nor acknowledgements. aiormq stops writing then, and keeps the reason nowhere, so its two handlers are wrapped. Its log
+is silent here, as it repeats what is raised: these two events are logged instead.
 """
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import structlog
 from aio_pika.abc import AbstractConnection
 from aiormq.connection import Connection
 
+_log = structlog.get_logger()
 _UNKNOWN = "it does not say why"
 _REASONS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 """The reason of each connection of aiormq that is blocked now."""
@@ -31,7 +34,8 @@ def note_blocks() -> None:
 
 def _noting(handle: Callable[[Any, Any], Awaitable[None]]) -> Callable[[Any, Any], Awaitable[None]]:
     async def noting(connection: Any, frame: Any) -> None:
-        _REASONS[connection] = frame.reason or _UNKNOWN
+        _REASONS[connection] = reason = frame.reason or _UNKNOWN
+        _log.warning("bus.blocked", reason=reason)
         await handle(connection, frame)
 
     return noting
@@ -40,6 +44,7 @@ def _noting(handle: Callable[[Any, Any], Awaitable[None]]) -> Callable[[Any, Any
 def _forgetting(handle: Callable[[Any, Any], Awaitable[None]]) -> Callable[[Any, Any], Awaitable[None]]:
     async def forgetting(connection: Any, frame: Any) -> None:
         _REASONS.pop(connection, None)
+        _log.info("bus.unblocked")
         await handle(connection, frame)
 
     return forgetting

@@ -10,13 +10,14 @@ from integration.ray.contract import Operator
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, prepare, running
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import NAMESPACES
+from slicebus.kube.resources import NAMESPACES, RAYCLUSTERS, RAYJOBS, RAYSERVICES
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.sandbox.controllers.ray import RayClusterController
 from slicebus.sandbox.controllers.ray_jobs import RayJobController
 from slicebus.sandbox.controllers.ray_services import RayServiceController
 from support.controlplane import ControlPlane
 from support.kuberay import KubeRay, binary_and_definitions
+from support.wiping import wipe_resource
 
 _numbers = itertools.count(1)
 _QUIET_S = 0.5
@@ -63,6 +64,9 @@ async def operator(request: pytest.FixtureRequest, replica_labels: bool) -> Asyn
         await client.create(NAMESPACES, objects.namespace(namespace))
         async with running(*stand_ins(client, replica_labels=replica_labels)):
             yield Operator(client, namespace, quiet_s=_QUIET_S)
+        # A finalizer that nobody takes away any more would keep Ray's definitions from going in other tests.
+        for resource in (RAYJOBS, RAYSERVICES, RAYCLUSTERS):
+            await wipe_resource(client, resource, namespace)
         await client.delete(NAMESPACES, namespace)
 
 
