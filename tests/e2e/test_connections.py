@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from urllib.error import HTTPError
 
 import pytest
 import structlog
@@ -131,7 +132,9 @@ async def test_a_broker_that_takes_nothing_is_waited_for(
         await logged(fleet.roles["east"], "the broker confirms nothing")
         for name, role in fleet.roles.items():
             assert await asyncio.to_thread(role.probe, "/healthz") == "ok\n"
-            assert await asyncio.to_thread(role.probe, "/readyz") == "ok\n"
+            with pytest.raises(HTTPError) as refused:
+                await asyncio.to_thread(role.probe, "/readyz")
+            assert "the broker takes nothing from publishers" in refused.value.read().decode()
             grown = role.process.memory_bytes() - before[name]
             _log.info("blocked", role=name, mib=before[name] // MIB, grown_mib=round(grown / MIB, 1))
             assert grown < 64 * MIB
