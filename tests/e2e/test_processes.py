@@ -43,6 +43,9 @@ async def test_a_role_waits_for_its_broker_alive_and_not_ready(command: str, kub
         role.kill()
 
 
+REFUSED = "the broker refuses the login"
+
+
 @pytest.mark.rabbitmq
 @pytest.mark.parametrize("command", ROLES)
 async def test_a_role_whose_login_is_refused_waits_until_it_is_not(
@@ -66,11 +69,11 @@ async def test_a_role_whose_login_is_refused_waits_until_it_is_not(
             return ""
 
     async def refused() -> bool:
-        return "ACCESS_REFUSED" in await not_ready()
+        return REFUSED in await not_ready()
 
     async def connected() -> bool:
         reason = await not_ready()
-        return reason != "" and "ACCESS_REFUSED" not in reason
+        return reason != "" and REFUSED not in reason
 
     try:
         await eventually(refused, "it says that the broker refuses it")
