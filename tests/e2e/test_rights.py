@@ -20,7 +20,7 @@ from slicebus.bus.dead_letters import DeadLetter
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, running
-from slicebus.cli.doctor.broker_checks import broker_checks
+from slicebus.cli.doctor.broker_checks import BrokerNeeds, broker_checks
 from slicebus.kube.resources import LEASES, WORKERCLUSTERS
 from slicebus.proto.codec import encode
 from slicebus.proto.issuer import Issuer
@@ -229,8 +229,8 @@ async def test_the_doctor_says_whether_rights_are_too_narrow_or_too_broad(
 
     async def rights(role: str) -> str:
         cluster = None if role == "manager" else EAST
-        found = await broker_checks(urls[role], cluster=cluster, uid=uid, journals=journal_queues())
-        [check] = [check for check in found if check.subject == "rights"]
+        found = broker_checks(urls[role], cluster=cluster, uid=uid, needs=BrokerNeeds(journal_queues()))
+        [check] = [check async for check in found if check.subject == "rights"]
         assert check.ok == check.found.endswith("may do what it needs, and nothing else that was tried")
         return check.found
 
