@@ -6,7 +6,7 @@ import pytest
 
 from slicebus.decisions.commands import Command, Emit, Patch, Publish
 from slicebus.manager.decide.admission import builtin
-from slicebus.manager.decide.explain import _problems
+from slicebus.manager.decide.explain import problems
 from slicebus.manager.decide.kueue import kueue_status
 from slicebus.manager.decide.messages import inventory, message_handlers
 from slicebus.manager.decide.messages.inventory import Difference
@@ -181,8 +181,8 @@ def test_inventories_agree_while_pods_are_left() -> None:
 def test_explain_says_what_is_left() -> None:
     world = World()
     world.tell(report(1))
-    problems = list(_problems(ManagerStore(), world.view, world.job))
-    assert "JobEnded: The job has ended, and 1 pod of it still runs and is charged: main=1" in problems
+    found = list(problems(ManagerStore(), world.view))
+    assert "JobEnded: The job has ended, and 1 pod of it still runs and is charged: main=1" in found
 
 
 def test_beside_a_kueue_the_end_waits_for_the_pods() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.manager.decide.admission import builtin, refused_there
-from slicebus.manager.decide.explain import _problems
+from slicebus.manager.decide.explain import problems
 from slicebus.manager.decide.job import status_mirror
 from slicebus.manager.state.annotations import reported_status
 from slicebus.manager.state.store import ManagerStore
@@ -159,5 +159,5 @@ def test_another_text_does_not_begin_the_time_anew() -> None:
 
 def test_explain_says_it_once() -> None:
     world = refused()
-    problems = list(_problems(ManagerStore(), world.view, world.job))
-    assert problems.count(f"{CONTROLLER_REFUSED}: {TOLD}") == 1
+    found = list(problems(ManagerStore(), world.view))
+    assert found.count(f"{CONTROLLER_REFUSED}: {TOLD}") == 1
