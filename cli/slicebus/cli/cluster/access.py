@@ -1,12 +1,16 @@
 """A client of the cluster that a command is about."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from slicebus.cli.cluster.options import ClusterAccess
+from slicebus.cli import screen
+from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace
+from slicebus.cli.leaders import Leaders, say_leaders
+from slicebus.proto.errors import NotFoundError
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
@@ -41,3 +45,27 @@ def run(
         return asyncio.run(with_client())
     except KeyboardInterrupt:
         raise typer.Exit(_INTERRUPTED) from None
+
+
+def run_led(
+    access: ClusterAccess, managers: ManagerPlace, act: "Callable[[KubeClient, Leaders], Awaitable[None]]"
+) -> None:
+    """Call `act` as `run` does, after saying what is wrong with the managers. Exit status 1 where none works: what
+    `act` has shown is then as old as its last write."""
+
+    async def led(client: "KubeClient") -> Leaders:
+        found = await say_leaders(client, managers.manager_namespace)
+        await act(client, found)
+        return found
+
+    run(access, led).exit()
+
+
+@contextmanager
+def absence_told() -> Iterator[None]:
+    """End a command with exit status 1, and one line, where what its user names is not there."""
+    try:
+        yield
+    except NotFoundError as error:
+        screen.warn(str(error))
+        raise typer.Exit(1) from None

@@ -4,6 +4,7 @@ A row is a value of plain fields. Its columns say what of it a table has; JSON a
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import zip_longest
 from typing import Generic, Protocol, TypeVar
 
@@ -63,15 +64,7 @@ class Listing(Generic[Row]):
     def show_changed(self, rows: Iterable[Row]) -> None:
         """Print rows that have changed: lines of the same table, or one document for each row."""
         for row in rows:
-            match self._format.output:
-                case Output.JSON:
-                    screen.say_json(msgspec.json.encode(row))
-                case Output.YAML:
-                    screen.say_lines("---\n" + as_yaml(msgspec.to_builtins(row)))
-                case Output.NAME:
-                    screen.say(row.resource_name)
-                case Output.TABLE | Output.WIDE:
-                    self._print_table([row])
+            show_one(row, self._format.output, name=row.resource_name, page=partial(self._print_table, [row]))
 
     def _print_table(self, rows: Sequence[Row]) -> None:
         cells = [[column.text(row) for column in self._columns] for row in rows]
@@ -80,6 +73,19 @@ class Listing(Generic[Row]):
         lines, self._widths = aligned(cells, self._widths)
         for line in lines:
             screen.say(line)
+
+
+def show_one(value: object, output: Output, *, name: str, page: Callable[[], None]) -> None:
+    """Print one value of several that come one after the other: as a document, by its name, or by `page`."""
+    match output:
+        case Output.JSON:
+            screen.say_json(msgspec.json.encode(value))
+        case Output.YAML:
+            screen.say_lines("---\n" + as_yaml(msgspec.to_builtins(value)))
+        case Output.NAME:
+            screen.say(name)
+        case Output.TABLE | Output.WIDE:
+            page()
 
 
 def aligned(rows: Sequence[Sequence[str]], least: Sequence[int] = ()) -> tuple[list[str], list[int]]:

@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.cluster.access import run
-from slicebus.cli.cluster.listing import as_yaml
+from slicebus.cli.cluster.access import absence_told, run_led
+from slicebus.cli.cluster.listing import show_one
 from slicebus.cli.cluster.options import ClusterAccess, JobScope, ManagerPlace, Output, OutputFormat, with_options
-from slicebus.cli.leaders import Leaders, say_leaders
-from slicebus.proto.errors import NotFoundError
+from slicebus.cli.leaders import Leaders
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
@@ -32,18 +31,12 @@ def explain(
     as old as its last write.
     """
 
-    async def look(client: "KubeClient") -> "tuple[Leaders, list[Explanation]]":
-        found = await say_leaders(client, managers.manager_namespace)
-        return found, await _explanations(client, job, scope)
+    async def show(client: "KubeClient", _: Leaders) -> None:
+        for explanation in await _explanations(client, job, scope):
+            _show(explanation, format.output)
 
-    try:
-        found, explanations = run(access, look)
-    except NotFoundError as error:
-        screen.warn(str(error))
-        raise typer.Exit(1) from None
-    for explanation in explanations:
-        _show(explanation, format.output)
-    found.exit()
+    with absence_told():
+        run_led(access, managers, show)
 
 
 async def _explanations(client: "KubeClient", job: str, scope: JobScope) -> "list[Explanation]":
@@ -55,16 +48,9 @@ async def _explanations(client: "KubeClient", job: str, scope: JobScope) -> "lis
 
 
 def _show(explanation: "Explanation", output: Output) -> None:
-    import msgspec
+    def show_page() -> None:
+        from slicebus.cli.explain.page import page
 
-    match output:
-        case Output.JSON:
-            screen.say_json(msgspec.json.encode(explanation))
-        case Output.YAML:
-            screen.say_lines("---\n" + as_yaml(msgspec.to_builtins(explanation)))
-        case Output.NAME:
-            screen.say(explanation.job)
-        case Output.TABLE | Output.WIDE:
-            from slicebus.cli.explain.page import page
+        screen.show(page(explanation))
 
-            screen.show(page(explanation))
+    show_one(explanation, output, name=explanation.job, page=show_page)

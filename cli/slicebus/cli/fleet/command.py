@@ -6,12 +6,12 @@ import msgspec
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.cluster.access import run
+from slicebus.cli.cluster.access import absence_told, run, run_led
 from slicebus.cli.cluster.filters import unknown
 from slicebus.cli.cluster.listing import Listing, as_yaml
 from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, Output, OutputFormat, Watch, with_options
 from slicebus.cli.fleet.join import join, revoke
-from slicebus.cli.leaders import Leaders, say_leaders
+from slicebus.cli.leaders import Leaders
 from slicebus.proto.errors import ForbiddenError, NotFoundError
 
 if TYPE_CHECKING:
@@ -38,13 +38,11 @@ def list_clusters(*, access: ClusterAccess, managers: ManagerPlace, format: Outp
     Each has its status, its jobs, when its agent was last heard, and the room that is left for jobs. Exit status 1
     where no manager works: nobody knows then whether a cluster is connected.
     """
-
-    async def look(client: "KubeClient") -> Leaders:
-        found = await say_leaders(client, managers.manager_namespace)
-        await _list(client, format, watch, is_known=found.fleet_is_known)
-        return found
-
-    run(access, look).exit()
+    run_led(
+        access,
+        managers,
+        lambda client, leaders: _list(client, format, watch, is_known=leaders.fleet_is_known),
+    )
 
 
 @fleet.command()
@@ -56,16 +54,15 @@ def get(cluster: Cluster, *, access: ClusterAccess, managers: ManagerPlace, form
     status 1 for an unknown one, and where no manager works: nobody knows then whether it is connected.
     """
 
-    async def look(client: "KubeClient") -> "tuple[Leaders, ClusterDetails]":
-        found = await say_leaders(client, managers.manager_namespace)
-        return found, await _details(client, cluster, is_known=found.fleet_is_known)
+    async def show(client: "KubeClient", leaders: Leaders) -> None:
+        _show(await _details(client, cluster, is_known=leaders.fleet_is_known), format.output)
 
-    try:
-        found, details = run(access, look)
-    except NotFoundError as error:
-        screen.warn(str(error))
-        raise typer.Exit(1) from None
-    match format.output:
+    with absence_told():
+        run_led(access, managers, show)
+
+
+def _show(details: "ClusterDetails", output: Output) -> None:
+    match output:
         case Output.JSON:
             screen.say_json(msgspec.json.encode(details))
         case Output.YAML:
@@ -77,7 +74,6 @@ def get(cluster: Cluster, *, access: ClusterAccess, managers: ManagerPlace, form
 
             for line in page(details):
                 screen.say(line)
-    found.exit()
 
 
 @fleet.command()

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from slicebus.cli.cluster.access import run
+from slicebus.cli.cluster.access import run_led
 from slicebus.cli.cluster.filters import check_known, one_of
 from slicebus.cli.cluster.listing import Listing
 from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, OutputFormat, Scope, Watch, with_options
-from slicebus.cli.leaders import Leaders, say_leaders
 from slicebus.manager.state.shown_states import ShownState
 
 if TYPE_CHECKING:
@@ -64,12 +63,7 @@ def jobs(
     """
     wanted = JobFilter(state=state, queue=queue, cluster=cluster)
 
-    async def look(client: "KubeClient") -> Leaders:
-        found = await say_leaders(client, managers.manager_namespace)
-        await _jobs(client, scope, wanted, format, watch)
-        return found
-
-    run(access, look).exit()
+    run_led(access, managers, lambda client, _: _jobs(client, scope, wanted, format, watch))
 
 
 async def _jobs(client: "KubeClient", scope: Scope, wanted: JobFilter, format: OutputFormat, watch: Watch) -> None:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.cluster.access import connected, run
-from slicebus.cli.cluster.listing import as_yaml
+from slicebus.cli.cluster.access import absence_told, connected, run_led
+from slicebus.cli.cluster.listing import show_one
 from slicebus.cli.cluster.options import ClusterAccess, JobScope, ManagerPlace, Output, OutputFormat, with_options
-from slicebus.cli.leaders import Leaders, say_leaders
+from slicebus.cli.leaders import Leaders
 from slicebus.proto.errors import ConfigurationError, NotFoundError, SlicebusError
 
 if TYPE_CHECKING:
@@ -42,19 +42,13 @@ def tree(
     an unknown job, and where no manager works: what it knows is then as old as its last write.
     """
 
-    async def look(client: "KubeClient") -> "tuple[Leaders, list[TreeNode]]":
-        found = await say_leaders(client, managers.manager_namespace)
-        return found, await _trees(client, job, scope, workers)
+    async def show(client: "KubeClient", _: Leaders) -> None:
+        for node in await _trees(client, job, scope, workers):
+            _show(node, format.output)
 
     workers = dict(_worker(text, access) for text in worker or ())
-    try:
-        found, nodes = run(access, look)
-    except NotFoundError as error:
-        screen.warn(str(error))
-        raise typer.Exit(1) from None
-    for node in nodes:
-        _show(node, format.output)
-    found.exit()
+    with absence_told():
+        run_led(access, managers, show)
 
 
 def _worker(text: str, access: ClusterAccess) -> tuple[str, ClusterAccess]:
@@ -102,17 +96,10 @@ async def _side(access: ClusterAccess, ref: "JobRef") -> "WorkerSide":
 
 
 def _show(node: "TreeNode", output: Output) -> None:
-    import msgspec
+    def show_page() -> None:
+        from slicebus.cli.jobs.tree import drawn
 
-    from slicebus.cli.jobs.tree import drawn
+        for line in drawn(node):
+            screen.say(line)
 
-    match output:
-        case Output.JSON:
-            screen.say_json(msgspec.json.encode(node))
-        case Output.YAML:
-            screen.say_lines("---\n" + as_yaml(msgspec.to_builtins(node)))
-        case Output.NAME:
-            screen.say(f"{node.kind}/{node.name}")
-        case Output.TABLE | Output.WIDE:
-            for line in drawn(node):
-                screen.say(line)
+    show_one(node, output, name=f"{node.kind}/{node.name}", page=show_page)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.cluster.access import run
+from slicebus.cli.cluster.access import run, run_led
 from slicebus.cli.cluster.filters import unknown
 from slicebus.cli.cluster.listing import Listing
 from slicebus.cli.cluster.options import (
@@ -18,7 +18,6 @@ from slicebus.cli.cluster.options import (
     Watch,
     with_options,
 )
-from slicebus.cli.leaders import Leaders, say_leaders
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
 
 if TYPE_CHECKING:
@@ -62,14 +61,8 @@ def _queues(
     may not see ClusterQueues, it lists LocalQueues. Exit status 1 where no manager works: what is shown is then as old
     as its last write.
     """
-
-    async def look(client: "KubeClient") -> Leaders:
-        found = await say_leaders(client, managers.manager_namespace)
-        await _list(client, scope, format, watch)
-        return found
-
     if called.invoked_subcommand is None:
-        run(access, look).exit()
+        run_led(access, managers, lambda client, _: _list(client, scope, format, watch))
     elif (scope, access, format, watch) != (Scope(), ClusterAccess(), OutputFormat(), Watch()):
         raise typer.BadParameter(f"options come after {called.invoked_subcommand}")
 
