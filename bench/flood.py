@@ -5,8 +5,8 @@
 RabbitMQ is real, with the rights and bounds of `slicebus broker definitions`. The manager is real, in a process of its
 own, and its API server embedded in another one; the agents are light ones in this process. The thief has the broker's
 user of one cluster more, in a process of its own, and publishes without end, some of each kind at once: messages that
-nobody can read, of many jobs, so that its quota of dead letters is soon full; heartbeats of 750 KB; pages of an
-inventory that never ends; and large statuses of jobs that it has not.
+nobody can read, of many jobs, so that its quota of dead letters is soon full; heartbeats that are too large; and the
+largest that are read: heartbeats, pages of an inventory that never ends, and statuses of jobs that it has not.
 
 The latency of a resize is from the publish of its request until its spec is received; that of a status from its publish
 until the manager's job shows it. The same number of each goes before the flood, and beside it.
@@ -96,7 +96,8 @@ def _flood(url: str) -> None:
 
     async def flood() -> None:
         async with AsyncExitStack() as stack, asyncio.TaskGroup() as group:
-            for make, readable in ((status, False), (heartbeat, True), (page, True), (status, True)):
+            floods = ((status, False), (too_large, True), (heartbeat, True), (page, True), (status, True))
+            for make, readable in floods:
                 bus = await connect(url, name="thief")
                 stack.push_async_callback(bus.aclose)
                 numbers = itertools.count()
@@ -106,23 +107,28 @@ def _flood(url: str) -> None:
     asyncio.run(flood())
 
 
-def heartbeat(number: int) -> Heartbeat:
+def too_large(number: int) -> Heartbeat:
     """One of 750 KB."""
     return Heartbeat(capacity={f"flavor-{number}-{each}": {"cpu": "1"} for each in range(22_000)})
 
 
+def heartbeat(number: int) -> Heartbeat:
+    """One of 250 KB, the largest that is read."""
+    return Heartbeat(capacity={f"flavor-{number}-{each}": {"cpu": "1"} for each in range(7_000)})
+
+
 def page(number: int) -> Inventory:
-    """A page of 120 KB that is not the last one."""
+    """A page of 60 KB, twice that of an agent, that is not the last one."""
     items = [
         InventoryItem("Job", "team-a", f"other-{number}-{each}", f"{number}-{each}", 1, "a" * 40, "b" * 40)
-        for each in range(800)
+        for each in range(440)
     ]
     return Inventory(round=1, page=number, last=False, items=items)
 
 
 def status(number: int) -> Status:
-    """A status of 200 KB of another job each time."""
-    conditions = [{"type": f"Condition-{each}", "status": "True", "reason": "Odd"} for each in range(3_000)]
+    """A status of 60 KB, twice that of an agent, of another job each time."""
+    conditions = [{"type": f"Condition-{each}", "status": "True", "reason": "Odd"} for each in range(1_000)]
     job = JobRef("batch/v1", "Job", "team-a", f"other-{number}", f"uid-{number}")
     return Status(job=job, workload="w", spec_version=1, phase=JobPhase.RUNNING, job_status={"conditions": conditions})
 

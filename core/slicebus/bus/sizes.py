@@ -18,7 +18,7 @@ MESSAGE_BYTES = 1024**2
 """The default limit of a message between roles, with its headers. Kubernetes takes objects of one and a half times
 this."""
 LEAST_MESSAGE_BYTES = 256 * 1024
-"""The least limit. Pages of inventories have 128 KiB, and statuses are cut down to less than this."""
+"""The least limit, and the largest of a type."""
 RECORDING_BYTES = 16 * 1024**2
 """The limit of a batch of recorded decisions: 64 KiB and one record, of an object that Kubernetes takes."""
 HEADER_BYTES = 64 * 1024

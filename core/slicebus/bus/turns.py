@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 _TURN_BYTES = 4096
 """What a turn counts beside its bytes: about what a message of that size costs to decode and decide about."""
 
-_LARGE_BYTES = 8192
+LARGE_BYTES = 8192
 """From here on a message is large. Statuses, requests and orders have one to four kilobytes."""
 _PACE_BYTES_S = 2 * 1024**2
 """Most bytes of large messages a second: to decode one, to search it for secrets and to decide about it takes 0.15 to
@@ -26,7 +26,7 @@ class Pace:
     """Lets large messages pass one by one, in turns of their owners, and no faster than a number of bytes a second.
     Others pass at once."""
 
-    def __init__(self, *, large_bytes: int = _LARGE_BYTES, bytes_s: int = _PACE_BYTES_S) -> None:
+    def __init__(self, *, large_bytes: int = LARGE_BYTES, bytes_s: int = _PACE_BYTES_S) -> None:
         self._large_bytes = large_bytes
         self._bytes_s = bytes_s
         self._gate = Turns(1, most_each=1, most_bytes=sys.maxsize)

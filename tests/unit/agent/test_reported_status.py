@@ -23,5 +23,5 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def test_the_largest_fields_are_left_out(status: dict[str, Any], expected: dict[str, Any]) -> None:
     found = fitting(status)
     assert found == expected
-    assert len(msgspec.json.encode(found)) <= 128 * 1024
+    assert len(msgspec.json.encode(found)) <= 32 * 1024
     assert fitting(found) == found

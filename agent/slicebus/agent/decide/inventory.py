@@ -25,8 +25,8 @@ from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import all_ready, spec_hash, status_hash
 from slicebus.slices.jobs import KINDS
 
-PAGE_BYTES = 128 * 1024
-"""The limit of a page's body: RabbitMQ carries it in one frame, and messages behind it do not wait long."""
+PAGE_BYTES = 32 * 1024
+"""The limit of a page's body: the manager takes some 5 ms for one, and others' messages do not wait long."""
 _FRAME_BYTES = 160
 """An upper limit of what a page has beside its items."""
 _UID_LENGTH = 128

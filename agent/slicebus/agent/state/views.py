@@ -30,9 +30,9 @@ from slicebus.slices.jobs.base import Outcome
 from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.workload.ungate import Pod, PodSets, by_pod_set
 
-MOST_STATUS_BYTES = 128 * 1024
-"""The most bytes of a reported status. It is below the least limit of a message, with everything else that a report
-has. Only the lists of an Indexed Job with very many completions come near."""
+MOST_STATUS_BYTES = 32 * 1024
+"""The most bytes of a reported status. It is half of what a report may have: the rest is for everything else in one.
+Only the lists of an Indexed Job with very many completions come near."""
 
 
 class JobKey(msgspec.Struct, frozen=True, order=True):

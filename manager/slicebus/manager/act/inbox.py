@@ -21,7 +21,7 @@ from slicebus.bus.dead_letter_headers import as_sent, was_passed_on
 from slicebus.bus.lanes import Backlog, Keeps, OnDead, consume, turns_of
 from slicebus.bus.metering import DeliveryMetrics
 from slicebus.bus.sizes import MESSAGE_BYTES, cut
-from slicebus.bus.turns import Pace
+from slicebus.bus.turns import LARGE_BYTES, Pace
 from slicebus.decisions.commands import Command
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.cache import Change
@@ -193,6 +193,8 @@ class ManagerInbox:
                 return
         wire, decoded = self._bounded(wire, decoded)
         incoming = self._decide.receive(wire, decode_report, decoded)
+        if len(wire.body) >= LARGE_BYTES:
+            await asyncio.sleep(0)  # Others go on in between.
         job = job_of(incoming.message)
         async with self._locks.of(job) if job is not None else nullcontext():
             await self._take(incoming, passed_on=is_final)

@@ -26,14 +26,14 @@ from slicebus.proto.messages.base import (
     counts_text,
 )
 
-_NOTE_BYTES = 128 * 1024
+_NOTE_BYTES = 64 * 1024
 """A job's counts, or an API server's text, take some kilobytes."""
 _HEARTBEAT_BYTES = 256 * 1024
 """A hundred flavors with ten resources each, three times, and the namespaces that are lacking."""
-_PAGE_BYTES = 256 * 1024
-"""A body below 128 KiB, and headers."""
-_STATUS_BYTES = 256 * 1024
-"""An agent cuts what it tells of a job's status down to 128 KiB; the rest is counts."""
+_PAGE_BYTES = 64 * 1024
+"""A body below 32 KiB, and headers."""
+_STATUS_BYTES = 64 * 1024
+"""An agent cuts what it tells of a job's status down to 32 KiB; the rest is counts."""
 
 PROBLEM_LENGTH = 500
 """Characters of what is said of one pod set's pods."""
@@ -298,7 +298,7 @@ class InventoryItem(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Inventory(Message, frozen=True, kw_only=True):
-    """One page of what the worker holds, with a body below 128 KiB. An inventory counts once its `last` page and every
+    """One page of what the worker holds, with a body below 32 KiB. An inventory counts once its `last` page and every
     page before it have arrived."""
 
     type: ClassVar[str] = "inventory"
