@@ -3,8 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# So many processes run the tests. Each has servers of its own, and takes 2 GB.
-TESTERS ?= 2
+# So many processes run the tests: one more than two cores, since each waits now and then. Each has servers of its own,
+# and takes 2 GB.
+TESTERS ?= 3
 # So long `make soak` plays.
 MINUTES ?= 60
 TOOLS_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/slicebus/tools
@@ -31,7 +32,8 @@ soak: $(READY) servers ## run the tests that take long, then simulate fresh seed
 recordings: $(READY) ## record anew what tests/replays makes again; ONLY=eviction records one
 	cd tests && PYTHONHASHSEED=0 ../$(BIN)/python -m simulation.record $(ONLY)
 
-test: $(READY) servers lint newest-python ## set up what is missing and run every test
+test: $(READY) servers ## set up what is missing and run every test
+	@$(MAKE) --no-print-directory --jobs 2 lint newest-python
 	$(BIN)/python -m pytest --numprocesses $(TESTERS) --dist loadfile --no-loadscope-reorder --durations 25
 
 # Before the suite, whose closing line is the last one.

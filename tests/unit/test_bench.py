@@ -27,6 +27,7 @@ def test_one_without_its_peer_is_left_out(monkeypatch: pytest.MonkeyPatch, capsy
     assert with_what_they_need(["beside_kueue.py", "bus.py"]) == ["beside_kueue.py", "bus.py"]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", WITHOUT_SERVERS)
 def test_it_measures(name: str, tmp_path: Path) -> None:
     """tests/e2e/test_bench.py runs the others."""

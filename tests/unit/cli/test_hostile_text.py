@@ -39,7 +39,7 @@ BROKER = "hostile"
 URL = f"memory://manager@{BROKER}"
 JOB = "job-a"
 SETTINGS = settings(
-    max_examples=30,
+    max_examples=12,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

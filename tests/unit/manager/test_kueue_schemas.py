@@ -1,6 +1,7 @@
 """What the manager writes beside a Kueue passes Kueue's own schemas, where they lie beside the checkout."""
 
 import copy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def merged(target: Manifest, patch: Manifest) -> Manifest:
     return done
 
 
+@cache
 def schema_of(kind: str, folder: Path) -> Manifest:
     definition = yaml.safe_load((folder / f"kueue.x-k8s.io_{kind.lower()}s.yaml").read_text())
     [found] = [v["schema"]["openAPIV3Schema"] for v in definition["spec"]["versions"] if v["name"] == "v1beta2"]
