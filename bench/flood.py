@@ -6,7 +6,8 @@ RabbitMQ is real, with the rights and bounds of `slicebus broker definitions`. T
 own, and its API server embedded in another one; the agents are light ones in this process. The thief has the broker's
 user of one cluster more, in a process of its own, and publishes without end, some of each kind at once: messages that
 nobody can read, of many jobs, so that its quota of dead letters is soon full; heartbeats that are too large; and the
-largest that are read: heartbeats, pages of an inventory that never ends, and statuses of jobs that it has not.
+largest that are read: heartbeats, pages of an inventory that never ends, and statuses of jobs that it has not. A thief
+has processors of its own, so that process gives way to all others here.
 
 The latency of a resize is from the publish of its request until its spec is received; that of a status from its publish
 until the manager's job shows it. The same number of each goes before the flood, and beside it.
@@ -15,6 +16,7 @@ until the manager's job shows it. The same number of each goes before the flood,
 import argparse
 import asyncio
 import itertools
+import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -83,6 +85,7 @@ async def flooding(url: str) -> AsyncIterator[None]:
 
 
 def _flood(url: str) -> None:
+    os.nice(19)
     configure_logging(format="console", level="CRITICAL")
     issuer = issuer_of(THIEF, epoch=epoch_at(datetime.now(UTC)))
 

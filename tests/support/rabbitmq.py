@@ -25,6 +25,8 @@ _API_S = 60.0
 _PLUGINS = "[rabbitmq_management,rabbitmq_auth_mechanism_ssl].\n"
 TLS_HOST = "localhost"
 """The one name that the broker's certificate is valid for."""
+_ERLANG = "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1} +sbwt none +sbwtdcpu none +sbwtdio none"
+"""Its schedulers do not spin while they wait: others need the processor."""
 ADMIN = "guest"
 """May do everything in every vhost: for what no role does."""
 _DECLARED = ("exchanges", "queues", "bindings")
@@ -230,6 +232,6 @@ class RabbitBroker:
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(self._distribution),
-            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": _ERLANG,
             "ERL_EPMD_PORT": str(self._epmd),
         }
