@@ -32,7 +32,7 @@ def render(
     )
     if done.returncode:
         raise HelmError(done.stderr)
-    return [manifest for manifest in yaml.safe_load_all(done.stdout) if manifest]
+    return [manifest for manifest in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if manifest]
 
 
 def only(manifests: list[Manifest], kind: str) -> Manifest:

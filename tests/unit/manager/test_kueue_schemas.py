@@ -47,7 +47,7 @@ def merged(target: Manifest, patch: Manifest) -> Manifest:
 
 @cache
 def schema_of(kind: str, folder: Path) -> Manifest:
-    definition = yaml.safe_load((folder / f"kueue.x-k8s.io_{kind.lower()}s.yaml").read_text())
+    definition = yaml.load((folder / f"kueue.x-k8s.io_{kind.lower()}s.yaml").read_text(), yaml.CSafeLoader)
     [found] = [v["schema"]["openAPIV3Schema"] for v in definition["spec"]["versions"] if v["name"] == "v1beta2"]
     schema: Manifest = found
     return schema
