@@ -9,11 +9,11 @@ one of an epoch that is to come: the cluster shows that its clock is ahead, and 
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from functools import partial
 
 import structlog
-from msgspec import json, structs
+from msgspec import structs
 from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.bus.contract import Bus, Delivery, Subscription
@@ -191,26 +191,15 @@ class ManagerInbox:
             if decoded is not None and await self._router.pass_on(wire, decoded.message):
                 self._note_heard(decoded.envelope.cluster)
                 return
-        wire, decoded = self._bounded(wire, decoded)
+        if len(wire.body) > heartbeat_bounds.LARGE_BYTES and words(wire.routing_key)[1] == Heartbeat.type:
+            # What is recorded of it is bounded too.
+            wire, decoded = structs.replace(wire, body=heartbeat_bounds.reduced(self._store, wire.body)), None
         incoming = self._decide.receive(wire, decode_report, decoded)
         if len(wire.body) >= LARGE_BYTES:
             await asyncio.sleep(0)  # Others go on in between.
         job = job_of(incoming.message)
         async with self._locks.of(job) if job is not None else nullcontext():
             await self._take(incoming, passed_on=is_final)
-
-    def _bounded(
-        self, wire: WireMessage, decoded: Decoded[Report] | None
-    ) -> tuple[WireMessage, Decoded[Report] | None]:
-        """A message, with only what counts of a large heartbeat: what is recorded of it is bounded too."""
-        if len(wire.body) <= heartbeat_bounds.LARGE_BYTES or words(wire.routing_key)[1] != Heartbeat.type:
-            return wire, decoded
-        with suppress(ProtocolError):
-            read = decoded or decode_report(wire)
-            if isinstance(read.message, Heartbeat):
-                message = heartbeat_bounds.reduced(self._store, read.message)
-                return structs.replace(wire, body=json.encode(message)), Decoded(read.envelope, message)
-        return wire, decoded
 
     def _read(self, wire: WireMessage) -> Decoded[Report] | None:
         """A message that may be passed on; None for one that cannot be read, or whose sender may not speak for its
