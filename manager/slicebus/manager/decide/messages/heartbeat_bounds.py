@@ -36,8 +36,7 @@ def reduced(store: ManagerStore, body: bytes) -> bytes:
     try:
         parts = {
             name: _kept(name, part, flavors, namespaces)
-            for name, part in _object(body).items()
-            if name in Heartbeat.__struct_fields__
+            for name, part in _only(Heartbeat.__struct_fields__, body).items()
         }
         return msgspec.json.encode({name: part for name, part in parts.items() if part is not None})
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -47,16 +46,20 @@ def reduced(store: ManagerStore, body: bytes) -> bytes:
 def _kept(name: str, part: Raw, flavors: Collection[str], namespaces: Collection[str]) -> object:
     """What is kept of a field; None for nothing."""
     if name in _BY_FLAVOR:
-        return _groups({flavor: each for flavor, each in _object(part).items() if flavor in flavors})
+        return _groups(_only(flavors, part))
     if name == "lacking":
-        return _texts({namespace: reason for namespace, reason in _object(part).items() if namespace in namespaces})
+        return _texts(_only(namespaces, part))
     if name == "container_defaults":
-        return _groups({namespace: each for namespace, each in _object(part).items() if namespace in namespaces})
+        return _groups(_only(namespaces, part))
     if name == "pod_overheads":
         return _groups(dict(islice(_object(part).items(), _MOST)))
     if name == "scheduler_backends":
         return [backend for backend in _list(part)[:_BACKENDS] if _is_short(backend)]
     return part if _is_short(part) else None
+
+
+def _only(names: Collection[str], encoded: Raw | bytes) -> _Parts:
+    return {name: part for name, part in _object(encoded).items() if name in names}
 
 
 def _groups(groups: _Parts) -> dict[str, _Parts]:
