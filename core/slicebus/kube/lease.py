@@ -129,7 +129,7 @@ class LeaderElection:
             raise LeaseLost(f"lease {self._name}: {error}") from error
         except asyncio.CancelledError:
             with suppress(SlicebusError):
-                await self._write({"holderIdentity": ""})
+                await self._release()
             raise
 
     async def _try(self) -> Manifest | None:
@@ -186,6 +186,15 @@ class LeaderElection:
                 _log.warning("lease.renewal.failed", lease=self._name, error=str(error))
             except ConflictError:
                 await self._reread()
+
+    async def _release(self) -> None:
+        """Give the Lease back, also where the server has taken the renewal that the cancellation cut off."""
+        released = {"holderIdentity": ""}
+        try:
+            await self._write(released)
+        except ConflictError:
+            await self._reread()
+            await self._write(released)
 
     async def _reread(self) -> None:
         """Read the Lease again after a conflict: an unanswered renewal may have taken effect.

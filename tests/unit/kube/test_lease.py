@@ -77,6 +77,11 @@ class LeaseServer:
         assert self.lease is not None
         self._store(self.lease)
 
+    def take(self, identity: str) -> None:
+        """Give the Lease to another holder."""
+        assert self.lease is not None
+        self._store(merge_patch(self.lease, {"spec": {"holderIdentity": identity}}))
+
     def restore(self, backup: Manifest) -> None:
         """Go back to an older state of the Lease."""
         self.lease, self._version = backup, int(backup["metadata"]["resourceVersion"])
@@ -237,6 +242,26 @@ async def test_a_renewal_whose_answer_was_lost_is_no_loss(jumping: LoopTime) -> 
             server.touch()
             await asyncio.sleep(DURATION_S)
             assert not task.done()
+
+
+async def test_a_holder_that_ends_in_the_middle_of_a_renewal_releases_the_lease(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    first = candidate(server, "a")
+    await first.acquire()
+    async with holding(first):
+        await asyncio.sleep(RENEW_S / 2)
+        server.touch()
+    assert server.spec["holderIdentity"] == ""
+
+
+async def test_a_holder_that_ends_releases_no_lease_of_another(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    first = candidate(server, "a")
+    await first.acquire()
+    async with holding(first):
+        await asyncio.sleep(RENEW_S / 2)
+        server.take("b")
+    assert server.spec["holderIdentity"] == "b"
 
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["the server fails", "the server does not answer"])
