@@ -1,0 +1,4 @@
+"""The pages of docs/reference, from the code: commands, settings, values of the charts, messages.
+
+`make reference` writes them.
+"""
