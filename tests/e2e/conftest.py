@@ -5,6 +5,7 @@ failure on real servers, whether a stand-in differs from what it stands for. Wit
 has. `pytest --real` runs every test with a fleet on real servers, and nothing else.
 """
 
+import shutil
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from slicebus.proto.messages import ClusterName
 from support.controlplane import ControlPlane
 from support.fleet import Fleet
 from support.kubeconfig import write_kubeconfig
+from support.missing import skip_or_fail
 from support.rabbitmq import RabbitBroker
 from support.wiping import wipe
 
@@ -97,6 +99,13 @@ def clusters_of(
     if parts == "embedded":
         return embedded_world(embedded)
     return wiped_world(request.getfixturevalue("control_plane"))
+
+
+@pytest.fixture
+def kubectl() -> None:
+    """What examples and documents use."""
+    if shutil.which("kubectl") is None:
+        skip_or_fail("no kubectl: Debian's package kubernetes-client is not installed")
 
 
 @pytest.fixture

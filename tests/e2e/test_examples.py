@@ -1,6 +1,5 @@
 """examples/: an API server takes each, a fleet runs it, and the commands of its comment resize and delete it."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from support.controlplane import ControlPlane
 from support.declared.process import run_apart
 from support.examples import EXAMPLES, Example, try_out
 from support.kubeconfig import join_kubeconfigs, write_kubeconfig
-from support.missing import skip_or_fail
 
 TRIED = [
     Example("job.yaml", "Job", "example-job", 1, 5),
@@ -20,13 +18,6 @@ TRIED = [
     Example("rayjob.yaml", "RayJob", "example-rayjob", 1, 4),
     Example("rayservice.yaml", "RayService", "example-rayservice", 1, 4),
 ]
-
-
-@pytest.fixture
-def kubectl() -> None:
-    """What the comments use."""
-    if shutil.which("kubectl") is None:
-        skip_or_fail("no kubectl: Debian's package kubernetes-client is not installed")
 
 
 @pytest.fixture

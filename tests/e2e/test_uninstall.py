@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -15,6 +14,7 @@ from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
 from slicebus.slices.api import api_names
 from support.controlplane import Cluster, ControlPlane
+from support.documents import to_run
 from support.helm import NAMESPACE as SYSTEM_NAMESPACE
 from support.installation import apply
 from support.previous import checkout_version
@@ -28,9 +28,7 @@ pytestmark = [pytest.mark.rabbitmq, pytest.mark.controlplane, pytest.mark.helm]
 
 NAMESPACE = objects.NAMESPACE
 PAGE = Path(__file__).parents[2] / "docs" / "uninstall.md"
-BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-DRAIN, WAIT, FORGET, LEAVE, LEAVE_MANAGER, LET_GO, _ = BLOCK.findall(PAGE.read_text())
-"""The last block takes away the definitions, which other tests need."""
+DRAIN, WAIT, FORGET, LEAVE, LEAVE_MANAGER, LET_GO = to_run(PAGE)
 
 
 class Fleet:

@@ -43,7 +43,7 @@ async def try_out(world: World, contexts: Path, example: Example) -> None:
     `contexts` is a kubeconfig with the contexts manager, which is the current one, east and west.
     """
     applies, *resizes, deletes = commands(example.file)
-    await eventually(lambda: _only_east_takes_jobs(world), "only east takes jobs")
+    await eventually(lambda: only_east_takes_jobs(world), "only east takes jobs")
     for command in (*commands("quota.yaml"), applies):
         await _run(command, contexts)
     scenario = Scenario(world, example.kind, example.name)
@@ -63,7 +63,7 @@ async def try_out(world: World, contexts: Path, example: Example) -> None:
     await scenario.expect_nothing_left()
 
 
-async def _only_east_takes_jobs(world: World) -> bool:
+async def only_east_takes_jobs(world: World) -> bool:
     """The comments call the cluster east on which a job runs."""
     cordoned = MergePatch({"spec": {"cordoned": True}})
     for name in world.workers.keys() - {"east"}:
