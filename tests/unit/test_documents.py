@@ -11,6 +11,7 @@ from support.documents import TOP, blocks, calls, fault, to_run
 RUN_BY = {
     "docs/commands.md": "tests/e2e/test_documents.py",
     "docs/getting-started.md": "tests/e2e/test_documents.py",
+    "docs/moving-from-multikueue.md": "tests/e2e/test_moving.py",
     "docs/operations.md": "tests/e2e/test_documents.py",
     "docs/ray.md": "tests/e2e/test_documents.py",
     "docs/schedulers.md": "tests/e2e/test_documents.py",
