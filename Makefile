@@ -15,7 +15,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
   --custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo sim soak recordings test newest-python test-peers lint unit bench proto fields reference metrics servers peers lock clean
+.PHONY: help demo sim soak recordings test newest-python test-peers lint unit bench proto fields reference docs metrics servers peers lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -67,6 +67,10 @@ fields: $(READY) ## write docs/fields.md from the definitions and the table of t
 
 reference: $(READY) ## write docs/reference from the commands, the settings, the charts and the schemas
 	cd tests && ../$(BIN)/python -m support.reference
+
+docs: $(READY) ## build the site of the documents in .cache/site; a warning ends it
+	$(BIN)/python site/build.py
+	@echo "the site begins at .cache/site/index.html"
 
 metrics: $(READY) ## write docs/metrics.md from what both roles register
 	cd tests && ../$(BIN)/python -m support.metrics_page
