@@ -15,7 +15,7 @@ LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --genera
   --custom-compile-command 'make lock'
 
 .DEFAULT_GOAL := help
-.PHONY: help demo sim soak recordings test newest-python test-peers lint unit bench proto fields reference docs metrics servers peers lock clean
+.PHONY: help demo sim soak recordings test newest-python test-peers lint unit bench proto fields reference docs metrics dashboards servers peers lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -74,6 +74,9 @@ docs: $(READY) ## build the site of the documents in .cache/site; a warning ends
 
 metrics: $(READY) ## write docs/metrics.md from what both roles register
 	cd tests && ../$(BIN)/python -m support.metrics_page
+
+dashboards: $(READY) ## write the Grafana dashboards of the manager's chart
+	cd tests && ../$(BIN)/python -m support.dashboards
 
 servers: ## install or build the servers that integration tests run; what cannot be had is skipped there
 	@tests/tools/setup.sh

@@ -125,9 +125,19 @@ def helm() -> Path:
 @pytest.fixture(scope="session")
 def promtool() -> Path:
     """Prometheus' promtool binary."""
-    binary = tools() / "promtool"
+    return _of_prometheus("promtool")
+
+
+@pytest.fixture(scope="session")
+def prometheus() -> Path:
+    """The binary of a Prometheus server."""
+    return _of_prometheus("prometheus")
+
+
+def _of_prometheus(name: str) -> Path:
+    binary = tools() / name
     if not binary.exists():
-        skip_or_fail("no promtool: Debian's package prometheus cannot be had")
+        skip_or_fail(f"no {name}: Debian's package prometheus cannot be had")
     return binary
 
 

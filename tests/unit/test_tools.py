@@ -69,15 +69,15 @@ def test_where_rabbitmq_4_cannot_be_had_one_line_says_so_and_nothing_is_left(tmp
         assert not (tmp_path / "tools" / "rabbitmq4" / ".ready").exists()
 
 
-def test_where_promtool_cannot_be_had_one_line_says_so_and_nothing_is_left(tmp_path: Path) -> None:
+def test_where_prometheus_cannot_be_had_one_line_says_so_and_nothing_is_left(tmp_path: Path) -> None:
     env = program(tmp_path, "apt-get", "#!/bin/sh\necho 'W: a warning' >&2\necho 'E: no network' >&2\nexit 100\n")
     done = subprocess.run(
-        [TOOLS / "promtool.sh"],
+        [TOOLS / "prometheus.sh"],
         env=env | {"TOOLS_CACHE": str(tmp_path / "tools")},
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (1, "unpacking promtool\nno promtool: E: no network\n")
+    assert (done.returncode, done.stderr) == (1, "unpacking Prometheus\nno Prometheus: E: no network\n")
     assert not list((tmp_path / "tools" / "bin").iterdir())
