@@ -1,5 +1,10 @@
 """The traces of a job in a fleet's journal: its resizes, what waits, and what was dead-lettered."""
 
+import asyncio
+from uuid import UUID
+
+import pytest
+
 from slicebus.ambient.clock import now
 from slicebus.bus.dead_letter_headers import dead_copy
 from slicebus.bus.factory import connect
@@ -7,15 +12,17 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.cli.journal.source import STREAM, Span
 from slicebus.cli.trace.command import find
+from slicebus.cli.trace.sending import follow_journal
 from slicebus.journal.traces import STEP, Trace, TraceOutcome
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES
-from slicebus.proto.errors import DeadReason
+from slicebus.proto.errors import DeadReason, ForbiddenError
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import DEAD, manager_queue
+from support.otlp import otlp_stand_in
 from support.scenario import Scenario as Job
 from support.scenario import set_quota
-from support.waiting import eventually
+from support.waiting import PATIENCE_S, eventually
 
 
 async def trace_of(url: str, job: str, title: str, *, outcome: TraceOutcome, step: str = "") -> Trace:
@@ -110,3 +117,51 @@ async def test_the_trace_shows_a_dead_letter_of_the_job(world: World, urls: dict
         await bus.aclose()
     trace = await trace_of(urls["manager"], "deadly", "resize main 1 -> 9", outcome=TraceOutcome.DEAD)
     assert trace.note == "scale-request is dead: refused: no"
+
+
+async def test_a_follower_sends_each_change_once_it_is_over(world: World, urls: dict[str, str]) -> None:
+    await set_quota(world, 4)
+    job = Job(world, "Job", "followed")
+    with otlp_stand_in() as receiver:
+        following = asyncio.create_task(follow_journal("", now(), receiver.url, amqp_url=urls["manager"]))
+        try:
+            await job.submit()
+            await job.expect_pods(running=1)
+            await job.scale(3)
+            await job.expect_pods(running=3)
+
+            async def sent() -> bool:
+                return {span.name for _, span in receiver.spans()} >= {"start", "resize", "admission", "pods ungated"}
+
+            await eventually(sent, "the start and the resize are sent")
+            receiver.status = 503
+            await job.scale(2)
+            await job.expect_pods(running=2)
+            trace = await trace_of(urls["manager"], "followed", "resize main 3 -> 2", outcome=TraceOutcome.DONE)
+            receiver.status = 200
+
+            async def caught_up() -> bool:
+                return UUID(trace.correlation_id).bytes in {span.trace_id for _, span in receiver.spans()}
+
+            await eventually(caught_up, "what waited for the receiver is sent")
+            assert not following.done()
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+    ids = [span.span_id for _, span in receiver.spans()]
+    assert len(ids) == len({*ids}), "each once"
+
+
+async def test_a_follower_ends_where_its_receiver_refuses(world: World, urls: dict[str, str]) -> None:
+    await set_quota(world, 4)
+    job = Job(world, "Job", "refused")
+    with otlp_stand_in() as receiver:
+        receiver.status = 401
+        following = asyncio.create_task(follow_journal("", now(), receiver.url, amqp_url=urls["manager"]))
+        try:
+            await job.submit()
+            with pytest.raises(ForbiddenError, match="answers 401"):
+                await asyncio.wait_for(following, PATIENCE_S)
+        finally:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)

@@ -70,6 +70,8 @@ class RecordedStep(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     job: str
     """`Kind/namespace/name`."""
+    name: str
+    """What was done, in words that do not vary: `slice created`, `admission`."""
     text: str
     correlation_id: str = ""
     """The chain of the message that was being handled; empty where none was."""
@@ -136,6 +138,8 @@ class _Reader:
         self._source = source
         self._jobs: dict[str, str] = {}
         """The job of each slice, by `namespace/name`."""
+        self._present: dict[str, str] | None = None
+        """The same since the snapshot that is being read began; None between snapshots."""
         self._received: dict[int, Received] = {}
         self._conditions: dict[tuple[str, str], tuple[str, str]] = {}
         """The last status and message of each condition, by slice and type."""
@@ -145,9 +149,13 @@ class _Reader:
 
     def read(self, record: Record) -> Iterator[RecordedStep | Consumed]:
         match record:
-            case SnapshotPart(content=content):
+            case SnapshotPart(part=number, last=is_last, content=content):
+                if number == 0:
+                    self._present = {}
                 for part in content:
                     self._learn(part)
+                if is_last:
+                    self._forget_gone()
             case Put():
                 self._learn(record)
             case Received():
@@ -162,8 +170,21 @@ class _Reader:
         if isinstance(record, Put) and record.of == _WORKLOADS:
             metadata = record.object["metadata"]
             if job := _owner(metadata):
-                self._jobs[f"{metadata['namespace']}/{metadata['name']}"] = job
+                self._note(f"{metadata['namespace']}/{metadata['name']}", job)
                 self._owners[metadata["uid"]] = job
+
+    def _note(self, slice: str, job: str) -> None:
+        self._jobs[slice] = job
+        if self._present is not None:
+            self._present[slice] = job
+
+    def _forget_gone(self) -> None:
+        """Forget the slices that the snapshot does not have: a journal may be followed for months."""
+        self._jobs, self._present = self._jobs if self._present is None else self._present, None
+        jobs = {*self._jobs.values()}
+        self._owners = {uid: job for uid, job in self._owners.items() if job in jobs}
+        self._requests = {job: request for job, request in self._requests.items() if job in jobs}
+        self._conditions = {key: said for key, said in self._conditions.items() if key[0] in self._jobs}
 
     def _receive(self, record: Received) -> Iterator[RecordedStep | Consumed]:
         self._received[record.number] = record
@@ -197,7 +218,7 @@ class _Reader:
             yield from self._written(command, job, now)
         ungated = sum(isinstance(command, Patched) and command.of == "pods" for command in commands)
         if ungated:
-            yield self._step(job, f"ungates {ungated} {'pod' if ungated == 1 else 'pods'}")
+            yield self._step(job, "pods ungated", f"ungates {ungated} {'pod' if ungated == 1 else 'pods'}")
 
     def _written(self, command: RecordedCommand, job: str, now: str) -> Iterator[RecordedStep]:
         match command:
@@ -205,14 +226,14 @@ class _Reader:
                 yield self._created(manifest, job)
             case Created(manifest={"kind": kind, "metadata": metadata}) if job.startswith(f"{kind}/"):
                 name = metadata.get("annotations", {}).get(kueue.PREBUILT_NAME, "")
-                yield self._step(job, f"creates the {kind} for slice {name}")
+                yield self._step(job, "job created", f"creates the {kind} for slice {name}")
             case Patched(body=dict(body)) if command.of == _WORKLOADS:
                 yield from self._patched(command.target, body, job, now)
             case Patched(body=dict(body)) if command.of != "pods":
                 yield from self._job_patched(body, job)
             case Removed(target=target):
                 kind, name = target.split()[:2]
-                yield self._step(job, f"deletes the {kind} {name.rpartition('/')[2]}")
+                yield self._step(job, "object deleted", f"deletes the {kind} {name.rpartition('/')[2]}")
             case Created() | Patched() | PatchedEach():
                 return  # Of other objects: pods are counted, not told one by one.
             case Remembered() | Forgotten() | Emitted() | Published() | Requeued():
@@ -222,13 +243,14 @@ class _Reader:
         metadata = manifest["metadata"]
         name = metadata["name"]
         job = job or _owner(metadata)
-        self._jobs[f"{metadata['namespace']}/{name}"] = job
+        self._note(f"{metadata['namespace']}/{name}", job)
         if self._source.role == "agent":
-            return self._step(job, f"creates the Workload {name}")
+            return self._step(job, "workload created", f"creates the Workload {name}")
         replaced = metadata.get("annotations", {}).get(kueue.REPLACEMENT_FOR_ANNOTATION, "").rpartition("/")[2]
         counts = _counts(manifest["spec"])
         text = f"creates slice {name} for {counts_text(counts)}"
-        return self._step(job, f"{text}, in place of {replaced}" if replaced else text, slice=name, counts=counts)
+        text = f"{text}, in place of {replaced}" if replaced else text
+        return self._step(job, "slice created", text, slice=name, counts=counts)
 
     def _patched(self, target: str, body: Manifest, job: str, now: str) -> Iterator[RecordedStep]:
         """The steps of a patched slice; none on an agent, which mirrors the manager's decisions."""
@@ -241,7 +263,7 @@ class _Reader:
         if (text := annotations.get(api_names.REQUESTED_ANNOTATION)) is not None:
             yield from self._request(text, job)
         if "podSets" in body.get("spec", {}):
-            yield self._step(job, f"resizes slice {name} to {counts_text(_counts(body['spec']))}")
+            yield self._step(job, "slice resized", f"resizes slice {name} to {counts_text(_counts(body['spec']))}")
         status = body.get("status", {})
         if status.get("admission"):
             yield self._admitted(name, status, job)
@@ -255,7 +277,8 @@ class _Reader:
         for condition in status.get("conditions", ()):
             self._conditions[key, condition["type"]] = condition["status"], condition.get("message", "")
         name = key.rpartition("/")[2]
-        return self._step(job, f"frees the quota of slice {name}", slice=name, leaves=True, released=True)
+        text = f"frees the quota of slice {name}"
+        return self._step(job, "quota freed", text, slice=name, leaves=True, released=True)
 
     def _admitted(self, name: str, status: Manifest, job: str) -> RecordedStep:
         admission = status["admission"]
@@ -263,7 +286,8 @@ class _Reader:
             assignment["name"]: assignment.get("count", 0) for assignment in admission.get("podSetAssignments", ())
         }
         where = f"in ClusterQueue {admission.get('clusterQueue', '')} on cluster {status.get('clusterName', '')}"
-        return self._step(job, f"admits slice {name} for {counts_text(counts)} {where}", slice=name, admitted=True)
+        text = f"admits slice {name} for {counts_text(counts)} {where}"
+        return self._step(job, "admission", text, slice=name, admitted=True)
 
     def _condition(self, key: str, condition: Manifest, job: str, now: str) -> Iterator[RecordedStep]:
         """The step of a condition that this decision has changed."""
@@ -284,6 +308,7 @@ class _Reader:
         finished = type == Condition.FINISHED
         yield self._step(
             job,
+            f"slice {word}",
             f"slice {name} {word}: {condition['reason'] if finished else message}",
             slice=name if waits or evicted or is_suspended else "",
             waits=message if waits else "",
@@ -300,7 +325,8 @@ class _Reader:
             granted = _read(annotations.get(api_names.GRANTED_ANNOTATION, "{}"))
             suspends = annotations.get(api_names.GRANTED_ANNOTATION) == "{}"
             text = "suspends the job" if suspends else f"moves the job to slice {annotations[kueue.PREBUILT_NAME]}"
-            yield self._step(job, f"{text}, granted {counts_text(granted)}")
+            name = "job suspended" if suspends else "job moved"
+            yield self._step(job, name, f"{text}, granted {counts_text(granted)}")
 
     def _request(self, text: str, job: str) -> Iterator[RecordedStep]:
         """The step of a size request, once: its answer is recorded in the same place later."""
@@ -312,12 +338,12 @@ class _Reader:
         if self._requests.get(job) == request:
             return
         self._requests[job] = request
-        yield self._step(job, f"records the request for {counts_text(counts)}", request=request)
+        yield self._step(job, "request", f"records the request for {counts_text(counts)}", request=request)
 
     def _dead(self, received: Received, at: datetime, why: str) -> RecordedStep:
         job = received.headers.get(SUBJECT, "")
         text = f"dead-letters the {received.type or 'message'}: {why}"
-        step = self._step(job, text, correlation_id=_correlation(received), dead=why)
+        step = self._step(job, "dead letter", text, correlation_id=_correlation(received), dead=why)
         return msgspec.structs.replace(step, at=at)
 
     def _job(self, arguments: Manifest, received: Received | None) -> str:
@@ -331,8 +357,9 @@ class _Reader:
             case _:
                 return received.headers.get(SUBJECT, "") if received else ""
 
-    def _step(self, job: str, text: str, **more: Any) -> RecordedStep:
-        return RecordedStep(source=self._source, at=datetime.min.replace(tzinfo=UTC), job=job, text=text, **more)
+    def _step(self, job: str, name: str, text: str, **more: Any) -> RecordedStep:
+        at = datetime.min.replace(tzinfo=UTC)
+        return RecordedStep(source=self._source, at=at, job=job, name=name, text=text, **more)
 
 
 def _owner(metadata: Manifest) -> str:

@@ -70,6 +70,12 @@ class Hop(msgspec.Struct, frozen=True, kw_only=True):
     type: str
     """Of the message; `STEP`."""
     text: str
+    name: str = ""
+    """Of a step: what was done, in words that do not vary."""
+    message_id: str = ""
+    """Of a message."""
+    routing_key: str = ""
+    """Of a message."""
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,12 +226,14 @@ def _hop_of_message(entry: Entry) -> Hop:
         by="manager" if entry.direction is Direction.DOWN else entry.cluster,
         type=entry.type,
         text=summary(entry),
+        message_id=entry.record.message.message_id or "",
+        routing_key=entry.record.message.routing_key,
     )
 
 
 def _hop_of_step(step: RecordedStep) -> Hop:
     by = step.source.cluster or step.source.role
-    return Hop(offset=-1, at=step.at, direction=None, by=by, type=STEP, text=step.text)
+    return Hop(offset=-1, at=step.at, direction=None, by=by, type=STEP, text=step.text, name=step.name)
 
 
 def _with_overtaken(ordered: list[Trace]) -> Iterator[Trace]:

@@ -13,7 +13,17 @@ from msgspec import Raw
 from slicebus.bus.contract import Record as StreamRecord
 from slicebus.cli.journal.source import records_of_file
 from slicebus.journal.entry import Entry
-from slicebus.journal.recording import Decided, Failure, Put, Received, Record, Source, encode_batch, encode_record
+from slicebus.journal.recording import (
+    Decided,
+    Failure,
+    Put,
+    Received,
+    Record,
+    SnapshotPart,
+    Source,
+    encode_batch,
+    encode_record,
+)
 from slicebus.journal.steps import Consumed, RecordedStep, Steps
 from slicebus.journal.traces import STEP, TraceOutcome, traces
 from slicebus.proto.messages import Applied, Pending, ScaleRequest, Status, WorkloadSpec
@@ -377,3 +387,21 @@ def test_a_recorded_life_has_every_hop() -> None:
     assert "ungates 2 pods" in [hop.text for hop in grown.hops]
     assert [hop.type for hop in found[-1].hops if hop.type != STEP] == ["delete", "applied"]
     assert found[-1].outcome is TraceOutcome.DONE
+
+
+def snapshot(*slices: str) -> list[Record]:
+    """The state of a manager that has these slices."""
+    owner = {"kind": "Job", "name": JOB.name}
+    metadata = [{"name": name, "namespace": JOB.namespace, "uid": name, "ownerReferences": [owner]} for name in slices]
+    content = tuple(Put(of=WORKLOADS, object={"metadata": each}) for each in metadata)
+    return [SnapshotPart(part=0, content=content), SnapshotPart(part=1, last=True)]
+
+
+def test_a_slice_that_the_next_snapshot_does_not_have_is_forgotten() -> None:
+    """A journal may be followed for months."""
+    steps, admitted = Steps(), decided(patch(WORKLOADS, TARGET, {"status": {"admission": {"clusterQueue": "cq"}}}))
+    list(steps.feed(batch(MANAGER, *snapshot("slice-2"))))
+    known = [event for event in steps.feed(batch(MANAGER, admitted, number=1)) if isinstance(event, RecordedStep)]
+    assert [(step.job, step.name) for step in known] == [(JOB.key, "admission")]
+    list(steps.feed(batch(MANAGER, *snapshot("slice-3"), number=2)))
+    assert not list(steps.feed(batch(MANAGER, admitted, number=3)))

@@ -9,16 +9,19 @@ from typing import Annotated
 import msgspec
 import typer
 
+from slicebus.ambient.clock import now
 from slicebus.bus.dead_letters import DeadLetter, LetterSelection
 from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.dead_letters.actions import survey
 from slicebus.cli.journal.source import STREAM, Cluster, Since, Span, Until, entries, run
 from slicebus.cli.names import is_asked_for, nearest
+from slicebus.cli.trace.sending import follow_journal, send
 from slicebus.journal.entry import Entry, matching
 from slicebus.journal.steps import Consumed, RecordedStep, Steps
 from slicebus.journal.traces import Trace, sizes, traces
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
+from slicebus.runtime.run import until_signal
 
 
 class RecordedJobs(msgspec.Struct):
@@ -43,7 +46,9 @@ class RecordedJobs(msgspec.Struct):
 
 
 def trace(
-    job: Annotated[str, typer.Argument(help="name, namespace/name or Kind/namespace/name.")],
+    job: Annotated[
+        str, typer.Argument(help="name, namespace/name or Kind/namespace/name. Not needed with --follow.")
+    ] = "",
     amqp_url: Annotated[str | None, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker.")] = None,
     source: Annotated[
         str, typer.Option("--from", metavar="FILE", help="An exported file instead of a broker.")
@@ -54,13 +59,34 @@ def trace(
     html: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write a self-contained page instead of printing.")
     ] = None,
+    otlp: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Send the changes that are over to OpenTelemetry instead of printing."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="With --otlp: go on, with the changes of every job, or of JOB.")
+    ] = False,
 ) -> None:
     """Show every change of a job with its messages and steps. Exit status 1 for an unknown job."""
-    run(_trace(job, amqp_url, source, cluster, Span.of(since, until), html))
+    span = Span.of(since, until)
+    if follow:
+        if otlp is None or html is not None or source != STREAM or cluster or until:
+            raise ConfigurationError("--follow goes with --otlp, and of the others with --since and a job alone")
+        run(until_signal(follow_journal(job, span.since or now(), otlp, amqp_url=amqp_url)))
+        return
+    if not job:
+        raise ConfigurationError("name a job; --follow, with --otlp, is for all of them")
+    run(_trace(job, amqp_url, source, cluster, span, html, otlp))
 
 
 async def _trace(
-    job: str, amqp_url: str | None, source: str, cluster: str | None, span: Span, html: Path | None
+    job: str,
+    amqp_url: str | None,
+    source: str,
+    cluster: str | None,
+    span: Span,
+    html: Path | None,
+    otlp: str | None,
 ) -> None:
     recorded = await find(job, source, span, amqp_url=amqp_url)
     if not recorded.jobs:
@@ -68,6 +94,9 @@ async def _trace(
     chosen = [trace for trace in recorded.traces() if cluster in (None, trace.cluster)]
     if html is not None:
         _write(html, job, source, chosen, recorded.messages)
+    if otlp is not None:
+        await send(chosen, otlp)
+    if html is not None or otlp is not None:
         return
     from slicebus.cli.trace.page import print_traces
 
