@@ -51,6 +51,7 @@ from slicebus.runtime.broker import require
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.runtime.logs import configure_logging
+from slicebus.runtime.open_changes import OpenChanges
 from slicebus.runtime.role import Role, run_role
 from slicebus.runtime.rounds import go_round
 from slicebus.runtime.run import run_process
@@ -76,6 +77,7 @@ class _Base(NamedTuple):
     addressees: Addressees
     publish: Callable[[Message], Awaitable[None]]
     backlog: Backlog
+    changes: OpenChanges
 
 
 class _Parts(NamedTuple):
@@ -145,10 +147,11 @@ class Agent(Role[AgentSettings]):
             namespaces=self._settings.watched_namespaces,
         )
         fence = Fence(self._client, self._settings.namespace, epoch=epoch)
-        queue: WorkQueue[JobKey] = WorkQueue("jobs")
+        changes = OpenChanges()
+        queue: WorkQueue[JobKey] = WorkQueue("jobs", logged=lambda key: changes.logged(str(key)))
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
         addressees = Addressees()
-        publisher = AgentPublisher(self._bus, issuer, cluster_uid=uid, addressees=addressees)
+        publisher = AgentPublisher(self._bus, issuer, cluster_uid=uid, addressees=addressees, note=changes.note)
         events = EventRecorder(self._client, component=self.component)
         executor = Executor(
             client=self._client,
@@ -176,6 +179,7 @@ class Agent(Role[AgentSettings]):
             addressees=addressees,
             publish=partial(self._publish, publisher),
             backlog=Backlog(),
+            changes=changes,
         )
 
     def _parts(self, base: _Base) -> _Parts:
@@ -251,6 +255,7 @@ class Agent(Role[AgentSettings]):
             addressees=base.addressees,
             backlog=base.backlog,
             on_settled=DeliveryMetrics(self._registry).settled,
+            note=base.changes.note,
         )
 
     async def _watch(self, base: _Base, parts: _Parts, group: asyncio.TaskGroup) -> None:

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.cancellation import TaskGroup
@@ -129,16 +130,17 @@ async def consume(
         queue, retry_time = queues[name], _RetryTime(retry_s)
         while queue:
             delivery = queue[0]
-            try:
-                reason = await _handle(delivery, attempt, slot_s=slot_s, keeps_dead=keeps_dead)
-                result = Settled.DEAD_LETTERED if reason else Settled.HANDLED
-            except (TransientError, ConflictError) as error:
-                if not retry_time.is_over(delivery):
-                    queue.rotate(-1)
-                    continue
-                _log.warning("delivery.requeued", queue=delivery.queue, error=str(error))
-                await delivery.requeue()
-                reason, result = None, Settled.REQUEUED
+            with bound_contextvars(correlation=delivery.message.correlation_id or delivery.message.message_id):
+                try:
+                    reason = await _handle(delivery, attempt, slot_s=slot_s, keeps_dead=keeps_dead)
+                    result = Settled.DEAD_LETTERED if reason else Settled.HANDLED
+                except (TransientError, ConflictError) as error:
+                    if not retry_time.is_over(delivery):
+                        queue.rotate(-1)
+                        continue
+                    _log.warning("delivery.requeued", queue=delivery.queue, error=str(error))
+                    await delivery.requeue()
+                    reason, result = None, Settled.REQUEUED
             if reason and on_dead:
                 on_dead(delivery, reason)
             settle(queue.popleft(), result)

@@ -145,12 +145,13 @@ class Recorder:
                 self._begin_snapshot()
 
     async def _publish_batch(self) -> None:
-        """Publish the next batch, retrying until it succeeds."""
+        """Publish the next batch, retrying until it succeeds. The first failure is logged: the bus says the rest."""
         for failures in itertools.count(1):
             try:
                 await self._publish()
             except SlicebusError as error:
-                _log.warning("recording.unpublished", source=str(self._source), error=str(error))
+                if failures == 1:
+                    _log.warning("recording.unpublished", source=str(self._source), error=str(error))
                 await asyncio.sleep(_BACKOFF.pause_s(failures))
             else:
                 return

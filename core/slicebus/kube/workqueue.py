@@ -15,6 +15,7 @@ Any other exception is an error of this program and ends the process.
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -48,8 +49,12 @@ class RetryReason(StrEnum):
 class WorkQueue(Generic[Key]):
     """Hands out keys in the order in which they were added, but for those that go first."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(
+        self, name: str, *, logged: Callable[[Key], AbstractContextManager[object]] = lambda _: nullcontext()
+    ) -> None:
+        """`logged` is the context of everything that is logged about a key."""
         self._name = name
+        self._logged = logged
         self._waiting: OrderedDict[Key, None] = OrderedDict()
         self._before: OrderedDict[Key, None] = OrderedDict()
         """The keys that go before those that wait."""
@@ -167,15 +172,8 @@ class WorkQueue(Generic[Key]):
             await self._budget.yield_if_spent()
             key = await self._take(only_first=only_first)
             try:
-                await handler(key)
-            except (TransientError, ConflictError) as error:
-                self._retry(key, error)
-            except (PermanentError, ProtocolError) as error:
-                self._requeue_refused(key, error)
-            except DecisionError as error:
-                self._set_aside(key, error)
-            else:
-                self._settle(key)
+                with self._logged(key):
+                    await self._handle(key, handler)
             finally:
                 self._active.discard(key)
                 if key in self._requeued:
@@ -183,6 +181,18 @@ class WorkQueue(Generic[Key]):
                     first = key in self._requeued_first
                     self._requeued_first.discard(key)
                     self.add(key, first=first)
+
+    async def _handle(self, key: Key, handler: Callable[[Key], Awaitable[None]]) -> None:
+        try:
+            await handler(key)
+        except (TransientError, ConflictError) as error:
+            self._retry(key, error)
+        except (PermanentError, ProtocolError) as error:
+            self._requeue_refused(key, error)
+        except DecisionError as error:
+            self._set_aside(key, error)
+        else:
+            self._settle(key)
 
     def _settle(self, key: Key) -> None:
         self._failures.pop(key, None)

@@ -53,6 +53,7 @@ from slicebus.runtime.broker import require
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.runtime.logs import configure_logging
+from slicebus.runtime.open_changes import OpenChanges
 from slicebus.runtime.role import Role, run_role
 from slicebus.runtime.rounds import go_round
 from slicebus.runtime.run import run_process
@@ -79,6 +80,7 @@ class _Base(NamedTuple):
     events: EventRecorder
     executor: Executor
     locks: Locks[JobRef]
+    changes: OpenChanges
 
 
 class _Parts(NamedTuple):
@@ -151,21 +153,22 @@ class Manager(Role[ManagerSettings]):
         shares = RecordingShares(self._settings.journal_max_bytes // PARTS, registry=self._registry)
         decide = Decider(store, self.recorder(Source("manager", "", epoch, shard=shard.index)), shares)
         informers = self.informers(JOB_RESOURCES.values(), unserved=store.unserved, definitions=store.definitions)
-        queue: WorkQueue[JobRef] = WorkQueue("jobs")
+        changes = OpenChanges()
+        queue: WorkQueue[JobRef] = WorkQueue("jobs", logged=lambda ref: changes.logged(ref.key))
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes, shard=shard.index)
         events = EventRecorder(self._client, component=self.component)
         executor = Executor(
             client=self._client,
             caches=store.cache_of,
             tables=store.tables(),
-            publish=ManagerPublisher(self._bus, issuer, store).publish,
+            publish=ManagerPublisher(self._bus, issuer, store, note=changes.note).publish,
             requeue=queue.add_after,
             component=self.component,
             record=events.record,
             check=self._lease.check,
             confirm=informers.confirm,
         )
-        return _Base(store, decide, informers, queue, events, executor, Locks[JobRef]())
+        return _Base(store, decide, informers, queue, events, executor, Locks[JobRef](), changes)
 
     def _show(self, store: ManagerStore) -> None:
         """Show the fleet as metrics, and the queues where no Kueue does."""
@@ -216,6 +219,7 @@ class Manager(Role[ManagerSettings]):
             on_dead=dead.count,
             keeps_dead=dead.keeps,
             router=None if base.store.shards.is_alone else Router(self._bus, base.store),
+            note=base.changes.note,
         )
         fleet = FleetWatch(
             cluster_lost_s=settings.cluster_lost_s,
@@ -272,6 +276,7 @@ class Manager(Role[ManagerSettings]):
             writers=self._settings.admission_writers,
             admitted=partial(base.queue.add, first=True),
             keeper=parts.keeper if shares else None,
+            logged=base.changes.logged,
         )
         self._trees_aside = admitter.set_aside
         if shares:

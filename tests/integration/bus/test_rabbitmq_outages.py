@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 
+import orjson
 import pytest
 
 from slicebus.bus.contract import Bus
@@ -14,6 +15,7 @@ from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import ForbiddenError, NotFoundError, ThrottledError, TransientError, UnavailableError
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import UP, manager_queue, manager_topology
+from slicebus.runtime.logs import configure_logging
 from support.proxy import Proxy
 from support.rabbitmq import RabbitBroker
 from support.waiting import PATIENCE_S, eventually
@@ -227,6 +229,44 @@ async def test_a_connection_that_stands_still_is_given_up(rabbitmq: RabbitBroker
         consuming.cancel()
         await asyncio.gather(consuming, return_exceptions=True)
         await stalled.aclose()
+
+
+async def test_a_lost_connection_is_one_line_without_a_traceback(
+    rabbitmq: RabbitBroker, vhost: str, bus: RabbitBus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a role logs it, with what the library says."""
+    received: set[int] = set()
+    configure_logging()
+    async with Proxy.before(rabbitmq.port) as proxy:
+        url = rabbitmq.url(vhost, "manager").replace(f":{rabbitmq.port}/", f":{proxy.port}/")
+        between = await connect(url, name="between", settings=FAST)
+        assert isinstance(between, RabbitBus)
+        consuming = [asyncio.create_task(collect(between, received)) for _ in range(2)]
+        for number in range(3):
+            if number:
+                proxy.cut()
+
+            async def comes(number: int = number) -> bool:
+                try:
+                    await between.publish(UP, message(number))
+                except TransientError:
+                    return False
+                return True
+
+            async def is_here(number: int = number) -> bool:
+                return number in received
+
+            await eventually(comes, f"message {number} is published")
+            await eventually(is_here, f"message {number} is received")
+        for task in consuming:
+            task.cancel()
+        await asyncio.gather(*consuming, return_exceptions=True)
+        await between.aclose()
+    told = [orjson.loads(line) for line in capsys.readouterr().err.splitlines()]
+    of_it = [line for line in told if line.get("name") == "between"]
+    assert [line["event"] for line in of_it] == ["bus.lost", "bus.reconnected"] * 2
+    assert [line["event"] for line in told if line["level"] != "info"] == ["bus.lost"] * 2
+    assert not any("exception" in line for line in told)
 
 
 async def test_a_broker_that_is_not_there_is_unavailable() -> None:

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Iterable
 
 import pytest
+from structlog.testing import capture_logs
 
 from slicebus.agent.act.heartbeat import Heartbeats, lag_s
+from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import Heartbeat, Message
 from unit.agent.worker import Worker
 from unit.kube.loop_time import START_S, LoopTime, settle
@@ -23,6 +25,34 @@ WAITING: dict[str, tuple[Iterable[float | None], float]] = {
 @pytest.mark.parametrize(("since", "expected"), WAITING.values(), ids=WAITING.keys())
 def test_the_lag_is_the_age_of_the_oldest_pending_work(since: Iterable[float | None], expected: float) -> None:
     assert lag_s(since, now_s=10.0) == expected
+
+
+async def test_a_broker_that_is_away_is_one_line(worker: Worker, loop_time: LoopTime) -> None:
+    away = [True, True, True, False, True]
+
+    async def publish(_: Message) -> None:
+        if away.pop(0):
+            raise UnavailableError("no connection")
+
+    heartbeats = Heartbeats(
+        worker.store,
+        worker.fence,
+        publish=publish,
+        requeue=worker.queue.add,
+        waiting_since=lambda: (),
+        lacking=dict,
+        additions=lambda: ({}, {}),
+        interval_s=10.0,
+    )
+    with capture_logs() as lines:
+        running = asyncio.create_task(heartbeats.run())
+        await settle()
+        for _ in range(4):
+            await loop_time.advance(10.0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert not away
+    assert [line["event"] for line in lines] == ["heartbeat.failed"] * 2, "one for each time that it goes"
 
 
 async def test_each_heartbeat_has_the_lag(worker: Worker, loop_time: LoopTime) -> None:

@@ -6,6 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+import structlog
+from structlog.contextvars import merge_contextvars
+from structlog.testing import capture_logs
 
 from slicebus.bus.contract import Delivery
 from slicebus.bus.dead_letter_headers import REASON_HEADER
@@ -363,3 +366,26 @@ async def test_a_message_whose_decision_raises_is_a_dead_letter_and_the_next_is_
     headers = lane.broker.queues[DEAD].ready[0].message.headers
     assert headers[REASON_HEADER] == DeadReason.FAILED
     assert "the decision receive raised TypeError, traceback abc" in headers.values()
+
+
+async def test_what_is_logged_about_a_message_has_its_chain(loop_time: LoopTime) -> None:
+    async def fail(name: str, number: int) -> None:
+        structlog.get_logger().info("handled", name=name)
+        raise ProtocolError(DeadReason.REFUSED, "no")
+
+    lane = Lane(fail)
+    for name in ("a", "b"):
+        message = WireMessage(
+            routing_key="q",
+            body=b"",
+            headers={"name": name, "number": "1"},
+            message_id=name,
+            correlation_id=f"chain-{name}",
+        )
+        lane.broker.publish("e", message)
+    with capture_logs(processors=[merge_contextvars]) as lines:
+        async with lane.running(coalescing=False):
+            await settle()
+    assert {(line["event"], line["correlation"]) for line in lines} == {
+        (event, f"chain-{name}") for event in ("handled", "delivery.dead") for name in ("a", "b")
+    }

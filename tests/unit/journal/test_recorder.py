@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
 
 from slicebus.journal import recorder as module
 from slicebus.journal.object_diffs import DiffWriter
@@ -164,15 +165,17 @@ async def test_a_role_that_fails_while_its_recording_cannot_end_has_failed(recor
 
 
 async def test_a_broker_that_comes_back_gets_everything_in_order(recording: Recording) -> None:
-    async with recording.going():
-        recording.bus.refuses = True
-        for number in range(100):
-            recording.add(number, size=1000)
-            await asyncio.sleep(0.1)
-        recording.bus.refuses = False
-        await asyncio.sleep(60)
-        assert notes(recording.bus.records) == list(range(100))
+    with capture_logs() as lines:
+        async with recording.going():
+            recording.bus.refuses = True
+            for number in range(100):
+                recording.add(number, size=1000)
+                await asyncio.sleep(0.1)
+            recording.bus.refuses = False
+            await asyncio.sleep(60)
+            assert notes(recording.bus.records) == list(range(100))
     assert recording.dropped == 0
+    assert [line["event"] for line in lines] == ["recording.unpublished"], "one line, however long it takes"
 
 
 async def test_an_unconfirmed_batch_is_published_again_under_its_number(recording: Recording) -> None:

@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 
 import pytest
+from structlog.contextvars import bound_contextvars, merge_contextvars
+from structlog.testing import capture_logs
 
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.proto.errors import (
@@ -485,3 +487,18 @@ async def test_a_key_that_is_set_aside_is_tried_again_when_it_changes_and_at_lea
         assert pauses[-1] > 300
         await until_idle(queue, step_s=1)
     assert queue.set_aside == {}
+
+
+async def test_what_is_logged_about_a_key_is_logged_in_its_context(loop_time: LoopTime) -> None:
+    queue: WorkQueue[str] = WorkQueue("test", logged=lambda key: bound_contextvars(correlation=f"chain-{key}"))
+    handler = Handler()
+    handler.errors = {"a": [UnavailableError("away")], "b": [ForbiddenError("no")]}
+    with capture_logs(processors=[merge_contextvars]) as lines:
+        async with working(queue, handler):
+            for key in ("a", "b", "c"):
+                queue.add(key)
+            await settle()
+    assert {(line["event"], line["correlation"]) for line in lines} == {
+        ("workqueue.retry", "chain-a"),
+        ("workqueue.refused", "chain-b"),
+    }

@@ -70,13 +70,18 @@ class Heartbeats:
         self._changed.set()
 
     async def run(self) -> None:
-        """Publish heartbeats until cancelled. One that cannot be published is skipped."""
+        """Publish heartbeats until cancelled. One that cannot be published is skipped; of several, the first is
+        logged."""
+        fails = False
         while True:
             self._changed.clear()
             try:
                 await self._publish(self._beat())
+                fails = False
             except TransientError as error:
-                _log.warning("heartbeat.failed", error=str(error))
+                if not fails:
+                    _log.warning("heartbeat.failed", error=str(error))
+                fails = True
             try:
                 async with asyncio.timeout(self._interval_s):
                     await self._changed.wait()

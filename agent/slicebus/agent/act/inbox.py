@@ -24,6 +24,7 @@ from slicebus.bus.metering import OnSettled
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.codec import decode_order
+from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import (
     ConflictError,
     ForbiddenError,
@@ -77,8 +78,9 @@ class AgentInbox:
         addressees: Addressees,
         backlog: Backlog,
         on_settled: OnSettled,
+        note: Callable[[Envelope, Order], None] = lambda *_: None,
     ) -> None:
-        """`reconcile` does what a job needs; the caller holds the job's lock."""
+        """`reconcile` does what a job needs; the caller holds the job's lock. `note` gets every order that is taken."""
         self._settings = settings
         self._bus = bus
         self._cluster_uid = cluster_uid
@@ -95,6 +97,7 @@ class AgentInbox:
         self._addressees = addressees
         self._backlog = backlog
         self._on_settled = on_settled
+        self._note_taken = note
         self._open: set[str] = set()
         self._webhook_down_since: dict[JobKey, float] = {}
         """Since when a webhook has kept an order of a job from being carried out, by the loop's time."""
@@ -160,6 +163,7 @@ class AgentInbox:
         if outcome is Triage.OVERTAKEN:
             return
         self._addressees.note(job, incoming.envelope.shard)
+        self._note_taken(incoming.envelope, order)
         if outcome is Triage.DOUBTFUL:
             _log.info("order.doubtful", job=job.key, type=order.type)
             self._ask_inventory()

@@ -1,5 +1,7 @@
 """Publishes to the manager, one envelope a message."""
 
+from collections.abc import Callable
+
 from slicebus.agent.act.addressees import Addressees
 from slicebus.bus.contract import Bus
 from slicebus.decisions.commands import Publish
@@ -7,15 +9,25 @@ from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import NotFoundError, UnavailableError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterUid
+from slicebus.proto.messages import ClusterUid, Message
 from slicebus.proto.topology import exchange_of
 
 
 class AgentPublisher:
     """Publishes messages under the agent's identity."""
 
-    def __init__(self, bus: Bus, issuer: Issuer, *, cluster_uid: ClusterUid, addressees: Addressees) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        issuer: Issuer,
+        *,
+        cluster_uid: ClusterUid,
+        addressees: Addressees,
+        note: Callable[[Envelope, Message], None] = lambda *_: None,
+    ) -> None:
+        """`note` gets everything that is about to be published."""
         self._bus = bus
+        self._note = note
         self._addressees = addressees
         self._cluster_uid = cluster_uid
         self._issuer = issuer
@@ -32,6 +44,7 @@ class AgentPublisher:
             correlation=command.correlation,
             to_shard=self._addressees.of(message),
         )
+        self._note(envelope, message)
         try:
             await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
         except NotFoundError as error:

@@ -18,7 +18,7 @@ the order.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 
 import msgspec
@@ -76,10 +76,12 @@ class Admitter:
         writers: int,
         admitted: Callable[[JobRef], None],
         keeper: ShardKeeper | None = None,
+        logged: Callable[[str], AbstractContextManager[object]] = lambda _: nullcontext(),
     ) -> None:
         """`writers` is the number of decisions that are written at once. `admitted` gets the job of each slice that was
         admitted: its order goes out before the jobs of a burst that wait for quota are reconciled again. `keeper` gives
-        other shards their queues between the cycles; None where there are no other shards."""
+        other shards their queues between the cycles; None where there are no other shards. `logged` is the context of
+        what is logged about a job, `Kind/namespace/name`."""
         store = decide.state
         self._decide = decide
         self._store = store
@@ -88,6 +90,7 @@ class Admitter:
         self._writers = writers
         self._admitted = admitted
         self._keeper = keeper
+        self._logged = logged
         self._dirty = DirtyTrees(store)
         self._times = Histogram(
             "slicebus_admission_cycle_seconds",
@@ -153,8 +156,11 @@ class Admitter:
         free = asyncio.Semaphore(self._writers)
 
         async def carry_out(decision: Decision, version: str) -> bool:
-            async with free, self._turn_of(decision) as in_turn:
-                return await self._carry_out(decision, version, in_turn=in_turn)
+            ref = self._job(decision)
+            turn = self._locks.of_within(ref, _TURN_S) if ref is not None else nullcontext(enter_result=False)
+            async with free, turn as in_turn:
+                with self._logged(ref.key if ref is not None else ""):
+                    return await self._carry_out(decision, version, in_turn=in_turn)
 
         async with TaskGroup() as group:
             tasks = [
@@ -190,11 +196,10 @@ class Admitter:
                 asyncio.get_running_loop().call_later(_ASIDE_S, self._dirty.add, [tree])
         return decided
 
-    def _turn_of(self, decision: Decision) -> AbstractAsyncContextManager[bool]:
-        """Hold the lock of the job that a decision is about; yields whether it was free in time."""
+    def _job(self, decision: Decision) -> JobRef | None:
+        """The job that a decision is about."""
         workload = self._workload(decision)
-        ref = owner_ref(workload) if workload is not None else None
-        return self._locks.of_within(ref, _TURN_S) if ref is not None else nullcontext(enter_result=False)
+        return owner_ref(workload) if workload is not None else None
 
     def _workload(self, decision: Decision) -> Manifest | None:
         namespace, _, name = decision.key.partition("/")

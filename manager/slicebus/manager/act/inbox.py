@@ -84,9 +84,12 @@ class ManagerInbox:
         on_dead: OnDead | None = None,
         keeps_dead: Keeps = lambda _: True,
         router: Router | None = None,
+        note: Callable[[Envelope, Report], None] = lambda *_: None,
     ) -> None:
-        """`router` passes on the messages for other shards; None where there are none."""
+        """`router` passes on the messages for other shards; None where there are none. `note` gets every message that
+        is taken."""
         self._bus = bus
+        self._note = note
         self._on_dead = on_dead
         self._keeps_dead = keeps_dead
         self._message_bytes = message_bytes
@@ -224,6 +227,7 @@ class ManagerInbox:
             raise
         self._note_message(envelope)
         self._resizes.note(envelope, message)
+        self._note(envelope, message)
         await self._write(incoming, commands)
         # After the write: one that conflicts is tried again, and with it the answer.
         await self._executor.run(self._resyncer.answer(envelope, message), caused_by=envelope)

@@ -1,6 +1,7 @@
 """Publishes to the agents, one envelope a message, and makes their queues: an agent may make none."""
 
 import asyncio
+from collections.abc import Callable
 
 from slicebus.bus.contract import Bus
 from slicebus.decisions.commands import Publish
@@ -10,7 +11,7 @@ from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import NotFoundError, UnavailableError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, ClusterUid, Hello
+from slicebus.proto.messages import ClusterName, ClusterUid, Hello, Message
 from slicebus.proto.topology import agent_topology, exchange_of
 
 _AGAIN_S = 600.0
@@ -22,8 +23,17 @@ class ManagerPublisher:
     """Publishes the manager's messages. It declares the queues of a cluster before its first message, before the answer
     to a hello, and every ten minutes."""
 
-    def __init__(self, bus: Bus, issuer: Issuer, store: ManagerStore) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        issuer: Issuer,
+        store: ManagerStore,
+        *,
+        note: Callable[[Envelope, Message], None] = lambda *_: None,
+    ) -> None:
+        """`note` gets everything that is about to be published."""
         self._bus = bus
+        self._note = note
         self._issuer = issuer
         self._store = store
         self._declared_at: dict[tuple[ClusterName, ClusterUid], float] = {}
@@ -44,6 +54,7 @@ class ManagerPublisher:
             envelope = self._issuer.envelope(
                 message, cluster, uid, caused_by=caused_by, correlation=command.correlation
             )
+            self._note(envelope, message)
             await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
         except NotFoundError as error:
             self._declared_at.pop((cluster, uid), None)
