@@ -8,6 +8,7 @@ import msgspec
 from propcache.api import cached_property
 
 from slicebus.bus.contract import Record
+from slicebus.journal.redaction import Redactor
 from slicebus.proto.codec import Decoded, decode
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.headers import PREFIX, SUBJECT
@@ -24,11 +25,22 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
     offset: int
     recorded: datetime | None
     record: Record
+    unreadable: str = ""
+    """Why its message cannot be read, where that was found out before its secrets were taken out."""
 
     @classmethod
     def from_record(cls, record: Record) -> Self:
         """The entry of a record. Never raises."""
         return cls(record.offset, record.timestamp, record)
+
+    def shown(self, redactor: Redactor) -> Self:
+        """The entry as people see it: without secrets, also where whoever recorded it has left them in."""
+        message = self.record.message
+        clean = msgspec.structs.replace(
+            message, headers=redactor.headers(message.headers), body=redactor.encoded(message.body)
+        )
+        record = msgspec.structs.replace(self.record, message=clean)
+        return msgspec.structs.replace(self, record=record, unreadable=redactor.value(self.problem))
 
     @property
     def received(self) -> Decoded[Order | Report] | None:
@@ -42,8 +54,8 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _read(self) -> tuple[Decoded[Order | Report] | None, str]:
-        if self.is_decisions:
-            return None, ""
+        if self.is_decisions or self.unreadable:
+            return None, self.unreadable
         try:
             return decode(self.record.message), ""
         except ProtocolError as error:

@@ -39,6 +39,7 @@ from slicebus.journal.recording import (
     Source,
     decode_batch,
 )
+from slicebus.journal.redaction import Redactor
 from slicebus.proto.errors import InvalidError, ProtocolError
 from slicebus.proto.headers import PREFIX, SUBJECT
 from slicebus.proto.messages import Counts, Manifest, counts_text
@@ -104,10 +105,14 @@ class Consumed(msgspec.Struct, frozen=True):
 
 
 class Steps:
-    """Reads steps from recorded batches. Feed it from a snapshot on, which says which slice belongs to which job."""
+    """Reads steps from recorded batches. Feed it from a snapshot on, which says which slice belongs to which job.
+
+    What a batch says comes out without secrets, also where its role has recorded them.
+    """
 
     def __init__(self, wanted: Subject = lambda job: True) -> None:
         self._wanted = wanted
+        self._redactor = Redactor()
         self._sources: dict[Source, _Reader] = {}
 
     def feed(self, entry: Entry) -> Iterator[RecordedStep | Consumed]:
@@ -118,7 +123,7 @@ class Steps:
             batch = decode_batch(entry.record.message)
         except InvalidError:
             return
-        reader = self._sources.setdefault(batch.source, _Reader(batch.source))
+        reader = self._sources.setdefault(batch.source, _Reader(batch.source, self._redactor))
         if batch.number < reader.next:
             return  # Published twice.
         reader.next = batch.number + 1
@@ -133,9 +138,10 @@ class Steps:
 class _Reader:
     """Reads the records of one source."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, redactor: Redactor) -> None:
         self.next = 0
         self._source = source
+        self._redactor = redactor
         self._jobs: dict[str, str] = {}
         """The job of each slice, by `namespace/name`."""
         self._present: dict[str, str] | None = None
@@ -197,7 +203,7 @@ class _Reader:
             yield self._dead(record, at, record.problem)
 
     def _decide(self, record: Decided) -> Iterator[RecordedStep]:
-        commands = commands_of(bytes(record.outcome))
+        commands = commands_of(self._redactor.encoded(bytes(record.outcome)))
         if record.failed is None and not commands:
             return
         arguments = orjson.loads(bytes(record.arguments))
@@ -341,7 +347,7 @@ class _Reader:
         yield self._step(job, "request", f"records the request for {counts_text(counts)}", request=request)
 
     def _dead(self, received: Received, at: datetime, why: str) -> RecordedStep:
-        job = received.headers.get(SUBJECT, "")
+        job, why = received.headers.get(SUBJECT, ""), self._redactor.value(why)
         text = f"dead-letters the {received.type or 'message'}: {why}"
         step = self._step(job, "dead letter", text, correlation_id=_correlation(received), dead=why)
         return msgspec.structs.replace(step, at=at)

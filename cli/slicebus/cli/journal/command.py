@@ -23,6 +23,7 @@ from slicebus.cli.journal.source import (
 )
 from slicebus.journal.entry import Filter, matching
 from slicebus.journal.export import to_line
+from slicebus.journal.redaction import Redactor
 from slicebus.proto.topology import DECISIONS_TYPE
 
 journal = typer.Typer(help="Read the recorded messages.", no_args_is_help=True)
@@ -125,9 +126,10 @@ def _wanted(
 
 
 async def _print(source: str, span: Span, wanted: Filter, *, amqp_url: str | None, follow: bool, json: bool) -> None:
+    redactor = Redactor()
     async with aclosing(entries(source, span, wanted, amqp_url=amqp_url, follow=follow)) as recorded_entries:
         async for entry in recorded_entries:
             if json:
                 screen.say_json(to_line(entry.record))
             else:
-                screen.show(line(entry))
+                screen.show(line(entry.shown(redactor)))

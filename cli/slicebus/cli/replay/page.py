@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import orjson
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -17,6 +18,7 @@ from slicebus.cli.job_states import JobState, JobStates, disagreements, of_agent
 from slicebus.cli.screen import styled
 from slicebus.decisions.replay import Model, Phase, Replay, Replayed, Replayer
 from slicebus.journal.recording import RoleName, Source
+from slicebus.journal.redaction import Redactor, redacted
 from slicebus.manager.decide.catalog import MODEL as MANAGER
 from slicebus.manager.state.store import ManagerStore as ManagerStore
 from slicebus.proto.errors import InvalidError
@@ -27,7 +29,7 @@ _MOST_CHARACTERS = 110
 """The most characters of a decision in one line."""
 
 
-def line(decision: Replayed) -> Text:
+def _line(decision: Replayed) -> Text:
     """One decision."""
     at = local_time(datetime.fromtimestamp(decision.at, UTC), timespec="milliseconds")
     style = "green" if decision.same else "bold red"
@@ -43,17 +45,25 @@ def line(decision: Replayed) -> Text:
 
 
 def in_full(decision: Replayed) -> RenderableType:
-    """A decision with its arguments and outcome; where it differs, both outcomes."""
+    """A decision with its arguments and outcome, without secrets; where it differs, both outcomes."""
+    decision = _without_secrets(decision)
     head = Text.assemble(("arguments ", "dim"), _pretty(decision.arguments))
     if decision.same:
-        return Group(line(decision), head, Text.assemble(("decided   ", "dim"), _pretty(decision.recorded)))
+        return Group(_line(decision), head, Text.assemble(("decided   ", "dim"), _pretty(decision.recorded)))
     if decision.problem:
         recorded = Text.assemble(("recorded  ", "dim"), _pretty(decision.recorded))
-        return Group(line(decision), head, recorded, styled(decision.problem))
+        return Group(_line(decision), head, recorded, styled(decision.problem))
     recorded_lines, replayed_lines = (_indented(side).splitlines() for side in (decision.recorded, decision.replayed))
     styles = {"-": "red", "+": "green", "@": "dim"}
     difference = difflib.unified_diff(recorded_lines, replayed_lines, "recorded", "this version", lineterm="", n=4)
-    return Group(line(decision), head, *(styled(text, style=styles.get(text[:1], "")) for text in difference))
+    return Group(_line(decision), head, *(styled(text, style=styles.get(text[:1], "")) for text in difference))
+
+
+def _without_secrets(decision: Replayed) -> Replayed:
+    """A decision without the secrets that its role may have recorded."""
+    redactor = Redactor()
+    parts = {name: redactor.encoded(getattr(decision, name)) for name in ("arguments", "recorded", "replayed")}
+    return msgspec.structs.replace(decision, problem=redactor.value(decision.problem), **parts)
 
 
 def job_states_of(replayer: Replayer) -> tuple[JobStates, dict[str, JobStates]]:
@@ -127,7 +137,7 @@ def _cells(state: JobState | None, about: tuple[str, ...]) -> list[Text]:
         "wanted": counts_text(state.wanted),
     }
     cells = [styled(value, style="red" if name in about else "") for name, value in values.items()]
-    return [*cells, styled(state.note, style="dim")]
+    return [*cells, styled(redacted(state.note), style="dim")]
 
 
 def _pretty(json: bytes) -> str:

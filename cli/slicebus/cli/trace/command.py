@@ -18,6 +18,7 @@ from slicebus.cli.journal.source import STREAM, Cluster, Since, Span, Until, ent
 from slicebus.cli.names import is_asked_for, nearest
 from slicebus.cli.trace.sending import follow_journal, send
 from slicebus.journal.entry import Entry, matching
+from slicebus.journal.redaction import Redactor, redacted
 from slicebus.journal.steps import Consumed, RecordedStep, Steps
 from slicebus.journal.traces import Trace, sizes, traces
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
@@ -106,9 +107,10 @@ async def _trace(
 
 
 async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> RecordedJobs:
-    """Everything recorded about a job, in one pass; of other jobs only the names. Reads a broker's dead letters too."""
+    """Everything recorded about a job, in one pass and without secrets; of other jobs only the names. Reads a broker's
+    dead letters too."""
     recorded, wanted = RecordedJobs(), matching(job=job)
-    steps = Steps()
+    steps, redactor = Steps(), Redactor()
     within = matching(until=span.until, decisions=True)
     async with aclosing(entries(source, span, within, amqp_url=amqp_url, decisions=True)) as read:
         async for entry in read:
@@ -120,7 +122,7 @@ async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> Re
                 elif isinstance(event, RecordedStep):
                     recorded.others.add(event.job)
             if entry.subject and wanted(entry):
-                recorded.messages.append(entry)
+                recorded.messages.append(entry.shown(redactor))
             elif entry.subject:
                 recorded.others.add(entry.subject)
     if source == STREAM and amqp_url and recorded.jobs:
@@ -141,7 +143,7 @@ async def _dead(amqp_url: str, jobs: Iterable[str]) -> dict[str, str]:
 
 
 def _why(letter: DeadLetter) -> str:
-    return f"{letter.type} is dead: {letter.reason}: {letter.detail}"
+    return f"{letter.type} is dead: {letter.reason}: {redacted(letter.detail)}"
 
 
 def _unknown(job: str, others: set[str]) -> None:
