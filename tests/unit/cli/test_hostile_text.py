@@ -193,6 +193,9 @@ OF_FILES: dict[str, tuple[str, ...]] = {
     "trace --html": ("trace", JOB, "--from", "{file}", "--html", "{page}"),
     "replay": ("replay", "{file}"),
     "replay --state": ("replay", "{file}", "--state"),
+    "jobs --at": ("jobs", "-A", "--at", "2026-01-01T00:00:12Z", "--from", "{file}"),
+    "jobs --at -o yaml": ("jobs", "-A", "-o", "yaml", "--at", "2026-01-01T00:00:12Z", "--from", "{file}"),
+    "queues --at": ("queues", "--at", "2026-01-01T00:00:12Z", "--from", "{file}"),
     "replay --step": ("replay", "{file}", "--step", "--until", "12"),
 }
 

@@ -75,8 +75,11 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "replay": ("replay", "{file}"),
     "replay --step": ("replay", "{file}", "--step"),
     "replay --state": ("replay", "{file}", "--state"),
+    "jobs --at": ("jobs", "-A", "--at", "2026-01-01T00:00:15Z", "--from", "{file}"),
+    "jobs --at -o json": ("jobs", "-A", "-o", "json", "--at", "2026-01-01T00:00:15Z", "--from", "{file}"),
+    "queues --at": ("queues", "-o", "json", "--at", "2026-01-01T00:00:15Z", "--from", "{file}"),
 }
-SHOWN_NOTHING = ("journal query of decisions",)
+SHOWN_NOTHING = ("journal query of decisions", "queues --at")
 """These print nothing of what others write."""
 
 

@@ -1,6 +1,7 @@
 """A client of the cluster that a command is about."""
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -10,7 +11,7 @@ import typer
 from slicebus.cli import screen
 from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace
 from slicebus.cli.leaders import Leaders, say_leaders
-from slicebus.proto.errors import NotFoundError
+from slicebus.proto.errors import ConfigurationError, NotFoundError
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
@@ -27,6 +28,25 @@ async def connected(access: ClusterAccess) -> "KubeClient":
 
     timeouts = Timeouts(retry_s=_PATIENCE_S)
     return await KubeClient.connect(kubeconfig=access.kubeconfig, context=access.context, timeouts=timeouts)
+
+
+def namespace_of(access: ClusterAccess) -> str | None:
+    """The namespace of the context that the options choose; nobody is asked. None where there is no cluster.
+
+    Raises ConfigurationError for options that name none.
+    """
+    from slicebus.kube.client import DEFAULT_NAMESPACE
+    from slicebus.kube.kubeconfig import of_kubeconfig, of_pod
+
+    is_named = access.kubeconfig or access.context
+    try:
+        server = None if is_named or os.environ.get("KUBECONFIG") else of_pod()
+        server = server or of_kubeconfig(access.kubeconfig, access.context)
+    except ConfigurationError:
+        if is_named:
+            raise
+        return None
+    return server.namespace or DEFAULT_NAMESPACE
 
 
 def run(

@@ -4,6 +4,7 @@ A row is a value of plain fields. Its columns say what of it a table has; JSON a
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from functools import partial
 from itertools import zip_longest
 from typing import Generic, Protocol, TypeVar
@@ -14,6 +15,7 @@ from rich.cells import cell_len
 
 from slicebus.cli import screen
 from slicebus.cli.cluster.options import Output, OutputFormat
+from slicebus.cli.durations import local_time
 from slicebus.journal.printable import printable
 
 
@@ -41,21 +43,25 @@ class Column(msgspec.Struct, Generic[Row], frozen=True):
 class Listing(Generic[Row]):
     """Prints rows of one kind, once or again and again."""
 
-    def __init__(self, columns: Sequence[Column[Row]], format: OutputFormat) -> None:
+    def __init__(self, columns: Sequence[Column[Row]], format: OutputFormat, *, at: datetime | None = None) -> None:
+        """`at` is the moment that is shown, where it is not the present: a table and a document say so."""
         self._format = format
+        self._at = at
         self._columns = [column for column in columns if format.output is Output.WIDE or not column.is_wide]
         self._widths: list[int] = []
 
     def show(self, rows: Sequence[Row], *, nothing: str = "") -> None:
         """Print all rows. A table without rows is the line `nothing`, on standard error."""
+        if self._at is not None and self._format.output.is_table and not self._format.no_headers:
+            screen.say(f"AT {local_time(self._at)}")
         match self._format.output:
             case Output.NAME:
                 for name in dict.fromkeys(row.resource_name for row in rows):
                     screen.say(name)
             case Output.JSON:
-                screen.say_json(msgspec.json.encode({"items": [msgspec.to_builtins(row) for row in rows]}))
+                screen.say_json(msgspec.json.encode(self._document(rows)))
             case Output.YAML:
-                screen.say_lines(as_yaml({"items": [msgspec.to_builtins(row) for row in rows]}))
+                screen.say_lines(as_yaml(self._document(rows)))
             case Output.TABLE | Output.WIDE if rows:
                 self._print_table(rows)
             case Output.TABLE | Output.WIDE:
@@ -65,6 +71,10 @@ class Listing(Generic[Row]):
         """Print rows that have changed: lines of the same table, or one document for each row."""
         for row in rows:
             show_one(row, self._format.output, name=row.resource_name, page=partial(self._print_table, [row]))
+
+    def _document(self, rows: Sequence[Row]) -> dict[str, object]:
+        at = {"at": self._at.isoformat()} if self._at is not None else {}
+        return {**at, "items": [msgspec.to_builtins(row) for row in rows]}
 
     def _print_table(self, rows: Sequence[Row]) -> None:
         cells = [[column.text(row) for column in self._columns] for row in rows]

@@ -69,8 +69,9 @@ class Scope(Options, frozen=True, kw_only=True):
     ] = None
     all_namespaces: Annotated[bool, typer.Option("--all-namespaces", "-A", help="Every namespace.")] = False
 
-    def within(self, default: str) -> str | None:
-        """The namespace to look in; None for all. Raises ConfigurationError for both options."""
+    def within(self, default: str | None) -> str | None:
+        """The namespace to look in; None for all, which may be the default. Raises ConfigurationError for both
+        options."""
         if self.all_namespaces and self.namespace is not None:
             raise ConfigurationError(_BOTH)
         return None if self.all_namespaces else self.namespace or default

@@ -110,11 +110,16 @@ async def read(
     namespaced = [resource for resource in caches if resource.namespaced]
     if refused and not any(part.resource in namespaced for part in parts):
         raise min(refused.items(), key=lambda item: item[0] not in namespaced)[1]
-    if any(map(is_our_check, store.admission_checks.all())):
-        store.configure(msgspec.structs.replace(store.settings, admission=AdmissionModeName.KUEUE))
+    configure(store)
     hidden = tuple(resource for resource in caches if resource in refused and resource != ADMISSIONCHECKS)
     fell_back = namespace is None and any(part.namespace is not None for part in parts)
     return Reading(store=store, parts=tuple(parts), hidden=hidden, confined_to=fallback if fell_back else None)
+
+
+def configure(store: ManagerStore) -> None:
+    """Let a store that has its objects show them by the mode of admission that they give away."""
+    if any(map(is_our_check, store.admission_checks.all())):
+        store.configure(msgspec.structs.replace(store.settings, admission=AdmissionModeName.KUEUE))
 
 
 def _caches(store: ManagerStore) -> Iterator[tuple[Resource, Cache]]:

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from slicebus.cli.cluster.access import run_led
+from slicebus.cli.cluster.access import namespace_of, run_led
 from slicebus.cli.cluster.filters import check_known, one_of
 from slicebus.cli.cluster.listing import Listing
 from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, OutputFormat, Scope, Watch, with_options
+from slicebus.cli.past.options import PastMoment
 from slicebus.manager.state.shown_states import ShownState
 
 if TYPE_CHECKING:
-    from slicebus.cli.cluster.reading import Reading
     from slicebus.cli.jobs.rows import JobRow
     from slicebus.kube.client import KubeClient
+    from slicebus.manager.decide.explain import Sight
+    from slicebus.manager.state.store import ManagerStore
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,15 +56,18 @@ def jobs(
     managers: ManagerPlace,
     format: OutputFormat,
     watch: Watch,
+    past: PastMoment,
 ) -> None:
     """List jobs: state, queue, cluster, size, and why one waits.
 
     The size is that which the job wants, what it is granted, and the pods that are ready. With the rights of one
-    namespace it says what it leaves out. Exit status 1 where no manager works: what is shown is then as old as its last
-    write.
+    namespace it says what it leaves out. With --at it shows a moment of the past, and asks no cluster. Exit status 1
+    where no manager works: what is shown is then as old as its last write.
     """
     wanted = JobFilter(state=state, queue=queue, cluster=cluster)
-
+    if (at := past.asked(watch)) is not None:
+        _jobs_at(past, at, scope.within(namespace_of(access)), wanted, format)
+        return
     run_led(access, managers, lambda client, _: _jobs(client, scope, wanted, format, watch))
 
 
@@ -74,24 +79,37 @@ async def _jobs(client: "KubeClient", scope: Scope, wanted: JobFilter, format: O
     namespace = scope.within(client.namespace)
     reading = await read(client, namespace=namespace)
     listing = Listing([*([NAMESPACE] if namespace is None else []), *COLUMNS], format)
-    nothing = f"no jobs in namespace {namespace}; -A for all" if namespace else "no jobs"
     await show(
         client,
         reading,
-        lambda: {row.key: row for row in _rows(reading, wanted)},
-        everything=lambda rows: listing.show(rows, nothing=nothing),
+        lambda: {row.key: row for row in _rows(reading.store, reading.sight, wanted)},
+        everything=lambda rows: listing.show(rows, nothing=_nothing(namespace)),
         changes=listing.show_changed,
         watch=watch.watch,
     )
 
 
-def _rows(reading: "Reading", wanted: JobFilter) -> "Sequence[JobRow]":
+def _jobs_at(past: PastMoment, at: str, namespace: str | None, wanted: JobFilter, format: OutputFormat) -> None:
+    from slicebus.cli.jobs.rows import COLUMNS, NAMESPACE
+    from slicebus.cli.past.reading import read_past
+    from slicebus.manager.decide.explain import ALL
+
+    reading = read_past(past, at, namespace)
+    listing = Listing([*([NAMESPACE] if namespace is None else []), *COLUMNS], format, at=reading.at)
+    with reading.shown():
+        listing.show(_rows(reading.store, ALL, wanted), nothing=_nothing(namespace))
+
+
+def _nothing(namespace: str | None) -> str:
+    return f"no jobs in namespace {namespace}; -A for all" if namespace else "no jobs"
+
+
+def _rows(store: "ManagerStore", sight: "Sight", wanted: JobFilter) -> "Sequence[JobRow]":
     """The wanted rows. Raises ConfigurationError for a filter that names a queue or a cluster that is not there, and
     where there are only copies of an agent."""
     from slicebus.cli.cluster.finding import copies_among, job_refs, refusal
     from slicebus.cli.jobs.rows import JobRow, in_order, shown_refs
 
-    store, sight = reading.store, reading.sight
     refs = list(shown_refs(store))
     if not refs and (copies := copies_among(store, job_refs(store))):
         raise refusal(copies[0])

@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Iterator
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -12,7 +12,7 @@ from typing import Annotated, Any, BinaryIO
 import msgspec
 import typer
 
-from slicebus.bus.contract import Record, StreamOffset
+from slicebus.bus.contract import Bus, Record, StreamOffset
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.cluster.filters import one_of_names
 from slicebus.cli.durations import duration
@@ -22,10 +22,11 @@ from slicebus.journal.export import from_line
 from slicebus.journal.streams import read_journals
 from slicebus.proto.errors import ConfigurationError, InvalidError
 from slicebus.proto.messages import MESSAGES
-from slicebus.proto.topology import DECISIONS_TYPE
+from slicebus.proto.topology import DECISIONS_TYPE, JOURNAL
 
 STREAM = "stream"
 """The source that stands for the journals of the broker."""
+STANDARD_INPUT = "-"
 
 AmqpUrl = Annotated[str, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker: amqp:// or amqps://.")]
 Source = Annotated[
@@ -95,14 +96,26 @@ async def records(
         for record in records_of_file(source):
             yield record
         return
-    if not amqp_url:
-        raise ConfigurationError("AMQP_URL is not set: name the broker, or an exported file")
-    async with (
-        bus_of(amqp_url, name="slicebus journal") as bus,
-        aclosing(read_journals(bus, start, follow=follow)) as read,
-    ):
+    async with _journal(amqp_url) as bus, aclosing(read_journals(bus, start, follow=follow)) as read:
         async for record in read:
             yield record
+
+
+async def records_of_manager(source: str, start: StreamOffset, *, amqp_url: str | None) -> AsyncGenerator[Record, None]:
+    """The same of the manager's stream alone, which has all that it decided, and which no agent can write to."""
+    if source != STREAM:
+        for record in records_of_file(source):
+            yield record
+        return
+    async with _journal(amqp_url) as bus, aclosing(bus.read_stream(JOURNAL, start, follow=False)) as read:  # type: ignore[type-var]
+        async for record in read:
+            yield record
+
+
+def _journal(amqp_url: str | None) -> AbstractAsyncContextManager[Bus]:
+    if not amqp_url:
+        raise ConfigurationError("AMQP_URL is not set: name the broker, or an exported file")
+    return bus_of(amqp_url, name="slicebus journal")
 
 
 def records_of_file(name: str) -> Iterator[Record]:
@@ -119,7 +132,7 @@ def records_of_file(name: str) -> Iterator[Record]:
 
 
 def _opened(name: str) -> BinaryIO:
-    if name == "-":
+    if name == STANDARD_INPUT:
         return sys.stdin.buffer
     if name.endswith(".gz"):
         return gzip.open(name)  # type: ignore[return-value]

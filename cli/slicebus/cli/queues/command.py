@@ -8,7 +8,6 @@ import typer
 from slicebus.cli import screen
 from slicebus.cli.cluster.access import run, run_led
 from slicebus.cli.cluster.filters import unknown
-from slicebus.cli.cluster.listing import Listing
 from slicebus.cli.cluster.options import (
     ClusterAccess,
     ManagerPlace,
@@ -18,15 +17,15 @@ from slicebus.cli.cluster.options import (
     Watch,
     with_options,
 )
+from slicebus.cli.past.options import PastMoment
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from slicebus.cli.cluster.reading import Reading
     from slicebus.cli.queues.rows import QueueRow
     from slicebus.kube.client import KubeClient
     from slicebus.kube.resources import Resource
+    from slicebus.manager.state.store import ManagerStore
 
 queues = typer.Typer(invoke_without_command=True)
 
@@ -53,17 +52,21 @@ def _queues(
     managers: ManagerPlace,
     format: OutputFormat,
     watch: Watch,
+    past: PastMoment,
 ) -> None:
     """Show quota and who waits for it, or stop and resume a queue.
 
     Without a command it lists the ClusterQueues: for each resource of each flavor the quota, what is used and what of
     that is borrowed; how many workloads wait and are admitted; and whether it is stopped. With -n or -A, and for who
-    may not see ClusterQueues, it lists LocalQueues. Exit status 1 where no manager works: what is shown is then as old
-    as its last write.
+    may not see ClusterQueues, it lists LocalQueues. With --at it shows a moment of the past, and asks no cluster. Exit
+    status 1 where no manager works: what is shown is then as old as its last write.
     """
-    if called.invoked_subcommand is None:
+    at = past.asked(watch)
+    if called.invoked_subcommand is None and at is not None:
+        _list_at(past, at, scope, format)
+    elif called.invoked_subcommand is None:
         run_led(access, managers, lambda client, _: _list(client, scope, format, watch))
-    elif (scope, access, format, watch) != (Scope(), ClusterAccess(), OutputFormat(), Watch()):
+    elif at or (scope, access, format, watch) != (Scope(), ClusterAccess(), OutputFormat(), Watch()):
         raise typer.BadParameter(f"options come after {called.invoked_subcommand}")
 
 
@@ -139,21 +142,32 @@ async def _found(client: "KubeClient", name: str, namespace: str | None) -> "Que
 
 async def _list(client: "KubeClient", scope: Scope, format: OutputFormat, watch: Watch) -> None:
     from slicebus.cli.cluster.showing import show
-    from slicebus.cli.queues.rows import COLUMNS, LOCAL_COLUMNS, NAMESPACE, QueueLine, QueueRow, lines
+    from slicebus.cli.queues.listing import QueueListing
 
     reading, is_local = await _read(client, scope)
-    columns = [*([NAMESPACE] if scope.all_namespaces else []), *LOCAL_COLUMNS] if is_local else COLUMNS
-    by_line, by_queue = Listing[QueueLine](columns, format), Listing[QueueRow]((), format)
-    nothing = "no LocalQueues" if is_local else "no ClusterQueues"
-    is_table = format.output.is_table
+    listing = QueueListing(scope, format, is_local=is_local)
     await show(
         client,
         reading,
-        lambda: {row.key: row for row in _rows(reading, is_local=is_local)},
-        everything=lambda rows: by_line.show(lines(rows), nothing=nothing) if is_table else by_queue.show(rows),
-        changes=lambda rows: by_line.show_changed(lines(rows)) if is_table else by_queue.show_changed(rows),
+        lambda: {row.key: row for row in _rows(reading.store, is_local=is_local)},
+        everything=listing.show,
+        changes=listing.show_changed,
         watch=watch.watch,
     )
+
+
+def _list_at(past: PastMoment, at: str, scope: Scope, format: OutputFormat) -> None:
+    """Raises ConfigurationError beside a Kueue: the manager does not watch its queues there."""
+    from slicebus.cli.past.reading import read_past
+    from slicebus.cli.queues.listing import QueueListing
+
+    reading = read_past(past, at, scope.within(None))
+    if reading.store.beside_kueue:
+        raise ConfigurationError("a Kueue admits here: the manager's journal does not have its queues")
+    is_local = scope.all_namespaces or scope.namespace is not None
+    listing = QueueListing(scope, format, is_local=is_local, at=reading.at)
+    with reading.shown():
+        listing.show(_rows(reading.store, is_local=is_local))
 
 
 async def _read(client: "KubeClient", scope: Scope) -> "tuple[Reading, bool]":
@@ -171,8 +185,8 @@ async def _read(client: "KubeClient", scope: Scope) -> "tuple[Reading, bool]":
     return await read(client, namespace=namespace, only=[LOCALQUEUES]), True
 
 
-def _rows(reading: "Reading", *, is_local: bool) -> "Sequence[QueueRow]":
+def _rows(store: "ManagerStore", *, is_local: bool) -> "list[QueueRow]":
     from slicebus.cli.queues.rows import QueueRow, in_order
 
-    cache = reading.store.local_queues if is_local else reading.store.cluster_queues
+    cache = store.local_queues if is_local else store.cluster_queues
     return in_order(map(QueueRow.of, cache.all()))

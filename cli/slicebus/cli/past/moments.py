@@ -1,0 +1,56 @@
+"""Reads the moments that people name, and shows spans of the journal. Pure."""
+
+import re
+from datetime import datetime, time, timedelta
+
+from slicebus.cli.durations import duration, local_time
+from slicebus.proto.errors import ConfigurationError
+
+OPTION = "--at"
+_CLOCK = re.compile(r"(?P<hour>[0-9]{1,2})(?P<rest>:[0-9]{2}(:[0-9]{2})?)(?P<zone>Z|[+-][0-9]{2}:[0-9]{2})?")
+_FORMS = "use 03:00, -15m, or a date with its zone such as 2026-01-31T03:00:00Z"
+
+
+def moment_of(text: str, now: datetime) -> datetime:
+    """The moment that `03:00`, `03:00Z`, `-15m` or an RFC 3339 date names at this time. Raises ConfigurationError.
+
+    A clock time is the last one that has been; without a zone it is that of this machine. A date has to say its zone.
+    """
+    clock = _CLOCK.fullmatch(text)
+    try:
+        if clock is not None:
+            hour, rest, zone = clock["hour"].zfill(2), clock["rest"], clock["zone"] or ""
+            return _last(time.fromisoformat(f"{hour}{rest}{zone}"), now)
+        moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        return _ago(text, now)
+    if moment.tzinfo is None:
+        raise ConfigurationError(f"{OPTION} {text}: say its zone, as Z or +01:00")
+    return moment
+
+
+def span_text(first: datetime | None, last: datetime | None) -> str:
+    """`from … to …`, whose ends, typed in again, are in the span. None as its end is the present, and as its beginning
+    no record at all."""
+    if first is None:
+        return "the journal has no records"
+    return f"the journal has records from {later_second(first)} to {local_time(last) if last else 'now'}"
+
+
+def later_second(moment: datetime) -> str:
+    """A moment as text, to the next whole second."""
+    return local_time(moment + timedelta(seconds=1) if moment.microsecond else moment)
+
+
+def _last(clock: time, now: datetime) -> datetime:
+    today = now.astimezone(clock.tzinfo).date()
+    moments = (datetime.combine(day, clock) for day in (today, today - timedelta(days=1)))
+    latest, before = (moment if moment.tzinfo else moment.astimezone() for moment in moments)
+    return latest if latest <= now else before
+
+
+def _ago(text: str, now: datetime) -> datetime:
+    try:
+        return now - duration(text.removeprefix("-"), option=OPTION)
+    except (ConfigurationError, OverflowError) as error:
+        raise ConfigurationError(f"{OPTION} {text}: {_FORMS}") from error

@@ -1,0 +1,141 @@
+"""Reads the manager's objects of a moment of the past from the journal, as a command reads those of the present."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
+from datetime import datetime, timedelta
+
+import msgspec
+import typer
+
+from slicebus.ambient.clock import ambient, now, randomness
+from slicebus.bus.contract import Record
+from slicebus.cli import screen
+from slicebus.cli.cluster.reading import configure
+from slicebus.cli.durations import local_time
+from slicebus.cli.journal.source import STANDARD_INPUT, STREAM, records_of_manager
+from slicebus.cli.past.moments import OPTION, later_second, moment_of, span_text
+from slicebus.cli.past.options import PastMoment
+from slicebus.decisions.past import Past, PastState
+from slicebus.journal.beginnings import BEFORE
+from slicebus.journal.entry import Entry
+from slicebus.journal.redaction import Redactor
+from slicebus.manager.decide.catalog import MODEL
+from slicebus.manager.state.store import ManagerStore
+from slicebus.proto.errors import ConfigurationError, InvalidError
+
+_QUIET = timedelta(minutes=2)
+"""With a worker cluster, which it hears or misses, a manager records something every few seconds. Where one has not for
+so long, none has worked."""
+_NONSENSE = (LookupError, TypeError, ValueError, AttributeError)
+"""The errors of objects that no manager has recorded: a file may have any."""
+
+
+class PastReading(msgspec.Struct, frozen=True):
+    """The manager's objects at a moment, as it knew them."""
+
+    store: ManagerStore
+    at: datetime
+    seen: datetime
+    """The time of the manager's last record by then."""
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Let the moment be the present while something is shown, after saying what is wrong with it. Exit status 1
+        afterwards where no manager worked: what was shown is then as old as its last record."""
+        is_quiet = self.at - self.seen > _QUIET and len(self.store.clusters) > 0
+        if is_quiet:
+            screen.fail(f"✗ no manager recorded anything from {local_time(self.seen)} on: this is what it knew then")
+        with ambient(clock=lambda: self.at, random=randomness()), _nonsense_refused():
+            yield
+        if is_quiet:
+            raise typer.Exit(1)
+
+
+def read_past(options: PastMoment, at: str, namespace: str | None) -> PastReading:
+    """Read the objects of a namespace, or of all for None, and those that have none.
+
+    Raises ConfigurationError, with the span of the journal, for a moment at which it does not know them.
+    """
+    moment = moment_of(at, now())
+    try:
+        found = asyncio.run(_find(options, moment))
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+    assert isinstance(found.state, ManagerStore)
+    with _nonsense_refused():
+        return PastReading(_as_read(found.state, namespace), moment, found.seen)
+
+
+async def _find(options: PastMoment, at: datetime) -> PastState:
+    past, span = Past(at, "manager", MODEL), _Span()
+    if options.source == STREAM and at > now():
+        raise await _refused(options, at, "is in the future", span)
+    async with aclosing(records_of_manager(options.source, at - BEFORE, amqp_url=options.amqp_url)) as records:
+        async for record in records:
+            span.see(record)
+            past.feed(record)
+            if past.is_complete:
+                break
+    found = past.state
+    if span.first is not None and at < span.first:
+        raise await _refused(options, at, "is before the first record", span)
+    if options.source != STREAM and span.last is not None and at > span.last:
+        raise await _refused(options, at, "is after the last record", span)
+    if found is None:
+        from_when = (
+            f"is not recorded, that from {later_second(past.known_from)} on is"
+            if past.known_from
+            else "is not recorded"
+        )
+        raise await _refused(options, at, f"the state of that moment {from_when}", span)
+    return found
+
+
+class _Span:
+    """The times of the first and the last record that was read."""
+
+    def __init__(self) -> None:
+        self.first: datetime | None = None
+        self.last: datetime | None = None
+
+    def see(self, record: Record) -> None:
+        published = Entry.from_record(record).published
+        self.first, self.last = self.first or published, published or self.last
+
+
+async def _refused(options: PastMoment, at: datetime, why: str, span: _Span) -> ConfigurationError:
+    """What to say of a moment that is not in the journal. `span` is what was read of it, which may be a part."""
+    is_stream = options.source == STREAM
+    if options.source != STANDARD_INPUT:
+        span = _Span()
+        async with aclosing(records_of_manager(options.source, "first", amqp_url=options.amqp_url)) as records:
+            async for record in records:
+                span.see(record)
+                if is_stream:
+                    break
+    return ConfigurationError(
+        f"{OPTION} {local_time(at)}: {why}; {span_text(span.first, None if is_stream else span.last)}"
+    )
+
+
+def _as_read(state: ManagerStore, namespace: str | None) -> ManagerStore:
+    """What a command would have read of the API server: the objects, without secrets, and none of the manager's tables.
+    Both show the same then."""
+    store, redactor = ManagerStore(), Redactor()
+    caches = dict(store.decides_by())
+    for resource, cache in state.decides_by():
+        for manifest in cache.all():
+            if namespace is None or not resource.namespaced or manifest["metadata"]["namespace"] == namespace:
+                caches[resource].put(redactor.value({name: manifest[name] for name in manifest}))
+    configure(store)
+    return store
+
+
+@contextmanager
+def _nonsense_refused() -> Iterator[None]:
+    """Raise InvalidError where there are objects that no manager records."""
+    try:
+        yield
+    except _NONSENSE as error:
+        raise InvalidError(f"the journal has objects that no manager records: {error!r}") from error
