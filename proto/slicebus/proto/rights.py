@@ -62,6 +62,8 @@ role has one connection, and a channel for each subscription, for publishing, an
 time."""
 _MANAGER_LIMITS = (32, 512)
 """The same for the manager's user, with the commands of several people, who use it too."""
+_VIEWER_LIMITS = (16, 64)
+"""The same for a viewer, which several people may share. A command has one connection at a time."""
 _CHANNELS_OF_A_CLUSTER = 2
 """One for a cluster's queues, and one more while the connection is replaced."""
 _QUEUES_BESIDE = 100
@@ -73,6 +75,7 @@ be another one, and what was loaded before would be wrong."""
 _CLUSTER, _UID = (text.removeprefix("^").removesuffix("$") for text in (CLUSTER_NAME, CLUSTER_UID))
 _LANES = "|".join(Lane)
 _TYPE = "[a-z-]+"
+_VIEWER = r"[A-Za-z0-9][A-Za-z0-9._@-]*"
 _PROBE = "slicebus-probe"
 """A name that no queue or exchange has."""
 _NO_CLUSTER = ClusterUid(_PROBE)
@@ -93,6 +96,18 @@ class Member(msgspec.Struct, frozen=True):
             raise ValueError(f"not a cluster: {self.name!r} with the UID {self.uid!r}")
         if not self.user or not self.user.isprintable():
             raise ValueError(f"cluster {self.name} has no broker user: {self.user!r}")
+
+
+class Viewer(msgspec.Struct, frozen=True):
+    """Somebody who reads the journal, and nothing else."""
+
+    user: str
+    """The broker user."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a name that is not one word: a file is named so."""
+        if not re.fullmatch(_VIEWER, self.user):
+            raise ValueError(f"not a viewer: {self.user!r}; use letters, digits, dots, hyphens and @")
 
 
 class BrokerPermission(msgspec.Struct, frozen=True):
@@ -175,14 +190,19 @@ class Use(msgspec.Struct, frozen=True):
         return f"publish {self.key} to {self.name}" if self.key is not None else f"{self.action} {self.name}"
 
 
-def definitions(members: Iterable[Member], *, manager: str = "manager", shards: int = 1) -> Definitions:
-    """The definitions for a manager's user and these clusters. Raises ValueError where two share a name or a user."""
+def definitions(
+    members: Iterable[Member], *, manager: str = "manager", shards: int = 1, viewers: Iterable[Viewer] = ()
+) -> Definitions:
+    """The definitions for a manager's user, these clusters and these viewers. Raises ValueError where two share a name
+    or a user."""
     members = sorted(members, key=lambda member: member.name)
-    users = (manager, *(member.user for member in members))
+    viewers = sorted(viewers, key=lambda viewer: viewer.user)
+    users = (manager, *(member.user for member in members), *(viewer.user for viewer in viewers))
     names = [member.name for member in members]
     if len(set(users)) < len(users) or len(set(names)) < len(names):
         raise ValueError(
-            f"every cluster has a name and a broker user of its own: {', '.join(names)}; {', '.join(users)}"
+            "every cluster has a name and a broker user of its own, and every viewer a user: "
+            f"{', '.join(names)}; {', '.join(users)}"
         )
     rights, topology = manager_rights(manager, shards=shards, members=len(members)), manager_topology(shards)
     for member in members:
@@ -190,6 +210,8 @@ def definitions(members: Iterable[Member], *, manager: str = "manager", shards: 
         topology += cluster_topology(member.name)
         if member.uid:
             topology += agent_topology(member.name, member.uid)
+    for viewer in viewers:
+        rights += viewer_rights(viewer)
     return Definitions(
         users=users,
         rights=rights,
@@ -256,6 +278,18 @@ def manager_rights(user: str, *, shards: int = 1, members: int = 0) -> Rights:
             *(TopicPermission(user, name, write=NOTHING, read="^#$") for name in (AGENT_DEAD, AGENT_DECISIONS)),
         ),
         limits=(UserLimits(user, connections, channels + members * _CHANNELS_OF_A_CLUSTER),),
+    )
+
+
+def viewer_rights(viewer: Viewer) -> Rights:
+    """The rights of a viewer: to read the streams of the journal.
+
+    It writes to nothing, so it neither publishes nor binds, and topic permissions would take nothing more away.
+    """
+    return Rights(
+        permissions=(BrokerPermission(viewer.user, configure=NOTHING, write=NOTHING, read=_one_of(JOURNALS)),),
+        topic_permissions=(),
+        limits=(UserLimits(viewer.user, *_VIEWER_LIMITS),),
     )
 
 

@@ -17,7 +17,17 @@ from slicebus.bus.factory import connect
 from slicebus.bus.rabbitmq_failures import translated
 from slicebus.proto.errors import ForbiddenError, SlicebusError
 from slicebus.proto.messages import ClusterName, ClusterUid, Lane
-from slicebus.proto.rights import Action, Member, Use, agent_rights, agent_uses, manager_uses, too_much
+from slicebus.proto.rights import (
+    Action,
+    Member,
+    Use,
+    Viewer,
+    agent_rights,
+    agent_uses,
+    manager_uses,
+    too_much,
+    viewer_rights,
+)
 from slicebus.proto.topology import (
     AGENT_DEAD,
     AGENT_DECISIONS,
@@ -182,6 +192,48 @@ async def test_an_exchange_of_its_own_name_is_why_an_agent_makes_nothing(
     assert await refusal(url, by_an_exchange_of_its_own) is None
     records = [record.message async for record in manager.read_stream(AGENT_JOURNAL, "first", follow=False)]
     assert [(record.routing_key, record.user_id) for record in records] == [("west.decisions", "east")]
+
+
+OF_VIEWERS = ("read the journal", "read the agents' journal")
+MORE_ATTACKS: dict[str, Attack] = {
+    "publish into the journal": lambda channel: publish(channel, "", JOURNAL),
+    "delete the journal": lambda channel: channel.queue_delete(JOURNAL),
+    "bind the journal": lambda channel: channel.queue_bind(JOURNAL, UP, "#"),
+    "unbind the journal": lambda channel: channel.queue_unbind(JOURNAL, DOWN, "#"),
+    "bind the agents' journal": lambda channel: channel.queue_bind(AGENT_JOURNAL, DOWN, "#"),
+    "make a queue of the broker's naming": lambda channel: channel.queue_declare("", exclusive=True),
+    "make an exchange": lambda channel: channel.exchange_declare("mine"),
+    "declare the journal": lambda channel: channel.queue_declare(
+        JOURNAL, durable=True, arguments={"x-queue-type": "stream"}
+    ),
+}
+
+
+async def test_a_viewers_user_reads_the_journals_and_may_do_nothing_else(
+    manager: Bus, rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    """The same attacks, with the rights of a viewer in place of an agent's."""
+    [own] = viewer_rights(Viewer("east")).permissions
+    rabbitmq.api("DELETE", f"topic-permissions/{vhost}/east")
+    rabbitmq.permit(vhost, "east", configure=own.configure, write=own.write, read=own.read)
+    url, attacks = rabbitmq.url(vhost, "east"), ATTACKS | MORE_ATTACKS
+    answers = {name: await refusal(url, attack) for name, attack in attacks.items()}
+    allowed = [name for name, answer in answers.items() if "ACCESS_REFUSED" not in (answer or "")]
+    assert allowed == list(OF_VIEWERS), answers
+    viewer = await connect(url, name="viewer")
+    try:
+        with suppress(SlicebusError):  # No broker purges a stream, whoever asks: it can be read below.
+            await refusal(url, lambda channel: channel.queue_purge(JOURNAL))
+        with pytest.raises(ForbiddenError):
+            await viewer.publish(UP, message("east.hello", user_id="east"))
+        for _ in range(2):
+            read = [record.message.body async for record in viewer.read_stream(JOURNAL, "first", follow=False)]
+            assert read == [b"an order for west"]
+    finally:
+        await viewer.aclose()
+    assert await manager.check(TOPOLOGY) == []
+    assert await take(manager, OTHERS, 1) == [b"an order for west"]
+    assert (await manager.depth(CONTROL)).ready == 0
 
 
 LARGE = b"x" * 4 * 1024 * 1024

@@ -16,18 +16,19 @@ from typer.testing import CliRunner
 
 from slicebus.cli.broker.addresses import address_for, manager_of
 from slicebus.cli.broker.api import BrokerApi
-from slicebus.cli.broker.compare import differences
+from slicebus.cli.broker.compare import differences, viewers
 from slicebus.cli.broker.formats import as_definitions, as_manifests, as_shell, object_name, password_hash
 from slicebus.cli.broker.members import accepted_members
 from slicebus.cli.main import app
 from slicebus.kube.client import KubeClient
 from slicebus.proto.errors import ConfigurationError, SlicebusError
 from slicebus.proto.messages import ClusterName
-from slicebus.proto.rights import Member, definitions
+from slicebus.proto.rights import Member, Viewer, definitions, viewer_rights
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.inprocess import InProcessTransport
 
-GIVEN = definitions([Member(ClusterName("east"), "east"), Member(ClusterName("west"), "agent of west")])
+MEMBER_WEST = Member(ClusterName("west"), "agent of west")
+GIVEN = definitions([Member(ClusterName("east"), "east"), MEMBER_WEST])
 EVIL = definitions([Member(ClusterName("east"), "a'; $(touch evil) \"`touch evil`")])
 
 
@@ -65,6 +66,8 @@ def test_users_without_a_password_are_left_out_and_named() -> None:
     [
         (["--cluster", "East"], "", "not a cluster: 'East'"),
         (["--cluster", "east", "--cluster", "east"], "", "a name and a broker user of its own"),
+        (["--cluster", "east", "--viewer", "east"], "", "and every viewer a user: east; manager, east, east"),
+        (["--cluster", "east", "--viewer", "a/b"], "", "not a viewer: 'a/b'"),
         (["--cluster", "east", "--agent-user", "west=x"], "", "--agent-user west: no such cluster"),
         (["--cluster", "east", "--agent-user", "east"], "", "--agent-user east: use CLUSTER=USER"),
         (["--cluster", "east", "--passwords", "-"], "manager:hidden", "--passwords -, line 1: use USER=PASSWORD"),
@@ -157,6 +160,54 @@ def a_broker() -> dict[str, Any]:
     everything = {"configure": ".*", "write": ".*", "read": ".*"}
     made["permissions"] += [{"user": "admin", "vhost": "v", **everything}, {"user": "x", "vhost": "w", **everything}]
     return made
+
+
+JANE = Viewer("jane")
+
+
+def reads(broker: dict[str, Any]) -> None:
+    [permission] = viewer_rights(JANE).permissions
+    rights = {name: getattr(permission, name) for name in ("user", "configure", "write", "read")}
+    broker["permissions"] += [{"vhost": "v", **rights}, {"vhost": "w", **rights, "user": "ann"}]
+
+
+def test_who_may_read_the_journal_is_told_by_the_rights() -> None:
+    broker = a_broker()
+    assert viewers(broker, "v") == []
+    reads(broker)
+    assert viewers(broker, "v") == [JANE]
+    assert differences(GIVEN, "v", broker) == ["user jane has rights and belongs to no accepted cluster"]
+    known = definitions([Member(ClusterName("east"), "east"), MEMBER_WEST], viewers=[JANE])
+    assert differences(known, "v", broker) == ["there is no user jane"]
+    broker["users"].append({"name": "jane", "tags": [], "limits": {"max-connections": 16}})
+    assert differences(known, "v", broker) == [
+        "limits of jane are {'max-connections': 16}, not {'max-connections': 16, 'max-channels': 64}"
+    ]
+    broker["permissions"][-2]["read"] = ".*"
+    assert viewers(broker, "v") == []
+
+
+@pytest.mark.parametrize("format", ["definitions", "rabbitmqctl", "topology-operator"])
+def test_each_format_has_the_viewers(format: str) -> None:
+    done = call("--cluster", "east", "--viewer", "jane", "--viewer", "ann@example", "--format", format)
+    assert done.exit_code == 0, done.stderr
+    read = r"^slicebus\.(journal|agent-journal)$"
+    match format:
+        case "topology-operator":
+            objects = list(yaml.safe_load_all(done.stdout))
+            specs = [one["spec"] for one in objects if one["kind"] == "Permission"]
+            found = {spec["user"]: spec["permissions"] for spec in specs}
+            users = [one["metadata"]["name"] for one in objects if one["kind"] == "User"]
+            assert "slicebus-jane" in users
+        case "rabbitmqctl":
+            assert "\nuser jane " in done.stdout
+            [imported] = [line for line in done.stdout.splitlines() if line.startswith('{"permissions"')]
+            found = {one["user"]: one for one in json.loads(imported)["permissions"]}
+        case _:
+            found = {one["user"]: one for one in json.loads(done.stdout)["permissions"]}
+    for user in ("jane", "ann@example"):
+        rights = {name: found[user][name] for name in ("configure", "write", "read")}
+        assert rights == {"configure": "^$", "write": "^$", "read": read}
 
 
 def broad(broker: dict[str, Any]) -> None:

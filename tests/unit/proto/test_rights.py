@@ -12,6 +12,7 @@ from slicebus.proto.rights import (
     Member,
     TopicPermission,
     Use,
+    Viewer,
     agent_uses,
     definitions,
     manager_uses,
@@ -88,6 +89,32 @@ def test_with_shards_the_manager_makes_and_uses_the_queues_of_all() -> None:
     assert not any(may("east", use, given) for use in uses)
     topics = {(one.user, one.exchange) for one in given.rights.topic_permissions}
     assert topics == {(user, exchange.name) for user in given.users for exchange in given.topology.exchanges}
+
+
+VIEWERS = definitions([Member(EAST, "east", UID)], shards=2, viewers=[Viewer("jane.doe@example"), Viewer("ann")])
+
+
+def test_a_viewer_reads_the_journal_and_does_nothing_else() -> None:
+    assert VIEWERS.users == ("manager", "east", "ann", "jane.doe@example")
+    names = {each.name for each in (*VIEWERS.topology.exchanges, *VIEWERS.topology.queues)}
+    names |= {"amq.default", "amq.topic", "slicebus.journal.more", "x.slicebus.journal", "slicebus.agent-journals"}
+    for user in ("ann", "jane.doe@example"):
+        allowed = {Use(action, name) for name in names for action in Action if may(user, Use(action, name), VIEWERS)}
+        assert allowed == {Use(Action.READ, JOURNAL), Use(Action.READ, AGENT_JOURNAL)}
+    assert {one.user for one in VIEWERS.rights.limits} == set(VIEWERS.users), "everybody's connections are bounded"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "../a", "-x", "a:b", "a=b", "a\n"])
+def test_a_viewers_name_is_one_word_and_a_files(name: str) -> None:
+    with pytest.raises(ValueError, match="not a viewer"):
+        Viewer(name)
+
+
+@pytest.mark.parametrize("name", ["east", "manager", "twice"])
+def test_a_viewer_has_a_user_of_its_own(name: str) -> None:
+    viewers = [Viewer(name), *([Viewer(name)] if name == "twice" else [])]
+    with pytest.raises(ValueError, match="every viewer a user"):
+        definitions([Member(EAST, "east", UID)], viewers=viewers)
 
 
 def test_one_shard_needs_nothing_more() -> None:

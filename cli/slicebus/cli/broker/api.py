@@ -80,6 +80,11 @@ class BrokerApi:
         tags = account["tags"]
         return [tag for tag in tags.split(",") if tag] if isinstance(tags, str) else list(tags)
 
+    async def permissions_of(self, user: str) -> list[dict[str, Any]]:
+        """The permissions of a user in every vhost. Raises NotFoundError."""
+        found: list[dict[str, Any]] = await self._call("GET", f"users/{_part(user)}/permissions")
+        return found
+
     async def put_user(self, user: str, password: str) -> None:
         """Make a user, or give it another password."""
         await self._call("PUT", f"users/{_part(user)}", {"password": password, "tags": ""})

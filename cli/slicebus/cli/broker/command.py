@@ -14,7 +14,7 @@ from slicebus.cli.broker.addresses import Shards, manager_of
 from slicebus.cli.cluster.access import run
 from slicebus.cli.cluster.options import ClusterAccess, with_options
 from slicebus.proto.errors import ConfigurationError
-from slicebus.proto.rights import Definitions
+from slicebus.proto.rights import Definitions, Member
 
 broker = typer.Typer(help="Print the users, rights and bounds that the broker needs.", no_args_is_help=True)
 
@@ -50,6 +50,9 @@ def definitions(
         list[str] | None,
         typer.Option(metavar="CLUSTER=USER", help="The broker user of an agent that is not named as its cluster."),
     ] = None,
+    viewer: Annotated[
+        list[str] | None, typer.Option(metavar="USER", help="A user that may read the journal, and nothing else.")
+    ] = None,
     amqp_url: Annotated[
         str | None,
         typer.Option(envvar="AMQP_URL", show_envvar=True, help="The manager's address: its user and vhost are taken."),
@@ -75,12 +78,15 @@ def definitions(
     Users without a password in --passwords are not in the definitions: RabbitMQ would take away the one that they have.
     """
     from slicebus.cli.broker.formats import as_definitions, as_manifests, as_shell
+    from slicebus.cli.broker.members import definitions_of
+    from slicebus.cli.broker.members import viewer as viewer_of
 
     user, where = manager_of(amqp_url)
     user, where = manager or user, vhost or where
     if passwords is not None and format is not Format.DEFINITIONS:
         raise ConfigurationError("--passwords is for --format definitions: the others never contain a password's hash")
-    definitions = _definitions_of(cluster, agent_user, user, shards, access)
+    members, viewers = _members(cluster, agent_user, access), [viewer_of(name) for name in viewer or ()]
+    definitions = definitions_of(members, user, shards, viewers)
     match format:
         case Format.RABBITMQCTL:
             screen.say_lines(as_shell(definitions, where))
@@ -95,17 +101,15 @@ def definitions(
             screen.say_lines(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
 
 
-def _definitions_of(
-    clusters: list[str] | None, agent_users: list[str] | None, manager: str, shards: int, access: ClusterAccess
-) -> Definitions:
-    from slicebus.cli.broker.members import accepted_members, definitions_of, named_members
+def _members(clusters: list[str] | None, agent_users: list[str] | None, access: ClusterAccess) -> list[Member]:
+    from slicebus.cli.broker.members import accepted_members, named_members
 
     if clusters is not None:
         users = dict(_pair(text, "--agent-user", "CLUSTER=USER") for text in agent_users or ())
-        return definitions_of(named_members(clusters, users), manager, shards)
+        return named_members(clusters, users)
     if agent_users:
         raise ConfigurationError("--agent-user is for --cluster: a WorkerCluster has its brokerUser")
-    return definitions_of(run(access, accepted_members, may_be_bare=True), manager, shards)
+    return run(access, accepted_members, may_be_bare=True)
 
 
 def _hashes(definitions: Definitions, source: str | None) -> dict[str, str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from slicebus.cli.broker.formats import as_definitions, limits_of
-from slicebus.proto.rights import Definitions
+from slicebus.proto.rights import Definitions, Viewer, viewer_rights
 
 Manifest = Mapping[str, Any]
 _NAMES = {
@@ -14,6 +14,24 @@ _NAMES = {
     "parameters": "parameter",
 }
 _RIGHTS = ("configure", "write", "read")
+
+
+def viewers(broker: Manifest, vhost: str) -> list[Viewer]:
+    """Who reads the journal of this vhost and may do nothing else: nobody has a list of them, their rights tell."""
+    return [
+        Viewer(entry["user"])
+        for entry in broker.get("permissions", ())
+        if entry["vhost"] == vhost and is_viewers(entry)
+    ]
+
+
+def is_viewers(permission: Manifest) -> bool:
+    """Whether a permission is that of a viewer."""
+    try:
+        [wanted] = viewer_rights(Viewer(permission["user"])).permissions
+    except ValueError:
+        return False
+    return all(permission.get(name) == getattr(wanted, name) for name in _RIGHTS)
 
 
 def differences(definitions: Definitions, vhost: str, broker: Manifest) -> list[str]:

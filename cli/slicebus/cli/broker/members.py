@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.errors import ConfigurationError, NotFoundError
 from slicebus.proto.messages import ClusterName, ClusterUid
-from slicebus.proto.rights import Definitions, Member, definitions
+from slicebus.proto.rights import Definitions, Member, Viewer, definitions
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
@@ -47,10 +47,18 @@ def member(name: str, user: str, uid: ClusterUid | None = None) -> Member:
         raise ConfigurationError(str(error)) from error
 
 
-def definitions_of(members: Sequence[Member], manager: str, shards: int) -> Definitions:
-    """The definitions for so many shards of the manager. Raises ConfigurationError where two clusters share a name or a
-    broker user."""
+def viewer(user: str) -> Viewer:
+    """A viewer. Raises ConfigurationError for a name that is not one word."""
     try:
-        return definitions(members, manager=manager, shards=shards)
+        return Viewer(user)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def definitions_of(members: Sequence[Member], manager: str, shards: int, viewers: Sequence[Viewer] = ()) -> Definitions:
+    """The definitions for so many shards of the manager. Raises ConfigurationError where two clusters share a name, or
+    two of all these a broker user."""
+    try:
+        return definitions(members, manager=manager, shards=shards, viewers=viewers)
     except ValueError as error:
         raise ConfigurationError(str(error)) from error

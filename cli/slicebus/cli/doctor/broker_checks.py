@@ -14,7 +14,7 @@ from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
 from slicebus.cli.broker.addresses import manager_of
 from slicebus.cli.broker.api import BrokerApi
-from slicebus.cli.broker.compare import differences
+from slicebus.cli.broker.compare import differences, viewers
 from slicebus.cli.broker.connection import broker_settings
 from slicebus.cli.broker.members import accepted_members, definitions_of
 from slicebus.cli.doctor.check import Check, within
@@ -155,9 +155,12 @@ async def definitions_check(client: KubeClient, api_url: str, amqp_url: str, sha
     manager, vhost = manager_of(amqp_url)
     subject = "definitions"
     try:
-        definitions = definitions_of(await accepted_members(client), manager, shards)
+        members = await accepted_members(client)
         async with BrokerApi.connect(api_url, vhost) as api:
             exported = await api.definitions()
+        others = {manager, *(member.user for member in members)}
+        readers = [viewer for viewer in viewers(exported, vhost) if viewer.user not in others]
+        definitions = definitions_of(members, manager, shards, readers)
     except SlicebusError as error:
         return [Check(subject, str(error), "check SLICEBUS_BROKER_API: an administrator of the broker")]
     problems = differences(definitions, vhost, exported)

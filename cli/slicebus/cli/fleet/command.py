@@ -11,6 +11,7 @@ from slicebus.cli.cluster.filters import unknown
 from slicebus.cli.cluster.listing import Listing, as_yaml
 from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, Output, OutputFormat, Watch, with_options
 from slicebus.cli.fleet.join import join, revoke
+from slicebus.cli.fleet.viewer import viewer
 from slicebus.cli.leaders import Leaders
 from slicebus.proto.errors import ForbiddenError, NotFoundError
 
@@ -26,6 +27,7 @@ fleet = typer.Typer(
 )
 fleet.command()(join)
 fleet.command()(revoke)
+fleet.command()(viewer)
 
 Cluster = Annotated[str, typer.Argument(help="The WorkerCluster.")]
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from slicebus.proto.rights import Member
 
 Cluster = Annotated[str, typer.Argument(help="The WorkerCluster.")]
-_PASSWORD_BYTES = 32
+PASSWORD_BYTES = 32
 _COMMANDS = """{cluster} may join. On its cluster, with this file and the charts:
 
   kubectl create namespace {namespace}
@@ -78,10 +78,10 @@ def join(
         async with BrokerApi.connect(broker_api, vhost) as api:
             is_there = await _is_an_agents(api, member.user, manager)
             if new_password or not is_there:
-                password = secrets.token_urlsafe(_PASSWORD_BYTES)
+                password = secrets.token_urlsafe(PASSWORD_BYTES)
                 address = address_for(member.user, password, broker=agent_address or amqp_url, like=amqp_url)
                 # The file is written first: a password that was set and never written would lock the agent out.
-                _write(file, f"url={address}\n")
+                write_new(file, f"url={address}\n")
                 await api.put_user(member.user, password)
             await _let_in(client, api, member, manager, shards)
         await _accept(client, member)
@@ -135,9 +135,13 @@ def revoke(
 
 async def _is_an_agents(api: "BrokerApi", user: str, manager: str) -> bool:
     """Whether the broker has the user. Raises ConfigurationError for a user that cannot be an agent's."""
+    from slicebus.cli.broker.compare import is_viewers
+
     tags = await api.tags_of(user)
-    if tags or user == manager:
+    reads = tags is not None and any(map(is_viewers, await api.permissions_of(user)))
+    if tags or reads or user == manager:
         whose = "the manager's" if user == manager else f"that of a broker's {', '.join(tags or ())}"
+        whose = "a viewer's, whose password others have" if reads else whose
         raise ConfigurationError(
             f"the broker user {user} is {whose}: give the cluster one of its own, by --broker-user"
         )
@@ -203,7 +207,7 @@ async def _accept(client: "KubeClient", member: "Member") -> None:
         await client.create(WORKERCLUSTERS, manifest)
 
 
-def _write(file: Path, text: str) -> None:
+def write_new(file: Path, text: str) -> None:
     """Write a new file that only its owner can read. Raises ConfigurationError where there is one."""
     try:
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
