@@ -20,6 +20,7 @@ from slicebus.agent.act.pod_additions import PodAdditionsWatch
 from slicebus.agent.act.pod_refusals import PodRefusals
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.publisher import AgentPublisher
+from slicebus.agent.act.reach import Reach
 from slicebus.agent.act.reconciler import AgentReconciler
 from slicebus.agent.act.schedulers import SchedulerBackends
 from slicebus.agent.act.tombstones import Tombstones
@@ -44,9 +45,9 @@ from slicebus.kube.resources import JOB_RESOURCES, PODS, Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterUid, Hello, Message, Terms
+from slicebus.proto.messages import ClusterUid, Hello, Lane, Message, Terms
 from slicebus.proto.rights import AGENT_EXCHANGES, agent_uses
-from slicebus.proto.topology import Exchange, Topology
+from slicebus.proto.topology import Exchange, Topology, cluster_queue
 from slicebus.runtime.broker import require
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
@@ -92,6 +93,7 @@ class _Parts(NamedTuple):
     namespaces: Namespaces
     additions: PodAdditionsWatch
     heartbeats: Heartbeats
+    reach: Reach
 
 
 class Agent(Role[AgentSettings]):
@@ -99,6 +101,7 @@ class Agent(Role[AgentSettings]):
 
     component = COMPONENT
     _inbox: AgentInbox | None = None
+    _reach: Reach | None = None
 
     async def prepare(self) -> None:
         """Wait for what the manager makes, and for the rights of this agent's user. An agent makes nothing."""
@@ -106,8 +109,9 @@ class Agent(Role[AgentSettings]):
         await require(self._bus, agent_uses(self._settings.cluster, await cluster_uid(self._client)), exchanges)
 
     def not_ready(self) -> str:
-        """What keeps every role from being ready, and the missing queues."""
-        return super().not_ready() or (self._inbox.not_ready if self._inbox else "")
+        """What keeps every role from being ready, the missing queues, and a manager that is not reached."""
+        of_inbox, of_reach = self._inbox.not_ready if self._inbox else "", self._reach.problem if self._reach else ""
+        return super().not_ready() or of_inbox or of_reach
 
     def notes(self) -> dict[str, str | None]:
         """The annotations of its Lease, with the name of the cluster: commands tell people where they are."""
@@ -122,7 +126,7 @@ class Agent(Role[AgentSettings]):
         self._registry.register(WorkMetrics(base.queue, base.backlog))
         parts = self._parts(base)
         self.refused = lambda: base.queue.refused
-        self._inbox = self._order_inbox(base, parts)
+        self._inbox, self._reach = self._order_inbox(base, parts), parts.reach
         parts.policy.load()
         await self.until_allowed("tombstones", parts.tombstones.load)
         await self.until_allowed("fence", base.fence.load)
@@ -201,6 +205,7 @@ class Agent(Role[AgentSettings]):
             locks=base.locks,
             queue=queue,
             fence=base.fence,
+            unreached=lambda: reach.unreached,
             ask_inventory=lambda: inventories.ask(),
             reconciled=refusals.note,
         )
@@ -221,6 +226,8 @@ class Agent(Role[AgentSettings]):
             additions=additions.known,
             interval_s=settings.heartbeat_s,
         )
+        lane = cluster_queue(settings.cluster, Lane.CONTROL)
+        reach = Reach(self._bus, lane, decide=base.decide, executor=base.executor, requeue=queue.add)
         return _Parts(
             tombstones=Tombstones(client, settings.namespace, store),
             policy=PolicySource(settings.policy_file, own_namespace=settings.namespace, client=client, store=store),
@@ -231,6 +238,7 @@ class Agent(Role[AgentSettings]):
             namespaces=namespaces,
             additions=additions,
             heartbeats=heartbeats,
+            reach=reach,
         )
 
     def _order_inbox(self, base: _Base, parts: _Parts) -> AgentInbox:
@@ -300,6 +308,7 @@ class Agent(Role[AgentSettings]):
         group.create_task(rounds, name="rounds")
         group.create_task(base.events.run(), name="events")
         group.create_task(parts.heartbeats.run(), name="heartbeat")
+        group.create_task(parts.reach.run(), name="reach")
         group.create_task(parts.namespaces.run(), name="namespaces")
         group.create_task(parts.refusals.run(), name="pod refusals")
         group.create_task(parts.backends.run(), name="scheduler backends")

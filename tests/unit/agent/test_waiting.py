@@ -7,6 +7,7 @@ import pytest
 from msgspec import UNSET, structs
 
 from slicebus.agent.decide import orders, reconcile, waiting
+from slicebus.agent.decide.reach import Unreached
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequest, PendingRequests
 from slicebus.agent.state.tables import AgentTable
@@ -16,7 +17,7 @@ from slicebus.proto.messages import JobRef, Pending, Waits
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.ungate import Pod
-from slicebus.slices.workload.waiting import SURPLUS, Waiting
+from slicebus.slices.workload.waiting import BROKER_NOT_REACHED, MANAGER_NOT_REACHED, SURPLUS, Waiting
 from unit.agent.objects import a_pod
 
 Manifest = dict[str, Any]
@@ -173,11 +174,11 @@ def test_the_cluster_of_a_rayjob_shows_what_the_job_shows() -> None:
 
 
 def test_present_counts_are_shown() -> None:
-    found = written(waiting.reconcile(a_view(7, 3, on_job=TEXT, on_child=TEXT), now=NOW))
+    found = written(waiting.reconcile(a_view(5, 3, on_job=TEXT, on_child=TEXT), now=NOW))
     assert list(found) == ["RayJob", "RayCluster"]
     for shown in found.values():
         assert shown is not None
-        assert (shown.wanted[WORKERS], shown.granted[WORKERS], shown.since) == (7, 3, SINCE)
+        assert (shown.wanted[WORKERS], shown.granted[WORKERS], shown.since) == (5, 3, SINCE)
 
 
 def asking_for(wanted: int, overruled: bool = False) -> dict[str, str]:
@@ -344,3 +345,60 @@ def test_a_copy_does_not_take_the_managers_annotation_over() -> None:
     assert api_names.WAITING_ANNOTATION in api_names.AGENTS_OWN
     merged = merge_patch({"metadata": {}}, {"metadata": {"annotations": noted(TEXT)}})
     assert Waiting.from_manifest(merged) == SHOWN
+
+
+# --- while nobody answers -------------------------------------------------------------------------------------------
+
+AWAY = Unreached(MANAGER_NOT_REACHED, f"manager not reached since {LATER}: nobody reads it", LATER)
+UNHEARD = Waiting.of(WANTED, GRANTED, reason=MANAGER_NOT_REACHED, message=AWAY.message, since=LATER)
+OF_EARLIER = Waiting.of({"head": 1, WORKERS: 3}, GRANTED, reason="Pending", message=WHY, since=SINCE)
+SHOWN_UNHEARD: dict[str, tuple[dict[str, Any], Waiting | None]] = {
+    "nothing is shown": ({}, UNHEARD),
+    "an earlier request's reason": ({"on_job": OF_EARLIER.to_annotation()}, UNHEARD),
+    "this request's reason": ({"on_job": TEXT, "on_child": TEXT}, None),
+    "it is shown": ({"on_job": UNHEARD.to_annotation(), "on_child": UNHEARD.to_annotation()}, None),
+    "no more is wanted than granted": ({"wanted": 1}, None),
+    "the request is not even written": ({"requested": False}, UNHEARD),
+    "it is suspended": ({"suspended": True}, None),
+}
+
+
+@pytest.mark.parametrize(("shape", "expected"), SHOWN_UNHEARD.values(), ids=SHOWN_UNHEARD.keys())
+def test_a_request_that_nobody_answers_says_so_once(shape: dict[str, Any], expected: Waiting | None) -> None:
+    commands = waiting.show_unreached(a_view(**shape), AWAY)
+    both = {"RayJob": expected, "RayCluster": expected} if expected is not None else {}
+    assert written(commands) == both
+    assert [reason for _, reason in events(commands)] == [MANAGER_NOT_REACHED] * len(both)
+    assert waiting.show_unreached(a_view(**shape), None) == []
+
+
+def test_it_stands_while_the_manager_is_away_and_goes_when_it_is_back() -> None:
+    text = UNHEARD.to_annotation()
+    view = a_view(on_job=text, on_child=text)
+    assert waiting.reconcile(view, now=LATER, unreached=AWAY) == []
+    assert written(waiting.reconcile(view, now=LATER)) == {"RayJob": None, "RayCluster": None}
+
+
+def test_an_answer_takes_its_place() -> None:
+    text = UNHEARD.to_annotation()
+    view = a_view(on_job=text, on_child=text)
+    assert written(taken(view, NOTICE))["RayJob"] == SHOWN
+
+
+def test_another_reason_is_another_event() -> None:
+    text = UNHEARD.to_annotation()
+    broker = Unreached(BROKER_NOT_REACHED, "broker not reached since then", LATER)
+    commands = waiting.reconcile(a_view(on_job=text, on_child=text), now=LATER, unreached=broker)
+    assert [reason for _, reason in events(commands)] == [BROKER_NOT_REACHED] * 2
+
+
+def test_the_manager_is_not_told_that_it_is_away() -> None:
+    view = a_view(on_job=UNHEARD.to_annotation())
+    assert view.reading is not None
+    assert waiting.reported(view, view.reading) is UNSET
+
+
+def test_what_was_said_of_an_earlier_request_is_not_said_of_the_next() -> None:
+    """The manager says it anew, or something else."""
+    text = OF_EARLIER.to_annotation()
+    assert waiting.reconcile(a_view(on_job=text, on_child=text), now=LATER) == []

@@ -12,6 +12,7 @@ from slicebus.agent.act.inbox import AgentInbox
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.reconciler import AgentReconciler
 from slicebus.agent.act.tombstones import Tombstones
+from slicebus.agent.decide.reach import Unreached
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore
@@ -73,6 +74,8 @@ class Worker:
             is_fenced=lambda: self.fence.closed,
             is_watched=annotations.is_ours,
         )
+        self.unreached: Unreached | None = None
+        """What keeps the manager from answering."""
         self.reconciler = AgentReconciler(
             client=client,
             informers=self.informers,
@@ -81,6 +84,7 @@ class Worker:
             locks=self.locks,
             queue=self.queue,
             fence=self.fence,
+            unreached=lambda: self.unreached,
             ask_inventory=self._ask_inventory,
         )
         self.addressees = Addressees()

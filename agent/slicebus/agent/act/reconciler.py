@@ -9,6 +9,7 @@ import structlog
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.decide import catalog, reconcile
 from slicebus.agent.decide.catalog import Cause, Continuation, Work
+from slicebus.agent.decide.reach import Unreached
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.decider import Decider
@@ -52,10 +53,12 @@ class AgentReconciler:
         locks: Locks[JobKey],
         queue: WorkQueue[JobKey],
         fence: Fence,
+        unreached: Callable[[], Unreached | None],
         ask_inventory: Callable[[], None],
         reconciled: Callable[[JobKey], None] = lambda _: None,
     ) -> None:
-        """`reconciled` is called after everything that one job needed."""
+        """`unreached` gives what keeps the manager from answering. `reconciled` is called after everything that one job
+        needed."""
         self._client = client
         self._informers = informers
         self._ask_inventory = ask_inventory
@@ -66,6 +69,7 @@ class AgentReconciler:
         self._locks = locks
         self._queue = queue
         self._fence = fence
+        self._unreached = unreached
         self._store.confirmed_suspended.observe(_log_suspended)
 
     def mark_reported(self, key: JobKey) -> None:
@@ -140,6 +144,7 @@ class AgentReconciler:
             catalog.reconcile_job,
             key=key,
             fenced=self._fence.closed,
+            unreached=self._unreached(),
             now=now_text(),
             now_s=asyncio.get_running_loop().time(),
         )

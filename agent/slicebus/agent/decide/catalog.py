@@ -22,6 +22,7 @@ from slicebus.agent.decide import (
     withdrawals,
 )
 from slicebus.agent.decide.orders import NextStep
+from slicebus.agent.decide.reach import Unreached
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.tables import AgentTable
@@ -79,11 +80,13 @@ class Work(NamedTuple):
     commands: Sequence[Command]
 
 
-def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float, now: str) -> Work:
+def reconcile_job(
+    store: AgentStore, *, key: JobKey, fenced: bool, now_s: float, now: str, unreached: Unreached | None = None
+) -> Work:
     """The first commands that a job needs. The writes of one step count for the next.
 
-    `fenced`: the fence is closed, so no pod may start. `now` is RFC 3339; the other times are those of the agent's
-    loop, in seconds.
+    `fenced`: the fence is closed, so no pod may start. `unreached`: what keeps requests from being answered. `now` is
+    RFC 3339; the other times are those of the agent's loop, in seconds.
     """
     view, cluster = store.view(key), store.settings.cluster
 
@@ -103,13 +106,15 @@ def reconcile_job(store: AgentStore, *, key: JobKey, fenced: bool, now_s: float,
         confirmed = store.confirmed_suspended.get(key)
         yield Continuation.AGAIN, reconcile.confirm_suspended(view, cluster, reported=confirmed)
         yield Continuation.AGAIN, [*withdrawals.reconcile(view, now_s=now_s), *finishing.reconcile(view, now_s=now_s)]
+        # Before the request is published, which waits for the broker.
+        yield Continuation.AGAIN, waiting.show_unreached(view, unreached)
         yield Continuation.AGAIN, reconcile.request(view, cluster)
         yield Continuation.AGAIN, gangs.reconcile(view, now=now, now_s=now_s)
         yield Continuation.DONE, gangs.removes(view)
         if not fenced:
             yield Continuation.AGAIN, [*reconcile.ungate(view), *reconcile.ungate_cleanups(view)]
         yield Continuation.AGAIN, pod_problems.reconcile(view, now=now)
-        yield Continuation.AGAIN, waiting.reconcile(view, now=now)
+        yield Continuation.AGAIN, waiting.reconcile(view, now=now, unreached=unreached)
         last = store.reported.get(key)
         report = reconcile.report(view, cluster, last=last, now_s=now_s, interval_s=store.settings.status_interval_s)
         later = [
@@ -192,6 +197,11 @@ def note_refused(store: AgentStore, *, key: JobKey, problem: str, now: str) -> S
     return waiting.note_refused(store.view(key), store.settings.cluster, problem, now=now)
 
 
+def show_unreached(store: AgentStore, *, key: JobKey, unreached: Unreached) -> Sequence[Command]:
+    """Show on a job that nobody answers its request."""
+    return waiting.show_unreached(store.view(key), unreached)
+
+
 def report(store: AgentStore, *, key: JobKey, now_s: float) -> Sequence[Command]:
     """Report the status of a job that cannot be reconciled now."""
     last, interval_s = store.reported.get(key), store.settings.status_interval_s
@@ -219,6 +229,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     reconcile_job,
     reconcile_absent,
     note_refused,
+    show_unreached,
     report,
     take_over_pods,
     show_set_aside,

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from slicebus.agent.decide import gangs, pod_fit, pod_problems
 from slicebus.agent.decide.pod_problems import age
 from slicebus.agent.decide.pod_refusals import by_status, is_without_pods, lacking
+from slicebus.agent.decide.reach import Unreached
 from slicebus.agent.state import annotations
 from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import PodsRefusal, WorkerJobReading, WorkerView
@@ -30,6 +31,7 @@ from slicebus.slices.workload.waiting import (
     REFUSED_THERE,
     SPEC_REFUSED,
     SURPLUS,
+    UNREACHED,
     WRITE_REFUSED,
     Waiting,
     lacks,
@@ -41,7 +43,7 @@ from slicebus.slices.workload.waiting import (
 
 _LENGTH = 2000
 """Of a text: all annotations of an object share 256 KiB."""
-_WITH_EVENT = (SURPLUS, PODS_PAST_SLICE)
+_WITH_EVENT = (SURPLUS, PODS_PAST_SLICE, *UNREACHED)
 """What an Event says too: nobody else says it on the worker."""
 _SETTLES = timedelta(seconds=60)
 """How long more pods may run than are wanted before that is shown: normally Ray's autoscaler names them for deletion in
@@ -66,7 +68,23 @@ def take(view: WorkerView, notice: Pending) -> list[Command]:
     return [_annotate(job.manifest, waiting), *events]
 
 
-def reconcile(view: WorkerView, *, now: str) -> list[Command]:
+def show_unreached(view: WorkerView, unreached: Unreached | None) -> list[Command]:
+    """Show on a job whose last request nobody has answered that the manager is not reached, with one Event; nothing
+    where that is shown, and where it is reached. An earlier reason was about an earlier request."""
+    waiting = _of_unheard(view, unreached)
+    if waiting is None or view.reading is None:
+        return []
+    before = Waiting.from_manifest(view.reading.manifest)
+    return _show(view, replace(waiting, pods=before.pods if before is not None else {}))
+
+
+def shows_unreached(view: WorkerView) -> bool:
+    """Whether a job shows that the manager is not reached."""
+    shown = Waiting.from_manifest(view.reading.manifest) if view.reading is not None else None
+    return shown is not None and shown.reason in UNREACHED
+
+
+def reconcile(view: WorkerView, *, now: str, unreached: Unreached | None = None) -> list[Command]:
     """Keep up to date what is shown: for the present counts, on the present RayCluster, and removed when the wait is
     over. `now` is RFC 3339."""
     job, target = view.reading, view.scale_target
@@ -77,9 +95,15 @@ def reconcile(view: WorkerView, *, now: str) -> list[Command]:
     if job.runs and target is None and not is_refused:
         return [_annotate(job.manifest, without_pods(before))] if before is not None and before.pods else []
     surplus, timed = _surplus(view, now=now)
-    waiting = _of_request(view, job) or surplus or _held_up(view, job, now=now)
+    waiting = _of_unheard(view, unreached) or _of_request(view, job) or surplus or _held_up(view, job, now=now)
     problems = pod_problems.settled(view, now=now)
     waiting = with_pods(waiting, problems, wanted=view.desired or job.granted, granted=job.granted)
+    return [*timed, *_show(view, waiting)]
+
+
+def _show(view: WorkerView, waiting: Waiting | None) -> list[Command]:
+    """Show a reason on every object that a user looks at, or none; with an Event where nobody else says it."""
+    before = Waiting.from_manifest(view.reading.manifest) if view.reading is not None else None
     told = waiting if waiting is not None and waiting.reason in _WITH_EVENT else None
     is_news = told is not None and (before is None or before.reason != told.reason)
     objects = _objects(view)
@@ -89,7 +113,7 @@ def reconcile(view: WorkerView, *, now: str) -> list[Command]:
         if is_news and told is not None
     ]
     patches = [_annotate(manifest, waiting) for manifest in objects if not _shows(manifest, waiting)]
-    return [*timed, *patches, *events]
+    return [*patches, *events]
 
 
 def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
@@ -121,7 +145,7 @@ def reported(view: WorkerView, job: WorkerJobReading) -> Waits | UnsetType:
     if view.refused_write is not None:
         return view.refused_write
     shown = Waiting.from_manifest(job.manifest)
-    if shown is None or shown.reason not in ONLY_WORKERS_KNOW or shown.reason == PODS_NOT_RUNNING:
+    if shown is None or shown.reason not in ONLY_WORKERS_KNOW or shown.reason in (PODS_NOT_RUNNING, *UNREACHED):
         return UNSET
     return Waits(wanted=shown.wanted, reason=shown.reason, message=shown.message, since=shown.since)
 
@@ -133,12 +157,32 @@ def reported_problems(job: WorkerJobReading) -> Mapping[str, PodProblem]:
     return {name: problem for name, problem in pods.items() if job.granted.get(name)}
 
 
+def _of_unheard(view: WorkerView, unreached: Unreached | None) -> Waiting | None:
+    """What to show where nobody has answered the last request, or the next one is not even written, as the manager is
+    not reached. A reason that the manager has given for this size stands: it was the answer."""
+    job = view.reading
+    if unreached is None or job is None or not job.runs or view.scale_target is None:
+        return None
+    last, wanted, before = job.requested, view.desired, Waiting.from_manifest(job.manifest)
+    if last is not None and (lacks(last.wanted, job.granted) or last.wanted == wanted):
+        wanted = last.wanted if last.unanswered else {}
+    if not wanted or not lacks(wanted, job.granted):
+        return None
+    if before is not None and before.reason not in ONLY_WORKERS_KNOW and before.wanted == wanted:
+        return None
+    message, since = unreached.message, unreached.since
+    return Waiting.of(wanted, job.granted, reason=unreached.reason, message=message, since=since)
+
+
 def _of_request(view: WorkerView, job: WorkerJobReading) -> Waiting | None:
-    """Why a request waits, as the manager has said it, with the present counts; None when it no longer waits."""
-    before = Waiting.from_manifest(job.manifest)
+    """Why a request waits, as the manager has said it, with the present counts; None when it no longer waits. What it
+    has said of an earlier request stays as it is until it speaks of this one."""
+    before, last = Waiting.from_manifest(job.manifest), job.requested
     if before is None or before.reason in ONLY_WORKERS_KNOW or not job.runs or view.scale_target is None:
         return None
-    return _lacking(view, job, before)
+    shown = _lacking(view, job, before)
+    is_earlier = last is not None and bool(last.unanswered) and before.wanted != last.wanted
+    return before if shown is not None and is_earlier else shown
 
 
 def _lacking(view: WorkerView, job: WorkerJobReading, why: Pending | Waiting) -> Waiting | None:

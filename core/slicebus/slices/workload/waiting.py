@@ -43,7 +43,12 @@ WRITE_REFUSED = "WriteRefused"
 """The reason of a job whose worker's API server, or a policy or webhook there, refuses what the agent has to write."""
 PODS_NOT_RUNNING = "PodsNotRunning"
 """The reason of granted pods that are there and do not run: `Waiting.pods` says why."""
-ONLY_WORKERS_KNOW = (SURPLUS, PODS_PAST_SLICE, WRITE_REFUSED, PODS_NOT_RUNNING, *REFUSED_THERE, *SCHEDULING)
+BROKER_NOT_REACHED = "BrokerNotReached"
+"""The reason of a resize that the worker's agent cannot ask for, as it does not reach the broker."""
+MANAGER_NOT_REACHED = "ManagerNotReached"
+"""The reason of a resize that nobody answers, as no manager reads what the worker's agent sends."""
+UNREACHED = (BROKER_NOT_REACHED, MANAGER_NOT_REACHED)
+ONLY_WORKERS_KNOW = (SURPLUS, PODS_PAST_SLICE, WRITE_REFUSED, PODS_NOT_RUNNING, *REFUSED_THERE, *SCHEDULING, *UNREACHED)
 """All other reasons are those of conditions."""
 _LENGTH = 2000
 """Of each text: all annotations of an object share 256 KiB."""

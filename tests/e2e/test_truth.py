@@ -1,0 +1,308 @@
+"""What tools and a worker's user are told while no manager works, or the broker takes nothing: by whom, and when."""
+
+import asyncio
+import time
+import urllib.error
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any, TypeVar
+
+import pytest
+import structlog
+
+from slicebus.agent.act import reach as looks
+from slicebus.agent.decide import reach
+from slicebus.cli.demo import objects
+from slicebus.cli.demo.world import World
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import EVENTS, LEASES
+from slicebus.runtime.leadership import NOT_READY_ANNOTATION
+from slicebus.sandbox.bus import MemoryBroker
+from slicebus.slices.workload.waiting import BROKER_NOT_REACHED, MANAGER_NOT_REACHED, Waiting
+from support.controlplane import ControlPlane
+from support.fleet import Fleet
+from support.installation import run_cli
+from support.kubeconfig import write_kubeconfig
+from support.rabbitmq import RabbitBroker
+from support.roles import agent, manager
+from support.scenario import NAMESPACE, Scenario, set_quota
+from support.waiting import eventually
+
+_log = structlog.get_logger()
+BOUND_S = 50.0
+"""Everybody is told within 30 s on a quiet machine (docs/operations.md)."""
+Told = TypeVar("Told")
+ALARM = "low on memory"
+
+
+async def told(*arguments: str, kubeconfig: Path) -> CompletedProcess[str]:
+    return await asyncio.to_thread(run_cli, *arguments, env={"KUBECONFIG": str(kubeconfig)})
+
+
+async def shown(scenario: Scenario, reason: str, *, within_s: float = 90.0) -> Waiting:
+    """Why the worker's job waits, as soon as this is the reason."""
+
+    async def look() -> Waiting | None:
+        found = Waiting.from_manifest(await scenario.worker_job())
+        return found if found is not None and found.reason == reason else None
+
+    return await eventually(look, f"the worker's job shows {reason}", within_s=within_s) or Waiting.of(
+        {}, {}, reason="", message="", since=""
+    )
+
+
+async def not_shown(scenario: Scenario) -> None:
+    async def look() -> bool:
+        return Waiting.from_manifest(await scenario.worker_job()) is None
+
+    await eventually(look, "the worker's job shows no reason")
+
+
+async def expect_one_event(scenario: Scenario, reason: str) -> None:
+    """That was told on the worker's job, and once."""
+    worker = await scenario.worker()
+    await scenario.expect_event(reason, on=worker)
+    found = [event for event in (await worker.list(EVENTS, namespace=NAMESPACE)).items if event["reason"] == reason]
+    assert sum(event.get("count") or 1 for event in found) == 1
+
+
+async def expect_lease_says(client: KubeClient, role: str, reason: str) -> None:
+    """Within a renewal."""
+
+    async def look() -> bool:
+        lease = await client.get(LEASES, f"slicebus-{role}", objects.SYSTEM_NAMESPACE)
+        return reason in (lease["metadata"].get("annotations") or {}).get(NOT_READY_ANNOTATION, "")
+
+    await eventually(look, f"the Lease of the {role} says why")
+
+
+# --- in this process ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents that look and say so within two seconds."""
+    for module, name, value in (
+        (looks, "_LOOK_S", 0.2),
+        (looks, "_AGAIN_S", 0.1),
+        (reach, "MANAGER_S", 1.0),
+        (reach, "BROKER_S", 0.5),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+
+async def test_a_manager_that_has_gone_is_told_to_everybody_until_it_is_back(
+    bare_east: World, urls: dict[str, str], tmp_path: Path, impatient: None
+) -> None:
+    kubeconfig, scenario = (
+        write_kubeconfig(tmp_path / "config", bare_east.manager.host),
+        Scenario(bare_east, "Job", "a"),
+    )
+    async with AsyncExitStack() as stack:
+        async with manager(bare_east, urls):
+            await stack.enter_async_context(agent(bare_east, urls, "east"))
+            await set_quota(bare_east, 20)
+            await scenario.submit()
+            await scenario.expect_pods(running=1)
+            listed = await told("fleet", "list", kubeconfig=kubeconfig)
+            assert (listed.returncode, listed.stderr) == (0, "")
+            assert "connected" in listed.stdout
+        await scenario.scale(3)
+        waiting = await shown(scenario, MANAGER_NOT_REACHED)
+        assert waiting.message.startswith("manager not reached since 20")
+        assert waiting.wanted == {"main": 3}
+        await expect_one_event(scenario, MANAGER_NOT_REACHED)
+        listed = await told("fleet", "list", kubeconfig=kubeconfig)
+        assert (listed.returncode, "connected" in listed.stdout, "unknown" in listed.stdout) == (1, False, True)
+        assert listed.stderr.startswith("✗ no manager leads since 20")
+        explained = await told("explain", "a", "-o", "json", kubeconfig=kubeconfig)
+        assert (explained.returncode, explained.stdout[0]) == (1, "{"), "the result is there, and machines can read it"
+        assert explained.stderr.startswith("✗ no manager leads since 20")
+        async with manager(bare_east, urls):
+            await scenario.expect_pods(running=3)
+            await not_shown(scenario)
+            assert (await told("explain", "a", kubeconfig=kubeconfig)).returncode == 0
+
+
+async def test_a_broker_that_takes_nothing_is_told_on_the_job_until_it_does(
+    bare_east: World, urls: dict[str, str], broker_name: str, impatient: None
+) -> None:
+    """The publish of the request holds the lock of the job for half a minute; what is shown does not wait for that."""
+    scenario, broker = Scenario(bare_east, "Job", "a"), MemoryBroker.named(broker_name)
+    async with manager(bare_east, urls), agent(bare_east, urls, "east"):
+        await set_quota(bare_east, 20)
+        await scenario.submit()
+        await scenario.expect_pods(running=1)
+        broker.alarm = ALARM
+        await scenario.scale(3)
+        waiting = await shown(scenario, BROKER_NOT_REACHED, within_s=20.0)
+        assert waiting.message.endswith(f": it takes nothing from publishers, {ALARM}")
+        await expect_one_event(scenario, BROKER_NOT_REACHED)
+        for client, name in ((bare_east.manager, "manager"), (await scenario.worker(), "agent")):
+            await expect_lease_says(client, name, ALARM)
+        broker.alarm = ""
+        await scenario.expect_pods(running=3)
+        await not_shown(scenario)
+
+
+# --- on real parts --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def two_managers(
+    clusters: World, control_plane: ControlPlane, rabbitmq: RabbitBroker, vhost: str, tmp_path: Path
+) -> AsyncIterator[Fleet]:
+    made = Fleet(tmp_path)
+    made.add_all(control_plane, lambda name: rabbitmq.url(vhost, name))
+    url = rabbitmq.url(vhost, "manager")
+    made.add("manager-2", "manager", url=url, kubeconfig=control_plane.clusters["manager"].kubeconfig)
+    async with made.kept():
+        await made.ready()
+        yield made
+
+
+class Watch:
+    """Notes in how many seconds somebody says something."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self.seconds: dict[str, float] = {}
+
+    async def until(self, who: str, look: Callable[[], Any]) -> Any:
+        """What `look`, which blocks, returns first that is true."""
+
+        async def ask() -> Any:
+            return await asyncio.to_thread(look)
+
+        return await self.of(who, eventually(ask, f"{who} says so", within_s=BOUND_S))
+
+    async def of(self, who: str, told: Awaitable[Told]) -> Told:
+        """The same of what is waited for elsewhere."""
+        found = await told
+        self.seconds[who] = round(time.monotonic() - self._began, 1)
+        return found
+
+
+def readyz(fleet: Fleet, name: str) -> str:
+    """What the probe of a role says."""
+    try:
+        return fleet.roles[name].probe("/readyz").strip()
+    except urllib.error.HTTPError as error:
+        return error.read().decode().strip()
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.controlplane
+async def test_with_both_managers_stopped_each_tool_says_so_first(
+    two_managers: Fleet, clusters: World, control_plane: ControlPlane
+) -> None:
+    """Half a minute: so long an agent waits for a standby that takes over."""
+    fleet, scenario = two_managers, Scenario(clusters, "Job", "sweep")
+    await set_quota(clusters, 20)
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    manager_kubeconfig, where = control_plane.clusters["manager"].kubeconfig, await scenario.cluster()
+    fleet.held |= {"manager", "manager-2"}
+    for name in ("manager", "manager-2"):
+        fleet.crash(name)
+    watch = Watch()
+    await scenario.scale(3)
+
+    def command(*arguments: str) -> Callable[[], CompletedProcess[str] | None]:
+        def look() -> CompletedProcess[str] | None:
+            done = run_cli(*arguments, env={"KUBECONFIG": str(manager_kubeconfig)})
+            return done if done.stderr.startswith("✗ no manager leads since 20") else None
+
+        return look
+
+    told = "manager not reached since 20"
+    listed, explained, _, waiting = await asyncio.gather(
+        watch.until("fleet list", command("fleet", "list")),
+        watch.until("explain", command("explain", "sweep")),
+        watch.until("readyz", lambda: told in readyz(fleet, where)),
+        watch.of("job", shown(scenario, MANAGER_NOT_REACHED, within_s=BOUND_S)),
+    )
+    assert (listed.returncode, "connected" in listed.stdout) == (1, False)
+    assert listed.stdout.count("unknown") == len(clusters.workers)
+    assert (explained.returncode, "sweep" in explained.stdout) == (1, True)
+    assert (waiting.message.startswith(told), waiting.wanted) == (True, {"main": 3})
+    await expect_one_event(scenario, MANAGER_NOT_REACHED)
+    doctor = await asyncio.to_thread(fleet.roles["manager"].doctor)
+    assert (doctor.returncode, "✗ leader       nobody leads since 20" in doctor.stdout.splitlines()[1]) == (1, True)
+    assert "its connection is unknown while no manager works" in doctor.stdout
+
+    def of_agent() -> CompletedProcess[str] | None:
+        done = fleet.roles[where].doctor()
+        return done if told in "".join(done.stdout.splitlines()[1:2]) else None
+
+    doctor = await watch.until("doctor of the agent", of_agent)
+    assert doctor.returncode == 1
+    assert f"✗ manager      nobody reads what {where} sends" in doctor.stdout
+    columns = control_plane.clusters["manager"].kubectl("get", "workerclusters").splitlines()
+    assert columns[0].split()[2:4] == ["CONNECTED", "SEEN"]
+    _log.info("told", **watch.seconds)
+    fleet.held.clear()
+    await scenario.expect_pods(running=3)
+    await not_shown(scenario)
+    await eventually(lambda: asyncio.to_thread(fleet.roles[where].is_ready), f"{where} is ready again")
+
+
+@pytest.fixture
+def blocked(rabbitmq: RabbitBroker) -> Iterator[Callable[[], None]]:
+    """Has the broker block publishers; when the test is over it no longer does."""
+    try:
+        yield lambda: _watermark(rabbitmq, "0.0000001")
+    finally:
+        _watermark(rabbitmq, "0.4")
+
+
+def _watermark(broker: RabbitBroker, share: str) -> None:
+    broker.ctl("set_vm_memory_high_watermark", share)
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.controlplane
+async def test_with_the_broker_blocked_every_role_says_why_and_the_doctor_ends(
+    fleet: Fleet, clusters: World, rabbitmq: RabbitBroker, blocked: Callable[[], None]
+) -> None:
+    """Half a minute: so long a publish waits for its confirm, and the job is told of it before."""
+    scenario = Scenario(clusters, "Job", "sweep")
+    await set_quota(clusters, 20)
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    where = await scenario.cluster()
+    await asyncio.to_thread(blocked)
+    watch, told = Watch(), "the broker takes nothing from publishers: low on memory"
+    await scenario.scale(3)
+    *_, waiting = await asyncio.gather(
+        watch.until("readyz of the agent", lambda: told in readyz(fleet, where)),
+        watch.until("readyz of the manager", lambda: told in readyz(fleet, "manager")),
+        watch.of("job", shown(scenario, BROKER_NOT_REACHED, within_s=BOUND_S)),
+    )
+    assert waiting.message.endswith("it takes nothing from publishers, low on memory")
+    await expect_one_event(scenario, BROKER_NOT_REACHED)
+    for name in (where, "manager"):
+        assert "slicebus_broker_blocked 1.0" in fleet.roles[name].probe("/metrics")
+    for client, role in ((clusters.manager, "manager"), (clusters.workers[where], "agent")):
+        await expect_lease_says(client, role, told)
+    for name in (where, "manager"):
+
+        def doctor(name: str = name) -> CompletedProcess[str] | None:
+            done = fleet.roles[name].doctor()
+            return done if told in done.stdout else None
+
+        done = await watch.until(f"doctor of {name}", doctor)
+        assert done.returncode == 1
+        assert "✗ broker       it takes nothing from publishers: low on memory" in done.stdout
+        assert "✓ permissions" in done.stdout, "the rest goes on"
+    _log.info("told", **watch.seconds)
+    await asyncio.to_thread(_watermark, rabbitmq, "0.4")
+    watch = Watch()
+    await watch.of("pods", scenario.expect_pods(running=3))
+    await watch.of("nothing shown", not_shown(scenario))
+    for name in (where, "manager"):
+        await eventually(lambda name=name: asyncio.to_thread(fleet.roles[name].is_ready), f"{name} is ready again")  # type: ignore[misc]
+    _log.info("over", **watch.seconds)
+    fleet.expect_no_tracebacks()
