@@ -4,7 +4,6 @@ import asyncio
 import time
 import urllib.error
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any, TypeVar
@@ -12,142 +11,20 @@ from typing import Any, TypeVar
 import pytest
 import structlog
 
-from slicebus.agent.act import reach as looks
-from slicebus.agent.decide import reach
-from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
-from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import EVENTS, LEASES
-from slicebus.runtime.leadership import NOT_READY_ANNOTATION
-from slicebus.sandbox.bus import MemoryBroker
-from slicebus.slices.workload.waiting import BROKER_NOT_REACHED, MANAGER_NOT_REACHED, Waiting
+from slicebus.slices.workload.waiting import BROKER_NOT_REACHED, MANAGER_NOT_REACHED
 from support.controlplane import ControlPlane
 from support.fleet import Fleet
 from support.installation import run_cli
-from support.kubeconfig import write_kubeconfig
 from support.rabbitmq import RabbitBroker
-from support.roles import agent, manager
-from support.scenario import NAMESPACE, Scenario, set_quota
+from support.scenario import Scenario, set_quota
+from support.telling import expect_lease_says, expect_one_event, not_shown, shown
 from support.waiting import eventually
 
 _log = structlog.get_logger()
 BOUND_S = 50.0
 """Everybody is told within 30 s on a quiet machine (docs/operations.md)."""
 Told = TypeVar("Told")
-ALARM = "low on memory"
-
-
-async def told(*arguments: str, kubeconfig: Path) -> CompletedProcess[str]:
-    return await asyncio.to_thread(run_cli, *arguments, env={"KUBECONFIG": str(kubeconfig)})
-
-
-async def shown(scenario: Scenario, reason: str, *, within_s: float = 90.0) -> Waiting:
-    """Why the worker's job waits, as soon as this is the reason."""
-
-    async def look() -> Waiting | None:
-        found = Waiting.from_manifest(await scenario.worker_job())
-        return found if found is not None and found.reason == reason else None
-
-    return await eventually(look, f"the worker's job shows {reason}", within_s=within_s) or Waiting.of(
-        {}, {}, reason="", message="", since=""
-    )
-
-
-async def not_shown(scenario: Scenario) -> None:
-    async def look() -> bool:
-        return Waiting.from_manifest(await scenario.worker_job()) is None
-
-    await eventually(look, "the worker's job shows no reason")
-
-
-async def expect_one_event(scenario: Scenario, reason: str) -> None:
-    """That was told on the worker's job, and once."""
-    worker = await scenario.worker()
-    await scenario.expect_event(reason, on=worker)
-    found = [event for event in (await worker.list(EVENTS, namespace=NAMESPACE)).items if event["reason"] == reason]
-    assert sum(event.get("count") or 1 for event in found) == 1
-
-
-async def expect_lease_says(client: KubeClient, role: str, reason: str) -> None:
-    """Within a renewal."""
-
-    async def look() -> bool:
-        lease = await client.get(LEASES, f"slicebus-{role}", objects.SYSTEM_NAMESPACE)
-        return reason in (lease["metadata"].get("annotations") or {}).get(NOT_READY_ANNOTATION, "")
-
-    await eventually(look, f"the Lease of the {role} says why")
-
-
-# --- in this process ------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents that look and say so within two seconds."""
-    for module, name, value in (
-        (looks, "_LOOK_S", 0.2),
-        (looks, "_AGAIN_S", 0.1),
-        (reach, "MANAGER_S", 1.0),
-        (reach, "BROKER_S", 0.5),
-    ):
-        monkeypatch.setattr(module, name, value)
-
-
-async def test_a_manager_that_has_gone_is_told_to_everybody_until_it_is_back(
-    bare_east: World, urls: dict[str, str], tmp_path: Path, impatient: None
-) -> None:
-    kubeconfig, scenario = (
-        write_kubeconfig(tmp_path / "config", bare_east.manager.host),
-        Scenario(bare_east, "Job", "a"),
-    )
-    async with AsyncExitStack() as stack:
-        async with manager(bare_east, urls):
-            await stack.enter_async_context(agent(bare_east, urls, "east"))
-            await set_quota(bare_east, 20)
-            await scenario.submit()
-            await scenario.expect_pods(running=1)
-            listed = await told("fleet", "list", kubeconfig=kubeconfig)
-            assert (listed.returncode, listed.stderr) == (0, "")
-            assert "connected" in listed.stdout
-        await scenario.scale(3)
-        waiting = await shown(scenario, MANAGER_NOT_REACHED)
-        assert waiting.message.startswith("manager not reached since 20")
-        assert waiting.wanted == {"main": 3}
-        await expect_one_event(scenario, MANAGER_NOT_REACHED)
-        listed = await told("fleet", "list", kubeconfig=kubeconfig)
-        assert (listed.returncode, "connected" in listed.stdout, "unknown" in listed.stdout) == (1, False, True)
-        assert listed.stderr.startswith("✗ no manager leads since 20")
-        explained = await told("explain", "a", "-o", "json", kubeconfig=kubeconfig)
-        assert (explained.returncode, explained.stdout[0]) == (1, "{"), "the result is there, and machines can read it"
-        assert explained.stderr.startswith("✗ no manager leads since 20")
-        async with manager(bare_east, urls):
-            await scenario.expect_pods(running=3)
-            await not_shown(scenario)
-            assert (await told("explain", "a", kubeconfig=kubeconfig)).returncode == 0
-
-
-async def test_a_broker_that_takes_nothing_is_told_on_the_job_until_it_does(
-    bare_east: World, urls: dict[str, str], broker_name: str, impatient: None
-) -> None:
-    """The publish of the request holds the lock of the job for half a minute; what is shown does not wait for that."""
-    scenario, broker = Scenario(bare_east, "Job", "a"), MemoryBroker.named(broker_name)
-    async with manager(bare_east, urls), agent(bare_east, urls, "east"):
-        await set_quota(bare_east, 20)
-        await scenario.submit()
-        await scenario.expect_pods(running=1)
-        broker.alarm = ALARM
-        await scenario.scale(3)
-        waiting = await shown(scenario, BROKER_NOT_REACHED, within_s=20.0)
-        assert waiting.message.endswith(f": it takes nothing from publishers, {ALARM}")
-        await expect_one_event(scenario, BROKER_NOT_REACHED)
-        for client, name in ((bare_east.manager, "manager"), (await scenario.worker(), "agent")):
-            await expect_lease_says(client, name, ALARM)
-        broker.alarm = ""
-        await scenario.expect_pods(running=3)
-        await not_shown(scenario)
-
-
-# --- on real parts --------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

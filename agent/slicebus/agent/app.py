@@ -45,9 +45,9 @@ from slicebus.kube.resources import JOB_RESOURCES, PODS, Resource
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.proto.envelope import SCHEMA_VERSION
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterUid, Hello, Lane, Message, Terms
+from slicebus.proto.messages import ClusterUid, Hello, Message, Terms
 from slicebus.proto.rights import AGENT_EXCHANGES, agent_uses
-from slicebus.proto.topology import Exchange, Topology, cluster_queue
+from slicebus.proto.topology import Exchange, Topology
 from slicebus.runtime.broker import require
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
@@ -205,7 +205,7 @@ class Agent(Role[AgentSettings]):
             locks=base.locks,
             queue=queue,
             fence=base.fence,
-            unreached=lambda: reach.unreached,
+            unreached=lambda key: reach.of(key),
             ask_inventory=lambda: inventories.ask(),
             reconciled=refusals.note,
         )
@@ -226,8 +226,14 @@ class Agent(Role[AgentSettings]):
             additions=additions.known,
             interval_s=settings.heartbeat_s,
         )
-        lane = cluster_queue(settings.cluster, Lane.CONTROL)
-        reach = Reach(self._bus, lane, decide=base.decide, executor=base.executor, requeue=queue.add)
+        reach = Reach(
+            self._bus,
+            settings.cluster,
+            decide=base.decide,
+            executor=base.executor,
+            addressees=base.addressees,
+            requeue=queue.add,
+        )
         return _Parts(
             tombstones=Tombstones(client, settings.namespace, store),
             policy=PolicySource(settings.policy_file, own_namespace=settings.namespace, client=client, store=store),

@@ -12,7 +12,7 @@ from slicebus.decisions.commands import Publish
 from slicebus.journal.streams import read_journals
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterUid, Heartbeat, Hello, JobPhase, Lane, Status
+from slicebus.proto.messages import ClusterUid, Heartbeat, Hello, JobPhase, Lane, ScaleRequest, Status
 from slicebus.proto.topology import (
     STRANGERS,
     UP,
@@ -59,6 +59,25 @@ def test_the_jobs_with_the_newest_orders_are_remembered() -> None:
         addressees.note(job, 1)
     shards = [addressees.of(msgspec.structs.replace(STATUS, job=job)) for job in jobs]
     assert (shards[0], set(shards[1:])) == (0, {1})
+
+
+def test_a_shard_that_was_asked_for_a_size_owes_an_answer_until_an_order_comes() -> None:
+    addressees, other = Addressees(), msgspec.structs.replace(REF, uid="other")
+    request = ScaleRequest(
+        job=REF, workload="w1", worker_uid="u", worker_generation=2, granted={"main": 1}, wanted={"main": 2}
+    )
+    addressees.of(request)
+    assert not addressees.asked, "the first shard is known of by itself"
+    for job in (REF, other):
+        addressees.note(job, 2)
+    addressees.of(msgspec.structs.replace(STATUS, job=other))
+    assert not addressees.asked
+    addressees.of(request)
+    assert (addressees.asked, addressees.of_job(REF.uid)) == ({2}, 2)
+    addressees.note(other, 2)
+    assert addressees.asked == {2}
+    addressees.note(REF, 1)
+    assert not addressees.asked
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ import pytest
 from msgspec import UNSET, structs
 
 from slicebus.agent.decide import orders, reconcile, waiting
-from slicebus.agent.decide.reach import Unreached
+from slicebus.agent.decide.reach import NOT_KNOWN, Unreached
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequest, PendingRequests
 from slicebus.agent.state.tables import AgentTable
-from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
+from slicebus.agent.state.views import JobKey, PodSetProblem, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, Requeue
-from slicebus.proto.messages import JobRef, Pending, Waits
+from slicebus.proto.messages import JobRef, Pending, PodProblem, Waits
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.ungate import Pod
@@ -349,7 +349,7 @@ def test_a_copy_does_not_take_the_managers_annotation_over() -> None:
 
 # --- while nobody answers -------------------------------------------------------------------------------------------
 
-AWAY = Unreached(MANAGER_NOT_REACHED, f"manager not reached since {LATER}: nobody reads it", LATER)
+AWAY = Unreached(MANAGER_NOT_REACHED, "nobody reads it", LATER)
 UNHEARD = Waiting.of(WANTED, GRANTED, reason=MANAGER_NOT_REACHED, message=AWAY.message, since=LATER)
 OF_EARLIER = Waiting.of({"head": 1, WORKERS: 3}, GRANTED, reason="Pending", message=WHY, since=SINCE)
 SHOWN_UNHEARD: dict[str, tuple[dict[str, Any], Waiting | None]] = {
@@ -385,9 +385,40 @@ def test_an_answer_takes_its_place() -> None:
     assert written(taken(view, NOTICE))["RayJob"] == SHOWN
 
 
+PODS = {WORKERS: PodProblem(reason="Unschedulable", message="no room", since=SINCE)}
+
+
+def test_what_is_said_of_pods_stays_beside_it() -> None:
+    """And the step that looks at the pods has nothing to write after the one that does not."""
+    before = structs.replace(OF_EARLIER, pods=PODS)
+    commands = waiting.show_unreached(a_view(on_job=before.to_annotation()), AWAY)
+    assert written(commands)["RayJob"] == structs.replace(UNHEARD, pods=PODS)
+    text = structs.replace(UNHEARD, pods=PODS).to_annotation()
+    settled = {WORKERS: PodSetProblem(PODS[WORKERS], said_since=SINCE)}
+    view = a_view(on_job=text, on_child=text, pod_problems=settled)
+    assert waiting.show_unreached(view, AWAY) == waiting.reconcile(view, now=LATER, unreached=AWAY) == []
+
+
+def test_an_agent_that_begins_in_the_outage_keeps_what_is_shown() -> None:
+    """It has looked for a shorter time, and tells nobody twice."""
+    text = UNHEARD.to_annotation()
+    view = a_view(on_job=text, on_child=text)
+    assert waiting.reconcile(view, now=LATER, unreached=NOT_KNOWN) == []
+    assert waiting.reconcile(a_view(), now=LATER, unreached=NOT_KNOWN) == []
+    later = structs.replace(AWAY, since="2026-01-31T13:05:00Z")
+    assert waiting.show_unreached(view, later) == waiting.reconcile(view, now=LATER, unreached=later) == []
+
+
+def test_another_size_in_the_outage_is_no_second_event() -> None:
+    text = UNHEARD.to_annotation()
+    commands = waiting.show_unreached(a_view(7, on_job=text, on_child=text), AWAY)
+    assert [shown.wanted[WORKERS] for shown in written(commands).values() if shown] == [7, 7]
+    assert events(commands) == []
+
+
 def test_another_reason_is_another_event() -> None:
     text = UNHEARD.to_annotation()
-    broker = Unreached(BROKER_NOT_REACHED, "broker not reached since then", LATER)
+    broker = Unreached(BROKER_NOT_REACHED, "no connection", LATER)
     commands = waiting.reconcile(a_view(on_job=text, on_child=text), now=LATER, unreached=broker)
     assert [reason for _, reason in events(commands)] == [BROKER_NOT_REACHED] * 2
 

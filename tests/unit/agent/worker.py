@@ -84,7 +84,7 @@ class Worker:
             locks=self.locks,
             queue=self.queue,
             fence=self.fence,
-            unreached=lambda: self.unreached,
+            unreached=lambda _: self.unreached,
             ask_inventory=self._ask_inventory,
         )
         self.addressees = Addressees()

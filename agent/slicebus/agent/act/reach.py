@@ -1,27 +1,29 @@
 """Looks at the way to the manager, and has shown on jobs that it is not reached. `decide.reach` has the rule.
 
 A look asks the broker how many consumers the queue has of what the cluster sends. That is one request of each agent in
-ten seconds, and the manager does nothing for it.
+ten seconds, and the manager does nothing for it. Another shard of the manager is looked at while it owes an answer.
 """
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 import structlog
 
+from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.decide import catalog
-from slicebus.agent.decide.reach import Look, Moment, Unreached, Way, after, unreached
+from slicebus.agent.decide.reach import NOT_KNOWN, Look, Moment, Unreached, Way, after, unreached
 from slicebus.agent.decide.waiting import shows_unreached
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.yield_budget import YieldBudget
 from slicebus.bus.contract import Bus
 from slicebus.decisions.decider import Decider
-from slicebus.decisions.guard import guarded
 from slicebus.kube.times import now_text
 from slicebus.proto.errors import ConflictError, DecisionError, NotFoundError, PermanentError, TransientError
+from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.topology import cluster_queue, manager_queue
 from slicebus.runtime.executor import Executor
+from slicebus.slices.workload.waiting import BROKER_NOT_REACHED
 
 _log = structlog.get_logger()
 _LOOK_S = 10.0
@@ -29,6 +31,8 @@ _LOOK_S = 10.0
 _AGAIN_S = 2.0
 """The pause while something is not, and between looks at the connection, which ask nobody."""
 _ANSWER_S = 5.0
+_Found = dict[int, Unreached | None]
+"""What is not reached, by shard of the manager; None where all is well."""
 
 
 class Reach:
@@ -37,83 +41,98 @@ class Reach:
     def __init__(
         self,
         bus: Bus,
-        queue: str,
+        cluster: ClusterName,
         *,
         decide: Decider[AgentStore],
         executor: Executor,
+        addressees: Addressees,
         requeue: Callable[[JobKey], None],
     ) -> None:
-        """`queue` is that of what the cluster sends, which the manager reads."""
         self._bus = bus
-        self._queue = queue
+        self._cluster = cluster
         self._decide = decide
         self._executor = executor
+        self._addressees = addressees
         self._requeue = requeue
-        self._way: Way | None = None
-        self._asked_s = 0.0
+        self._ways: dict[int, Way] = {}
+        self._asked_s: dict[int, float] = {}
+        self._found: _Found = {0: NOT_KNOWN}
         self._changed: set[JobKey] = set()
         """The jobs that may not show what is not reached, while something is not."""
-        self.unreached: Unreached | None = None
-        """What is not reached; None where all is well."""
 
     @property
     def problem(self) -> str:
-        """The same for people; empty where all is well."""
-        return self.unreached.message if self.unreached is not None else ""
+        """What is not reached, for people; empty where all is well."""
+        return next((found.message for found in self._found.values() if found is not None and found.reason), "")
+
+    def of(self, key: JobKey) -> Unreached | None:
+        """What keeps the requests of a job from being answered."""
+        first = self._found[0]
+        shard = self._shard_of(key)
+        if not shard:
+            return first
+        # Before a request is published, nobody has looked at the shard.
+        return self._found.get(shard, first if first is not None and first.reason == BROKER_NOT_REACHED else None)
 
     async def run(self) -> None:
         """Look until cancelled."""
-        self._way = Way(_now())
         self._decide.state.on_change(self._note)
         while True:
-            if (look := await self._look(self._way)) is not None:
-                self._way = after(self._way, look, _now())
-            found = unreached(self._way, asyncio.get_running_loop().time())
-            if found != self.unreached:
+            found = await self._look()
+            if found != self._found:
                 await self._turn(found)
-            if found is not None:
-                await self._show(found)
+            if self.problem:
+                await self._show()
             await asyncio.sleep(_AGAIN_S)
 
-    async def _look(self, way: Way) -> Look | None:
+    async def _look(self) -> _Found:
+        shards = sorted({0, *self._addressees.asked})
+        self._ways = {shard: self._ways.get(shard) or Way(_now(), is_known=shard > 0) for shard in shards}
+        for shard, way in self._ways.items():
+            if (look := await self._look_at(shard, way)) is not None:
+                self._ways[shard] = after(way, look, _now())
+        now_s = asyncio.get_running_loop().time()
+        return {shard: unreached(way, now_s, shard=shard) for shard, way in self._ways.items()}
+
+    async def _look_at(self, shard: int, way: Way) -> Look | None:
         """One look; None where nothing is due."""
         if not self._bus.connected:
             return Look("there is no connection to it")
         if self._bus.blocked:
             return Look(f"it takes nothing from publishers, {self._bus.blocked}")
         now_s = asyncio.get_running_loop().time()
-        if way.unread is None and way.away is None and now_s - self._asked_s < _LOOK_S:
+        if way.unread is None and way.away is None and now_s - self._asked_s.get(shard, 0.0) < _LOOK_S:
             return None
-        self._asked_s = now_s
+        self._asked_s[shard] = now_s
+        lane = Lane.CONTROL
+        queue = manager_queue(lane, shard) if shard else cluster_queue(self._cluster, lane)
         try:
             async with asyncio.timeout(_ANSWER_S):
-                return Look(is_read=(await self._bus.depth(self._queue)).consumers > 0)
+                return Look(is_read=(await self._bus.depth(queue)).consumers > 0)
         except NotFoundError:
             return Look(is_read=False)
         except (TransientError, PermanentError, TimeoutError) as error:
-            _log.info("manager.unknown", queue=self._queue, error=str(error))
+            _log.info("manager.unknown", queue=queue, error=str(error))
             return Look()
 
-    async def _turn(self, found: Unreached | None) -> None:
+    async def _turn(self, found: _Found) -> None:
         """Have it shown on every job that waits for an answer, or no longer."""
-        before, self.unreached = self.unreached, found
-        self._changed = set(self._decide.state.our_jobs())
-        if found is not None:
-            _log.warning("manager.not_reached", reason=found.reason, message=found.message)
-            return
-        _log.info("manager.reached", after=before.message if before is not None else "")
-        budget = YieldBudget()
-        for key in self._changed:
+        before, self._found = self.problem, found
+        if self.problem:
+            _log.warning("manager.not_reached", message=self.problem)
+        elif before:
+            _log.info("manager.reached", after=before)
+        self._changed, budget = set(self._decide.state.our_jobs()), YieldBudget()
+        for key in self._changed.copy():
             await budget.yield_if_spent()
-            with suppress(DecisionError):
-                if guarded(shows_unreached, guarded(self._decide.state.view, key)):
-                    self._requeue(key)
+            if (job := self._decide.state.reading(key)) is not None and shows_unreached(job):
+                self._requeue(key)
 
     def _note(self, key: JobKey) -> None:
-        if self.unreached is not None:
+        if self.problem:
             self._changed.add(key)
 
-    async def _show(self, found: Unreached) -> None:
+    async def _show(self) -> None:
         """Show it on the jobs that have changed. A publish that waits for the broker holds the lock of its job, so this
         does not take it: a write that conflicts is made after the next look."""
         changed, self._changed = self._changed, set()
@@ -121,11 +140,18 @@ class Reach:
         for key in changed:
             await budget.yield_if_spent()
             try:
-                await self._executor.run(self._decide(catalog.show_unreached, key=key, unreached=found))
+                if (unreached := self.of(key)) is not None:
+                    await self._executor.run(self._decide(catalog.show_unreached, key=key, unreached=unreached))
             except (ConflictError, TransientError):
                 self._changed.add(key)
             except (DecisionError, PermanentError) as error:
                 _log.info("job.unshown", job=str(key), error=str(error))
+
+    def _shard_of(self, key: JobKey) -> int:
+        if not self._addressees.asked:
+            return 0
+        job = self._decide.state.reading(key)
+        return self._addressees.of_job(job.ref.uid) if job is not None else 0
 
 
 def _now() -> Moment:

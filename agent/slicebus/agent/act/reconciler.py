@@ -53,12 +53,12 @@ class AgentReconciler:
         locks: Locks[JobKey],
         queue: WorkQueue[JobKey],
         fence: Fence,
-        unreached: Callable[[], Unreached | None],
+        unreached: Callable[[JobKey], Unreached | None],
         ask_inventory: Callable[[], None],
         reconciled: Callable[[JobKey], None] = lambda _: None,
     ) -> None:
-        """`unreached` gives what keeps the manager from answering. `reconciled` is called after everything that one job
-        needed."""
+        """`unreached` gives what keeps the manager from answering about a job. `reconciled` is called after everything
+        that one job needed."""
         self._client = client
         self._informers = informers
         self._ask_inventory = ask_inventory
@@ -144,7 +144,7 @@ class AgentReconciler:
             catalog.reconcile_job,
             key=key,
             fenced=self._fence.closed,
-            unreached=self._unreached(),
+            unreached=self._unreached(key),
             now=now_text(),
             now_s=asyncio.get_running_loop().time(),
         )

@@ -5,6 +5,7 @@ leads consumes the queue of what the cluster sends (docs/decisions/0082).
 """
 
 import msgspec
+from msgspec.structs import replace
 
 from slicebus.slices.workload.waiting import BROKER_NOT_REACHED, MANAGER_NOT_REACHED
 
@@ -12,7 +13,6 @@ BROKER_S = 10.0
 """So long the broker is away before that counts: a node of several, or a connection, is replaced sooner."""
 MANAGER_S = 15.0
 """The same for the manager: a standby leads after 14 s at the latest."""
-_UNREAD = "nobody reads what this cluster sends"
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -32,12 +32,23 @@ class Look(msgspec.Struct, frozen=True):
 
 
 class Unreached(msgspec.Struct, frozen=True):
-    """Says what is not reached, and since when."""
+    """Says what is not reached, since when, and how that shows."""
 
     reason: str
-    message: str
-    since: str
+    """Empty where that is not known yet: what is shown stays."""
+    why: str = ""
+    since: str = ""
     """RFC 3339."""
+
+    @property
+    def message(self) -> str:
+        """The same for people."""
+        return f"{_SUBJECTS[self.reason]} not reached since {self.since}: {self.why}" if self.reason else ""
+
+
+_SUBJECTS = {BROKER_NOT_REACHED: "broker", MANAGER_NOT_REACHED: "manager"}
+NOT_KNOWN = Unreached("")
+"""What an agent that has just begun knows."""
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -45,8 +56,10 @@ class Way(msgspec.Struct, frozen=True):
 
     read: Moment
     """When somebody was last seen to read; at first the moment when the agent began."""
+    is_known: bool = False
+    """Whether anybody was ever seen to read."""
     unread: Moment | None = None
-    """The first look since then that saw nobody, while the broker was reached."""
+    """The first look since then that saw nobody. While the broker is away, only where that had lasted for long."""
     away: Moment | None = None
     """The first look at which the broker was not reached; None while it is."""
     broker: str = ""
@@ -55,22 +68,27 @@ class Way(msgspec.Struct, frozen=True):
 
 def after(way: Way, look: Look, now: Moment) -> Way:
     """What is known after one more look. While the broker is away nobody knows of the manager: it has its time again
-    once the broker is back, as it has to come back too."""
+    once the broker is back, as it has to come back too, unless it had gone before."""
     if look.broker:
-        return Way(way.read, away=way.away or now, broker=look.broker)
+        unread = way.unread if way.away is not None or _is_overdue(way, now.at_s) else None
+        return replace(way, unread=unread, away=way.away or now, broker=look.broker)
     if look.is_read:
-        return Way(now)
+        return Way(now, is_known=True)
     is_unread = look.is_read is False
-    return Way(way.read, unread=(way.unread or now) if is_unread else way.unread)
+    return replace(way, unread=(way.unread or now) if is_unread else way.unread, away=None, broker="")
 
 
-def unreached(way: Way, now_s: float) -> Unreached | None:
-    """What is not reached, where that has lasted for longer than a failover takes; None where all is well."""
-    if way.away is not None:
-        since = way.away.text
-        message = f"broker not reached since {since}: {way.broker}"
-        return Unreached(BROKER_NOT_REACHED, message, since) if now_s - way.away.at_s >= BROKER_S else None
-    if way.unread is None or now_s - way.unread.at_s < MANAGER_S:
-        return None
-    since = way.read.text
-    return Unreached(MANAGER_NOT_REACHED, f"manager not reached since {since}: {_UNREAD}", since)
+def unreached(way: Way, now_s: float, *, shard: int = 0) -> Unreached | None:
+    """What is not reached on the way to a shard of the manager, where that has lasted for longer than a failover takes;
+    None where all is well."""
+    if way.away is not None and now_s - way.away.at_s >= BROKER_S:
+        return Unreached(BROKER_NOT_REACHED, way.broker, way.away.text)
+    if _is_overdue(way, now_s):
+        to = f" to shard {shard} of the manager" if shard else ""
+        return Unreached(MANAGER_NOT_REACHED, f"nobody reads what this cluster sends{to}", way.read.text)
+    return None if way.is_known else NOT_KNOWN
+
+
+def _is_overdue(way: Way, now_s: float) -> bool:
+    """Whether nobody has read for longer than a failover takes."""
+    return way.unread is not None and (way.away is not None or now_s - way.unread.at_s >= MANAGER_S)

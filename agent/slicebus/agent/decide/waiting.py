@@ -78,9 +78,9 @@ def show_unreached(view: WorkerView, unreached: Unreached | None) -> list[Comman
     return _show(view, replace(waiting, pods=before.pods if before is not None else {}))
 
 
-def shows_unreached(view: WorkerView) -> bool:
+def shows_unreached(job: WorkerJobReading) -> bool:
     """Whether a job shows that the manager is not reached."""
-    shown = Waiting.from_manifest(view.reading.manifest) if view.reading is not None else None
+    shown = Waiting.from_manifest(job.manifest)
     return shown is not None and shown.reason in UNREACHED
 
 
@@ -170,6 +170,12 @@ def _of_unheard(view: WorkerView, unreached: Unreached | None) -> Waiting | None
         return None
     if before is not None and before.reason not in ONLY_WORKERS_KNOW and before.wanted == wanted:
         return None
+    shown = before if before is not None and before.reason in UNREACHED else None
+    if not unreached.reason:
+        return shown and Waiting.of(wanted, job.granted, reason=shown.reason, message=shown.message, since=shown.since)
+    if shown is not None and shown.reason == unreached.reason and shown.since < unreached.since:
+        # An agent that has begun meanwhile has looked for a shorter time.
+        unreached = replace(unreached, since=shown.since)
     message, since = unreached.message, unreached.since
     return Waiting.of(wanted, job.granted, reason=unreached.reason, message=message, since=since)
 

@@ -31,6 +31,7 @@ from slicebus.agent.state.watched import (
     SELECTORS,
     cache_for,
     keys_of_copy,
+    pod_stands,
 )
 from slicebus.decisions.table import Table
 from slicebus.kube.cache import Cache, Change
@@ -198,6 +199,10 @@ class AgentStore:
             self._seen = self._view(key)
         return self._seen
 
+    def reading(self, key: JobKey) -> WorkerJobReading | None:
+        """What is read of a job alone; None where it is not ours, or cannot be read."""
+        return self._jobs[key.kind].values.get((key.namespace, key.name))
+
     def _view(self, key: JobKey) -> WorkerView:
         job = self._job(key)
         pods = self._pods_of(key, job)
@@ -208,7 +213,7 @@ class AgentStore:
         return WorkerView(
             key=key,
             job=job,
-            reading=self._jobs[key.kind].values.get((key.namespace, key.name)),
+            reading=self.reading(key),
             scale_target=targets[0] if targets else None,
             beside=targets[1:],
             copies=tuple(self._copies(key)),
@@ -298,7 +303,7 @@ class AgentStore:
             self._caches[resource].subscribe(changed(keys_of_copy))
         for resource in QUEUES:
             self._caches[resource].subscribe(changed(self._keys_held_up))
-        self._caches[PODS].subscribe(changed(lambda pod: owners.keys_of_pod(pod, self._job), unless=_pod_stands))
+        self._caches[PODS].subscribe(changed(lambda pod: owners.keys_of_pod(pod, self._job), unless=pod_stands))
 
     def _forget_seen(self, *_: object) -> None:
         self._seen = None
@@ -384,11 +389,6 @@ class AgentStore:
 
     def _job(self, key: JobKey) -> Manifest | None:
         return self._caches[JOB_RESOURCES[key.kind]].get(key.namespace, key.name)
-
-
-def _pod_stands(change: Change) -> bool:
-    old, new = change.old, change.new
-    return old is not None and new is not None and Pod.from_manifest(new).stands_as(Pod.from_manifest(old))
 
 
 def _version(manifest: Manifest) -> str:

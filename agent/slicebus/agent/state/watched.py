@@ -6,12 +6,13 @@ from slicebus.agent.state import annotations, owners
 from slicebus.agent.state.pod_shape import fitted_pod
 from slicebus.agent.state.schedulers import BY_JOB, by_job
 from slicebus.agent.state.views import JobKey
-from slicebus.kube.cache import Cache
+from slicebus.kube.cache import Cache, Change
 from slicebus.kube.resources import JOB_RESOURCES, NODES, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import fitting
 from slicebus.slices.schedulers import every_resource
+from slicebus.slices.workload.ungate import Pod
 
 BY_OWNER = "owner"
 """The index of the pods by the labels of their owner."""
@@ -49,3 +50,9 @@ def keys_of_copy(copy: Manifest) -> Iterator[JobKey]:
     kind, _, name = (annotations.annotation(copy, api_names.JOB_ANNOTATION) or "").partition("/")
     if kind in JOB_RESOURCES and name:
         yield JobKey(kind, copy["metadata"]["namespace"], name)
+
+
+def pod_stands(change: Change) -> bool:
+    """Whether a pod has changed in nothing that a decision reads."""
+    old, new = change.old, change.new
+    return old is not None and new is not None and Pod.from_manifest(new).stands_as(Pod.from_manifest(old))
