@@ -2,10 +2,13 @@
 
 The rights of the role's own user are tried out, which changes nothing. With the management API of the broker, every
 user is compared with its definitions.
+
+That is tried on a connection of its own: a broker whose memory or disk is short takes nothing more from a connection
+that has published, and the other checks go on.
 """
 
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
@@ -17,7 +20,7 @@ from slicebus.cli.broker.api import BrokerApi
 from slicebus.cli.broker.compare import differences, viewers
 from slicebus.cli.broker.connection import broker_settings
 from slicebus.cli.broker.members import accepted_members, definitions_of
-from slicebus.cli.doctor.check import Check, within
+from slicebus.cli.doctor.check import Asked, Check, all_within, beside, within
 from slicebus.cli.doctor.dead_letter_check import dead_letters_check
 from slicebus.kube.client import KubeClient
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError, SlicebusError
@@ -34,8 +37,6 @@ from slicebus.proto.topology import (
     manager_topology,
 )
 
-Asked = Iterator[tuple[str, Coroutine[Any, Any, list[Check]]]]
-"""Checks, each with its subject."""
 CONNECT_S = 5.0
 _DEFINITIONS = "load what `slicebus broker definitions` prints"
 
@@ -52,42 +53,47 @@ async def broker_checks(
     url: str, *, cluster: ClusterName | None, uid: ClusterUid | None, needs: BrokerNeeds
 ) -> AsyncIterator[Check]:
     """The checks of what the agent of a cluster finds at the broker; without a cluster, the manager. Without the
-    cluster's UID nobody knows its queues. Each has a deadline, and the rest goes on."""
+    cluster's UID nobody knows its queues. They run beside each other, each has a deadline, and the rest goes on."""
     if not url:
         yield Check("broker", "AMQP_URL is not set", "set it: amqps://USER:PASSWORD@HOST:5671/VHOST")
         return
+    connections: list[Bus] = []
+
+    async def connection(name: str) -> Bus:
+        patience = BusSettings(connect_s=CONNECT_S)
+        connections.append(await connect(url, name=name, settings=patience, access=settings.access))
+        return connections[-1]
+
     try:
         settings = broker_settings(url)
-        patience = BusSettings(connect_s=CONNECT_S)
-        bus = await connect(url, name="slicebus doctor", settings=patience, access=settings.access)
+        bus, publishing = await connection("slicebus doctor"), await connection("slicebus doctor: rights")
+        yield Check("broker", f"{settings.shown}, as user {bus.user}")
+        async with beside() as begin:
+            tried = _rights(publishing, cluster, 1 if cluster else needs.shards)
+            rights = begin(within("rights", tried, failed=_unclear, hopeless=lambda: _blocked(publishing)))
+            asked = _of_agent(bus, cluster, uid) if cluster else _of_manager(bus, needs)
+            async for check in all_within(asked, failed=_unclear):
+                yield check
+            for check in await rights:
+                yield check
     except ConfigurationError as error:
         yield Check("broker", str(error), "change that setting: the role does not start with it")
-        return
     except SlicebusError as error:
-        shown = f"{settings.shown}: {error}"
         advice = "check the address with its scheme and port, the user, and the network from this machine"
-        yield Check("broker", shown, advice)
-        return
-    yield Check("broker", f"{settings.shown}, as user {bus.user}")
-    try:
-        for subject, made in _of_agent(bus, cluster, uid) if cluster else _of_manager(bus, needs):
-            for check in await within(subject, made, failed=_unclear, hopeless=lambda: _blocked(bus)):
-                yield check
+        yield Check("broker", f"{settings.shown}: {error}", advice)
     finally:
-        await bus.aclose()
+        await asyncio.gather(*(each.aclose() for each in connections))
 
 
 def _of_manager(bus: Bus, needs: BrokerNeeds) -> Asked:
     yield "journal", _journals(bus, needs.journals)
     yield "topology", _manager_topology(bus, needs.shards)
     yield "dead letters", _dead_letters(bus)
-    yield "rights", _rights(bus, None, needs.shards)
 
 
 def _of_agent(bus: Bus, cluster: ClusterName, uid: ClusterUid | None) -> Asked:
     yield "manager", _manager(bus, cluster)
     yield "topology", _agent_topology(bus, cluster, uid)
-    yield "rights", _rights(bus, cluster, 1)
 
 
 def _unclear(error: SlicebusError) -> Check:

@@ -1,7 +1,9 @@
-"""A finding of `slicebus doctor`, and the deadline of each check."""
+"""A finding of `slicebus doctor`, and the deadline of each check. Checks run beside each other, so that all have ended
+when the slowest has."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
@@ -26,9 +28,44 @@ class Check(msgspec.Struct, frozen=True):
         return not self.advice
 
 
+Checking = Coroutine[Any, Any, list[Check]]
+"""A check, or several that belong together."""
+Asked = Iterable[tuple[str, Checking]]
+"""Checks, each with its subject."""
+
+
+@asynccontextmanager
+async def beside() -> AsyncIterator[Callable[[Checking], asyncio.Task[list[Check]]]]:
+    """What begins a check beside others. Those that are under way end when the context is left."""
+    begun: list[asyncio.Task[list[Check]]] = []
+
+    def begin(checking: Checking) -> asyncio.Task[list[Check]]:
+        begun.append(asyncio.create_task(checking))
+        return begun[-1]
+
+    try:
+        yield begin
+    finally:
+        for task in begun:
+            task.cancel()
+        await asyncio.gather(*begun, return_exceptions=True)
+
+
+async def all_within(asked: Asked, *, failed: Callable[[SlicebusError], Check]) -> AsyncGenerator[Check, None]:
+    """The findings of checks that run beside each other, each within its deadline, in the order in which they are
+    asked. What several of them find is shown once."""
+    shown: list[Check] = []
+    async with beside() as begin:
+        for task in [begin(within(subject, made, failed=failed)) for subject, made in asked]:
+            for check in await task:
+                if check not in shown:
+                    shown.append(check)
+                    yield check
+
+
 async def within(
     subject: str,
-    made: Coroutine[Any, Any, list[Check]],
+    made: Checking,
     *,
     failed: Callable[[SlicebusError], Check],
     hopeless: Callable[[], Check | None] = lambda: None,

@@ -1,10 +1,9 @@
 """The checks of `slicebus doctor`: whether a role has what it needs, and what to do where it does not."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -17,7 +16,7 @@ from slicebus.agent.state.policy import PolicyFile
 from slicebus.cli.cluster.access import connected
 from slicebus.cli.cluster.options import ClusterAccess
 from slicebus.cli.doctor.broker_checks import CONNECT_S, BrokerNeeds, broker_checks, definitions_check
-from slicebus.cli.doctor.check import Check, within
+from slicebus.cli.doctor.check import Asked, Check, Checking, all_within, beside, within
 from slicebus.cli.doctor.field_checks import fields_check
 from slicebus.cli.leaders import look
 from slicebus.cli.place import Place, place_of
@@ -104,8 +103,8 @@ def needs_of(
 async def checks(
     needs: Needs, *, cluster: str | None, amqp_url: str, access: ClusterAccess, broker_api: str | None = None
 ) -> AsyncIterator[Check]:
-    """Run the checks one after the other, the leader first. Each has a deadline, and the rest goes on. `broker_api` is
-    the address of the broker's management API."""
+    """Run the checks beside each other, and show the leader first. Each has a deadline, and the rest goes on.
+    `broker_api` is the address of the broker's management API."""
     name = ClusterName(cluster) if cluster else None
     try:
         client = await connected(access)
@@ -114,46 +113,46 @@ async def checks(
         async for check in broker_checks(amqp_url, cluster=name, uid=None, needs=needs.at_broker):
             yield check
         return
-    async with client:
-        if (misplaced := await _misplaced(client, cluster)) is not None:
+    async with client, beside() as begin:
+        looking = begin(within("leader", _leaders(client, needs), failed=_no_api_server))
+        misplaced, uid = await asyncio.gather(_misplaced(client, cluster), _uid(client, name))
+        if misplaced is not None:
             # What it lacks for that role says nothing.
             yield misplaced
             return
-        leaders = await within("leader", _leaders(client, needs), failed=_no_api_server)
-        for check in leaders:
-            yield check
-        is_served = leaders[0].subject != _API_SERVER
-        uid = await _uid(client) if name and is_served else None
-        async for check in broker_checks(amqp_url, cluster=name, uid=uid, needs=needs.at_broker):
-            yield check
-        if not is_served:
-            return
-        for subject, made in _on_cluster(client, needs, is_led=None if name else leaders[0].ok):
-            for check in await within(subject, made, failed=_no_api_server):
-                yield check
+        broker = begin(_listed(broker_checks(amqp_url, cluster=name, uid=uid, needs=needs.at_broker)))
+        asked: Asked = _on_cluster(client, needs, looking=None if name else looking)
         if name is None and broker_api:
-            compared = definitions_check(client, broker_api, amqp_url, needs.shards)
-            for check in await within("definitions", compared, failed=_no_api_server):
+            asked = [*asked, ("definitions", definitions_check(client, broker_api, amqp_url, needs.shards))]
+        rest = begin(_listed(all_within(asked, failed=_no_api_server)))
+        leaders = await looking
+        is_served = leaders[0].subject != _API_SERVER
+        for found in (looking, broker, rest) if is_served else (looking, broker):
+            for check in await found:
                 yield check
 
 
 def _on_cluster(
-    client: KubeClient, needs: Needs, *, is_led: bool | None
-) -> Iterator[tuple[str, Coroutine[Any, Any, list[Check]]]]:
-    """The checks of the role's cluster, each with its subject. `is_led`: whether a manager works; None for an agent."""
+    client: KubeClient, needs: Needs, *, looking: Awaitable[list[Check]] | None
+) -> Iterator[tuple[str, Checking]]:
+    """The checks of the role's cluster, each with its subject. `looking` finds who leads; None for an agent."""
     yield _API_SERVER, _version(client)
     yield "crds", _definitions(client, needs)
     yield "job kinds", _job_kinds(client)
     for name in needs.schedulers:
         yield "schedulers", _backend(client, name)
     yield "permissions", _permissions(client, needs)
-    if is_led is None:
+    if looking is None:
         return
-    yield "fleet", _fleet(client, is_led=is_led)
+    yield "fleet", _fleet(client, looking)
     if needs.beside_kueue:
         yield "admission", _kueue(client)
     else:
         yield "fields", fields_check(client)
+
+
+async def _listed(found: AsyncIterator[Check]) -> list[Check]:
+    return [check async for check in found]
 
 
 def _no_api_server(error: SlicebusError) -> Check:
@@ -172,8 +171,11 @@ async def _version(client: KubeClient) -> list[Check]:
     return [Check(_API_SERVER, f"{client.host} serves Kubernetes {await client.version()}")]
 
 
-async def _uid(client: KubeClient) -> ClusterUid | None:
-    """The UID of the agent's cluster; None where it cannot be read, which another check reports."""
+async def _uid(client: KubeClient, cluster: ClusterName | None) -> ClusterUid | None:
+    """The UID of the agent's cluster; None for the manager, and where it cannot be read, which another check
+    reports."""
+    if cluster is None:
+        return None
     with suppress(SlicebusError, TimeoutError):
         async with asyncio.timeout(CONNECT_S):
             return await cluster_uid(client)
@@ -273,7 +275,7 @@ def _served_by(resource: Resource) -> str:
 
 
 async def _leaders(client: KubeClient, needs: Needs) -> list[Check]:
-    return [await _leader(client, needs, shard) for shard in range(needs.shards)]
+    return await asyncio.gather(*(_leader(client, needs, shard) for shard in range(needs.shards)))
 
 
 async def _leader(client: KubeClient, needs: Needs, shard: int = 0) -> Check:
@@ -302,12 +304,13 @@ async def _leader(client: KubeClient, needs: Needs, shard: int = 0) -> Check:
     return Check(subject, shown)
 
 
-async def _fleet(client: KubeClient, *, is_led: bool) -> list[Check]:
+async def _fleet(client: KubeClient, looking: Awaitable[list[Check]]) -> list[Check]:
     if not await client.serves(WORKERCLUSTERS):
         return []
     clusters = [WorkerCluster.from_manifest(manifest) for manifest in (await client.list(WORKERCLUSTERS)).items]
     if not clusters:
         return [Check("fleet", "no WorkerCluster", "let each worker cluster join: slicebus fleet join NAME")]
+    is_led = (await asyncio.shield(looking))[0].ok
     return [_fleet_member(cluster, is_led=is_led) for cluster in clusters]
 
 
