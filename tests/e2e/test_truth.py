@@ -185,3 +185,80 @@ async def test_with_the_broker_blocked_every_role_says_why_and_the_doctor_ends(
         await eventually(lambda name=name: asyncio.to_thread(fleet.roles[name].is_ready), f"{name} is ready again")  # type: ignore[misc]
     _log.info("over", **watch.seconds)
     fleet.expect_no_tracebacks()
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.controlplane
+async def test_with_the_broker_down_every_role_says_so_and_a_resize_too(
+    fleet: Fleet, clusters: World, control_plane: ControlPlane, rabbitmq: RabbitBroker
+) -> None:
+    """A broker takes 7 to 20 s to start."""
+    scenario, manager = Scenario(clusters, "Job", "sweep"), control_plane.clusters["manager"]
+    await set_quota(clusters, 20)
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    where = await scenario.cluster()
+    await asyncio.to_thread(rabbitmq.kill)
+    watch, told = Watch(), "there is no connection to the broker"
+    try:
+        await scenario.scale(3)
+
+        def listed() -> CompletedProcess[str] | None:
+            done = run_cli("fleet", "list", env={"KUBECONFIG": str(manager.kubeconfig)})
+            return done if done.returncode else None
+
+        found, *_, waiting = await asyncio.gather(
+            watch.until("fleet list", listed),
+            watch.until("readyz of the agent", lambda: told in readyz(fleet, where)),
+            watch.until("readyz of the manager", lambda: told in readyz(fleet, "manager")),
+            watch.of("job", shown(scenario, BROKER_NOT_REACHED, within_s=BOUND_S)),
+        )
+        assert found.stderr.startswith("✗ the manager does not work: ")
+        assert (told in found.stderr, "connected" in found.stdout) == (True, False)
+        assert waiting.message.endswith(told.replace("to the broker", "to it"))
+        await expect_one_event(scenario, BROKER_NOT_REACHED)
+        doctor = await asyncio.to_thread(fleet.roles[where].doctor)
+        assert (doctor.returncode, "✗ broker" in doctor.stdout, "✓ permissions" in doctor.stdout) == (1, True, True)
+    finally:
+        rabbitmq.launch()
+        await asyncio.to_thread(rabbitmq.wait_ready)
+    _log.info("told", **watch.seconds)
+    await scenario.expect_pods(running=3)
+    await not_shown(scenario)
+    fleet.expect_no_tracebacks()
+
+
+@pytest.mark.rabbitmq
+@pytest.mark.controlplane
+async def test_with_an_agent_gone_the_managers_side_says_so(
+    fleet: Fleet, clusters: World, control_plane: ControlPlane
+) -> None:
+    """Half a minute: so long a cluster may be silent. On the worker nobody is left who could say anything."""
+    scenario, manager = Scenario(clusters, "Job", "sweep"), control_plane.clusters["manager"]
+    await set_quota(clusters, 20)
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    where = await scenario.cluster()
+    fleet.held.add(where)
+    fleet.crash(where)
+    watch = Watch()
+
+    def listed(*, silent: bool) -> bool:
+        done = run_cli("fleet", "list", env={"KUBECONFIG": str(manager.kubeconfig)})
+        return done.returncode == 0 and ("silent" in done.stdout) is silent
+
+    def kubectl() -> bool:
+        condition = '{.status.conditions[?(@.type=="Connected")].status}'
+        return manager.kubectl("get", "workercluster", where, "-o", f"jsonpath={condition}") == "False"
+
+    await asyncio.gather(
+        watch.until("kubectl get workerclusters", kubectl),
+        watch.until("fleet list", lambda: listed(silent=True)),
+    )
+    doctor = await asyncio.to_thread(fleet.roles["manager"].doctor)
+    assert (doctor.returncode, f"✗ cluster {where} not connected" in doctor.stdout) == (1, True)
+    _log.info("told", **watch.seconds)
+    fleet.held.clear()
+    await scenario.scale(3)
+    await scenario.expect_pods(running=3)
+    await watch.until("fleet list of a cluster that is back", lambda: listed(silent=False))
