@@ -21,8 +21,8 @@ MORE: dict[Path, str] = {
     ("agent",): "Its [settings](settings.md#an-agent) are environment variables.",
     ("demo",): "Its own jobs are deleted at the end. [Getting started](../getting-started.md) uses it.",
     ("doctor",): "With `SLICEBUS_BROKER_API` it checks the rights of every broker user. For an agent it also checks "
-    "the policy, and whether a manager reads what the agent sends. The checks run beside each other, and end within half a minute. [Who leads, "
-    "and does it work?](../operations.md#who-leads-and-does-it-work)",
+    "the policy, and whether a manager reads what the agent sends. The checks run beside each other, and end within "
+    "half a minute. [Who leads, and does it work?](../operations.md#who-leads-and-does-it-work)",
     ("jobs",): "[Jobs](../commands.md#jobs), and [the rights of one "
     "namespace](../commands.md#with-the-rights-of-one-namespace).",
     ("queues",): "[Queues](../commands.md#queues).",

@@ -23,7 +23,8 @@ and keeps the rest; a test compares them. In the charts most of them are [values
 `extraEnv`. A value that cannot work ends the process at its start, with one line that names the variable. An empty
 variable counts as not set.
 
-The commands that read the broker take the `AMQP` variables too. They need no others; `trace --otlp` reads `OTEL_EXPORTER_OTLP_HEADERS`.
+The commands that read the broker take the `AMQP` variables too. They need no others; `trace --otlp` reads
+`OTEL_EXPORTER_OTLP_HEADERS`.
 """
 _TITLES = {"Both roles": RoleSettings, "The manager": ManagerSettings, "An agent": AgentSettings}
 _TABLE = "| variable | values | default | meaning |\n|---|---|---|---|\n"
