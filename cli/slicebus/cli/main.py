@@ -22,6 +22,7 @@ from slicebus.cli.journal.command import journal
 from slicebus.cli.journal.redrive import command as redrive
 from slicebus.cli.queues.command import queues
 from slicebus.cli.replay.command import replay
+from slicebus.cli.top.command import top
 from slicebus.cli.trace.command import trace
 from slicebus.proto.errors import SlicebusError
 from slicebus.runtime.logs import configure_logging
@@ -40,6 +41,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(doctor)
 app.command()(jobs)
+app.command()(top)
 app.command()(tree)
 app.command()(wait)
 app.command()(explain)

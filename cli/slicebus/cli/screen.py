@@ -10,7 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from types import TracebackType
-from typing import BinaryIO, TextIO
+from typing import TYPE_CHECKING, BinaryIO, TextIO
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -18,6 +18,9 @@ from rich.segment import Segment
 from rich.text import Text
 
 from slicebus.journal.printable import printable, printable_json, printable_lines
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _UNBOUNDED = 4096
 """The columns of an output that is no terminal, so that a line stays one line for grep."""
@@ -57,6 +60,16 @@ def show_wrapped(renderable: RenderableType) -> None:
     sys.stdout.writelines(f"{line.rstrip()}\n" for line in plain.getvalue().removesuffix("\n").split("\n"))
 
 
+def show_page(renderable: RenderableType) -> None:
+    """Print something that has a frame: as wide as the terminal, or else as COLUMNS says."""
+    SafeConsole(soft_wrap=False).print(renderable)
+
+
+def is_live() -> bool:
+    """Whether standard output is a terminal where one can draw again and again."""
+    return sys.stdout.isatty() and not SafeConsole().is_dumb_terminal
+
+
 def say(text: str) -> None:
     """Print one line to standard output."""
     typer.echo(printable(text))
@@ -88,9 +101,34 @@ def fail(text: str) -> None:
     typer.secho(printable_lines(text), err=True, fg=typer.colors.RED)
 
 
+def can_ask() -> bool:
+    """Whether somebody sits at a terminal who can answer."""
+    return sys.stdin.isatty()
+
+
 def confirm(question: str) -> None:
-    """Ask. Ends the command unless the answer is yes."""
-    typer.confirm(printable(question), abort=True)
+    """Ask, beside the result. Ends the command unless the answer is yes."""
+    typer.confirm(printable(question), abort=True, err=True)
+
+
+def progress_bar() -> "Progress | None":
+    """A bar beside the result, with the field `told` of its task; None where standard error is no terminal. What is
+    said meanwhile comes above it, and what goes into a pipe goes there."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    if not sys.stderr.isatty():
+        return None
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(show_speed=False),
+        TextColumn("{task.fields[told]}", markup=False),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=SafeConsole(stderr=True, soft_wrap=False),
+        transient=True,
+        redirect_stdout=sys.stdout.isatty(),
+    )
 
 
 def show_unexpected(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:

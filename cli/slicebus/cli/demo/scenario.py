@@ -7,8 +7,9 @@ from contextlib import suppress
 import msgspec
 
 from slicebus.cli.demo import objects
-from slicebus.cli.demo.observation import Observation, Observer
+from slicebus.cli.demo.observation import Observer
 from slicebus.cli.demo.world import World
+from slicebus.cli.live.observation import Observation, PodCount
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOBS, RAYCLUSTERS
 from slicebus.proto.errors import NotFoundError, UnavailableError
@@ -137,12 +138,12 @@ def _worker(world: World, seen: Observation, name: str) -> KubeClient:
 
 def _running(seen: Observation, name: str, count: int) -> bool:
     job = seen.job(name)
-    return job is not None and job.running == count and job.gated == 0
+    return job is not None and job.pods == PodCount(running=count)
 
 
 def _gated(seen: Observation, name: str, count: int) -> bool:
     job = seen.job(name)
-    return job is not None and job.gated == count
+    return job is not None and job.pods.gated == count
 
 
 def _waits(seen: Observation, name: str) -> bool:

@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 
 from rich.console import RenderableType
 from rich.live import Live
+from rich.panel import Panel
+from rich.text import Text
 
-from slicebus.cli.demo.observation import Observation
-from slicebus.cli.demo.view import view
 from slicebus.cli.journal.entry_lines import line
+from slicebus.cli.live.observation import Observation
+from slicebus.cli.live.view import Room, view
 from slicebus.cli.screen import SafeConsole
 from slicebus.journal.entry import Entry
 
@@ -66,6 +68,8 @@ class Screen:
 
     def _view(self) -> RenderableType:
         hops = max(_FEWEST_HOPS, self._console.height - _LINES_BESIDE_HOPS)
-        return view(
-            headline=self._headline, step=self._step, seen=self._look(), entries=self._entries[-200:], hops=hops
-        )
+        head: list[RenderableType] = [
+            Text.assemble(("slicebus demo", "bold"), ("  " + self._headline, "dim")),
+            Panel(Text(self._step, style="bold cyan"), border_style="cyan"),
+        ]
+        return view(head, self._look(), self._entries[-200:], pods="running", room=Room(hops=hops))

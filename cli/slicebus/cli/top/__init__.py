@@ -1,0 +1,1 @@
+"""`slicebus top`: a fleet, live."""
