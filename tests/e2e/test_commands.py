@@ -10,13 +10,14 @@ import pytest
 import yaml
 
 from slicebus.cli.demo.world import World
-from slicebus.kube.resources import CLUSTERQUEUES
+from slicebus.kube.resources import CLUSTERQUEUES, WORKERCLUSTERS
 from support.controlplane import ControlPlane
 from support.helm import render
 from support.installation import apply, kubeconfig_of, run_cli, slicebus
 from support.kubeconfig import write_kubeconfig
 from support.refusing import FORBIDDEN, refusing
 from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
+from support.terminal import terminal
 from support.waiting import eventually
 
 Done = CompletedProcess[str]
@@ -28,10 +29,10 @@ class Shell:
     """Runs `slicebus` with a kubeconfig of the manager's cluster."""
 
     def __init__(self, kubeconfig: Path) -> None:
-        self._env = {"KUBECONFIG": str(kubeconfig)}
+        self.env = {"KUBECONFIG": str(kubeconfig)}
 
     async def __call__(self, *arguments: str, status: int = 0, stdin: str = "") -> Done:
-        done = await asyncio.to_thread(run_cli, *arguments, env=self._env, stdin=stdin)
+        done = await asyncio.to_thread(run_cli, *arguments, env=self.env, stdin=stdin)
         assert done.returncode == status, done.stdout + done.stderr
         return done
 
@@ -95,12 +96,88 @@ async def test_a_queue_is_stopped_and_resumed(shell: Shell, world: World) -> Non
     assert await policy() == "None"
     await shell("queues", "stop", "batch")
     assert await policy() == "Hold"
-    assert "2 admitted workloads: --yes" in (await shell("queues", "stop", "batch", "--drain", status=2)).stderr
+    refused = await shell("queues", "stop", "batch", "--drain", status=2)
+    assert "this stops the 2 workloads that clusterqueue.kueue.x-k8s.io/batch has admitted: --yes" in refused.stderr
     await shell("queues", "resume", "batch")
     assert await policy() == "None"
     await shell("queues", "stop", "main", "-n", NAMESPACE)
     assert cells(await shell("queues", "-n", NAMESPACE, "--no-headers"))[0][-1] == "Hold"
     assert "did you mean batch?" in (await shell("queues", "stop", "bacth", status=2)).stderr
+
+
+async def test_a_drain_asks_first(shell: Shell, world: World) -> None:
+    async def is_drained() -> bool:
+        return bool((await world.manager.get(WORKERCLUSTERS, "east"))["spec"].get("drain"))
+
+    async def counts_them() -> bool:
+        return (await world.manager.get(WORKERCLUSTERS, "east")).get("status", {}).get("jobs", 0) == len(on_east)
+
+    on_east = [name for name in ("sweep", "wide") if await Scenario(world, "Job", name).cluster() == "east"]
+    await eventually(counts_them, "the WorkerCluster counts its jobs")
+    stops = f"this stops the {len(on_east)} jobs of east; they start elsewhere, at the size of their spec"
+    refused = await shell("fleet", "drain", "east", status=2)
+    assert refused.stderr == f"slicebus: {stops}: --yes says that you mean it, --dry-run only shows it\n"
+    dry = await shell("fleet", "drain", "east", "--dry-run")
+    assert dry.stdout.startswith(f"would drain east: its {len(on_east)} jobs stop")
+    assert not await is_drained()
+    async with terminal("fleet", "drain", "east", env=shell.env) as asked:
+        await asked.expect(f"{stops}. Go on? [y/N]:")
+        asked.type("n\n")
+        await asked.expect("Aborted")
+        assert await asked.ends() == 1
+    assert not await is_drained()
+    async with terminal("fleet", "drain", "east", env=shell.env) as asked:
+        await asked.expect("Go on? [y/N]:")
+        asked.type("y\n")
+        await asked.expect("east is being drained")
+        assert await asked.ends() == 0
+    assert await is_drained()
+    await shell("fleet", "uncordon", "east")
+    await shell("fleet", "drain", "east", "--yes")
+    assert await is_drained()
+    await shell("fleet", "uncordon", "east")
+
+
+async def test_a_misspelled_cluster_names_the_nearest(shell: Shell) -> None:
+    for command in ("cordon", "uncordon", "drain", "release", "repin"):
+        done = await shell("fleet", command, "eats", status=2)
+        assert done.stderr == "slicebus: there is no WorkerCluster eats; did you mean east?\n"
+    done = await shell("tree", "wide", "--worker", "eats=x", status=2)
+    assert done.stderr == "slicebus: there is no worker cluster eats; did you mean east?\n"
+    assert "did you mean json?" in (await shell("jobs", "-o", "jsn", status=2)).stderr
+
+
+async def test_top_without_a_terminal_is_one_frame(shell: Shell, world: World) -> None:
+    where = {name: await Scenario(world, "Job", name).cluster() for name in ("sweep", "wide")}
+    done = await shell("top")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(f"slicebus top  {world.manager.host}  ")
+    [sweep] = [line for line in lines if "Job/sweep" in line]
+    [wide] = [line for line in lines if "Job/wide" in line]
+    for text in (where["sweep"], "Running", "■■ 2 ready", "1 job-sweep-", "main=2 Admitted"):
+        assert text in sweep
+    for text in (where["wide"], "Resizing", "■□□□□□ 1 ready, 5 gated", "main=1 Admitted"):
+        assert text in wide
+    assert "main=6 Pending  couldn't assign flavors" in done.stdout
+    assert "● east" in " ".join(done.stdout.split())
+    assert "batch/default cpu" in done.stdout
+    assert "3 of 4" in done.stdout
+    assert "1 Running, 1 Resizing" in done.stdout
+    assert "messages" not in done.stdout, "it has no broker's address"
+    assert "\x1b" not in done.stdout
+    assert "Job/wide" not in (await shell("top", "-n", "default")).stdout
+
+
+async def test_top_lives_in_a_terminal(shell: Shell, world: World) -> None:
+    async with terminal("top", env=shell.env) as shown:
+        await shown.expect("5 gated")
+        shown.forget()
+        await set_quota(world, 20)
+        await shown.expect("■■■■■■ 6 ready")
+        await shown.expect("2 Running")
+        assert "Traceback" not in shown.shown
+        shown.interrupt()
+        assert await shown.ends() == 130
 
 
 async def test_waiting_for_a_job_and_its_tree(shell: Shell, world: World, tmp_path: Path) -> None:
@@ -144,6 +221,11 @@ async def test_what_a_tenant_of_one_namespace_sees(shell: Shell, world: World) -
         assert cells(queues)[0][:5] == ["main", "batch", "default", "cpu", "3"]
         assert (await shell("wait", f"{NAMESPACE}/sweep", "--for", "running")).stdout.startswith("Job/team-a/sweep")
         assert "3 of" not in (await shell("tree", "sweep", "-n", NAMESPACE)).stdout
+        top = await shell("top", "-n", NAMESPACE)
+        assert "you may not see clusterqueues, " in top.stderr
+        for text in ("Resizing", "main/default cpu", "3 used", "?  "):
+            assert text in top.stdout
+        assert "●" not in top.stdout, "nobody knows whether a cluster is connected"
         for command in (("jobs", "-A"), ("fleet", "list"), ("jobs", "-n", "team-b")):
             assert "forbidden" in (await shell(*command, status=2)).stderr
 

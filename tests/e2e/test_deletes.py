@@ -85,7 +85,7 @@ async def held(world: World, reason: str, *, at_least: int) -> int:
 
 
 async def release(kubeconfig: Path) -> None:
-    done = await asyncio.to_thread(run_cli, "fleet", "release", "east", env={"KUBECONFIG": str(kubeconfig)})
+    done = await asyncio.to_thread(run_cli, "fleet", "release", "east", "--yes", env={"KUBECONFIG": str(kubeconfig)})
     assert done.returncode == 0, done.stderr
 
 

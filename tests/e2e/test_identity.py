@@ -104,7 +104,9 @@ async def test_orders_go_to_the_cluster_that_has_the_name(world: World, urls: di
 
         # It was no mistake: the first cluster is gone, and this one takes its place.
         env = {"KUBECONFIG": str(kubeconfig)}
-        done = await asyncio.to_thread(run_cli, "fleet", "repin", EAST, env=env)
+        refused = await asyncio.to_thread(run_cli, "fleet", "repin", EAST, env=env)
+        assert (refused.returncode, f"from the cluster {uids[one.host]}" in refused.stderr) == (2, True), refused
+        done = await asyncio.to_thread(run_cli, "fleet", "repin", EAST, "--yes", env=env)
         assert done.stdout == f"{EAST} is bound to {uids[other.host]}: restart its agent\n", done.stderr
         async with roles.agent(world, urls, EAST, client=other, identity="other") as agent:
 

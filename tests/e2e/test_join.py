@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+import trustme
 
 from integration.bus.contract import browse_all
 from slicebus.bus.dead_letters import DeadLetter
@@ -88,6 +89,14 @@ def urls(rabbitmq: RabbitBroker, vhost: str) -> dict[str, str]:
     return {"manager": rabbitmq.url(vhost, "manager")}
 
 
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    """The file of a certificate authority."""
+    path = tmp_path / "ca.pem"
+    path.write_bytes(trustme.CA().cert_pem.bytes())
+    return path
+
+
 async def blue(world: World) -> dict[str, Any]:
     found: dict[str, Any] = await world.manager.get(WORKERCLUSTERS, BLUE)
     return found
@@ -105,7 +114,7 @@ async def test_an_administrator_without_rights_in_the_vhost_is_told_what_it_lack
         rabbitmq.permit(vhost, "boss", configure=".*", write=".*", read=".*")
         done = await boss.call("join", BLUE, "--new-password", "--out", "again.env")
         assert done.returncode == 0, done
-        done = await boss.call("revoke", BLUE)
+        done = await boss.call("revoke", BLUE, "--yes")
         assert done.returncode == 0, done
     finally:
         rabbitmq.api("DELETE", "users/boss")
@@ -113,7 +122,7 @@ async def test_an_administrator_without_rights_in_the_vhost_is_told_what_it_lack
 
 @pytest.mark.real
 async def test_a_cluster_joins_works_is_revoked_and_joins_again(
-    world: World, operator: Operator, urls: dict[str, str], rabbitmq: RabbitBroker, vhost: str
+    world: World, operator: Operator, urls: dict[str, str], authority: Path
 ) -> None:
     await set_quota(world, 9)
     async with roles.manager(world, urls) as manager:
@@ -144,6 +153,12 @@ async def test_a_cluster_joins_works_is_revoked_and_joins_again(
             assert await operator.differences() == [], "also after the agent has said its UID"
 
             done = await operator.call("revoke", BLUE)
+            assert done.returncode == 2, done
+            assert "cuts the agent of blue off: --yes says that you mean it" in done.stderr
+            done = await operator.call("revoke", BLUE, "--dry-run")
+            assert (done.returncode, len(done.stdout.splitlines())) == (0, 5), done
+            assert (await blue(world))["spec"]["accepted"] is True
+            done = await operator.call("revoke", BLUE, "--yes")
             assert (done.returncode, done.stderr) == (0, ""), done
             assert done.stdout.startswith("blue is out: it is not accepted, its broker user and 4 queues are gone")
 
@@ -159,10 +174,12 @@ async def test_a_cluster_joins_works_is_revoked_and_joins_again(
 
         done = await operator.call("join", BLUE)
         assert done.returncode == 2, "the file is there"
-        assert "blue.env: File exists; move it away" in done.stderr
-        done = await operator.call("join", BLUE, "--out", "again.env")
+        assert "blue.env is there, with an address of the broker user blue: --force overwrites it" in done.stderr
+        assert (operator.address(), (await blue(world))["spec"]["accepted"]) == (first, False)
+        done = await operator.call("join", BLUE, "--force", "--ca-file", str(authority))
         assert done.returncode == 0, done.stderr
-        again = operator.address("again.env")
+        assert f"slicebus-amqp-ca -n slicebus-system --from-file=ca.crt={authority}" not in done.stdout, "plain amqp://"
+        again = operator.address()
         assert urlsplit(again).password != password
         async with roles.agent(world, urls | {BLUE: again}, BLUE, manager_user="manager"):
             await scenario.scale(2)
@@ -200,7 +217,7 @@ async def test_joining_again_sets_rights_and_keeps_the_password(
         await connect(first, name="test", settings=SOON)
     bus = await connect(operator.address("new.env"), name="test", settings=SOON)
     await bus.aclose()
-    assert (await operator.call("revoke", BLUE)).returncode == 0
+    assert (await operator.call("revoke", BLUE, "--yes")).returncode == 0
     assert "agent of blue" not in [user["name"] for user in rabbitmq.api("GET", "users")]
 
 
@@ -210,8 +227,10 @@ async def test_joining_again_sets_rights_and_keeps_the_password(
         (("join", "blue", "--broker-user", "manager"), "the broker user manager is the manager's"),
         (("join", "blue", "--broker-user", "guest"), "the broker user guest is that of a broker's administrator"),
         (("join", "blue", "--broker-user", "east"), "a name and a broker user of its own"),
-        (("join", "Blue"), "not a cluster: 'Blue'"),
-        (("revoke", "nobody"), "there is neither a WorkerCluster nobody nor a broker user nobody"),
+        (("join", "Blue"), "'Blue' is no name of a cluster: use 1 to 63 of a-z, 0-9 and -"),
+        (("join", "blue", "--ca-file", "nowhere"), "--ca-file nowhere: No such file or directory"),
+        (("revoke", "nobody"), "there is no broker user nobody, and there is no WorkerCluster nobody, only east"),
+        (("revoke", "eats"), "there is no broker user eats, and there is no WorkerCluster eats; did you mean east?"),
     ],
 )
 async def test_what_is_wrong_is_refused_and_changes_nothing(

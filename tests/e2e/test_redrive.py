@@ -93,7 +93,7 @@ async def test_a_life_that_is_redriven_changes_nothing(
         before = await objects_of(world)
 
         found, since = await select(STREAM, Span(), EVERYTHING, amqp_url=urls["manager"])
-        assert await publish(bus, found, since, go=False)
+        assert await publish(bus, found, since, dry_run=True)
         told = capsys.readouterr().out.splitlines()
         redriven = [line.split()[3].partition(".")[2] for line in told if line.startswith("would redrive")]
         assert {"scale-request", "workload-spec"} <= set(redriven)
@@ -101,7 +101,7 @@ async def test_a_life_that_is_redriven_changes_nothing(
         assert any(line.endswith("an agent says it every few seconds") for line in told)
 
         for _ in range(2):
-            assert await publish(bus, found, since, go=True)
+            assert await publish(bus, found, since, dry_run=False)
         await at_rest(bus, world)
         assert await objects_of(world) == before
         await publish_all_again(bus, found)
@@ -117,7 +117,7 @@ async def test_a_life_that_is_redriven_changes_nothing(
         await scenario.expect_nothing_left()
         exported, since = await select(str(file), Span(), EVERYTHING, amqp_url=urls["manager"])
         assert len(exported) == len(found)
-        assert await publish(bus, exported, since, go=True)
+        assert await publish(bus, exported, since, dry_run=False)
         await publish_all_again(bus, found)
         await at_rest(bus, world)
         assert await objects_of(world) == {}
@@ -159,7 +159,7 @@ async def test_a_poisoned_file_publishes_nothing(
                 file.write_bytes(to_line(forged.record, redact=False) + b"\n")
                 capsys.readouterr()
                 found, since = await select(str(file), Span(), EVERYTHING, amqp_url=urls["manager"])
-                assert await publish(bus, found, since, go=True)
+                assert await publish(bus, found, since, dry_run=False)
                 [line] = capsys.readouterr().out.splitlines()
                 assert line.startswith(f"left {entry.offset} ")
                 assert "the broker's journal has" in line
@@ -198,7 +198,7 @@ async def test_a_request_that_was_lost_takes_effect(world: World, urls: dict[str
         await at_rest(bus, world)
         await scenario.expect_unfinished(1)
         found, since = await select(STREAM, Span(), matching(type="scale-request"), amqp_url=urls["manager"])
-        assert await publish(bus, found, since, go=True)
+        assert await publish(bus, found, since, dry_run=False)
         await scenario.expect_unfinished(3)
         await scenario.expect_pods(running=3)
     finally:

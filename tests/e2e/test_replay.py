@@ -99,7 +99,9 @@ async def test_a_decision_that_differs_is_shown_with_both(world: World, urls: di
     [made, *_] = [line for line in different.stdout.splitlines() if "runs on cluster" in line and line[0] == "+"]
     assert recorded[1:].replace("ran", "runs") == made[1:]
 
-    accepted = await replay(file, "--accept")
+    unasked = await replay(file, "--accept")
+    assert (unasked.returncode, "this writes 1 other decisions into" in unasked.stderr) == (2, True), unasked
+    accepted = await replay(file, "--accept", "--yes")
     assert accepted.returncode == 0, accepted.stdout + accepted.stderr
     assert "1 decisions accepted" in accepted.stdout
     assert (await replay(file)).returncode == 0

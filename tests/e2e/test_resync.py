@@ -261,7 +261,9 @@ async def test_a_mass_delete_stops_until_it_is_released(
             env = {"KUBECONFIG": str(kubeconfig)}
             listed = await asyncio.to_thread(run_cli, "fleet", "list", env=env)
             assert "deletes held" in listed.stdout, listed.stderr
-            released = await asyncio.to_thread(run_cli, "fleet", "release", "east", env=env)
+            refused = await asyncio.to_thread(run_cli, "fleet", "release", "east", env=env)
+            assert (refused.returncode, f"has of {len(MANY)} jobs: --yes says" in refused.stderr) == (2, True), refused
+            released = await asyncio.to_thread(run_cli, "fleet", "release", "east", "--yes", env=env)
             assert released.stdout == f"released {len(MANY)} deletes on east\n", released.stderr
             for scenario in scenarios:
                 await scenario.expect_nothing_left()

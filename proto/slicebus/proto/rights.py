@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import msgspec
 
-from slicebus.proto.messages import CLUSTER_NAME, CLUSTER_UID, ClusterName, ClusterUid, Lane
+from slicebus.proto.messages import CLUSTER_NAME, CLUSTER_NAME_RULE, CLUSTER_UID, ClusterName, ClusterUid, Lane
 from slicebus.proto.topology import (
     AGENT_DEAD,
     AGENT_DECISIONS,
@@ -92,8 +92,10 @@ class Member(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Raises ValueError for a name that is no DNS label: it goes into regular expressions."""
-        if not re.fullmatch(CLUSTER_NAME, self.name) or (self.uid and not re.fullmatch(CLUSTER_UID, self.uid)):
-            raise ValueError(f"not a cluster: {self.name!r} with the UID {self.uid!r}")
+        if not re.fullmatch(CLUSTER_NAME, self.name):
+            raise ValueError(f"{self.name!r} is no name of a cluster: {CLUSTER_NAME_RULE}")
+        if self.uid and not re.fullmatch(CLUSTER_UID, self.uid):
+            raise ValueError(f"{self.uid!r} is no UID of a cluster")
         if not self.user or not self.user.isprintable():
             raise ValueError(f"cluster {self.name} has no broker user: {self.user!r}")
 

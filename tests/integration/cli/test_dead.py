@@ -78,7 +78,8 @@ async def test_requeue_publishes_them_and_discard_removes_them(bus: Bus, url: st
     assert dry.stdout.count("would requeue") == 3
     await depths(bus, 3, 0)
     unasked = await call(url, "requeue", IDS[0])
-    assert unasked.returncode == 1, "nobody has said yes"
+    assert unasked.returncode == 2, "nobody has said yes"
+    assert "this requeues 1 dead letters: --yes says that you mean it, --dry-run only shows it" in unasked.stderr
     await depths(bus, 3, 0)
     done = await call(url, "requeue", IDS[0], "nothing", "--yes")
     assert done.returncode == 1

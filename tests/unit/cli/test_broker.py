@@ -64,7 +64,7 @@ def test_users_without_a_password_are_left_out_and_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "stdin", "told"),
     [
-        (["--cluster", "East"], "", "not a cluster: 'East'"),
+        (["--cluster", "East"], "", "'East' is no name of a cluster: use"),
         (["--cluster", "east", "--cluster", "east"], "", "a name and a broker user of its own"),
         (["--cluster", "east", "--viewer", "east"], "", "and every viewer a user: east; manager, east, east"),
         (["--cluster", "east", "--viewer", "a/b"], "", "not a viewer: 'a/b'"),

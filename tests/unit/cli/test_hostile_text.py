@@ -107,6 +107,13 @@ def broker(*, journal: Sequence[WireMessage] = (), dead: Sequence[WireMessage] =
         MemoryBroker.forget(BROKER)
 
 
+@contextmanager
+def saying_yes() -> Iterator[None]:
+    """Somebody sits at a terminal, and agrees to whatever he is asked."""
+    with patch("slicebus.cli.screen.can_ask", return_value=True), patch("typer.confirm", return_value=True):
+        yield
+
+
 OF_JOURNAL: dict[str, tuple[str, ...]] = {
     "journal tail": ("journal", "tail", "--no-follow", "--since", "1h"),
     "journal tail --json": ("journal", "tail", "--no-follow", "--since", "1h", "--json"),
@@ -115,7 +122,8 @@ OF_JOURNAL: dict[str, tuple[str, ...]] = {
     "journal export": ("journal", "export", "-"),
     "journal export --no-redact": ("journal", "export", "-", "--no-redact"),
     "trace": ("trace", JOB),
-    "redrive": ("redrive", "stream", "--all"),
+    "redrive, dry": ("redrive", "stream", "--all", "--dry-run"),
+    "redrive, asked": ("redrive", "stream", "--all"),
     "replay": ("replay", "stream", "--until", "0"),
 }
 
@@ -127,7 +135,7 @@ def test_hostile_messages_in_the_journal(
     arguments: tuple[str, ...], hostile: WireMessage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AMQP_URL", URL)
-    with broker(journal=[*recorded(), hostile]):
+    with broker(journal=[*recorded(), hostile]), saying_yes():
         called = call(*arguments)
     check(called)
     if arguments[:2] in (("journal", "query"), ("journal", "export")):
@@ -153,7 +161,7 @@ def test_hostile_dead_letters(
 ) -> None:
     monkeypatch.setenv("AMQP_URL", URL)
     id = hostile.message_id or "x"
-    with broker(dead=[hostile]), patch("typer.confirm", return_value=True):
+    with broker(dead=[hostile]), saying_yes():
         called = call(*(argument.format(id=id) if argument == "{id}" else argument for argument in arguments))
     check(called)
     if arguments[:2] == ("dead", "list"):
@@ -170,7 +178,7 @@ def test_a_header_of_a_thousand_brackets_ends_nothing(
         first, headers={"slicebus-dead-detail": text} | dict.fromkeys(first.headers, text)
     )
     monkeypatch.setenv("AMQP_URL", URL)
-    with broker(journal=[hostile], dead=[hostile]), patch("typer.confirm", return_value=True):
+    with broker(journal=[hostile], dead=[hostile]), saying_yes():
         called = call(*(str(hostile.message_id) if argument == "{id}" else argument for argument in arguments))
     check(called)
 
@@ -328,8 +336,11 @@ class Client:
 OF_OBJECTS: dict[str, tuple[str, ...]] = {
     "fleet list": ("fleet", "list"),
     "fleet list -o yaml": ("fleet", "list", "-o", "yaml"),
-    "fleet release": ("fleet", "release", "east"),
-    "fleet repin": ("fleet", "repin", "east"),
+    "fleet release": ("fleet", "release", "east", "--yes"),
+    "fleet repin": ("fleet", "repin", "east", "--yes"),
+    "fleet drain": ("fleet", "drain", "east"),
+    "top": ("top",),
+    "top of a namespace": ("top", "-n", "team-a"),
     "fleet cordon": ("fleet", "cordon", "east"),
     "jobs": ("jobs", "-A"),
     "jobs -o wide": ("jobs", "-A", "-o", "wide"),
@@ -370,3 +381,15 @@ def test_hostile_objects(arguments: tuple[str, ...], data: st.DataObject) -> Non
     jobs = [job["metadata"]["name"] for job in objects()["jobs.batch"]]
     with broker(), patch.object(KubeClient, "connect", connect), patch.object(checks, "missing", missing):
         check(call(*(argument.replace("{job}", jobs[0]) for argument in arguments)))
+
+
+@SETTINGS
+@given(hostile=messages())
+def test_hostile_messages_of_a_fleet(hostile: WireMessage) -> None:
+    async def connect(**_: object) -> Client:
+        return Client(objects(), "")
+
+    with broker(journal=[*recorded(), hostile]), patch.object(KubeClient, "connect", connect):
+        called = call("top", "--amqp-url", URL)
+    check(called)
+    assert "messages, in " in called.out

@@ -254,5 +254,5 @@ def test_a_user_speaks_for_one_cluster(members: list[tuple[str, str]]) -> None:
 
 @pytest.mark.parametrize("name", ["", "East", "a.b", ".*", "a|b", "east\n", "-a"])
 def test_a_name_is_no_expression(name: str) -> None:
-    with pytest.raises(ValueError, match="not a cluster"):
+    with pytest.raises(ValueError, match="is no name of a cluster: use 1 to 63 of a-z, 0-9 and -"):
         Member(ClusterName(name), "u")

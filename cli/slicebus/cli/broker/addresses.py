@@ -5,6 +5,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import typer
 
+from slicebus.bus.access import CA_FILE
 from slicebus.proto.errors import ConfigurationError
 from slicebus.proto.topology import MOST_SHARDS
 
@@ -24,6 +25,15 @@ ManagerAmqpUrl = Annotated[
     str,
     typer.Option(
         envvar="AMQP_URL", show_envvar=True, help="The manager's address: its user, host and vhost are taken."
+    ),
+]
+CaFile = Annotated[
+    str | None,
+    typer.Option(
+        envvar=CA_FILE,
+        show_envvar=True,
+        metavar="FILE",
+        help="The authority of the broker's certificates, if it is not a public one.",
     ),
 ]
 Shards = Annotated[

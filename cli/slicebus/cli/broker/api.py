@@ -1,6 +1,7 @@
 """A client of RabbitMQ's management API, for commands that act as an administrator."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from shlex import quote as shell_quote
@@ -13,6 +14,7 @@ import orjson
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.connection_failures import reason_of
 from slicebus.ambient.retries import repeated
+from slicebus.bus.access import CA_FILE
 from slicebus.cli.broker.formats import exchanges, limits_of
 from slicebus.proto.errors import (
     ConfigurationError,
@@ -50,8 +52,9 @@ class BrokerApi:
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, url: str, vhost: str) -> AsyncIterator["BrokerApi"]:
-        """A client for `https://USER:PASSWORD@HOST:PORT`. Raises ConfigurationError for another address."""
+    async def connect(cls, url: str, vhost: str, *, ca_file: str | None = None) -> AsyncIterator["BrokerApi"]:
+        """A client for `https://USER:PASSWORD@HOST:PORT`. `ca_file` has an authority beside those of the machine.
+        Raises ConfigurationError for another address, and for a file that is no authority."""
         try:
             parts = urlsplit(url)
             port = f":{parts.port}" if parts.port else ""
@@ -63,7 +66,10 @@ class BrokerApi:
             raise ConfigurationError(_NO_ADDRESS)
         host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
         address = f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}/api/"
-        async with aiohttp.ClientSession(headers={"Authorization": login}, timeout=_TIMEOUT) as session:
+        trusted = aiohttp.TCPConnector(ssl=_trusting(ca_file))
+        async with aiohttp.ClientSession(
+            headers={"Authorization": login}, timeout=_TIMEOUT, connector=trusted
+        ) as session:
             yield cls(session, address, vhost, user)
 
     async def definitions(self) -> dict[str, Any]:
@@ -156,6 +162,16 @@ class BrokerApi:
                 why += f"; an administrator needs rights in the vhost too: {grant} '.*' '.*' '.*'"
             raise kind(why)
         return orjson.loads(text) if text else None
+
+
+def _trusting(ca_file: str | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    try:
+        if ca_file:
+            context.load_verify_locations(ca_file)
+    except OSError as error:  # An SSLError is one, too.
+        raise ConfigurationError(f"{CA_FILE}: {ca_file}: {error.strerror or error}") from error
+    return context
 
 
 def _why(error: Exception) -> str:

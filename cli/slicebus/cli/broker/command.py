@@ -12,6 +12,7 @@ import typer
 from slicebus.cli import screen
 from slicebus.cli.broker.addresses import Shards, manager_of
 from slicebus.cli.cluster.access import run
+from slicebus.cli.cluster.filters import option_of
 from slicebus.cli.cluster.options import ClusterAccess, with_options
 from slicebus.proto.errors import ConfigurationError
 from slicebus.proto.rights import Definitions, Member
@@ -37,9 +38,11 @@ def _broker() -> None:
 def definitions(
     format: Annotated[
         Format,
-        typer.Option(
-            help="JSON for `rabbitmqctl import_definitions` and the management API, a script of rabbitmqctl, or "
-            "objects for the Messaging Topology Operator."
+        option_of(
+            Format,
+            "format",
+            help="definitions, JSON for `rabbitmqctl import_definitions` and the management API; rabbitmqctl, a script "
+            "of it; or topology-operator, objects for the Messaging Topology Operator.",
         ),
     ] = Format.DEFINITIONS,
     cluster: Annotated[

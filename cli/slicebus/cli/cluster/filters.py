@@ -3,13 +3,33 @@
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import typer
 
 from slicebus.proto.errors import ConfigurationError
 
 Value = TypeVar("Value", bound=StrEnum)
+
+
+def option_of(
+    kind: type[StrEnum] | Sequence[str], word: str, *spelled: str, help: str, envvar: str | None = None
+) -> Any:
+    """An option whose values are those of an enumeration, in any case, or names. `word` is what one of them is.
+
+    An unknown value is an error that names the nearest, and a shell completes them.
+    """
+    parser = one_of(kind, word) if isinstance(kind, type) else one_of_names(kind, word)
+    names = [str(name) for name in kind]
+    return typer.Option(
+        *spelled,
+        parser=parser,
+        autocompletion=lambda: names,
+        metavar=word.rpartition(" ")[2].upper(),
+        help=help,
+        envvar=envvar,
+        show_envvar=envvar is not None,
+    )
 
 
 def one_of(kind: type[Value], word: str) -> Callable[[str], Value]:
@@ -48,4 +68,5 @@ def unknown(text: str, word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(text.lower(), names, n=1)
     if near:
         return f"there is no {word} {text}; did you mean {names[near[0]]}?"
-    return f"there is no {word} {text}, only {', '.join(sorted(names.values()))}"
+    only = f", only {', '.join(sorted(names.values()))}" if names else ""
+    return f"there is no {word} {text}{only}"

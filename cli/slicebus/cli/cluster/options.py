@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import msgspec
 import typer
 
+from slicebus.cli.cluster.filters import option_of
 from slicebus.proto.errors import ConfigurationError
 
 _BOTH = "--all-namespaces and --namespace exclude each other"
@@ -99,7 +100,10 @@ class JobScope(Options, frozen=True, kw_only=True):
 class OutputFormat(Options, frozen=True, kw_only=True):
     """How to print what was found."""
 
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.TABLE
+    output: Annotated[
+        Output,
+        option_of(Output, "output format", "--output", "-o", help=f"How to print it: {', '.join(Output)}."),
+    ] = Output.TABLE
     no_headers: Annotated[bool, typer.Option("--no-headers", help="Leave the titles of a table out.")] = False
 
 

@@ -4,21 +4,24 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, TypeVar
 
 import orjson
 import typer
 
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead_letters import Choice, LetterSelection
+from slicebus.bus.dead_letters import Choice, DeadLetter, LetterSelection
 from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
-from slicebus.cli.cluster.filters import one_of, one_of_names
+from slicebus.cli.cluster.filters import option_of, unknown
+from slicebus.cli.cluster.options import with_options
+from slicebus.cli.consent import Consent
 from slicebus.cli.dead_letters.actions import Act, Requeuer, messages, settle, survey
 from slicebus.cli.dead_letters.actions import discard as discard_one
 from slicebus.cli.dead_letters.pages import in_full, table, to_json
 from slicebus.cli.durations import duration
+from slicebus.cli.journal.known import has_queue
+from slicebus.cli.progress import Progress
 from slicebus.proto.errors import ConfigurationError, DeadReason
 from slicebus.proto.messages import MESSAGES
 
@@ -31,17 +34,13 @@ Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids, o
 Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
 Type = Annotated[
     str | None,
-    typer.Option(
-        parser=one_of_names(tuple(MESSAGES), "message type"),
-        metavar="TYPE",
-        help="Only this message type, such as scale-request.",
-    ),
+    option_of(tuple(MESSAGES), "message type", help="Only this message type, such as scale-request."),
 ]
 Reason = Annotated[
     DeadReason | None,
-    typer.Option(
-        parser=one_of(DeadReason, "reason"),
-        metavar="REASON",
+    option_of(
+        DeadReason,
+        "reason",
         help=f"Only messages that were dead-lettered for this reason: {', '.join(DeadReason)}.",
     ),
 ]
@@ -50,8 +49,6 @@ OlderThan = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option(min=1, help="At most so many, the oldest.")]
 All = Annotated[bool, typer.Option("--all", help="Every dead letter: needed without any other option.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 AgentUser = Annotated[
     list[str] | None,
     typer.Option(metavar="CLUSTER=USER", help="The broker user of an agent that is not named as its cluster."),
@@ -76,7 +73,7 @@ def list_(
 ) -> None:
     """Print the dead letters, oldest first."""
     wanted = _wanted((), cluster, type, reason, older_than, limit)
-    letters = _run(amqp_url, partial(survey, wanted=wanted, now=_now)).letters
+    letters = _chosen(amqp_url, wanted).letters
     now = _now()
     if json:
         for letter in letters:
@@ -95,7 +92,7 @@ def show(
     redact: Annotated[bool, typer.Option(help="Take secrets out.")] = True,
 ) -> None:
     """Print a dead letter in full. Exit status 1 when there is none with that id."""
-    choice = _run(amqp_url, partial(survey, wanted=LetterSelection(ids=(id,)), now=_now))
+    choice = _chosen(amqp_url, LetterSelection(ids=(id,)))
     problems = _problems(choice)
     if not problems:
 
@@ -109,6 +106,7 @@ def show(
 
 
 @dead.command()
+@with_options
 def requeue(
     amqp_url: AmqpUrl,
     ids: Ids = None,
@@ -119,22 +117,21 @@ def requeue(
     limit: Limit = None,
     all: All = False,
     agent_user: AgentUser = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    *,
+    consent: Consent,
 ) -> None:
     """Send dead letters back to the queues they came from.
 
-    Safe to repeat: receivers ignore duplicates. Exit status 1 when an id was not found, or a letter could not be sent
-    back.
+    Safe to repeat: receivers ignore duplicates. It asks first; without a terminal it needs --yes. Exit status 1
+    when an id was not found, or a letter could not be sent back.
     """
     wanted = _narrowed(_wanted(ids or (), cluster, type, reason, older_than, limit), all=all)
     agents = dict(map(_agent_user, agent_user or ()))
-    _act(
-        amqp_url, wanted, "requeue", lambda bus: Requeuer(bus, agents=agents, dry_run=dry_run), dry_run=dry_run, yes=yes
-    )
+    _act(amqp_url, wanted, "requeue", lambda bus: Requeuer(bus, agents=agents, dry_run=consent.dry_run), consent)
 
 
 @dead.command()
+@with_options
 def discard(
     amqp_url: AmqpUrl,
     ids: Ids = None,
@@ -144,37 +141,65 @@ def discard(
     older_than: OlderThan = None,
     limit: Limit = None,
     all: All = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    *,
+    consent: Consent,
 ) -> None:
-    """Delete dead letters. Exit status 1 when an id was not found. The journal keeps its copies."""
+    """Delete dead letters. The journal keeps its copies.
+
+    It asks first; without a terminal it needs --yes. Exit status 1 when an id was not found.
+    """
     wanted = _narrowed(_wanted(ids or (), cluster, type, reason, older_than, limit), all=all)
-    _act(amqp_url, wanted, "discard", lambda bus: discard_one, dry_run=dry_run, yes=yes)
+    _act(amqp_url, wanted, "discard", lambda bus: discard_one, consent)
 
 
-def _act(url: str, wanted: LetterSelection, word: str, act: Callable[[Bus], Act], *, dry_run: bool, yes: bool) -> None:
+def _act(url: str, wanted: LetterSelection, word: str, act: Callable[[Bus], Act], consent: Consent) -> None:
     """Choose, confirm, act. No message is held while the user is asked."""
-    choice = _run(url, partial(survey, wanted=wanted, now=_now))
+    choice = _chosen(url, wanted)
     problems = _problems(choice)
-    if choice.letters and not (yes or dry_run):
-        for line in table(choice.letters, _now()):
-            screen.show(line)
-        screen.confirm(f"{word} these {len(choice.letters)}?")
+    if choice.letters:
+        _ask(choice.letters, word, consent)
 
     async def run(bus: Bus) -> bool:
         fine = True
-        async with aclosing(settle(bus, choice.letters, act(bus), dry_run=dry_run)) as outcomes:
-            async for outcome in outcomes:
-                letter = outcome.letter
-                verb = f"{'would ' if dry_run else ''}{word}" if outcome.done else "left"
-                screen.say(f"{verb} {letter.short_id} {letter.cluster}.{letter.type}: {outcome.text}")
-                fine = fine and outcome.done
+        settled = settle(bus, choice.letters, act(bus), dry_run=consent.dry_run)
+        with Progress(word, "dead letters", total=len(choice.letters)) as progress:
+            async with aclosing(settled) as outcomes:
+                async for outcome in outcomes:
+                    progress.step()
+                    letter = outcome.letter
+                    verb = consent.would(word) if outcome.done else "left"
+                    screen.say(f"{verb} {letter.short_id} {letter.cluster}.{letter.type}: {outcome.text}")
+                    fine = fine and outcome.done
         return fine
 
     fine = _run(url, run)
     if not choice.letters and not problems:
         screen.warn("no dead letters")
     _report(problems, fine=fine)
+
+
+def _chosen(url: str, wanted: LetterSelection) -> Choice:
+    """The wanted letters. Raises ConfigurationError, with the nearest name, where there are none and their cluster is
+    unknown."""
+
+    async def look(bus: Bus) -> Choice:
+        choice = await survey(bus, wanted, _now)
+        if wanted.cluster is not None and not choice.letters and not await has_queue(bus, wanted.cluster):
+            all_letters = (await survey(bus, LetterSelection(), _now)).letters
+            known = {letter.cluster for letter in all_letters}
+            raise ConfigurationError(unknown(wanted.cluster, "cluster", known))
+        return choice
+
+    return _run(url, look)
+
+
+def _ask(letters: Sequence[DeadLetter], word: str, consent: Consent) -> None:
+    act = f"this {word}s {len(letters)} dead letters"
+    consent.check(act)
+    if not (consent.yes or consent.dry_run):
+        for line in table(letters, _now()):
+            screen.show(line)
+    consent.ask(act)
 
 
 def _run(url: str, main: Callable[[Bus], Awaitable[_Result]]) -> _Result:

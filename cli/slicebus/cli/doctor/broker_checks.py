@@ -8,10 +8,12 @@ that has published, and the other checks go on.
 """
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
+from slicebus.bus.access import CA_FILE
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
@@ -162,7 +164,7 @@ async def definitions_check(client: KubeClient, api_url: str, amqp_url: str, sha
     subject = "definitions"
     try:
         members = await accepted_members(client)
-        async with BrokerApi.connect(api_url, vhost) as api:
+        async with BrokerApi.connect(api_url, vhost, ca_file=os.environ.get(CA_FILE)) as api:
             exported = await api.definitions()
         others = {manager, *(member.user for member in members)}
         readers = [viewer for viewer in viewers(exported, vhost) if viewer.user not in others]

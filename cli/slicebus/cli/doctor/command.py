@@ -9,6 +9,7 @@ from rich.text import Text
 
 from slicebus.cli import screen
 from slicebus.cli.broker.addresses import Shards
+from slicebus.cli.cluster.filters import option_of
 from slicebus.cli.cluster.options import ClusterAccess, with_options
 from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.proto.topology import JOURNAL_MAX_AGE, JOURNAL_MAX_BYTES, journal_queues
@@ -27,7 +28,10 @@ class CheckedRole(StrEnum):
 @with_options
 def doctor(
     role: Annotated[
-        CheckedRole | None, typer.Option(help="By default agent where SLICEBUS_CLUSTER is set, else manager.")
+        CheckedRole | None,
+        option_of(
+            CheckedRole, "role", help="manager or agent; by default agent where SLICEBUS_CLUSTER is set, else manager."
+        ),
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(envvar="SLICEBUS_CLUSTER", show_envvar=True, help="The agent's cluster.")
@@ -53,7 +57,12 @@ def doctor(
     ] = None,
     admission: Annotated[
         AdmissionModeName,
-        typer.Option(envvar="SLICEBUS_ADMISSION", show_envvar=True, help="Who gives quota to the manager's jobs."),
+        option_of(
+            AdmissionModeName,
+            "admission mode",
+            help="Who gives quota to the manager's jobs: builtin or kueue.",
+            envvar="SLICEBUS_ADMISSION",
+        ),
     ] = AdmissionModeName.BUILTIN,
     journal_max_age: Annotated[
         str, typer.Option(envvar="SLICEBUS_JOURNAL_MAX_AGE", show_envvar=True, help="What the journal should keep.")

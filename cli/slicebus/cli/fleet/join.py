@@ -1,12 +1,10 @@
-"""`slicebus fleet join` and `revoke`: give a worker cluster its place on the broker and in the fleet, and take it away.
+"""`slicebus fleet join`: gives a worker cluster its place on the broker and in the fleet.
 
-`join` prepares the broker before the cluster is accepted, and `revoke` closes the door in the other order. Each may be
-repeated after it was interrupted.
+It prepares the broker before the cluster is accepted. It may be repeated after it was interrupted.
 """
 
-import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from shlex import quote as shell_quote
 from typing import TYPE_CHECKING, Annotated
@@ -14,31 +12,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.broker.addresses import BrokerApiUrl, ManagerAmqpUrl, Shards, address_for, manager_of
+from slicebus.cli.broker.addresses import BrokerApiUrl, CaFile, ManagerAmqpUrl, Shards, address_for, manager_of
 from slicebus.cli.cluster.access import run
 from slicebus.cli.cluster.options import ClusterAccess, with_options
-from slicebus.proto.errors import ConfigurationError, NotFoundError
+from slicebus.cli.fleet.address_file import check_writable, write
+from slicebus.cli.fleet.membership import is_an_agents, patch, put_bounds, wanted
+from slicebus.proto.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from slicebus.cli.broker.api import BrokerApi
     from slicebus.kube.client import KubeClient
     from slicebus.proto.rights import Member
 
-Cluster = Annotated[str, typer.Argument(help="The WorkerCluster.")]
 PASSWORD_BYTES = 32
-_COMMANDS = """{cluster} may join. On its cluster, with this file and the charts:
-
-  kubectl create namespace {namespace}
-  kubectl create secret generic slicebus-amqp -n {namespace} --from-env-file={file}
-  helm install slicebus-agent charts/slicebus-agent -n {namespace} \\
-    --set-string cluster={cluster} --set-string managerUser={manager} \\
-    --set-string image.repository={image} --set amqp.existingSecret.name=slicebus-amqp"""
-"""The next steps of the user, as in README.md."""
+_ADDRESS, _AUTHORITY = "slicebus-amqp", "slicebus-amqp-ca"
+"""The names of Secrets on the worker cluster."""
 
 
 @with_options
 def join(
-    cluster: Cluster,
+    cluster: Annotated[str, typer.Argument(help="The WorkerCluster: 1 to 63 of a-z, 0-9 and -.")],
     broker_api: BrokerApiUrl,
     amqp_url: ManagerAmqpUrl,
     broker_user: Annotated[
@@ -47,9 +40,13 @@ def join(
     agent_address: Annotated[
         str | None, typer.Option(help="The broker as the agent reaches it, without a user: amqps://HOST:5671.")
     ] = None,
+    ca_file: CaFile = None,
     out: Annotated[
         Path | None, typer.Option(help="The new file for the agent's address; by default CLUSTER.env.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite that file, if it has an older address of the same broker user.")
+    ] = False,
     new_password: Annotated[
         bool, typer.Option("--new-password", help="Give a broker user that is there already another password.")
     ] = False,
@@ -68,109 +65,64 @@ def join(
     It gives the cluster a broker user with its rights, and accepts it. The password is generated. It is in the new
     file only, which nobody else can read.
     """
+    from slicebus.cli.broker.api import BrokerApi
+    from slicebus.cli.broker.members import member as member_of
+
+    member_of(cluster, broker_user or cluster)
     manager, vhost = manager_of(amqp_url)
+    broker = agent_address or amqp_url
+    _check_authority(ca_file)
     file = out or Path(f"{cluster}.env")
 
     async def joined(client: "KubeClient") -> bool:
-        from slicebus.cli.broker.api import BrokerApi
-
-        member = await _wanted(client, cluster, broker_user)
-        async with BrokerApi.connect(broker_api, vhost) as api:
-            is_there = await _is_an_agents(api, member.user, manager)
-            if new_password or not is_there:
+        member = await wanted(client, cluster, broker_user)
+        async with BrokerApi.connect(broker_api, vhost, ca_file=ca_file) as api:
+            gets_password = not await is_an_agents(api, member.user, manager) or new_password
+            if gets_password:
+                check_writable(file, member.user, force=force)
                 password = secrets.token_urlsafe(PASSWORD_BYTES)
-                address = address_for(member.user, password, broker=agent_address or amqp_url, like=amqp_url)
                 # The file is written first: a password that was set and never written would lock the agent out.
-                write_new(file, f"url={address}\n")
+                address = address_for(member.user, password, broker=broker, like=amqp_url)
+                write(file, f"url={address}\n")
                 await api.put_user(member.user, password)
             await _let_in(client, api, member, manager, shards)
         await _accept(client, member)
-        return new_password or not is_there
+        return gets_password
 
     if not run(access, joined):
         screen.warn(f"the broker user of {cluster} keeps its password: --new-password gives it another")
-    values = {"cluster": cluster, "namespace": namespace, "file": file, "manager": manager, "image": image}
-    screen.say_lines(_COMMANDS.format(**{name: shell_quote(str(value)) for name, value in values.items()}))
+    authority = ca_file if broker.startswith("amqps:") else None
+    printed = steps(cluster, manager, namespace=namespace, image=image, file=file, authority=authority)
+    screen.say_lines("\n".join(printed))
 
 
-@with_options
-def revoke(
-    cluster: Cluster,
-    broker_api: BrokerApiUrl,
-    amqp_url: ManagerAmqpUrl,
-    shards: Shards = 1,
-    *,
-    access: ClusterAccess,
-) -> None:
-    """Put a cluster out of the fleet.
-
-    It is not accepted any more, its broker user and its queues are removed, and its connections closed.
-    Its name is then free for another cluster. Its jobs run on there; drain it before if they shall go elsewhere.
-    """
-    manager, vhost = manager_of(amqp_url)
-
-    async def revoked(client: "KubeClient") -> int:
-        from slicebus.cli.broker.api import BrokerApi
-        from slicebus.cli.broker.members import accepted_members
-        from slicebus.manager.decide.cluster.identity import unpinned
-        from slicebus.proto.topology import queues_of_cluster
-
-        member = await _wanted(client, cluster, None)
-        async with BrokerApi.connect(broker_api, vhost) as api:
-            is_there = await _is_an_agents(api, member.user, manager)
-            is_known = await _patch(client, cluster, {"spec": {"accepted": False}})
-            if not (is_there or is_known):
-                raise NotFoundError(f"there is neither a WorkerCluster {cluster} nor a broker user {member.user}")
-            await api.remove_user(member.user)
-            queues = queues_of_cluster(member.name, await api.queues())
-            for queue in queues:
-                await api.remove_queue(queue)
-            await _patch(client, cluster, unpinned(), subresource="status")
-            await _put_bounds(api, await accepted_members(client), manager, shards)
-        return len(queues)
-
-    count = run(access, revoked)
-    screen.say(f"{cluster} is out: it is not accepted, its broker user and {count} queues are gone; its name is free")
+def steps(
+    cluster: str, manager: str, *, namespace: str, image: str, file: Path, authority: str | None
+) -> Iterator[str]:
+    """The next steps of the user, as in README.md. `authority` is a file, where it is not a public one."""
+    of = f"-n {shell_quote(namespace)}"
+    names = (("cluster", cluster), ("managerUser", manager), ("image.repository", image))
+    settings = [f"--set-string {name}={shell_quote(value)}" for name, value in names]
+    settings.append(f"--set amqp.existingSecret.name={_ADDRESS}")
+    if authority:
+        settings.append(f"--set amqp.caSecret.name={_AUTHORITY}")
+    yield f"{cluster} may join. On its cluster, with {'these files' if authority else 'this file'} and the charts:"
+    yield ""
+    yield f"  kubectl create namespace {shell_quote(namespace)}"
+    yield f"  kubectl create secret generic {_ADDRESS} {of} --from-env-file={shell_quote(str(file))}"
+    if authority:
+        yield f"  kubectl create secret generic {_AUTHORITY} {of} --from-file=ca.crt={shell_quote(authority)}"
+    yield f"  helm install slicebus-agent charts/slicebus-agent {of} \\"
+    yield " \\\n".join(f"    {' '.join(settings[at : at + 2])}" for at in range(0, len(settings), 2))
 
 
-async def _is_an_agents(api: "BrokerApi", user: str, manager: str) -> bool:
-    """Whether the broker has the user. Raises ConfigurationError for a user that cannot be an agent's."""
-    from slicebus.cli.broker.compare import is_viewers
-
-    tags = await api.tags_of(user)
-    reads = tags is not None and any(map(is_viewers, await api.permissions_of(user)))
-    if tags or reads or user == manager:
-        whose = "the manager's" if user == manager else f"that of a broker's {', '.join(tags or ())}"
-        whose = "a viewer's, whose password others have" if reads else whose
-        raise ConfigurationError(
-            f"the broker user {user} is {whose}: give the cluster one of its own, by --broker-user"
-        )
-    return tags is not None
-
-
-async def _patch(client: "KubeClient", cluster: str, body: dict[str, object], *, subresource: str = "") -> bool:
-    """Patch a WorkerCluster; False where there is none."""
-    from slicebus.kube.client import MergePatch
-    from slicebus.kube.resources import WORKERCLUSTERS
-
+def _check_authority(file: str | None) -> None:
+    """Raise ConfigurationError for a file that the printed command could not use."""
     try:
-        await client.patch(WORKERCLUSTERS, cluster, None, MergePatch(body), subresource=subresource)
-    except NotFoundError:
-        return False
-    return True
-
-
-async def _wanted(client: "KubeClient", cluster: str, user: str | None) -> "Member":
-    """The member by its WorkerCluster, which may have yet to be made."""
-    from slicebus.cli.broker.members import member
-    from slicebus.kube.resources import WORKERCLUSTERS
-    from slicebus.manager.state.worker_clusters import WorkerCluster
-
-    try:
-        known = WorkerCluster.from_manifest(await client.get(WORKERCLUSTERS, member(cluster, cluster).name))
-    except NotFoundError:
-        return member(cluster, user or cluster)
-    return member(cluster, user or known.user, known.uid)
+        if file is not None and "-----BEGIN CERTIFICATE-----" not in Path(file).read_text():
+            raise ConfigurationError(f"--ca-file {file}: it has no certificate in PEM")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"--ca-file {file}: {getattr(error, 'strerror', None) or 'not text'}") from error
 
 
 async def _let_in(client: "KubeClient", api: "BrokerApi", member: "Member", manager: str, shards: int) -> None:
@@ -179,25 +131,15 @@ async def _let_in(client: "KubeClient", api: "BrokerApi", member: "Member", mana
     from slicebus.proto.rights import agent_rights
 
     others = [other for other in await accepted_members(client) if other.name != member.name]
-    await _put_bounds(api, [*others, member], manager, shards)
+    await put_bounds(api, [*others, member], manager, shards)
     await api.put_rights(agent_rights(member, shards=shards))
-
-
-async def _put_bounds(api: "BrokerApi", members: "Sequence[Member]", manager: str, shards: int) -> None:
-    """Give the broker its bounds, and the manager's user its limits: both grow with the fleet, and shrink with it."""
-    from slicebus.cli.broker.members import definitions_of
-
-    definitions = definitions_of(members, manager, shards)
-    await api.put_bounds(definitions)
-    if await api.tags_of(manager) is not None:
-        await api.put_limits([limit for limit in definitions.rights.limits if limit.user == manager])
 
 
 async def _accept(client: "KubeClient", member: "Member") -> None:
     from slicebus.kube.resources import WORKERCLUSTERS
 
     spec: dict[str, object] = {"accepted": True, "brokerUser": member.user if member.user != member.name else None}
-    if not await _patch(client, member.name, {"spec": spec}):
+    if not await patch(client, member.name, {"spec": spec}):
         manifest = {
             "apiVersion": WORKERCLUSTERS.api_version,
             "kind": WORKERCLUSTERS.kind,
@@ -205,12 +147,3 @@ async def _accept(client: "KubeClient", member: "Member") -> None:
             "spec": {name: value for name, value in spec.items() if value is not None},
         }
         await client.create(WORKERCLUSTERS, manifest)
-
-
-def write_new(file: Path, text: str) -> None:
-    """Write a new file that only its owner can read. Raises ConfigurationError where there is one."""
-    try:
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as opened:
-            opened.write(text)
-    except OSError as error:
-        raise ConfigurationError(f"{file}: {error.strerror}; move it away, or name another with --out") from error

@@ -2,7 +2,6 @@
 away."""
 
 import asyncio
-import os
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,8 +12,9 @@ import typer
 
 from slicebus.bus import access
 from slicebus.cli import screen
-from slicebus.cli.broker.addresses import BrokerApiUrl, ManagerAmqpUrl, address_for, manager_of
-from slicebus.cli.fleet.join import PASSWORD_BYTES, write_new
+from slicebus.cli.broker.addresses import BrokerApiUrl, CaFile, ManagerAmqpUrl, address_for, manager_of
+from slicebus.cli.fleet.address_file import write_new
+from slicebus.cli.fleet.join import PASSWORD_BYTES
 from slicebus.proto.errors import ConfigurationError, NotFoundError
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def viewer(
     address: Annotated[
         str | None, typer.Option(help="The broker as the viewer reaches it, without a user: amqps://HOST:5671.")
     ] = None,
+    ca_file: CaFile = None,
     out: Annotated[Path | None, typer.Option(help="The new file for the address; by default NAME.env.")] = None,
     new_password: Annotated[
         bool, typer.Option("--new-password", help="Give a viewer that is there already another password.")
@@ -52,7 +53,7 @@ def viewer(
 
     wanted, (manager, vhost) = viewer_of(name), manager_of(amqp_url)
     if remove:
-        _run(broker_api, vhost, lambda api: _removed(api, wanted, manager, vhost))
+        _run(broker_api, vhost, ca_file, lambda api: _removed(api, wanted, manager, vhost))
         screen.say(f"{name} may not read the journal any more: its broker user is gone")
         return
     file = out or Path(f"{name}.env")
@@ -65,28 +66,27 @@ def viewer(
             password = secrets.token_urlsafe(PASSWORD_BYTES)
             url = address_for(name, password, broker=address or amqp_url, like=amqp_url)
             # Before the user has it: a password that was set and never written would be lost.
-            write_new(file, f"export {access.URL}={shell_quote(url)}\n{_authority()}")
+            write_new(file, f"export {access.URL}={shell_quote(url)}\n{_authority(ca_file)}")
             await api.put_user(name, password)
         await api.put_rights(viewer_rights(wanted))
         return new_password or not is_there
 
-    if not _run(broker_api, vhost, made):
+    if not _run(broker_api, vhost, ca_file, made):
         screen.warn(f"the broker user of {name} keeps its password: --new-password gives it another")
     where = str(file) if file.is_absolute() else f"./{file}"
     screen.say_lines(_COMMANDS.format(name=name, file=shell_quote(where)))
 
 
-def _authority() -> str:
+def _authority(file: str | None) -> str:
     """The line that names the broker's certificate authority, where the manager's address needs one."""
-    file = os.environ.get(access.CA_FILE)
     return f"export {access.CA_FILE}={shell_quote(file)}\n" if file else ""
 
 
-def _run(broker_api: str, vhost: str, act: "Callable[[BrokerApi], Awaitable[bool]]") -> bool:
+def _run(broker_api: str, vhost: str, ca_file: str | None, act: "Callable[[BrokerApi], Awaitable[bool]]") -> bool:
     from slicebus.cli.broker.api import BrokerApi
 
     async def with_api() -> bool:
-        async with BrokerApi.connect(broker_api, vhost) as api:
+        async with BrokerApi.connect(broker_api, vhost, ca_file=ca_file) as api:
             return await act(api)
 
     return asyncio.run(with_api())

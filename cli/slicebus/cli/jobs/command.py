@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from slicebus.cli.cluster.access import namespace_of, run_led
-from slicebus.cli.cluster.filters import check_known, one_of
+from slicebus.cli.cluster.filters import check_known, option_of
 from slicebus.cli.cluster.listing import Listing
 from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, OutputFormat, Scope, Watch, with_options
 from slicebus.cli.past.options import PastMoment
@@ -40,11 +40,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
 def jobs(
     state: Annotated[
         ShownState | None,
-        typer.Option(
-            parser=one_of(ShownState, "state"),
-            metavar="STATE",
-            help=f"Only jobs in this state: {', '.join(ShownState)}.",
-        ),
+        option_of(ShownState, "state", help=f"Only jobs in this state: {', '.join(ShownState)}."),
     ] = None,
     queue: Annotated[
         str | None, typer.Option(metavar="NAME", help="Only jobs of this LocalQueue or ClusterQueue.")

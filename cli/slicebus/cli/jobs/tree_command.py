@@ -7,6 +7,7 @@ import typer
 
 from slicebus.cli import screen
 from slicebus.cli.cluster.access import absence_told, connected, run_led
+from slicebus.cli.cluster.filters import check_known
 from slicebus.cli.cluster.listing import show_one
 from slicebus.cli.cluster.options import ClusterAccess, JobScope, ManagerPlace, Output, OutputFormat, with_options
 from slicebus.cli.leaders import Leaders
@@ -69,6 +70,8 @@ async def _trees(
 
     found = await find_jobs(client, job, scope)
     store, sight = found.reading.store, found.reading.sight
+    for name in workers if sight.clusters else ():
+        check_known(name, "worker cluster", [cluster.name for cluster in store.quotas.worker_clusters])
     nodes = []
     for ref in found.refs:
         view = store.view(ref)

@@ -10,7 +10,7 @@ import typer
 
 from slicebus.cli import screen
 from slicebus.cli.cluster.access import run
-from slicebus.cli.cluster.filters import one_of
+from slicebus.cli.cluster.filters import option_of
 from slicebus.cli.cluster.options import ClusterAccess, JobScope, ManagerPlace, with_options
 from slicebus.cli.durations import duration
 from slicebus.cli.leaders import say_leaders
@@ -78,7 +78,7 @@ def wait(
     job: Annotated[str, typer.Argument(help="name, namespace/name or Kind/namespace/name.")],
     goal: Annotated[
         Goal,
-        typer.Option("--for", parser=one_of(Goal, "goal"), metavar="GOAL", help=f"One of {', '.join(Goal)}."),
+        option_of(Goal, "goal", "--for", help=f"One of {', '.join(Goal)}."),
     ],
     size: Annotated[
         int | None,

@@ -3,11 +3,13 @@
 from contextlib import aclosing
 from typing import Annotated
 
+import msgspec
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.files import private_file
+from slicebus.cli.files import STANDARD_OUTPUT, private_file
 from slicebus.cli.journal.entry_lines import line
+from slicebus.cli.journal.known import Recorded, check_followed
 from slicebus.cli.journal.source import (
     STREAM,
     AmqpUrl,
@@ -21,9 +23,11 @@ from slicebus.cli.journal.source import (
     entries,
     run,
 )
+from slicebus.cli.progress import Progress
 from slicebus.journal.entry import Filter, matching
 from slicebus.journal.export import to_line
 from slicebus.journal.redaction import Redactor
+from slicebus.proto.messages import Heartbeat
 from slicebus.proto.topology import DECISIONS_TYPE
 
 journal = typer.Typer(help="Read the recorded messages.", no_args_is_help=True)
@@ -40,14 +44,17 @@ def tail(
     correlation: Correlation = None,
     since: Since = None,
     follow: Annotated[bool, typer.Option(help="Go on with new messages.")] = True,
+    heartbeats: Annotated[bool, typer.Option("--heartbeats", help="With the heartbeats of the agents.")] = False,
     json: AsJson = False,
 ) -> None:
     """Print messages as they are recorded.
 
-    Each is a line: time, cluster, type, job, and a summary.
+    Each is a line: time, cluster, type, job, and a summary. Heartbeats are left out, and counted at the end, unless
+    there is --heartbeats or --type heartbeat.
     """
-    wanted = _wanted(cluster, job, type, correlation)
-    run(_print(STREAM, Span.of(since), wanted, amqp_url=amqp_url, follow=follow, json=json))
+    chosen = Chosen(cluster, job, type, correlation, Span.of(since))
+    hidden = None if heartbeats or type is not None else Heartbeat.type
+    run(_print(STREAM, chosen, amqp_url=amqp_url, follow=follow, json=json, hidden=hidden))
 
 
 @journal.command()
@@ -68,9 +75,8 @@ def query(
 
     With `--type decisions` they are the batches of recorded decisions.
     """
-    span = Span.of(since, until)
-    wanted = _wanted(cluster, job, type, correlation, span)
-    run(_print(source, span, wanted, amqp_url=amqp_url, follow=False, json=json))
+    chosen = Chosen(cluster, job, type, correlation, Span.of(since, until))
+    run(_print(source, chosen, amqp_url=amqp_url, follow=False, json=json))
 
 
 @journal.command()
@@ -97,39 +103,72 @@ def export(
     )
 
     async def write() -> None:
-        messages = batches = 0
-        read = entries(STREAM, span, wanted, amqp_url=amqp_url, decisions=decisions)
-        with private_file(file) as written:
-            async with aclosing(read) as recorded_entries:
-                async for entry in recorded_entries:
+        messages, batches, recorded = 0, 0, Recorded()
+        with private_file(file) as written, Progress("export", "records") as progress:
+            read = entries(
+                STREAM,
+                span,
+                recorded.noting(wanted),
+                amqp_url=amqp_url,
+                decisions=decisions,
+                progress=None if file == STANDARD_OUTPUT else progress,
+            )
+            async with aclosing(read) as found:
+                async for entry in found:
                     written.write(to_line(entry.record, redact=redact) + b"\n")
                     messages += not entry.is_decisions
                     batches += entry.is_decisions
-        recorded = f", {batches} batches of decisions" if decisions else ""
-        screen.warn(f"{messages} messages{recorded}")
+        screen.warn(f"{messages} messages{f', {batches} batches of decisions' if decisions else ''}")
+        if not messages:
+            await recorded.explain(cluster, job, amqp_url=amqp_url)
 
     run(write())
 
 
-def _wanted(
-    cluster: str | None,
-    job: str | None,
-    type: str | None,
-    correlation: str | None,
-    span: Span = Span(),  # noqa: B008 a frozen value
-) -> Filter:
-    """A filter of messages; of batches of decisions for `--type decisions`."""
-    if type == DECISIONS_TYPE:
-        by_time = matching(until=span.until, decisions=True)
-        return lambda entry: entry.is_decisions and cluster in (None, entry.cluster) and by_time(entry)
-    return matching(cluster=cluster, job=job, type=type, correlation=correlation, until=span.until)
+class Chosen(msgspec.Struct, frozen=True):
+    """Which messages; None is no condition. With the type `decisions` they are the batches of decisions."""
+
+    cluster: str | None
+    job: str | None
+    type: str | None
+    correlation: str | None
+    span: Span
+
+    @property
+    def filter(self) -> Filter:
+        """The same as a filter of entries."""
+        if self.type == DECISIONS_TYPE:
+            by_time = matching(until=self.span.until, decisions=True)
+            return lambda entry: entry.is_decisions and self.cluster in (None, entry.cluster) and by_time(entry)
+        return matching(
+            cluster=self.cluster,
+            job=self.job,
+            type=self.type,
+            correlation=self.correlation,
+            until=self.span.until,
+        )
 
 
-async def _print(source: str, span: Span, wanted: Filter, *, amqp_url: str | None, follow: bool, json: bool) -> None:
-    redactor = Redactor()
-    async with aclosing(entries(source, span, wanted, amqp_url=amqp_url, follow=follow)) as recorded_entries:
-        async for entry in recorded_entries:
-            if json:
-                screen.say_json(to_line(entry.record))
-            else:
-                screen.show(line(entry.shown(redactor)))
+async def _print(
+    source: str, chosen: Chosen, *, amqp_url: str | None, follow: bool, json: bool, hidden: str | None = None
+) -> None:
+    """Print what is chosen, but no message of a `hidden` type; how many there were is said at the end."""
+    if follow and chosen.cluster is not None and amqp_url is not None:
+        await check_followed(chosen.cluster, amqp_url=amqp_url)
+    recorded, redactor, left_out, is_empty = Recorded(), Redactor(), 0, True
+    read = entries(source, chosen.span, recorded.noting(chosen.filter), amqp_url=amqp_url, follow=follow)
+    try:
+        async with aclosing(read) as found:
+            async for entry in found:
+                is_empty = False
+                if entry.type == hidden:
+                    left_out += 1
+                elif json:
+                    screen.say_json(to_line(entry.record))
+                else:
+                    screen.show(line(entry.shown(redactor)))
+    finally:
+        if left_out:
+            screen.warn(f"{left_out} {hidden}{'s are' if left_out > 1 else ' is'} left out: --{hidden}s shows them")
+    if is_empty and not follow:
+        await recorded.explain(chosen.cluster, chosen.job, amqp_url=amqp_url if source == STREAM else None)

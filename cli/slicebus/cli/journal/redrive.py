@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Annotated
 
+import msgspec
 import typer
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.dead_letters import MessageRequeue
 from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
+from slicebus.cli.cluster.options import with_options
+from slicebus.cli.consent import Consent
 from slicebus.cli.dead_letters.actions import Republisher
+from slicebus.cli.journal.known import Recorded
 from slicebus.cli.journal.source import (
     STREAM,
     Cluster,
@@ -26,6 +30,7 @@ from slicebus.cli.journal.source import (
     entries,
     run,
 )
+from slicebus.cli.progress import Progress
 from slicebus.journal.entry import Entry, Filter, matching
 from slicebus.journal.redrive import NewestMessages, NotRedriven, redrive
 from slicebus.proto.errors import ConfigurationError, NotFoundError
@@ -33,6 +38,7 @@ from slicebus.proto.errors import ConfigurationError, NotFoundError
 _OFFSETS = re.compile(r"(\d+)?(-)?(\d+)?")
 
 
+@with_options
 def command(
     source: Source,
     amqp_url: Annotated[
@@ -48,12 +54,14 @@ def command(
         str | None, typer.Option(metavar="FROM-TO", help="Only these offsets of the journal: 17, 17-40, 17-.")
     ] = None,
     all: Annotated[bool, typer.Option("--all", help="Every message: needed without any other option.")] = False,
-    go: Annotated[bool, typer.Option("--go", help="Publish. Without it, only print what would be published.")] = False,
+    *,
+    consent: Consent,
 ) -> None:
-    """Publish recorded messages again, under their ids and senders. Without --go it only prints what it would publish.
+    """Publish recorded messages again, under their ids and senders.
 
     Safe to repeat: receivers ignore duplicates. It leaves messages that a newer one about their job has overtaken, and
-    reports of a past state. Exit status 1 when something could not be published.
+    reports of a past state. It shows what it would publish, and asks; without a terminal it needs --yes or --dry-run.
+    Exit status 1 when something could not be published.
     """
     chosen = (cluster, job, type, correlation, since, until, offsets)
     if not all and not any(chosen):
@@ -66,10 +74,46 @@ def command(
     def wanted(entry: Entry) -> bool:
         return (within is None or entry.offset in within) and by_content(entry)
 
-    run(_redrive(source, span, wanted, amqp_url, go=go))
+    recorded = Recorded()
+    selected = run(_select(source, span, recorded.noting(wanted), amqp_url, consent))
+    if not selected.messages:
+        run(recorded.explain(cluster, job, amqp_url=amqp_url if source == STREAM else None))
+        return
+    is_shown_first = not consent.yes or consent.dry_run or not selected.count
+    fine = not is_shown_first or run(_publish(selected, amqp_url, dry_run=True))
+    if selected.count and not consent.dry_run:
+        consent.ask(f"this publishes {selected.count} messages again")
+        fine = run(_publish(selected, amqp_url, dry_run=False))
+    if not fine:
+        raise typer.Exit(1)
 
 
-async def select(source: str, span: Span, wanted: Filter, *, amqp_url: str) -> tuple[list[Entry], NewestMessages]:
+class SelectedMessages(msgspec.Struct, frozen=True):
+    """The messages that were asked for, what the live journal has had since, and how many may be published again."""
+
+    messages: list[Entry]
+    since: NewestMessages
+    count: int
+
+
+async def _select(source: str, span: Span, wanted: Filter, amqp_url: str, consent: Consent) -> SelectedMessages:
+    async with bus_of(amqp_url, name="slicebus redrive") as bus:
+        consent.check("this publishes messages again")
+        with Progress("read", "records") as progress:
+            messages, since = await select(source, span, wanted, amqp_url=amqp_url, progress=progress)
+        decided = [redrive(entry, since, manager=bus.user) for entry in messages]
+    return SelectedMessages(messages, since, sum(isinstance(each, MessageRequeue) for each in decided))
+
+
+async def _publish(selected: SelectedMessages, amqp_url: str, *, dry_run: bool) -> bool:
+    async with bus_of(amqp_url, name="slicebus redrive") as bus:
+        with Progress("redrive", "messages", total=len(selected.messages)) as progress:
+            return await publish(bus, selected.messages, selected.since, dry_run=dry_run, progress=progress)
+
+
+async def select(
+    source: str, span: Span, wanted: Filter, *, amqp_url: str, progress: Progress | None = None
+) -> tuple[list[Entry], NewestMessages]:
     """The wanted messages, each once, and the newest messages of the live journal since the first of them."""
     since, messages = NewestMessages(), []
     if source != STREAM:
@@ -79,7 +123,8 @@ async def select(source: str, span: Span, wanted: Filter, *, amqp_url: str) -> t
         if not moments:
             return messages, since
         span = Span(since=min(moments))
-    async with aclosing(entries(STREAM, Span(since=span.since), lambda entry: True, amqp_url=amqp_url)) as read:
+    live = entries(STREAM, Span(since=span.since), lambda entry: True, amqp_url=amqp_url, progress=progress)
+    async with aclosing(live) as read:
         async for entry in read:
             since.see(entry)
             if source == STREAM and wanted(entry):
@@ -105,26 +150,20 @@ def _each_once(messages: Sequence[Entry]) -> list[Entry]:
     return list(first.values())
 
 
-async def _redrive(source: str, span: Span, wanted: Filter, amqp_url: str, *, go: bool) -> None:
-    async with bus_of(amqp_url, name="slicebus redrive") as bus:
-        messages, since = await select(source, span, wanted, amqp_url=amqp_url)
-        fine = await publish(bus, messages, since, go=go)
-    if not messages:
-        screen.warn("no such message is recorded")
-    if not fine:
-        raise typer.Exit(1)
-
-
-async def publish(bus: Bus, messages: Sequence[Entry], since: NewestMessages, *, go: bool) -> bool:
+async def publish(
+    bus: Bus, messages: Sequence[Entry], since: NewestMessages, *, dry_run: bool, progress: Progress | None = None
+) -> bool:
     """Publish every message that may be published again, in order, and print each. False when one failed."""
-    publisher, fine = Republisher(bus, dry_run=not go), True
+    publisher, fine = Republisher(bus, dry_run=dry_run), True
     of_a_moment: Counter[tuple[str, str]] = Counter()
     for entry in messages:
+        if progress is not None:
+            progress.step()
         decided = redrive(entry, since, manager=bus.user)
         if isinstance(decided, NotRedriven) and decided.of_a_moment:
             of_a_moment[entry.type, decided.why] += 1
             continue
-        verb, why = "redrive" if go else "would redrive", ""
+        verb, why = "would redrive" if dry_run else "redrive", ""
         if isinstance(decided, MessageRequeue):
             try:
                 why = await publisher(decided)

@@ -7,15 +7,17 @@ from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, TypeVar
 
 import msgspec
 import typer
 
+from slicebus.ambient.clock import now
 from slicebus.bus.contract import Bus, Record, StreamOffset
 from slicebus.cli.broker.connection import bus_of
-from slicebus.cli.cluster.filters import one_of_names
+from slicebus.cli.cluster.filters import option_of
 from slicebus.cli.durations import duration
+from slicebus.cli.progress import Progress, share_between
 from slicebus.journal.beginnings import BEFORE, Beginnings
 from slicebus.journal.entry import Entry, Filter
 from slicebus.journal.export import from_line
@@ -24,6 +26,7 @@ from slicebus.proto.errors import ConfigurationError, InvalidError
 from slicebus.proto.messages import MESSAGES
 from slicebus.proto.topology import DECISIONS_TYPE, JOURNAL
 
+Result = TypeVar("Result")
 STREAM = "stream"
 """The source that stands for the journals of the broker."""
 STANDARD_INPUT = "-"
@@ -36,11 +39,7 @@ Cluster = Annotated[str | None, typer.Option(help="Only this cluster.")]
 Job = Annotated[str | None, typer.Option(help="Only this job: name, namespace/name or Kind/namespace/name.")]
 Type = Annotated[
     str | None,
-    typer.Option(
-        parser=one_of_names((*MESSAGES, DECISIONS_TYPE), "message type"),
-        metavar="TYPE",
-        help="Only this message type, such as scale-request.",
-    ),
+    option_of((*MESSAGES, DECISIONS_TYPE), "message type", help="Only this message type, such as scale-request."),
 ]
 Correlation = Annotated[str | None, typer.Option(help="Only the messages of this chain.")]
 Since = Annotated[str | None, typer.Option(help="From then on: 10m, 2h, 3d, or a time such as 2026-01-31T12:00:00Z.")]
@@ -62,23 +61,30 @@ class Span(msgspec.Struct, frozen=True):
         )
 
 
-def run(main: Coroutine[Any, Any, None]) -> None:
+def run(main: Coroutine[Any, Any, Result]) -> Result:
     """Run a command to its end or to Ctrl-C."""
     try:
-        asyncio.run(main)
+        return asyncio.run(main)
     except KeyboardInterrupt:
         raise typer.Exit from None
 
 
 async def entries(
-    source: str, span: Span, wanted: Filter, *, amqp_url: str | None, follow: bool = False, decisions: bool = False
+    source: str,
+    span: Span,
+    wanted: Filter,
+    *,
+    amqp_url: str | None,
+    follow: bool = False,
+    decisions: bool = False,
+    progress: Progress | None = None,
 ) -> AsyncGenerator[Entry, None]:
     """The wanted entries of the span. `decisions` adds the snapshots that the first decisions need."""
     beginnings = Beginnings(span.since) if span.since is not None and decisions else None
     start: StreamOffset = "next" if follow else "first"
     if span.since is not None:
         start = span.since - BEFORE if beginnings else span.since
-    async with aclosing(records(source, start, amqp_url=amqp_url, follow=follow)) as read:
+    async with aclosing(records(source, start, amqp_url=amqp_url, follow=follow, progress=progress)) as read:
         async for record in read:
             entry = Entry.from_record(record)
             if beginnings is None and _is_before(entry, span.since):
@@ -89,15 +95,24 @@ async def entries(
 
 
 async def records(
-    source: str, start: StreamOffset = "first", *, amqp_url: str | None, follow: bool = False
+    source: str,
+    start: StreamOffset = "first",
+    *,
+    amqp_url: str | None,
+    follow: bool = False,
+    progress: Progress | None = None,
 ) -> AsyncGenerator[Record, None]:
     """Every record from `start` on; a file is read whole. Raises ConfigurationError and InvalidError."""
     if source != STREAM:
-        for record in records_of_file(source):
+        for record in records_of_file(source, progress):
             yield record
         return
     async with _journal(amqp_url) as bus, aclosing(read_journals(bus, start, follow=follow)) as read:
+        first, last = start if isinstance(start, datetime) else None, now()
         async for record in read:
+            first = first or record.timestamp
+            if progress is not None:
+                progress.step(share_between(record.timestamp, first, last))
             yield record
 
 
@@ -118,25 +133,28 @@ def _journal(amqp_url: str | None) -> AbstractAsyncContextManager[Bus]:
     return bus_of(amqp_url, name="slicebus journal")
 
 
-def records_of_file(name: str) -> Iterator[Record]:
+def records_of_file(name: str, progress: Progress | None = None) -> Iterator[Record]:
     """Every record of an export, which may be compressed. Raises ConfigurationError and InvalidError."""
     try:
-        with _opened(name) as file:
+        with _opened(name) as raw, _unpacked(raw, name) as file:
+            size = 0 if name == STANDARD_INPUT else Path(name).stat().st_size
             for number, line in enumerate(file, start=1):
                 try:
                     yield from_line(line)
                 except InvalidError as error:
                     raise InvalidError(f"{name}, line {number}: {error}") from error
+                if progress is not None:
+                    progress.step(raw.tell() / size if size else None)
     except OSError as error:
         raise ConfigurationError(f"{name}: {error.strerror or error}") from error
 
 
 def _opened(name: str) -> BinaryIO:
-    if name == STANDARD_INPUT:
-        return sys.stdin.buffer
-    if name.endswith(".gz"):
-        return gzip.open(name)  # type: ignore[return-value]
-    return Path(name).open("rb")
+    return sys.stdin.buffer if name == STANDARD_INPUT else Path(name).open("rb")
+
+
+def _unpacked(raw: BinaryIO, name: str) -> BinaryIO:
+    return gzip.GzipFile(fileobj=raw) if name.endswith(".gz") else raw  # type: ignore[return-value]
 
 
 def _is_before(entry: Entry, since: datetime | None) -> bool:
@@ -151,6 +169,9 @@ def _moment(text: str, *, option: str) -> datetime:
         pass
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        own = moment.astimezone().isoformat()
+    except (ValueError, OverflowError) as error:
         raise ConfigurationError(f"{option} {text}: use 10m, 2h, 3d, or a time such as 2026-01-31T12:00:00Z") from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if moment.tzinfo is None:
+        raise ConfigurationError(f"{option} {text} has no zone: use {moment.isoformat()}Z, or {own} for that of here")
+    return moment

@@ -1,6 +1,5 @@
 """`slicebus queues`: quota and who waits for it, and the commands that stop a queue and resume it."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +16,7 @@ from slicebus.cli.cluster.options import (
     Watch,
     with_options,
 )
+from slicebus.cli.consent import Consent, DryRun
 from slicebus.cli.past.options import PastMoment
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
 
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 queues = typer.Typer(invoke_without_command=True)
 
 Queue = Annotated[str, typer.Argument(metavar="NAME", help="A ClusterQueue; with -n a LocalQueue.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")]
 
 
 class QueuePlace(Options, frozen=True, kw_only=True):
@@ -77,24 +76,21 @@ def stop(
     drain: Annotated[
         bool, typer.Option("--drain", help="Take the quota of those that run, too: their pods end.")
     ] = False,
-    dry_run: DryRun = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before jobs are stopped.")] = False,
     *,
+    consent: Consent,
     place: QueuePlace,
     access: ClusterAccess,
 ) -> None:
     """Let a queue admit nothing more. What runs goes on, unless it is drained.
 
     It sets the stopPolicy of a ClusterQueue, or with -n of a LocalQueue, to Hold, and with --drain to HoldAndDrain.
-    Before jobs are stopped it asks, and without a terminal it refuses, unless there is --yes.
+    With --drain it asks first, and without a terminal it needs --yes.
     """
     policy = "HoldAndDrain" if drain else "Hold"
     row = run(access, lambda client: _found(client, name, place.namespace))
-    if drain and not (yes or dry_run):
-        if not sys.stdin.isatty():
-            raise ConfigurationError(f"--drain stops {row.admitted} admitted workloads: --yes says that you mean it")
-        screen.confirm(f"stop the {row.admitted} workloads that {row.resource_name} has admitted?")
-    _set_policy(access, row, policy, dry_run=dry_run)
+    if drain:
+        consent.ask(f"this stops the {row.admitted} workloads that {row.resource_name} has admitted")
+    _set_policy(access, row, policy, dry_run=consent.dry_run)
 
 
 @queues.command()

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from slicebus.cli import screen
+from slicebus.cli.cluster.options import with_options
+from slicebus.cli.consent import Consent
 from slicebus.cli.journal.source import STREAM, Since, Source, Span, entries, records
+from slicebus.cli.progress import Progress
 from slicebus.proto.errors import ConfigurationError, InvalidError
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ _OBJECTS = 1_000_000
 """New containers between two garbage collections; Python's default is 700."""
 
 
+@with_options
 def replay(
     source: Source,
     amqp_url: Annotated[str | None, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker.")] = None,
@@ -42,13 +46,19 @@ def replay(
         bool,
         typer.Option("--accept", help="Write this version's decisions into the file as the expected ones."),
     ] = False,
+    *,
+    consent: Consent,
 ) -> None:
-    """Make the recorded decisions again with this version. Stops at the first that differs, with exit status 1."""
+    """Make the recorded decisions again with this version.
+
+    Stops at the first that differs, with exit status 1. With --accept it asks before it writes, and without a terminal
+    it needs --yes.
+    """
     from slicebus.cli.replay.page import MODELS
     from slicebus.decisions.replay import WINDOW, Replayer
 
     if accept:
-        _accept(source)
+        _accept(source, consent)
     # Single steps, and the job states where the replay stops, need everything in the order of the recording.
     run = _Run(Replayer(MODELS), until=_position(until), step=step, window=1 if step or state else WINDOW)
     with few_collections():
@@ -87,12 +97,20 @@ class _Run:
 
     async def read(self, source: str, span: Span, amqp_url: str | None) -> None:
         """Feed the recording until it ends or a decision differs."""
-        recording = entries(source, span, lambda entry: entry.is_decisions, amqp_url=amqp_url, decisions=True)
-        async with aclosing(recording), aclosing(self._windows(recording)) as windows:
-            async for window in windows:
-                self._feed(window)
-                if self.different is not None:
-                    return
+        with Progress("replay", "records") as progress:
+            recording = entries(
+                source,
+                span,
+                lambda entry: entry.is_decisions,
+                amqp_url=amqp_url,
+                decisions=True,
+                progress=None if self._step else progress,
+            )
+            async with aclosing(recording), aclosing(self._windows(recording)) as windows:
+                async for window in windows:
+                    self._feed(window)
+                    if self.different is not None:
+                        return
 
     async def _windows(self, recording: "AsyncGenerator[Entry, None]") -> "AsyncGenerator[list[StreamRecord], None]":
         """The records to feed together. Those before an unreadable record are fed before its error is raised."""
@@ -144,7 +162,7 @@ class _Run:
             typer.getchar()
 
 
-def _accept(source: str) -> None:
+def _accept(source: str, consent: Consent) -> None:
     """Replace the recorded decisions with those of this version."""
     from slicebus.cli.replay.accepted import accepted, write
     from slicebus.cli.replay.page import MODELS
@@ -156,15 +174,19 @@ def _accept(source: str) -> None:
 
     async def read() -> None:
         nonlocal different
-        async with aclosing(records(source, amqp_url=None)) as recording:
-            async for record in recording:
-                decisions = list(replayer.feed(record))
-                different += sum(not decision.same for decision in decisions)
-                written.append(accepted(record, decisions))
+        with Progress("replay", "records") as progress:
+            async with aclosing(records(source, amqp_url=None, progress=progress)) as recording:
+                async for record in recording:
+                    decisions = list(replayer.feed(record))
+                    different += sum(not decision.same for decision in decisions)
+                    written.append(accepted(record, decisions))
 
     asyncio.run(read())
-    write(Path(source), written)
-    screen.say(f"{different} decisions accepted")
+    if different:
+        consent.ask(f"this writes {different} other decisions into {source} over those that were recorded")
+    if not consent.dry_run:
+        write(Path(source), written)
+    screen.say(f"{different} decisions {'would be ' if consent.dry_run else ''}accepted")
 
 
 def _position(text: str | None) -> "Position | None":

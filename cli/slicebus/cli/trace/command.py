@@ -14,6 +14,7 @@ from slicebus.bus.dead_letters import DeadLetter, LetterSelection
 from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.dead_letters.actions import survey
+from slicebus.cli.journal.known import check_cluster
 from slicebus.cli.journal.source import STREAM, Cluster, Since, Span, Until, entries, run
 from slicebus.cli.names import is_asked_for, nearest
 from slicebus.cli.trace.sending import follow_journal, send
@@ -32,6 +33,8 @@ class RecordedJobs(msgspec.Struct):
     events: list[RecordedStep | Consumed] = []
     others: set[str] = set()
     """The keys of all other jobs."""
+    clusters: set[str] = set()
+    """Those of everything that was read."""
     dead: dict[str, str] = {}
     """The reason of each dead letter, by message id."""
 
@@ -92,6 +95,8 @@ async def _trace(
     recorded = await find(job, source, span, amqp_url=amqp_url)
     if not recorded.jobs:
         _unknown(job, recorded.others)
+    if cluster is not None:
+        await check_cluster(cluster, recorded.clusters, amqp_url=amqp_url if source == STREAM else None)
     chosen = [trace for trace in recorded.traces() if cluster in (None, trace.cluster)]
     if html is not None:
         _write(html, job, source, chosen, recorded.messages)
@@ -114,6 +119,7 @@ async def find(job: str, source: str, span: Span, *, amqp_url: str | None) -> Re
     within = matching(until=span.until, decisions=True)
     async with aclosing(entries(source, span, within, amqp_url=amqp_url, decisions=True)) as read:
         async for entry in read:
+            recorded.clusters.add(entry.cluster)
             for event in steps.feed(entry):
                 if span.since is not None and event.at < span.since:
                     continue

@@ -9,6 +9,7 @@ RFC 3339 in UTC.
 
 from slicebus.proto.messages.base import (
     CLUSTER_NAME,
+    CLUSTER_NAME_RULE,
     CLUSTER_UID,
     DNS_LABEL,
     ClusterName,
@@ -66,6 +67,7 @@ from slicebus.proto.messages.up import (
 
 __all__ = [
     "CLUSTER_NAME",
+    "CLUSTER_NAME_RULE",
     "CLUSTER_UID",
     "DNS_LABEL",
     "MESSAGES",

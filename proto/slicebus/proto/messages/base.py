@@ -9,6 +9,8 @@ from msgspec import Meta
 DNS_LABEL = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 CLUSTER_NAME = DNS_LABEL
 """The pattern of a cluster's name: a DNS label has no dot, so the dot of a routing key separates."""
+CLUSTER_NAME_RULE = "use 1 to 63 of a-z, 0-9 and -, with no - at either end"
+"""The same for people."""
 CLUSTER_UID = r"^[-0-9A-Za-z]{1,64}$"
 
 _END = r"(?!\n)$"
