@@ -94,7 +94,11 @@ def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
     assert not foreign_pods
     [entry_points] = [name for name in names if name.endswith("entry_points.txt")]
     commands = wheel.read(entry_points).decode().splitlines()
-    assert {"slicebus = slicebus.cli.entry:main", "kubectl-slicebus = slicebus.cli.entry:main"} <= set(commands)
+    assert {
+        "slicebus = slicebus.cli.entry:main",
+        "kubectl-slicebus = slicebus.cli.entry:main",
+        "kubectl_complete-slicebus = slicebus.cli.completion:main",
+    } <= set(commands)
 
 
 @pytest.mark.parametrize(
