@@ -16,7 +16,7 @@ QUIET_S = 2.0
 _REFRESH_S = 0.1
 
 
-class Progress:
+class WorkProgress:
     """Counts the steps of some work. Shown are how many there were, their rate, and the time that is left."""
 
     def __init__(
@@ -50,11 +50,11 @@ class Progress:
         if bar is None:
             self._next_s = float("inf")  # There is no terminal.
             return
-        task = bar.task_ids[0] if bar.task_ids else bar.add_task(self._work, total=None, told="")
+        task = bar.task_ids[0] if bar.task_ids else bar.add_task(self._work, total=None, told="", left="")
         told = f"{self._count:,} {self._unit}, {self._count / (now_s - self._began_s):,.0f}/s"
         bar.update(task, told=told)
         if share is not None:
-            bar.update(task, completed=share, total=1.0)
+            bar.update(task, completed=share, total=1.0, left="left")
         if self._bar is None:
             bar.start()
             self._bar = bar

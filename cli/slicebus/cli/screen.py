@@ -112,8 +112,8 @@ def confirm(question: str) -> None:
 
 
 def progress_bar() -> "Progress | None":
-    """A bar beside the result, with the field `told` of its task; None where standard error is no terminal. What is
-    said meanwhile comes above it, and what goes into a pipe goes there."""
+    """A bar beside the result, with the fields `told` and `left` of its task; None where standard error is no terminal.
+    What is said meanwhile comes above it, and what goes into a pipe goes there."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
     if not sys.stderr.isatty():
@@ -124,7 +124,7 @@ def progress_bar() -> "Progress | None":
         TaskProgressColumn(show_speed=False),
         TextColumn("{task.fields[told]}", markup=False),
         TimeRemainingColumn(),
-        TextColumn("left"),
+        TextColumn("{task.fields[left]}", markup=False),
         console=SafeConsole(stderr=True, soft_wrap=False),
         transient=True,
         redirect_stdout=sys.stdout.isatty(),

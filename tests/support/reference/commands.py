@@ -25,6 +25,7 @@ MORE: dict[Path, str] = {
     "half a minute. [Who leads, and does it work?](../operations.md#who-leads-and-does-it-work)",
     ("jobs",): "[Jobs](../commands.md#jobs), and [the rights of one "
     "namespace](../commands.md#with-the-rights-of-one-namespace).",
+    ("top",): "[A fleet at a glance](../commands.md#a-fleet-at-a-glance).",
     ("queues",): "[Queues](../commands.md#queues).",
     ("explain",): "It decides with the manager's own code. [Why does it wait?](../operations.md#why-does-it-wait)",
     ("wait",): "[Wait for a job](../commands.md#wait-for-a-job-and-see-all-of-it).",
@@ -39,6 +40,7 @@ MORE: dict[Path, str] = {
     ("fleet", "release"): "[Too many deletes](../operations.md#too-many-deletes).",
     ("fleet", "join"): "[A cluster joins](../operations.md#a-cluster-joins-a-cluster-leaves).",
     ("fleet", "revoke"): "[A cluster leaves](../operations.md#a-cluster-joins-a-cluster-leaves).",
+    ("fleet", "viewer"): "[Somebody who only reads](../operations.md#somebody-who-only-reads).",
     ("fleet", "repin"): "[Two clusters of one name](../operations.md#two-clusters-of-one-name).",
     ("journal",): "[The journal](../operations.md#the-journal).",
     ("journal", "export"): "The file has mode 0600, and is compressed with the suffix `.gz`.",

@@ -1,4 +1,4 @@
-"""Progress: on a terminal only, after two seconds, with a rate and what is left."""
+"""WorkProgress: on a terminal only, after two seconds, with a rate and what is left."""
 
 import io
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slicebus.cli import progress
-from slicebus.cli.progress import Progress, share_between
+from slicebus.cli.progress import WorkProgress, share_between
 from unit.cli.test_hostile_text import URL, broker, recorded
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -49,7 +49,7 @@ class Clock:
 
 def work(steps: int, *, each_s: float, total: int | None = None, share: float | None = None) -> None:
     clock = Clock()
-    with Progress("export", "records", total=total, clock=clock) as shown:
+    with WorkProgress("export", "records", total=total, clock=clock) as shown:
         for _ in range(steps):
             clock.now_s += each_s
             shown.step(share)
@@ -71,7 +71,7 @@ def test_long_work_has_its_count_and_its_rate(monkeypatch: pytest.MonkeyPatch) -
 def test_where_nobody_knows_the_whole_the_count_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = in_a_terminal(monkeypatch)
     work(30, each_s=1)
-    assert "30 records, 1/s -:--:-- left" in terminal.shown[-1]
+    assert terminal.shown[-1].endswith("30 records, 1/s")
 
 
 def test_into_a_pipe_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from slicebus.cli.live.observation import (
     reported_pods,
     seen_quotas,
 )
-from slicebus.cli.live.view import Room, view
+from slicebus.cli.live.view import ViewRoom, view
 from slicebus.cli.screen import SafeConsole
 from slicebus.cli.top.messages import LastMessages
 from slicebus.journal.entry import Entry
@@ -46,7 +46,7 @@ def seen(store: ManagerStore, **how: Any) -> Observation:
 def drawn(
     observation: Observation,
     entries: list[Entry] | None = None,
-    room: Room = Room(),  # noqa: B008 a frozen value
+    room: ViewRoom = ViewRoom(),  # noqa: B008 a frozen value
     width: int = 160,
 ) -> list[str]:
     out = io.StringIO()
@@ -144,7 +144,7 @@ def test_only_the_namespace_that_is_asked_for() -> None:
 def test_a_frame_fits_into_the_terminal(width: int, height: int, has_hops: bool) -> None:
     """As far as every panel has five rows."""
     store = grows()
-    room = Room.of(height, width, beside=30, has_hops=has_hops)
+    room = ViewRoom.of(height, width, beside=30, has_hops=has_hops)
     observation = msgspec.structs.replace(
         seen(store),
         clusters=tuple(SeenCluster(f"c{number}", True, PodCount()) for number in range(30)),
@@ -162,7 +162,9 @@ def test_messages_are_shown_with_their_zone() -> None:
     lines = drawn(seen(grows()), entries)
     assert any("messages, in " in line for line in lines)
     assert not any("heartbeat" in line for line in lines)
-    assert len(drawn(seen(grows()), entries, Room(hops=3))) == len(drawn(seen(grows()), entries, Room(hops=2))) + 1
+    assert (
+        len(drawn(seen(grows()), entries, ViewRoom(hops=3))) == len(drawn(seen(grows()), entries, ViewRoom(hops=2))) + 1
+    )
     assert not any("messages" in line for line in drawn(seen(grows())))
 
 

@@ -21,7 +21,7 @@ from slicebus.cli.dead_letters.actions import discard as discard_one
 from slicebus.cli.dead_letters.pages import in_full, table, to_json
 from slicebus.cli.durations import duration
 from slicebus.cli.journal.known import has_queue
-from slicebus.cli.progress import Progress
+from slicebus.cli.progress import WorkProgress
 from slicebus.proto.errors import ConfigurationError, DeadReason
 from slicebus.proto.messages import MESSAGES
 
@@ -162,7 +162,7 @@ def _act(url: str, wanted: LetterSelection, word: str, act: Callable[[Bus], Act]
     async def run(bus: Bus) -> bool:
         fine = True
         settled = settle(bus, choice.letters, act(bus), dry_run=consent.dry_run)
-        with Progress(word, "dead letters", total=len(choice.letters)) as progress:
+        with WorkProgress(word, "dead letters", total=len(choice.letters)) as progress:
             async with aclosing(settled) as outcomes:
                 async for outcome in outcomes:
                     progress.step()

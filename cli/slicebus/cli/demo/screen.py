@@ -11,7 +11,7 @@ from rich.text import Text
 
 from slicebus.cli.journal.entry_lines import line
 from slicebus.cli.live.observation import Observation
-from slicebus.cli.live.view import Room, view
+from slicebus.cli.live.view import ViewRoom, view
 from slicebus.cli.screen import SafeConsole
 from slicebus.journal.entry import Entry
 
@@ -72,4 +72,4 @@ class Screen:
             Text.assemble(("slicebus demo", "bold"), ("  " + self._headline, "dim")),
             Panel(Text(self._step, style="bold cyan"), border_style="cyan"),
         ]
-        return view(head, self._look(), self._entries[-200:], pods="running", room=Room(hops=hops))
+        return view(head, self._look(), self._entries[-200:], pods="running", room=ViewRoom(hops=hops))

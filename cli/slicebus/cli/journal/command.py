@@ -23,7 +23,7 @@ from slicebus.cli.journal.source import (
     entries,
     run,
 )
-from slicebus.cli.progress import Progress
+from slicebus.cli.progress import WorkProgress
 from slicebus.journal.entry import Filter, matching
 from slicebus.journal.export import to_line
 from slicebus.journal.redaction import Redactor
@@ -104,7 +104,7 @@ def export(
 
     async def write() -> None:
         messages, batches, recorded = 0, 0, Recorded()
-        with private_file(file) as written, Progress("export", "records") as progress:
+        with private_file(file) as written, WorkProgress("export", "records") as progress:
             read = entries(
                 STREAM,
                 span,

@@ -30,7 +30,7 @@ from slicebus.cli.journal.source import (
     entries,
     run,
 )
-from slicebus.cli.progress import Progress
+from slicebus.cli.progress import WorkProgress
 from slicebus.journal.entry import Entry, Filter, matching
 from slicebus.journal.redrive import NewestMessages, NotRedriven, redrive
 from slicebus.proto.errors import ConfigurationError, NotFoundError
@@ -99,7 +99,7 @@ class SelectedMessages(msgspec.Struct, frozen=True):
 async def _select(source: str, span: Span, wanted: Filter, amqp_url: str, consent: Consent) -> SelectedMessages:
     async with bus_of(amqp_url, name="slicebus redrive") as bus:
         consent.check("this publishes messages again")
-        with Progress("read", "records") as progress:
+        with WorkProgress("read", "records") as progress:
             messages, since = await select(source, span, wanted, amqp_url=amqp_url, progress=progress)
         decided = [redrive(entry, since, manager=bus.user) for entry in messages]
     return SelectedMessages(messages, since, sum(isinstance(each, MessageRequeue) for each in decided))
@@ -107,12 +107,12 @@ async def _select(source: str, span: Span, wanted: Filter, amqp_url: str, consen
 
 async def _publish(selected: SelectedMessages, amqp_url: str, *, dry_run: bool) -> bool:
     async with bus_of(amqp_url, name="slicebus redrive") as bus:
-        with Progress("redrive", "messages", total=len(selected.messages)) as progress:
+        with WorkProgress("redrive", "messages", total=len(selected.messages)) as progress:
             return await publish(bus, selected.messages, selected.since, dry_run=dry_run, progress=progress)
 
 
 async def select(
-    source: str, span: Span, wanted: Filter, *, amqp_url: str, progress: Progress | None = None
+    source: str, span: Span, wanted: Filter, *, amqp_url: str, progress: WorkProgress | None = None
 ) -> tuple[list[Entry], NewestMessages]:
     """The wanted messages, each once, and the newest messages of the live journal since the first of them."""
     since, messages = NewestMessages(), []
@@ -151,7 +151,7 @@ def _each_once(messages: Sequence[Entry]) -> list[Entry]:
 
 
 async def publish(
-    bus: Bus, messages: Sequence[Entry], since: NewestMessages, *, dry_run: bool, progress: Progress | None = None
+    bus: Bus, messages: Sequence[Entry], since: NewestMessages, *, dry_run: bool, progress: WorkProgress | None = None
 ) -> bool:
     """Publish every message that may be published again, in order, and print each. False when one failed."""
     publisher, fine = Republisher(bus, dry_run=dry_run), True

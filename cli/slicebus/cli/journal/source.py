@@ -17,7 +17,7 @@ from slicebus.bus.contract import Bus, Record, StreamOffset
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.cluster.filters import option_of
 from slicebus.cli.durations import duration
-from slicebus.cli.progress import Progress, share_between
+from slicebus.cli.progress import WorkProgress, share_between
 from slicebus.journal.beginnings import BEFORE, Beginnings
 from slicebus.journal.entry import Entry, Filter
 from slicebus.journal.export import from_line
@@ -77,7 +77,7 @@ async def entries(
     amqp_url: str | None,
     follow: bool = False,
     decisions: bool = False,
-    progress: Progress | None = None,
+    progress: WorkProgress | None = None,
 ) -> AsyncGenerator[Entry, None]:
     """The wanted entries of the span. `decisions` adds the snapshots that the first decisions need."""
     beginnings = Beginnings(span.since) if span.since is not None and decisions else None
@@ -100,7 +100,7 @@ async def records(
     *,
     amqp_url: str | None,
     follow: bool = False,
-    progress: Progress | None = None,
+    progress: WorkProgress | None = None,
 ) -> AsyncGenerator[Record, None]:
     """Every record from `start` on; a file is read whole. Raises ConfigurationError and InvalidError."""
     if source != STREAM:
@@ -133,7 +133,7 @@ def _journal(amqp_url: str | None) -> AbstractAsyncContextManager[Bus]:
     return bus_of(amqp_url, name="slicebus journal")
 
 
-def records_of_file(name: str, progress: Progress | None = None) -> Iterator[Record]:
+def records_of_file(name: str, progress: WorkProgress | None = None) -> Iterator[Record]:
     """Every record of an export, which may be compressed. Raises ConfigurationError and InvalidError."""
     try:
         with _opened(name) as raw, _unpacked(raw, name) as file:

@@ -40,7 +40,7 @@ _FEWEST = 5
 """The rows that a panel has at least, however low the terminal is."""
 
 
-class Room(msgspec.Struct, frozen=True):
+class ViewRoom(msgspec.Struct, frozen=True):
     """How many rows the panels have: clusters and quota, jobs, and messages; None is no limit."""
 
     beside: int | None = None
@@ -48,7 +48,7 @@ class Room(msgspec.Struct, frozen=True):
     hops: int | None = None
 
     @classmethod
-    def of(cls, height: int, width: int, *, beside: int, has_hops: bool) -> "Room":
+    def of(cls, height: int, width: int, *, beside: int, has_hops: bool) -> "ViewRoom":
         """The room in so many lines and columns. `beside` is how many rows clusters and quota would take."""
         is_stacked = width < _TWO_PANELS
         rows = height - _FRAME * (2 + has_hops + is_stacked) - _TITLES
@@ -64,7 +64,7 @@ def view(
     entries: Sequence[Entry] | None,
     *,
     pods: str,
-    room: Room,
+    room: ViewRoom,
 ) -> RenderableType:
     """The whole view: the head, and one panel above the other. `pods` says what those are that are counted: running, or
     ready. Without `entries` there is no panel of messages."""

@@ -15,7 +15,7 @@ from slicebus.cli import screen
 from slicebus.cli.cluster.options import with_options
 from slicebus.cli.consent import Consent
 from slicebus.cli.journal.source import STREAM, Since, Source, Span, entries, records
-from slicebus.cli.progress import Progress
+from slicebus.cli.progress import WorkProgress
 from slicebus.proto.errors import ConfigurationError, InvalidError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class _Run:
 
     async def read(self, source: str, span: Span, amqp_url: str | None) -> None:
         """Feed the recording until it ends or a decision differs."""
-        with Progress("replay", "records") as progress:
+        with WorkProgress("replay", "records") as progress:
             recording = entries(
                 source,
                 span,
@@ -174,7 +174,7 @@ def _accept(source: str, consent: Consent) -> None:
 
     async def read() -> None:
         nonlocal different
-        with Progress("replay", "records") as progress:
+        with WorkProgress("replay", "records") as progress:
             async with aclosing(records(source, amqp_url=None, progress=progress)) as recording:
                 async for record in recording:
                     decisions = list(replayer.feed(record))

@@ -17,7 +17,7 @@ from slicebus.cli.durations import local_time
 from slicebus.cli.jobs.rows import shown_refs
 from slicebus.cli.leaders import Leaders, leaders
 from slicebus.cli.live.observation import observe, reported_pods, seen_quotas
-from slicebus.cli.live.view import Room, view
+from slicebus.cli.live.view import ViewRoom, view
 from slicebus.cli.screen import SafeConsole, styled
 from slicebus.cli.top.messages import LastMessages
 from slicebus.kube.client import KubeClient
@@ -53,11 +53,11 @@ class Sources:
         head = [styled(("slicebus top", "bold"), (f"  {self._host}  {local_time(now())}", "dim"))]
         head += [styled(text, style=style) for text, style in self._notes(all=size is not None)]
         store = self.reading.store
-        room = Room()
+        room = ViewRoom()
         if size is not None:
             quotas = len(list(seen_quotas(store, self.namespace)))
             beside = max(len(store.clusters.all()), quotas)
-            room = Room.of(size[1] - len(head), size[0], beside=beside, has_hops=self.messages is not None)
+            room = ViewRoom.of(size[1] - len(head), size[0], beside=beside, has_hops=self.messages is not None)
         seen = observe(
             store,
             shown_refs(store),
