@@ -35,7 +35,8 @@ def expect_the_scenario(output: str, timeline: Path) -> None:
     page = Page()
     page.feed(timeline.read_text(encoding="utf-8"))
     assert page.titles == ["slicebus demo"]
-    assert page.lines.count("granted") == 3, "a chart for each job"
+    assert page.charts == 3, "one for each job"
+    assert any("3 more needed" in wait for wait in page.waits), "backfill's"
     assert page.scenarios == 8, "three starts and five resizes"
 
 
@@ -45,19 +46,21 @@ class Page(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.titles: list[str] = []
-        self.lines: list[str] = []
+        self.waits: list[str] = []
+        self.charts = 0
         self.scenarios = 0
         self._open = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self._open = tag
-        if tag == "polyline":
-            self.lines.append(dict(attrs)["class"] or "")
-        self.scenarios += tag == "details"
+        self.charts += tag == "section"
+        self.scenarios += tag == "details" and "id" in dict(attrs)
 
     def handle_data(self, data: str) -> None:
         if self._open == "h1" and data.strip():
             self.titles.append(data)
+        if self._open == "li":
+            self.waits.append(data)
 
 
 def test_on_embedded_parts(tmp_path: Path) -> None:

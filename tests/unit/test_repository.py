@@ -89,7 +89,7 @@ def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
         assert f"slicebus/{package}/__init__.py" in names
         assert f"slicebus/{package}/py.typed" in names
     assert "slicebus/kube/crds/workerclusters.slicebus.dev.yaml" in names
-    assert "slicebus/journal/page.html.j2" in names
+    assert {f"slicebus/journal/{file}" for file in ("page.html.j2", "chart.html.j2", "chart.css")} <= names
     foreign_pods = {name for name in names if not name.startswith(("slicebus/", "slicebus-"))}
     assert not foreign_pods
     [entry_points] = [name for name in names if name.endswith("entry_points.txt")]
