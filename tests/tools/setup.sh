@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gets the servers that the integration tests run: RabbitMQ from Debian's packages, and RabbitMQ 4 beside an older one, the
-# Kubernetes control plane and Helm built by Go, and Prometheus. Says in one line what is missing and cannot be had; the
+# Kubernetes control plane and Helm built by Go, Prometheus, and Chromium. Says in one line what is missing and cannot be had; the
 # tests that need it are skipped then, and fail in CI. Without RabbitMQ 4 they run on the older one.
 set -euo pipefail
 
@@ -19,6 +19,15 @@ fi
 compgen -G '/usr/lib/rabbitmq/lib/rabbitmq_server-4*' >/dev/null || "$here/rabbitmq4.sh" || true
 
 "$here/prometheus.sh" || true
+
+if ! command -v chromium >/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing chromium" >&2
+    "$here/apt.sh" chromium fonts-dejavu-core
+  else
+    echo "no Chromium: install Debian's chromium to run the tests of the view in a browser" >&2
+  fi
+fi
 
 if command -v go >/dev/null; then
   "$here/build.sh" >/dev/null

@@ -90,6 +90,8 @@ def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
         assert f"slicebus/{package}/py.typed" in names
     assert "slicebus/kube/crds/workerclusters.slicebus.dev.yaml" in names
     assert {f"slicebus/journal/{file}" for file in ("page.html.j2", "chart.html.j2", "chart.css")} <= names
+    data = [path for folder in ("templates", "static") for path in (TOP / "cli/slicebus/cli/view" / folder).iterdir()]
+    assert {f"slicebus/cli/view/{path.parent.name}/{path.name}" for path in data} <= names
     foreign_pods = {name for name in names if not name.startswith(("slicebus/", "slicebus-"))}
     assert not foreign_pods
     [entry_points] = [name for name in names if name.endswith("entry_points.txt")]
@@ -125,6 +127,7 @@ def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
         ("agent/slicebus/agent/decide/orders.py", "import slicebus.agent.act.inbox", "The agent acts by its decisions"),
         ("agent/slicebus/agent/decide/orders.py", "import asyncio", "Decisions and state are pure"),
         ("manager/slicebus/manager/state/views.py", "import structlog", "Decisions and state are pure"),
+        ("cli/slicebus/cli/view/pages/job.py", "import asyncio", "The pages of the view are pure"),
     ],
 )
 def test_an_import_that_points_outward_is_found(tmp_path: Path, module: str, line: str, contract: str) -> None:

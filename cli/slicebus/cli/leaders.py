@@ -24,6 +24,8 @@ class Leaders(msgspec.Struct, frozen=True):
     """Why it cannot be known; empty where it can."""
     fleet_is_known: bool = True
     """Whether the WorkerClusters show the present: the first shard writes them."""
+    holders: tuple[str, ...] = ()
+    """Who leads each shard, as far as that is known; empty for a shard that nobody leads."""
 
     def say(self) -> None:
         """Say what is wrong. Call it before anything else is shown."""
@@ -56,14 +58,18 @@ async def leaders(client: "KubeClient", namespace: str) -> Leaders:
     try:
         first, lease = await look(client, namespace, lease_of(0))
         shards = read_number((lease["metadata"].get("annotations") or {}).get(SHARDS_ANNOTATION))
-        others = [await _problem(client, namespace, shard) for shard in range(1, shards)]
+        others = [await _look_at(client, namespace, shard) for shard in range(1, shards)]
     except NotFoundError:
         absent = f"no manager has ever led: there is no Lease {namespace}/{lease_of(0)} (--manager-namespace)"
         return Leaders((absent,), fleet_is_known=False)
     except ForbiddenError as error:
         return Leaders(unknown=str(error))
     problem = _of_manager(first)
-    return Leaders(tuple(filter(None, (problem, *others))), fleet_is_known=not problem)
+    return Leaders(
+        tuple(filter(None, (problem, *(other for other, _ in others)))),
+        fleet_is_known=not problem,
+        holders=(_holder(first), *(holder for _, holder in others)),
+    )
 
 
 async def look(client: "KubeClient", namespace: str, name: str) -> "tuple[Leadership, dict[str, Any]]":
@@ -82,15 +88,21 @@ async def look(client: "KubeClient", namespace: str, name: str) -> "tuple[Leader
     return found, lease
 
 
-async def _problem(client: "KubeClient", namespace: str, shard: int) -> str:
+async def _look_at(client: "KubeClient", namespace: str, shard: int) -> tuple[str, str]:
+    """What is wrong with a shard, and who leads it."""
     from slicebus.manager.permissions import lease_of
     from slicebus.proto.errors import NotFoundError
 
     try:
         found, _ = await look(client, namespace, lease_of(shard))
     except NotFoundError:
-        return f"no manager has ever led shard {shard}"
-    return _of_manager(found, shard)
+        return f"no manager has ever led shard {shard}", ""
+    return _of_manager(found, shard), _holder(found)
+
+
+def _holder(found: "Leadership") -> str:
+    """Who leads; empty where nobody does."""
+    return found.holder if found.is_at_work else ""
 
 
 def _of_manager(found: "Leadership", shard: int = 0) -> str:

@@ -24,6 +24,7 @@ from slicebus.cli.queues.command import queues
 from slicebus.cli.replay.command import replay
 from slicebus.cli.top.command import top
 from slicebus.cli.trace.command import trace
+from slicebus.cli.view.command import view
 from slicebus.proto.errors import SlicebusError
 from slicebus.runtime.logs import configure_logging
 
@@ -46,6 +47,7 @@ app.command()(tree)
 app.command()(wait)
 app.command()(explain)
 app.command()(trace)
+app.command()(view)
 app.command()(replay)
 app.command("redrive")(redrive)
 app.add_typer(queues, name="queues")

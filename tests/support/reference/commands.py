@@ -31,6 +31,7 @@ MORE: dict[Path, str] = {
     ("wait",): "[Wait for a job](../commands.md#wait-for-a-job-and-see-all-of-it).",
     ("tree",): "[See all of a job](../commands.md#wait-for-a-job-and-see-all-of-it).",
     ("trace",): "[How did a resize go?](../operations.md#how-did-a-resize-go)",
+    ("view",): "[The view](../view.md).",
     ("replay",): "[Would this version decide the same?](../operations.md#would-this-version-decide-the-same)",
     ("redrive",): "[Publish again what was lost](../operations.md#publish-again-what-was-lost).",
     ("fleet", "get"): "[One cluster](../commands.md#one-cluster).",

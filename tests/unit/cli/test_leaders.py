@@ -58,7 +58,7 @@ def since(age_s: float) -> str:
 
 WAITS = {NOT_READY_ANNOTATION: "there is no connection to the broker"}
 TOLD: dict[str, tuple[Client, Leaders]] = {
-    "one works": (Client(slicebus_manager=[lease()]), Leaders()),
+    "one works": (Client(slicebus_manager=[lease()]), Leaders(holders=("manager-1",))),
     "nobody ever led": (
         Client(),
         Leaders(
@@ -68,22 +68,23 @@ TOLD: dict[str, tuple[Client, Leaders]] = {
     ),
     "both were stopped": (
         Client(slicebus_manager=[lease("")]),
-        Leaders((f"no manager leads since {since(1)}",), fleet_is_known=False),
+        Leaders((f"no manager leads since {since(1)}",), fleet_is_known=False, holders=("",)),
     ),
     "its leader does not work": (
         Client(slicebus_manager=[lease(notes=WAITS)]),
         Leaders(
             ("the manager does not work: manager-1 leads and does not work: there is no connection to the broker",),
             fleet_is_known=False,
+            holders=("manager-1",),
         ),
     ),
     "the reader's clock is wrong": (
         Client(slicebus_manager=[lease(age_s=300), lease(age_s=300), lease(age_s=298)]),
-        Leaders(),
+        Leaders(holders=("manager-1",)),
     ),
     "one shard of two is led": (
         Client(slicebus_manager=[lease(notes={SHARDS_ANNOTATION: "2"})], slicebus_manager_1=[lease("")]),
-        Leaders((f"no manager leads shard 1 since {since(1)}",)),
+        Leaders((f"no manager leads shard 1 since {since(1)}",), holders=("manager-1", "")),
     ),
     "a tenant may not know": (
         Client(slicebus_manager=ForbiddenError("no rights")),

@@ -31,6 +31,10 @@ class FlavorRoom(msgspec.Struct, frozen=True, kw_only=True):
     """What our jobs are granted there."""
     left: str
     """Empty where there is no limit."""
+    others_share: float | None
+    """Of the capacity, what the others use; null where there is no limit, or no capacity."""
+    granted_share: float | None
+    """The same for what our jobs are granted."""
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,13 +131,16 @@ def _room(cluster: Cluster, granted: Usage) -> Iterator[FlavorRoom]:
     ours = sorted(key for key, amount in granted.items() if amount)
     for key in dict.fromkeys([*reported, *ours]):
         (flavor, resource), limit, used = key, cluster.limit(key), granted.get(key, 0)
+        others, total = cluster.others.get(flavor, {}).get(resource, 0), cluster.total(key) if limit is not None else 0
         yield FlavorRoom(
             flavor=flavor,
             resource=resource,
-            capacity=format_amount(resource, cluster.total(key)) if limit is not None else "",
-            others=format_amount(resource, cluster.others.get(flavor, {}).get(resource, 0)),
+            capacity=format_amount(resource, total) if limit is not None else "",
+            others=format_amount(resource, others),
             granted=format_amount(resource, used),
             left=format_amount(resource, max(0, limit - used)) if limit is not None else "",
+            others_share=others / total if total else None,
+            granted_share=used / total if total else None,
         )
 
 

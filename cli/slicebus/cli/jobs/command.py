@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from slicebus.cli.jobs.rows import JobRow
     from slicebus.kube.client import KubeClient
     from slicebus.manager.decide.explain import Sight
+    from slicebus.manager.state.quota_trees import Quotas
     from slicebus.manager.state.store import ManagerStore
 
 
@@ -109,10 +110,14 @@ def _rows(store: "ManagerStore", sight: "Sight", wanted: JobFilter) -> "Sequence
     refs = list(shown_refs(store))
     if not refs and (copies := copies_among(store, job_refs(store))):
         raise refusal(copies[0])
-    rows = in_order(JobRow.of(store, ref, sight) for ref in refs)
-    queues = {name for _, name in store.quotas.local_queues} | set(store.quotas.cluster_queues)
+    return filtered(in_order(JobRow.of(store, ref, sight) for ref in refs), wanted, store.quotas)
+
+
+def filtered(rows: "Sequence[JobRow]", wanted: JobFilter, quotas: "Quotas") -> "Sequence[JobRow]":
+    """The wanted rows. Raises ConfigurationError for a filter that names a queue or a cluster that is not there."""
+    queues = {name for _, name in quotas.local_queues} | set(quotas.cluster_queues)
     check_known(wanted.queue, "queue", {*queues, *_values(rows, lambda row: row.queue)})
-    clusters = {cluster.name for cluster in store.quotas.worker_clusters}
+    clusters = {cluster.name for cluster in quotas.worker_clusters}
     check_known(wanted.cluster, "worker cluster", {*clusters, *_values(rows, lambda row: row.cluster)})
     return [row for row in rows if wanted.takes(row)]
 

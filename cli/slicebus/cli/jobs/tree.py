@@ -46,15 +46,21 @@ class WorkerSide(msgspec.Struct, frozen=True):
     """Why it could not be read."""
 
 
-def tree_of(view: JobView, workers: Mapping[ClusterName, WorkerSide], *, is_reached: bool = True) -> TreeNode:
-    """The tree of a job that exists. Of a cluster that nobody has read it has what the manager knows."""
+def tree_of(
+    view: JobView,
+    workers: Mapping[ClusterName, WorkerSide],
+    *,
+    is_reached: bool = True,
+    advice: str = "--worker shows each",
+) -> TreeNode:
+    """The tree of a job that exists. Of a cluster that nobody has read it has what the manager knows, and `advice`."""
     wanted = counts_text(view.desired.counts) if view.job is not None else "nothing"
     return TreeNode(
         kind=view.ref.kind,
         name=f"{view.ref.namespace}/{view.ref.name}",
         state=shown_state(view, is_reached=is_reached),
         detail=f"wants {wanted}, queue {view.queue or 'none'}",
-        children=(*map(_slice, view.slices), *_copies(view, workers, is_reached=is_reached)),
+        children=(*map(_slice, view.slices), *_copies(view, workers, is_reached=is_reached, advice=advice)),
     )
 
 
@@ -79,7 +85,9 @@ def _slice_state(slice: Slice) -> str:
     return "Pending" if slice.active else "Deactivated"
 
 
-def _copies(view: JobView, workers: Mapping[ClusterName, WorkerSide], *, is_reached: bool) -> Iterator[TreeNode]:
+def _copies(
+    view: JobView, workers: Mapping[ClusterName, WorkerSide], *, is_reached: bool, advice: str
+) -> Iterator[TreeNode]:
     if view.cluster is not None and view.outbox is not None:
         held, progress = view.state
         version = f"version {view.outbox.record.version}"
@@ -91,7 +99,7 @@ def _copies(view: JobView, workers: Mapping[ClusterName, WorkerSide], *, is_reac
             name=view.cluster,
             state=f"{_HELD[held]}{_PROGRESS[progress]}",
             detail=version + unknown,
-            children=tuple(_pods(view, workers.get(view.cluster))),
+            children=tuple(_pods(view, workers.get(view.cluster), advice)),
         )
     for cluster, removed_by in view.left_copies.items():
         yield TreeNode(
@@ -99,16 +107,16 @@ def _copies(view: JobView, workers: Mapping[ClusterName, WorkerSide], *, is_reac
             name=cluster,
             state="left behind",
             detail=f"removed by version {removed_by} when the cluster is back",
-            children=tuple(_pods(view, workers[cluster])) if cluster in workers else (),
+            children=tuple(_pods(view, workers[cluster], advice)) if cluster in workers else (),
         )
 
 
-def _pods(view: JobView, side: WorkerSide | None) -> Iterator[TreeNode]:
+def _pods(view: JobView, side: WorkerSide | None, advice: str) -> Iterator[TreeNode]:
     if side is None:
         ready, granted = ready_pods(view), sum(view.holder.granted.values()) if view.holder else 0
         known = f"{ready} of {granted} ready" if ready is not None else f"{granted} granted"
         problems = texts(pod_problems_of(view, view.job)) if view.job is not None else ""
-        detail = "; ".join(filter(None, (problems, "--worker shows each")))
+        detail = "; ".join(filter(None, (problems, advice)))
         yield TreeNode(kind="Pods", name="by its report", state=known, detail=detail)
         return
     if side.problem:

@@ -259,11 +259,7 @@ def _waiting(
     snapshot = store.quotas.snapshot([tree] if tree else None, {}, fair_sharing=fair_sharing)
     decided = cycle(snapshot)
     decisions = {decision.key: decision for decision in decided}
-    queue = [
-        slice
-        for slice in in_order(store.slices.values())
-        if store.quotas.cluster_queue_of(slice.local_queue) == cluster_queue
-    ]
+    queue = order_of(store, cluster_queue)
     for slice in view.slices:
         if not slice.pending:
             continue
@@ -281,6 +277,14 @@ def _waiting(
             ahead=tuple(other.key for other in ahead[:_AHEAD_SHOWN]),
             victims=tuple(sorted(_victims(slice, snapshot.part.leaving, decided))),
         )
+
+
+def order_of(store: ManagerStore, cluster_queue: str) -> list[Slice]:
+    """The slices that wait in a ClusterQueue, in their order."""
+    own = (
+        slice for slice in store.slices.values() if store.quotas.cluster_queue_of(slice.local_queue) == cluster_queue
+    )
+    return in_order(own)
 
 
 def _waiting_as_said(view: JobView, job: Manifest) -> Iterator[WaitingSlice]:

@@ -1,0 +1,59 @@
+"""`slicebus view`: the commands' results as pages in a browser."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from slicebus.cli import screen
+from slicebus.cli.cluster.access import connected
+from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, with_options
+
+if TYPE_CHECKING:
+    from slicebus.kube.client import KubeClient
+
+_PORT = 8439
+
+
+@with_options
+def view(
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="The port of the loopback interface; 0 picks a free one.")
+    ] = _PORT,
+    amqp_url: Annotated[
+        str | None,
+        typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker, for messages, hops and charts."),
+    ] = None,
+    *,
+    access: ClusterAccess,
+    managers: ManagerPlace,
+) -> None:
+    """Show fleet, jobs, queues and messages in a browser, until Ctrl-C.
+
+    It prints the address to open: with a secret, since everybody on this machine reaches the port. The pages have what
+    your kubeconfig lets you see, and change nothing.
+    """
+
+    async def serve() -> None:
+        async with await connected(access) as client:
+            await _serve(client, managers.manager_namespace, amqp_url, port)
+
+    try:
+        asyncio.run(serve())
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+
+
+async def _serve(client: "KubeClient", manager_namespace: str, amqp_url: str | None, port: int) -> None:
+    from slicebus.cli.broker.connection import broker_settings
+    from slicebus.cli.view.history import History
+    from slicebus.cli.view.live import LiveFleet
+    from slicebus.cli.view.web import View, served
+
+    if amqp_url is not None:
+        broker_settings(amqp_url)  # An address that cannot work ends the command here.
+    live, history = LiveFleet(client, manager_namespace=manager_namespace), History(amqp_url)
+    async with served(View(live, history), port) as address, asyncio.TaskGroup() as group:
+        group.create_task(live.run(), name="view:fleet")
+        group.create_task(history.run(), name="view:journal")
+        screen.say(f"open {address}")

@@ -1,0 +1,103 @@
+"""A view of a cluster, served in this process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from slicebus.cli.cluster.reading import ListedResource, Reading
+from slicebus.cli.doctor.check import Check
+from slicebus.cli.jobs.rows import JobRow, in_order, shown_refs
+from slicebus.cli.leaders import Leaders
+from slicebus.cli.view.history import History, RecordedHour
+from slicebus.cli.view.live import FleetState, LiveFleet
+from slicebus.cli.view.web import View, served
+from slicebus.journal.entry import Entry
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.state.store import ManagerStore
+
+
+class Served(msgspec.Struct, frozen=True):
+    """A view that is served, with what it follows."""
+
+    address: str
+    """With the secret."""
+    live: LiveFleet
+    history: History
+
+    @property
+    def site(self) -> str:
+        """The address without path and secret."""
+        return self.address.partition("/?")[0]
+
+
+@asynccontextmanager
+async def viewing(
+    client: KubeClient, *, amqp_url: str | None = None, manager_namespace: str = "slicebus-system"
+) -> AsyncIterator[Served]:
+    """A view of a cluster, in this process."""
+    live, history = LiveFleet(client, manager_namespace=manager_namespace), History(amqp_url)
+    async with served(View(live, history), 0) as address:
+        tasks = [asyncio.create_task(live.run()), asyncio.create_task(history.run())]
+        try:
+            yield Served(address, live, history)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class StillFleet(LiveFleet):
+    """A fleet that does not change, without a server."""
+
+    def __init__(self, state: FleetState) -> None:
+        super().__init__(KubeClient.from_url("http://127.0.0.1:1"), manager_namespace="there")
+        self._still = state
+
+    @property
+    def problem(self) -> None:
+        return None
+
+    def state(self) -> FleetState:
+        return self._still
+
+    async def rows(self) -> Sequence[JobRow]:
+        store, sight = self._still.reading.store, self._still.reading.sight
+        return in_order(JobRow.of(store, ref, sight) for ref in shown_refs(store))
+
+
+class StillHour(History):
+    """A journal that does not go on, without a broker."""
+
+    def __init__(self, hour: RecordedHour) -> None:
+        super().__init__(None)
+        self._still = hour
+
+    def hour(self) -> RecordedHour:
+        return self._still
+
+
+def a_state(store: ManagerStore, **changes: Any) -> FleetState:
+    """A state of everything that is in a store."""
+    reading = Reading(store=store, parts=(ListedResource(WORKLOADS, None, "1"),), hidden=())
+    at = datetime(2026, 1, 31, 12, 30, tzinfo=UTC)
+    how: dict[str, Any] = {"reading": reading, "leaders": Leaders(holders=("manager-1",)), "at": at}
+    return FleetState(**(how | changes))
+
+
+def an_hour(*entries: Entry, **changes: Any) -> RecordedHour:
+    """An hour with these messages."""
+    how: dict[str, Any] = {"events": (), "problem": "", "dead_letters": Check("dead letters", "none")}
+    return RecordedHour(entries=entries, **(how | changes))
+
+
+@asynccontextmanager
+async def still_view(state: FleetState, hour: RecordedHour) -> AsyncIterator[Served]:
+    """A view of these, served in this process."""
+    live, history = StillFleet(state), StillHour(hour)
+    async with live.client, served(View(live, history), 0) as address:
+        yield Served(address, live, history)
