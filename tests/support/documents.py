@@ -18,6 +18,8 @@ _FENCE = re.compile(
 _SHELL = ("sh", "bash", "shell", "console")
 _CONTINUED = re.compile(r"\\\n\s*")
 _CALL = re.compile(r"(?:^|\s|bin/)slicebus +(?P<arguments>[a-z-]+(?:\s.*)?)$")
+_OPTION = re.compile(r"-[^\d]")
+"""A time such as -15m is a value."""
 _IN_PROSE = re.compile(r"`slicebus ([^`]+)`")
 _HELP = {"-h", "--help", "--install-completion", "--show-completion", "--version"}
 
@@ -78,5 +80,5 @@ def fault(arguments: list[str]) -> str | None:
             return None if name.isupper() else f"no command {name}"
         found = inner[name]
     known = {spelling for option in found.params for spelling in (*option.opts, *option.secondary_opts)} | _HELP
-    given = [word.partition("=")[0] for word in left if word.startswith("-") and word != "-"]
+    given = [word.partition("=")[0] for word in left if _OPTION.match(word)]
     return next((f"no option {option}" for option in given if option not in known), None)
