@@ -26,9 +26,14 @@ CASES = {
 cases = pytest.mark.parametrize(("words", "expected"), CASES.values(), ids=CASES.keys())
 
 
-def run(*command: str) -> str:
+def run(*command: str, **variables: str) -> str:
     done = subprocess.run(
-        command, env={**os.environ, "PATH": PATH}, capture_output=True, text=True, timeout=COMMAND_S, check=False
+        command,
+        env={**os.environ, "PATH": PATH, **variables},
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_S,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -41,6 +46,17 @@ def test_kubectl_completes_it_as_its_own(words: list[str], expected: list[str]) 
     *printed, directive = run("kubectl", "__complete", "slicebus", *words).splitlines()
     assert sorted(line.split("\t")[0] for line in printed) == sorted(expected)
     assert directive == ":0", "files, where nothing else fits"
+
+
+@cases
+def test_fish_completes_it_with_the_help_on_the_same_line(words: list[str], expected: list[str]) -> None:
+    asked = {
+        "_SLICEBUS_COMPLETE": "complete_fish",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_TYPER_COMPLETE_ARGS": " ".join(["slicebus", *words]),
+    }
+    lines = filter(None, run("slicebus", **asked).splitlines())
+    assert sorted(line.split("\t")[0] for line in lines) == sorted(expected)
 
 
 @cases

@@ -12,16 +12,16 @@ _DIRECTIVE = ":0"
 
 def main() -> None:
     """The entry point. It prints each word that would fit, with its help after a tab, as `slicebus` does for fish."""
-    from slicebus.cli.main import app
+    from slicebus.cli import main as commands
 
     *before, unfinished = sys.argv[1:] or [""]
     words = shlex.join(["slicebus", *before])
     os.environ |= {
-        "_SLICEBUS_COMPLETE": "complete_fish",
+        commands.COMPLETES: "complete_fish",
         "_TYPER_COMPLETE_FISH_ACTION": "get-args",
         "_TYPER_COMPLETE_ARGS": f"{words} {shlex.quote(unfinished) if unfinished else ''}",
     }
     try:
-        app(prog_name="slicebus")
+        commands.main()
     finally:
         screen.say(_DIRECTIVE)

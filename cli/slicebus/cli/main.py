@@ -1,5 +1,6 @@
 """The `slicebus` command line."""
 
+import os
 import sys
 from importlib import import_module
 from importlib.metadata import version
@@ -30,6 +31,8 @@ from slicebus.runtime.logs import configure_logging
 
 _PLUGIN = "kubectl-slicebus"
 """The name by which kubectl finds it."""
+COMPLETES = "_SLICEBUS_COMPLETE"
+"""The variable by which a shell asks for completions."""
 
 app = typer.Typer(
     name="slicebus",
@@ -87,6 +90,8 @@ def agent() -> None:
 def main() -> None:
     """Run a command. An error that the user can repair is one line and exit status 2."""
     sys.excepthook = screen.show_unexpected
+    if COMPLETES in os.environ:
+        os.environ["COLUMNS"] = "10000"  # A shell takes each line for a word, so that help may not be wrapped.
     try:
         app(prog_name=_name_of(sys.argv[0]))
     except SlicebusError as error:
