@@ -95,14 +95,18 @@ async def test_with_both_managers_stopped_each_tool_says_so_first(
         return look
 
     told = "manager not reached since 20"
-    listed, explained, _, waiting = await asyncio.gather(
+    listed, jobs, explained, _, waiting = await asyncio.gather(
         watch.until("fleet list", command("fleet", "list")),
+        watch.until("jobs", command("jobs", "-A", "--no-headers")),
         watch.until("explain", command("explain", "sweep")),
         watch.until("readyz", lambda: told in readyz(fleet, where)),
         watch.of("job", shown(scenario, MANAGER_NOT_REACHED, within_s=BOUND_S)),
     )
     assert (listed.returncode, "connected" in listed.stdout) == (1, False)
     assert listed.stdout.count("unknown") == len(clusters.workers)
+    assert jobs.returncode == 1
+    assert jobs.stdout.split()[3] == "Unknown"
+    assert "NoManager: no manager leads since 20" in jobs.stdout
     assert (explained.returncode, "sweep" in explained.stdout) == (1, True)
     assert (waiting.message.startswith(told), waiting.wanted) == (True, {"main": 3})
     await expect_one_event(scenario, MANAGER_NOT_REACHED)

@@ -152,6 +152,9 @@ async def test_a_viewer_reads_the_journal_with_every_command_for_it(
         await jane("journal", "export", "seen.jsonl")
         assert "none differs" in (await jane("replay", "seen.jsonl")).stdout
 
+        doctor = (await jane("doctor", status=1)).stdout  # There is no cluster here.
+        assert f"✓ rights       user {JANE} reads the journal and sends nothing, as a viewer: " in doctor
+        assert "topology" not in doctor
         refused = await jane("dead", "list", status=2)
         assert (refused.stderr.count("\n"), "ACCESS_REFUSED" in refused.stderr) == (1, True)
         await job.scale(2)

@@ -66,7 +66,7 @@ class StillFleet(LiveFleet):
         return self._still
 
     async def rows(self) -> Sequence[JobRow]:
-        store, sight = self._still.reading.store, self._still.reading.sight
+        store, sight = self._still.reading.store, self._still.sight
         return in_order(JobRow.of(store, ref, sight) for ref in shown_refs(store))
 
 

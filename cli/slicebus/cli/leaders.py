@@ -10,6 +10,7 @@ from slicebus.cli import screen
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
+    from slicebus.manager.decide.explain import Sight
     from slicebus.runtime.leadership import Leadership
 
 _LOOK_S = 0.5
@@ -26,6 +27,10 @@ class Leaders(msgspec.Struct, frozen=True):
     """Whether the WorkerClusters show the present: the first shard writes them."""
     holders: tuple[str, ...] = ()
     """Who leads each shard, as far as that is known; empty for a shard that nobody leads."""
+
+    def seen(self, sight: "Sight") -> "Sight":
+        """What may be relied on of what a reader sees: without a manager nothing is up to date."""
+        return sight if self.fleet_is_known else msgspec.structs.replace(sight, unled="; ".join(self.problems))
 
     def say(self) -> None:
         """Say what is wrong. Call it before anything else is shown."""

@@ -3,12 +3,24 @@
 import difflib
 from collections.abc import Iterable
 
+from slicebus.proto.errors import ConfigurationError
+
 _NEAREST = 3
 
 
 def is_asked_for(key: str, job: str) -> bool:
     """Whether a key, `Kind/namespace/name`, matches a name, namespace/name or Kind/namespace/name."""
     return key == job or key.endswith(f"/{job}")
+
+
+def in_namespace(job: str, namespace: str) -> str:
+    """A name, namespace/name or Kind/namespace/name, as `namespace/name` at least. Raises ConfigurationError for a job
+    of another namespace."""
+    if not job:
+        raise ConfigurationError("--namespace goes with the name of a job")
+    if (own := namespace_of(job)) not in (None, namespace):
+        raise ConfigurationError(f"{job} is in namespace {own}, not in {namespace}")
+    return job if own else f"{namespace}/{job}"
 
 
 def namespace_of(job: str) -> str | None:

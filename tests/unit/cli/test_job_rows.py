@@ -182,3 +182,19 @@ def test_a_table_of_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     Listing(COLUMNS, OutputFormat(output=Output.NAME)).show([waiting, named("a", "x", kind="RayCluster")])
     assert capsys.readouterr().out.splitlines() == ["job.batch/wide", "raycluster.ray.io/x"]
+
+
+UNLED = Sight(unled="no manager leads since 2026-01-31T03:00:00Z")
+
+
+def test_without_a_manager_nobody_knows_what_pods_do_and_a_job_that_waits_says_why() -> None:
+    message = "no manager leads since 2026-01-31T03:00:00Z; this is what it wrote last"
+    runs = the_row(a_store(ready(a_job(2), 2), admitted(conditions=(READY,))), UNLED)
+    assert (runs.state, runs.ready, runs.reason, runs.message) == (ShownState.UNKNOWN, None, "NoManager", message)
+    new = the_row(a_store(a_job(2)), UNLED)
+    assert (new.state, new.reason, new.message) == (ShownState.PENDING, "NoManager", message)
+
+
+def test_without_a_manager_the_last_reason_to_wait_stays() -> None:
+    waits = a_store(a_job(2), a_workload(count=2, conditions=(condition("QuotaReserved", False, "Pending", "no cpu"),)))
+    assert (the_row(waits, UNLED).state, the_row(waits, UNLED).why) == (the_row(waits).state, the_row(waits).why)

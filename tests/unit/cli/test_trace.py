@@ -27,6 +27,13 @@ def test_a_trace_has_every_change_with_its_hops(job: str) -> None:
     assert not [line for line in lines if line != line.rstrip()]
 
 
+def test_a_namespace_narrows_a_name_down() -> None:
+    assert call("job-a", "-n", "team-a").stdout == call("team-a/job-a").stdout
+    assert call("job-a", "-n", "team-a").exit_code == 0
+    assert call("job-a", "-n", "elsewhere").exit_code == 1
+    assert str(call("other/job-a", "-n", "team-a").exception) == "other/job-a is in namespace other, not in team-a"
+
+
 def test_another_cluster_has_no_trace_of_it() -> None:
     done = call("job-a", "--cluster", "west")
     assert (done.exit_code, done.output) == (0, "nothing about job-a is recorded on west\n")

@@ -31,20 +31,21 @@ def explain(
     as old as its last write.
     """
 
-    async def show(client: "KubeClient", _: Leaders) -> None:
-        for explanation in await _explanations(client, job, scope):
+    async def show(client: "KubeClient", leaders: Leaders) -> None:
+        for explanation in await _explanations(client, job, scope, leaders):
             _show(explanation, format.output)
 
     with absence_told():
         run_led(access, managers, show)
 
 
-async def _explanations(client: "KubeClient", job: str, scope: JobScope) -> "list[Explanation]":
+async def _explanations(client: "KubeClient", job: str, scope: JobScope, leaders: Leaders) -> "list[Explanation]":
     from slicebus.cli.cluster.finding import find_jobs
     from slicebus.manager.decide.explain import explain as explanation_of
 
     found = await find_jobs(client, job, scope)
-    return [explanation_of(found.reading.store, ref, found.reading.sight) for ref in found.refs]
+    sight = leaders.seen(found.reading.sight)
+    return [explanation_of(found.reading.store, ref, sight) for ref in found.refs]
 
 
 def _show(explanation: "Explanation", output: Output) -> None:

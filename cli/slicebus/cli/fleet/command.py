@@ -56,7 +56,7 @@ def get(cluster: Cluster, *, access: ClusterAccess, managers: ManagerPlace, form
     """
 
     async def show(client: "KubeClient", leaders: Leaders) -> None:
-        _show(await _details(client, cluster, is_known=leaders.fleet_is_known), format.output)
+        _show(await _details(client, cluster, leaders), format.output)
 
     with absence_told():
         run_led(access, managers, show)
@@ -104,7 +104,7 @@ async def _list(client: "KubeClient", format: OutputFormat, watch: Watch, *, is_
     )
 
 
-async def _details(client: "KubeClient", name: str, *, is_known: bool) -> "ClusterDetails":
+async def _details(client: "KubeClient", name: str, leaders: Leaders) -> "ClusterDetails":
     """The details of a WorkerCluster. Raises NotFoundError with the nearest name."""
     from slicebus.cli.cluster.reading import read
     from slicebus.cli.cluster.showing import say_first
@@ -126,6 +126,7 @@ async def _details(client: "KubeClient", name: str, *, is_known: bool) -> "Clust
         events = (await client.list(EVENTS, namespace=DEFAULT_NAMESPACE)).items
     except ForbiddenError:
         events = []
-    jobs = in_order(JobRow.of(store, ref, reading.sight) for ref in shown_refs(store))
+    sight = leaders.seen(reading.sight)
+    jobs = in_order(JobRow.of(store, ref, sight) for ref in shown_refs(store))
     granted = store.quotas.ledger.granted.get(name, {})
-    return details_of(manifest, jobs=jobs, granted=granted, events=events, is_known=is_known)
+    return details_of(manifest, jobs=jobs, granted=granted, events=events, is_known=leaders.fleet_is_known)

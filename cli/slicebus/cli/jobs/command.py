@@ -15,6 +15,7 @@ from slicebus.manager.state.shown_states import ShownState
 
 if TYPE_CHECKING:
     from slicebus.cli.jobs.rows import JobRow
+    from slicebus.cli.leaders import Leaders
     from slicebus.kube.client import KubeClient
     from slicebus.manager.decide.explain import Sight
     from slicebus.manager.state.quota_trees import Quotas
@@ -65,10 +66,12 @@ def jobs(
     if (at := past.asked(watch)) is not None:
         _jobs_at(past, at, scope.within(namespace_of(access)), wanted, format)
         return
-    run_led(access, managers, lambda client, _: _jobs(client, scope, wanted, format, watch))
+    run_led(access, managers, lambda client, leaders: _jobs(client, scope, wanted, format, watch, leaders))
 
 
-async def _jobs(client: "KubeClient", scope: Scope, wanted: JobFilter, format: OutputFormat, watch: Watch) -> None:
+async def _jobs(
+    client: "KubeClient", scope: Scope, wanted: JobFilter, format: OutputFormat, watch: Watch, leaders: "Leaders"
+) -> None:
     from slicebus.cli.cluster.reading import read
     from slicebus.cli.cluster.showing import show
     from slicebus.cli.jobs.rows import COLUMNS, NAMESPACE
@@ -76,10 +79,12 @@ async def _jobs(client: "KubeClient", scope: Scope, wanted: JobFilter, format: O
     namespace = scope.within(client.namespace)
     reading = await read(client, namespace=namespace)
     listing = Listing([*([NAMESPACE] if namespace is None else []), *COLUMNS], format)
+    # A manager may begin to work while somebody watches.
+    sight = reading.sight if watch.watch else leaders.seen(reading.sight)
     await show(
         client,
         reading,
-        lambda: {row.key: row for row in _rows(reading.store, reading.sight, wanted)},
+        lambda: {row.key: row for row in _rows(reading.store, sight, wanted)},
         everything=lambda rows: listing.show(rows, nothing=_nothing(namespace)),
         changes=listing.show_changed,
         watch=watch.watch,

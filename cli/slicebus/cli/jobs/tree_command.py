@@ -43,8 +43,8 @@ def tree(
     an unknown job, and where no manager works: what it knows is then as old as its last write.
     """
 
-    async def show(client: "KubeClient", _: Leaders) -> None:
-        for node in await _trees(client, job, scope, workers):
+    async def show(client: "KubeClient", leaders: Leaders) -> None:
+        for node in await _trees(client, job, scope, workers, leaders):
             _show(node, format.output)
 
     workers = dict(_worker(text, access) for text in worker or ())
@@ -62,14 +62,14 @@ def _worker(text: str, access: ClusterAccess) -> tuple[str, ClusterAccess]:
 
 
 async def _trees(
-    client: "KubeClient", job: str, scope: JobScope, workers: "Mapping[str, ClusterAccess]"
+    client: "KubeClient", job: str, scope: JobScope, workers: "Mapping[str, ClusterAccess]", leaders: Leaders
 ) -> "list[TreeNode]":
     from slicebus.cli.cluster.finding import find_jobs
     from slicebus.cli.jobs.tree import cluster_names, tree_of
     from slicebus.manager.decide.explain import is_reached
 
     found = await find_jobs(client, job, scope)
-    store, sight = found.reading.store, found.reading.sight
+    store, sight = found.reading.store, leaders.seen(found.reading.sight)
     for name in workers if sight.clusters else ():
         check_known(name, "worker cluster", [cluster.name for cluster in store.quotas.worker_clusters])
     nodes = []

@@ -62,7 +62,7 @@ class Sources:
             store,
             shown_refs(store),
             reported_pods,
-            sight=self.reading.sight,
+            sight=self.leaders.seen(self.reading.sight),
             is_known=self.leaders.fleet_is_known,
             namespace=self.namespace,
             most_lines=room.jobs,

@@ -16,7 +16,7 @@ from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.dead_letters.actions import survey
 from slicebus.cli.journal.known import check_cluster
 from slicebus.cli.journal.source import STREAM, Cluster, Since, Span, Until, entries, run
-from slicebus.cli.names import is_asked_for, nearest
+from slicebus.cli.names import in_namespace, is_asked_for, nearest
 from slicebus.cli.trace.sending import follow_journal, send
 from slicebus.journal.entry import Entry, matching
 from slicebus.journal.redaction import Redactor, redacted
@@ -54,6 +54,7 @@ def trace(
         str, typer.Argument(help="name, namespace/name or Kind/namespace/name. Not needed with --follow.")
     ] = "",
     amqp_url: Annotated[str | None, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker.")] = None,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="The job's, where its name is not enough.")] = "",
     source: Annotated[
         str, typer.Option("--from", metavar="FILE", help="An exported file instead of a broker.")
     ] = STREAM,
@@ -73,6 +74,8 @@ def trace(
 ) -> None:
     """Show every change of a job with its messages and steps. Exit status 1 for an unknown job."""
     span = Span.of(since, until)
+    if namespace:
+        job = in_namespace(job, namespace)
     if follow:
         if otlp is None or html is not None or source != STREAM or cluster or until:
             raise ConfigurationError("--follow goes with --otlp, and of the others with --since and a job alone")

@@ -17,6 +17,7 @@ from slicebus.cli.jobs.rows import JobRow, in_order, shown_refs
 from slicebus.cli.leaders import Leaders, leaders
 from slicebus.cli.place import require_managers
 from slicebus.kube.client import KubeClient
+from slicebus.manager.decide.explain import Sight
 from slicebus.proto.errors import PermanentError, SlicebusError, UnavailableError
 
 _AGAIN_S = 2.0
@@ -39,6 +40,11 @@ class FleetState(msgspec.Struct, frozen=True, kw_only=True):
     """The objects were like this then."""
     lost: str = ""
     """Why they are not the present ones; empty where they are."""
+
+    @property
+    def sight(self) -> Sight:
+        """What an explanation may rely on."""
+        return self.leaders.seen(self.reading.sight)
 
     @property
     def is_known(self) -> bool:
@@ -90,14 +96,14 @@ class LiveFleet:
         """Every job, in order. Of a fleet that changes all the time they may be some seconds old. Raises as `state`."""
         loop = asyncio.get_running_loop()
         async with self._making:
-            reading = self.state().reading
+            state = self.state()
             made_for, rows = self._rows
             if made_for == self.version or (made_for >= 0 and loop.time() < self._rows_due_s):
                 return rows
             version, began_s = self.version, loop.time()
             made = list[JobRow]()
-            for number, ref in enumerate(list(shown_refs(reading.store))):
-                made.append(JobRow.of(reading.store, ref, reading.sight))
+            for number, ref in enumerate(list(shown_refs(state.reading.store))):
+                made.append(JobRow.of(state.reading.store, ref, state.sight))
                 if number % _AT_A_TIME == _AT_A_TIME - 1:
                     await asyncio.sleep(0)
             ended_s = loop.time()

@@ -36,6 +36,8 @@ class Sight(msgspec.Struct, frozen=True, kw_only=True):
     """Every Workload, ClusterQueue and Cohort: without them nobody can tell the place in the queue."""
     clusters: bool = True
     """The WorkerClusters: without them nobody can tell whether one is connected."""
+    unled: str = ""
+    """Why no manager keeps the objects up to date, for people; empty where one does."""
 
 
 ALL = Sight()
@@ -165,8 +167,10 @@ def explain(store: ManagerStore, ref: JobRef, sight: Sight = ALL) -> Explanation
 
 
 def is_reached(store: ManagerStore, view: JobView, sight: Sight) -> bool:
-    """Whether anybody knows what the pods of a job do: its cluster is connected. True where it has none, and where the
-    reader may not see that."""
+    """Whether anybody knows what the pods of a job do: its cluster is connected, and a manager works. True where it has
+    no cluster, and where the reader may not see the clusters."""
+    if view.cluster and sight.unled:
+        return False
     if not view.cluster or not sight.clusters:
         return True
     return any(cluster.connected for cluster in store.quotas.worker_clusters if cluster.name == view.cluster)
@@ -194,6 +198,8 @@ def problems(store: ManagerStore, view: JobView, sight: Sight = ALL) -> Iterator
     twice."""
     assert view.job is not None
     job = view.job
+    if sight.unled:
+        yield f"NoManager: {sight.unled}; this is what it wrote last"
     if view.is_taken:
         yield from filter(None, [annotation(job, api_names.UNHEEDED_ANNOTATION)])
     else:

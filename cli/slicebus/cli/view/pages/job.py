@@ -55,7 +55,7 @@ def job_page(
         others = {ref.key for ref in job_refs(store)} | {entry.subject for entry in hour.entries if entry.subject}
         raise NotFoundError(f"there is no job {job}{nearest(job, others)}")
     view = store.view(ref) if ref is not None else None
-    sight, kept = state.reading.sight, found[-_MOST_TRACES:]
+    sight, kept = state.sight, found[-_MOST_TRACES:]
     return JobPage(
         job=job,
         explanation=explain(store, view.ref, sight) if view is not None and view.job is not None else None,
