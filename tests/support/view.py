@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,6 +18,7 @@ from slicebus.cli.view.web import View, served
 from slicebus.journal.entry import Entry
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import WORKLOADS
+from slicebus.kube.transport import Answer, Request
 from slicebus.manager.state.store import ManagerStore
 
 
@@ -51,11 +52,26 @@ async def viewing(
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class _Nowhere:
+    """A way to a server that has nothing."""
+
+    host = "nowhere"
+
+    async def request(self, request: Request) -> Answer:
+        return Answer(404, b"{}")
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        pass
+
+
 class StillFleet(LiveFleet):
     """A fleet that does not change, without a server."""
 
     def __init__(self, state: FleetState) -> None:
-        super().__init__(KubeClient.from_url("http://127.0.0.1:1"), manager_namespace="there")
+        super().__init__(KubeClient(_Nowhere()), manager_namespace="there")
         self._still = state
 
     @property
