@@ -50,6 +50,8 @@ def test_a_moment(text: str, expected: str) -> None:
     [
         ("2026-10-24T03:00:00", "--at 2026-10-24T03:00:00: say its zone, as Z or +01:00"),
         ("2026-10-24", "--at 2026-10-24: say its zone"),
+        ("0001-01-01T00:00:00Z", "--at 0001-01-01T00:00:00Z: use 03:00"),
+        ("9999-12-31T23:59:59-01:00", "--at 9999-12-31T23:59:59-01:00: use 03:00"),
         ("25:00", "--at 25:00: use 03:00, -15m, or a date with its zone such as 2026-01-31T03:00:00Z"),
         ("03:60", "--at 03:60: use 03:00"),
         ("15 minutes ago", "--at 15 minutes ago: use 03:00"),

@@ -1,18 +1,21 @@
 """Reads the moments that people name, and shows spans of the journal. Pure."""
 
 import re
-from datetime import datetime, time, timedelta
+from datetime import UTC, datetime, time, timedelta
 
 from slicebus.cli.durations import duration, local_time
 from slicebus.proto.errors import ConfigurationError
 
 OPTION = "--at"
 _CLOCK = re.compile(r"(?P<hour>[0-9]{1,2})(?P<rest>:[0-9]{2}(:[0-9]{2})?)(?P<zone>Z|[+-][0-9]{2}:[0-9]{2})?")
+_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+"""No journal is older, and what lies beside these can be counted with in every zone."""
 _FORMS = "use 03:00, -15m, or a date with its zone such as 2026-01-31T03:00:00Z"
 
 
-def moment_of(text: str, now: datetime) -> datetime:
-    """The moment that `03:00`, `03:00Z`, `-15m` or an RFC 3339 date names at this time. Raises ConfigurationError.
+def moment_of(text: str, now: datetime, *, option: str = OPTION) -> datetime:
+    """The moment that `03:00`, `03:00Z`, `-15m` or an RFC 3339 date names at this time. Raises ConfigurationError,
+    which names the option.
 
     A clock time is the last one that has been; without a zone it is that of this machine. A date has to say its zone.
     """
@@ -23,9 +26,11 @@ def moment_of(text: str, now: datetime) -> datetime:
             return _last(time.fromisoformat(f"{hour}{rest}{zone}"), now)
         moment = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
-        return _ago(text, now)
+        return _ago(text, now, option)
     if moment.tzinfo is None:
-        raise ConfigurationError(f"{OPTION} {text}: say its zone, as Z or +01:00")
+        raise ConfigurationError(f"{option} {text}: say its zone, as Z or +01:00")
+    if not _FIRST <= moment <= _LAST:
+        raise ConfigurationError(f"{option} {text}: {_FORMS}")
     return moment
 
 
@@ -49,8 +54,8 @@ def _last(clock: time, now: datetime) -> datetime:
     return latest if latest <= now else before
 
 
-def _ago(text: str, now: datetime) -> datetime:
+def _ago(text: str, now: datetime, option: str) -> datetime:
     try:
-        return now - duration(text.removeprefix("-"), option=OPTION)
+        return now - duration(text.removeprefix("-"), option=option)
     except (ConfigurationError, OverflowError) as error:
-        raise ConfigurationError(f"{OPTION} {text}: {_FORMS}") from error
+        raise ConfigurationError(f"{option} {text}: {_FORMS}") from error

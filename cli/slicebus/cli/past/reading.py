@@ -14,6 +14,7 @@ from slicebus.cli import screen
 from slicebus.cli.cluster.reading import configure
 from slicebus.cli.durations import local_time
 from slicebus.cli.journal.source import STANDARD_INPUT, STREAM, records_of_manager
+from slicebus.cli.journal.turns import in_turns
 from slicebus.cli.past.moments import OPTION, later_second, moment_of, span_text
 from slicebus.cli.past.options import PastMoment
 from slicebus.decisions.past import Past, PastState
@@ -39,17 +40,31 @@ class PastReading(msgspec.Struct, frozen=True):
     seen: datetime
     """The time of the manager's last record by then."""
 
+    @property
+    def quiet(self) -> str:
+        """What to say where no manager worked then; empty where one did."""
+        if self.at - self.seen <= _QUIET or not len(self.store.clusters):
+            return ""
+        return f"no manager recorded anything from {local_time(self.seen)} on: this is what it knew then"
+
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Let the moment be the present while something is shown, after saying what is wrong with it. Exit status 1
         afterwards where no manager worked: what was shown is then as old as its last record."""
-        is_quiet = self.at - self.seen > _QUIET and len(self.store.clusters) > 0
-        if is_quiet:
-            screen.fail(f"✗ no manager recorded anything from {local_time(self.seen)} on: this is what it knew then")
-        with ambient(clock=lambda: self.at, random=randomness()), _nonsense_refused():
+        if self.quiet:
+            screen.fail(f"✗ {self.quiet}")
+        with at_moment(self.at):
             yield
-        if is_quiet:
+        if self.quiet:
             raise typer.Exit(1)
+
+
+@contextmanager
+def at_moment(at: datetime) -> Iterator[None]:
+    """Let a moment be the present while what was recorded is shown. Raises InvalidError where there are objects that no
+    manager records."""
+    with ambient(clock=lambda: at, random=randomness()), _nonsense_refused():
+        yield
 
 
 def read_past(options: PastMoment, at: str, namespace: str | None) -> PastReading:
@@ -59,19 +74,34 @@ def read_past(options: PastMoment, at: str, namespace: str | None) -> PastReadin
     """
     moment = moment_of(at, now())
     try:
-        found = asyncio.run(_find(options, moment))
+        found = asyncio.run(find_past(options, moment))
     except KeyboardInterrupt:
         raise typer.Exit from None
+    return past_reading(found, moment, namespace)
+
+
+def past_reading(found: PastState, at: datetime, namespace: str | None = None) -> PastReading:
+    """What a command would have read of the API server then, in a namespace or in all. Of a large fleet it takes
+    seconds. Raises InvalidError."""
     assert isinstance(found.state, ManagerStore)
     with _nonsense_refused():
-        return PastReading(_as_read(found.state, namespace), moment, found.seen)
+        return PastReading(_as_read(found.state, namespace), at, found.seen)
 
 
-async def _find(options: PastMoment, at: datetime) -> PastState:
+def require_queues(store: ManagerStore) -> None:
+    """Raises ConfigurationError beside a Kueue: the manager does not watch its queues there."""
+    if store.beside_kueue:
+        raise ConfigurationError("a Kueue admits here: the manager's journal does not have its queues")
+
+
+async def find_past(options: PastMoment, at: datetime, *, option: str = OPTION) -> PastState:
+    """The manager's state at a moment. Others get their turn meanwhile. Raises ConfigurationError, which names the
+    option, with the span of the journal for a moment at which it does not know the state."""
     past, span = Past(at, "manager", MODEL), _Span()
     if options.source == STREAM and at > now():
-        raise await _refused(options, at, "is in the future", span)
-    async with aclosing(records_of_manager(options.source, at - BEFORE, amqp_url=options.amqp_url)) as records:
+        raise await _refused(options, at, "is in the future", span, option)
+    reading = records_of_manager(options.source, at - BEFORE, amqp_url=options.amqp_url)
+    async with aclosing(in_turns(reading)) as records:
         async for record in records:
             span.see(record)
             past.feed(record)
@@ -79,16 +109,16 @@ async def _find(options: PastMoment, at: datetime) -> PastState:
                 break
     found = past.state
     if span.first is not None and at < span.first:
-        raise await _refused(options, at, "is before the first record", span)
+        raise await _refused(options, at, "is before the first record", span, option)
     if options.source != STREAM and span.last is not None and at > span.last:
-        raise await _refused(options, at, "is after the last record", span)
+        raise await _refused(options, at, "is after the last record", span, option)
     if found is None:
         from_when = (
             f"is not recorded, that from {later_second(past.known_from)} on is"
             if past.known_from
             else "is not recorded"
         )
-        raise await _refused(options, at, f"the state of that moment {from_when}", span)
+        raise await _refused(options, at, f"the state of that moment {from_when}", span, option)
     return found
 
 
@@ -104,7 +134,7 @@ class _Span:
         self.first, self.last = self.first or published, published or self.last
 
 
-async def _refused(options: PastMoment, at: datetime, why: str, span: _Span) -> ConfigurationError:
+async def _refused(options: PastMoment, at: datetime, why: str, span: _Span, option: str) -> ConfigurationError:
     """What to say of a moment that is not in the journal. `span` is what was read of it, which may be a part."""
     is_stream = options.source == STREAM
     if options.source != STANDARD_INPUT:
@@ -115,7 +145,7 @@ async def _refused(options: PastMoment, at: datetime, why: str, span: _Span) -> 
                 if is_stream:
                     break
     return ConfigurationError(
-        f"{OPTION} {local_time(at)}: {why}; {span_text(span.first, None if is_stream else span.last)}"
+        f"{option} {local_time(at)}: {why}; {span_text(span.first, None if is_stream else span.last)}"
     )
 
 

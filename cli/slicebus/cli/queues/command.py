@@ -18,7 +18,7 @@ from slicebus.cli.cluster.options import (
 )
 from slicebus.cli.consent import Consent, DryRun
 from slicebus.cli.past.options import PastMoment
-from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
+from slicebus.proto.errors import ForbiddenError, NotFoundError
 
 if TYPE_CHECKING:
     from slicebus.cli.cluster.reading import Reading
@@ -154,12 +154,11 @@ async def _list(client: "KubeClient", scope: Scope, format: OutputFormat, watch:
 
 def _list_at(past: PastMoment, at: str, scope: Scope, format: OutputFormat) -> None:
     """Raises ConfigurationError beside a Kueue: the manager does not watch its queues there."""
-    from slicebus.cli.past.reading import read_past
+    from slicebus.cli.past.reading import read_past, require_queues
     from slicebus.cli.queues.listing import QueueListing
 
     reading = read_past(past, at, scope.within(None))
-    if reading.store.beside_kueue:
-        raise ConfigurationError("a Kueue admits here: the manager's journal does not have its queues")
+    require_queues(reading.store)
     is_local = scope.all_namespaces or scope.namespace is not None
     listing = QueueListing(scope, format, is_local=is_local, at=reading.at)
     with reading.shown():
