@@ -1,25 +1,32 @@
 """A view of a cluster, served in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from slicebus.bus.contract import Record
 from slicebus.cli.cluster.reading import ListedResource, Reading
 from slicebus.cli.doctor.check import Check
 from slicebus.cli.jobs.rows import JobRow, in_order, shown_refs
 from slicebus.cli.leaders import Leaders
-from slicebus.cli.view.history import History, RecordedHour
-from slicebus.cli.view.live import FleetState, LiveFleet
-from slicebus.cli.view.web import View, served
+from slicebus.cli.view.fleet_state import FleetState
+from slicebus.cli.view.history import History
+from slicebus.cli.view.hour import RecordedHour
+from slicebus.cli.view.live import LiveFleet
+from slicebus.cli.view.past_moments import PastMoments
+from slicebus.cli.view.serving import served
+from slicebus.cli.view.web import View
 from slicebus.journal.entry import Entry
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import WORKLOADS
 from slicebus.kube.transport import Answer, Request
 from slicebus.manager.state.store import ManagerStore
+from slicebus.proto.topology import AGENT_JOURNAL, JOURNAL, manager_topology
+from slicebus.sandbox.bus import MemoryBroker
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -42,7 +49,7 @@ async def viewing(
 ) -> AsyncIterator[Served]:
     """A view of a cluster, in this process."""
     live, history = LiveFleet(client, manager_namespace=manager_namespace), History(amqp_url)
-    async with served(View(live, history), 0) as address:
+    async with served(View(live, history, PastMoments(history.amqp_url)), 0) as address:
         tasks = [asyncio.create_task(live.run()), asyncio.create_task(history.run())]
         try:
             yield Served(address, live, history)
@@ -89,12 +96,17 @@ class StillFleet(LiveFleet):
 class StillHour(History):
     """A journal that does not go on, without a broker."""
 
-    def __init__(self, hour: RecordedHour) -> None:
-        super().__init__(None)
+    def __init__(self, hour: RecordedHour, *, amqp_url: str | None = None, first: datetime | None = None) -> None:
+        super().__init__(amqp_url)
         self._still = hour
+        self._first = first
 
     def hour(self) -> RecordedHour:
         return self._still
+
+    @property
+    def first(self) -> datetime | None:
+        return self._first
 
 
 def a_state(store: ManagerStore, **changes: Any) -> FleetState:
@@ -112,8 +124,22 @@ def an_hour(*entries: Entry, **changes: Any) -> RecordedHour:
 
 
 @asynccontextmanager
-async def still_view(state: FleetState, hour: RecordedHour) -> AsyncIterator[Served]:
-    """A view of these, served in this process."""
-    live, history = StillFleet(state), StillHour(hour)
-    async with live.client, served(View(live, history), 0) as address:
+async def still_view(
+    state: FleetState, hour: RecordedHour, *, amqp_url: str | None = None, first: datetime | None = None
+) -> AsyncIterator[Served]:
+    """A view of these, served in this process, whose past is in the streams of a broker. `first` is where its slider
+    begins."""
+    live, history = StillFleet(state), StillHour(hour, amqp_url=amqp_url, first=first)
+    async with live.client, served(View(live, history, PastMoments(amqp_url)), 0) as address:
         yield Served(address, live, history)
+
+
+def fill_journal(broker: str, records: Iterable[Record]) -> str:
+    """Let an in-process broker have recorded these, and return its address."""
+    made = MemoryBroker.named(broker)
+    made.declare(manager_topology())
+    for record in records:
+        stream = made.streams[JOURNAL if record.message.user_id == "manager" else AGENT_JOURNAL]
+        stream.records.append(msgspec.structs.replace(record, offset=stream.next_offset))
+        stream.next_offset += 1
+    return f"memory://viewer@{broker}"

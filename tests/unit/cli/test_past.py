@@ -154,17 +154,28 @@ def test_a_moment_whose_state_is_not_recorded(tmp_path: Path) -> None:
     assert "the state of that moment is not recorded; the journal has records from " in done.err
 
 
-def test_a_manager_that_has_recorded_nothing_for_long_is_told_first(tmp_path: Path) -> None:
-    """Somebody else has, so that the moment is in the file."""
+@pytest.fixture
+def quiet(tmp_path: Path) -> str:
+    """A file whose manager records nothing after nine seconds. Somebody else does an hour later."""
     lines = [json.loads(line) for line in gzip.decompress(Path(LIFE).read_bytes()).splitlines()]
     late = next(line for line in lines if line["type"] != "decisions")
-    late = late | {
-        "recorded": "2026-01-01T01:00:00Z",
-        "headers": late["headers"] | {"cloudEvents_time": "2026-01-01T01:00:00Z"},
-    }
+    headers = late["headers"] | {"cloudEvents_time": "2026-01-01T01:00:00Z"}
+    early = [line for line in lines if line["recorded"] < "2026-01-01T00:00:09"]
     file = tmp_path / "quiet.jsonl"
-    file.write_text("".join(json.dumps(line) + "\n" for line in [*lines, late]))
-    done = call("queues", "--at", "2026-01-01T00:59:00Z", "--from", str(file))
+    kept = [*early, late | {"recorded": "2026-01-01T01:00:00Z", "headers": headers}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in kept))
+    return str(file)
+
+
+def test_a_manager_that_has_recorded_nothing_for_long_is_told_first(quiet: str) -> None:
+    done = call("queues", "--at", "2026-01-01T00:59:00Z", "--from", quiet)
     assert done.status == 1
-    assert "✗ no manager recorded anything from 2026-01-01 00:00:3" in done.err
+    assert "✗ no manager recorded anything from 2026-01-01 00:00:0" in done.err
+    assert done.err.endswith(" on: this is what it knew then\n")
     assert done.out.startswith("AT 2026-01-01 00:59:00+00:00\nCLUSTERQUEUE")
+
+
+def test_what_pods_did_while_no_manager_recorded_is_unknown(quiet: str) -> None:
+    done = call("jobs", "-A", "--at", "2026-01-01T00:59:00Z", "--from", quiet)
+    assert (done.status, " Unknown " in done.out) == (1, True)
+    assert "NoManager: no manager recorded anything from 2026-01-01 00:00:0" in done.out

@@ -10,7 +10,7 @@ from slicebus.cli.cluster.reading import ListedResource, Reading
 from slicebus.cli.doctor.check import Check
 from slicebus.cli.jobs.rows import JobRow, in_order, shown_refs
 from slicebus.cli.leaders import Leaders
-from slicebus.cli.view.live import FleetState
+from slicebus.cli.view.fleet_state import FleetState
 from slicebus.cli.view.pages.fleet import FleetPage, fleet_page
 from slicebus.cli.view.pages.job import JobPage, job_page
 from slicebus.cli.view.pages.jobs import jobs_page

@@ -99,7 +99,7 @@ def _jobs_at(past: PastMoment, at: str, namespace: str | None, wanted: JobFilter
     reading = read_past(past, at, namespace)
     listing = Listing([*([NAMESPACE] if namespace is None else []), *COLUMNS], format, at=reading.at)
     with reading.shown():
-        listing.show(_rows(reading.store, ALL, wanted), nothing=_nothing(namespace))
+        listing.show(_rows(reading.store, reading.leaders.seen(ALL), wanted), nothing=_nothing(namespace))
 
 
 def _nothing(namespace: str | None) -> str:

@@ -15,6 +15,7 @@ from slicebus.cli.cluster.reading import configure
 from slicebus.cli.durations import local_time
 from slicebus.cli.journal.source import STANDARD_INPUT, STREAM, records_of_manager
 from slicebus.cli.journal.turns import in_turns
+from slicebus.cli.leaders import Leaders
 from slicebus.cli.past.moments import OPTION, later_second, moment_of, span_text
 from slicebus.cli.past.options import PastMoment
 from slicebus.decisions.past import Past, PastState
@@ -41,22 +42,21 @@ class PastReading(msgspec.Struct, frozen=True):
     """The time of the manager's last record by then."""
 
     @property
-    def quiet(self) -> str:
-        """What to say where no manager worked then; empty where one did."""
+    def leaders(self) -> Leaders:
+        """Whether a manager worked then. Who it was is not in the journal."""
         if self.at - self.seen <= _QUIET or not len(self.store.clusters):
-            return ""
-        return f"no manager recorded anything from {local_time(self.seen)} on: this is what it knew then"
+            return Leaders()
+        return Leaders((f"no manager recorded anything from {local_time(self.seen)} on",), fleet_is_known=False)
 
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Let the moment be the present while something is shown, after saying what is wrong with it. Exit status 1
         afterwards where no manager worked: what was shown is then as old as its last record."""
-        if self.quiet:
-            screen.fail(f"✗ {self.quiet}")
+        for problem in self.leaders.problems:
+            screen.fail(f"✗ {problem}: this is what it knew then")
         with at_moment(self.at):
             yield
-        if self.quiet:
-            raise typer.Exit(1)
+        self.leaders.exit()
 
 
 @contextmanager

@@ -22,7 +22,7 @@ def view(
     ] = _PORT,
     amqp_url: Annotated[
         str | None,
-        typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker, for messages, hops and charts."),
+        typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker, for messages, hops, charts and the past."),
     ] = None,
     *,
     access: ClusterAccess,
@@ -31,7 +31,7 @@ def view(
     """Show fleet, jobs, queues and messages in a browser, until Ctrl-C.
 
     It prints the address to open: with a secret, since everybody on this machine reaches the port. The pages have what
-    your kubeconfig lets you see, and change nothing.
+    your kubeconfig lets you see, and change nothing. With a broker they show moments of the past too, as jobs --at.
     """
 
     async def serve() -> None:
@@ -48,12 +48,14 @@ async def _serve(client: "KubeClient", manager_namespace: str, amqp_url: str | N
     from slicebus.cli.broker.connection import broker_settings
     from slicebus.cli.view.history import History
     from slicebus.cli.view.live import LiveFleet
-    from slicebus.cli.view.web import View, served
+    from slicebus.cli.view.past_moments import PastMoments
+    from slicebus.cli.view.serving import served
+    from slicebus.cli.view.web import View
 
     if amqp_url is not None:
         broker_settings(amqp_url)  # An address that cannot work ends the command here.
     live, history = LiveFleet(client, manager_namespace=manager_namespace), History(amqp_url)
-    async with served(View(live, history), port) as address, asyncio.TaskGroup() as group:
+    async with served(View(live, history, PastMoments(amqp_url)), port) as address, asyncio.TaskGroup() as group:
         group.create_task(live.run(), name="view:fleet")
         group.create_task(history.run(), name="view:journal")
         screen.say(f"open {address}")

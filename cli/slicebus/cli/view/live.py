@@ -5,10 +5,7 @@ A state that cannot be refreshed is shown with its age and the reason, never as 
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
 from typing import NoReturn
-
-import msgspec
 
 from slicebus.ambient.clock import now
 from slicebus.cli.cluster.finding import copies_among, job_refs, refusal
@@ -16,8 +13,8 @@ from slicebus.cli.cluster.reading import Reading, followed, read, settled
 from slicebus.cli.jobs.rows import JobRow, in_order, shown_refs
 from slicebus.cli.leaders import Leaders, leaders
 from slicebus.cli.place import require_managers
+from slicebus.cli.view.fleet_state import FleetState
 from slicebus.kube.client import KubeClient
-from slicebus.manager.decide.explain import Sight
 from slicebus.proto.errors import PermanentError, SlicebusError, UnavailableError
 
 _AGAIN_S = 2.0
@@ -29,27 +26,6 @@ _AT_A_TIME = 200
 _REST = 4.0
 """Rows are made again after so many times of what making them took, so that a large fleet leaves time for the rest."""
 _NOT_YET = UnavailableError("the cluster is being read")
-
-
-class FleetState(msgspec.Struct, frozen=True, kw_only=True):
-    """The manager's objects, and who led, at one moment."""
-
-    reading: Reading
-    leaders: Leaders
-    at: datetime
-    """The objects were like this then."""
-    lost: str = ""
-    """Why they are not the present ones; empty where they are."""
-
-    @property
-    def sight(self) -> Sight:
-        """What an explanation may rely on."""
-        return self.leaders.seen(self.reading.sight)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether a WorkerCluster's status is that of the moment: a manager works, and what it writes comes here."""
-        return self.leaders.fleet_is_known and not self.lost
 
 
 class LiveFleet:

@@ -4,9 +4,11 @@ from datetime import datetime
 from functools import cache
 from urllib.parse import quote, urlencode
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, Template
+from jinja2 import ChoiceLoader, Environment, PackageLoader, Template, pass_context
+from jinja2.runtime import Context
 
 from slicebus.cli.durations import age_of
+from slicebus.cli.view.pages.timeline import AT, Timeline
 from slicebus.journal.page import arrow, environment, milliseconds
 from slicebus.proto.messages import counts_text
 
@@ -16,8 +18,8 @@ def _environment() -> Environment:
     made = environment(
         ChoiceLoader([PackageLoader("slicebus.cli.view", "templates"), PackageLoader("slicebus.journal", ".")])
     )
-    made.filters |= {"age": age_of, "counts": counts_text, "path": path, "share": _percent}
-    made.globals |= {"arrow": arrow, "milliseconds": milliseconds, "link": link, "clock": _clock}
+    made.filters |= {"age": age_of, "counts": counts_text, "path": path, "share": _percent, "then": _then}
+    made.globals |= {"arrow": arrow, "milliseconds": milliseconds, "link": _link, "clock": _clock}
     return made
 
 
@@ -35,6 +37,21 @@ def link(*names: str, **query: object) -> str:
     """A path of the view with a query; what is None or empty is left out."""
     given = {name: value for name, value in query.items() if value not in (None, "")}
     return path(*names) + (f"?{urlencode(given)}" if given else "")
+
+
+@pass_context
+def _then(context: Context, address: str) -> str:
+    """An address of the view, at the moment that the page shows. A macro knows it where it is imported with context."""
+    timeline: Timeline = context["timeline"]
+    if not timeline.at:
+        return address
+    return f"{address}{'&' if '?' in address else '?'}{urlencode({AT: timeline.at})}"
+
+
+@pass_context
+def _link(context: Context, *names: str, **query: object) -> str:
+    """The same of these names."""
+    return _then(context, link(*names, **query))
 
 
 def _percent(share: float | None) -> float:

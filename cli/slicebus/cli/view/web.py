@@ -1,9 +1,8 @@
-"""The HTTP side of the view: its addresses, who may ask, and what an error looks like."""
+"""The HTTP side of the view: its addresses, and what an error looks like."""
 
 import asyncio
-import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -14,20 +13,25 @@ from aiohttp.typedefs import Middleware
 
 from slicebus.ambient.clock import now
 from slicebus.cli.cluster.filters import unknown
+from slicebus.cli.durations import age_text
 from slicebus.cli.fleet.details import details_of
-from slicebus.cli.view.guard import HEADERS, TOKEN, Asked, Guard
+from slicebus.cli.past.moments import moment_of
+from slicebus.cli.view.fleet_state import FleetState
+from slicebus.cli.view.guard import HEADERS
 from slicebus.cli.view.history import History
-from slicebus.cli.view.live import FleetState, LiveFleet
+from slicebus.cli.view.live import LiveFleet
 from slicebus.cli.view.pages.fleet import fleet_page, queue_link
 from slicebus.cli.view.pages.job import job_page
 from slicebus.cli.view.pages.jobs import job_link, jobs_page
 from slicebus.cli.view.pages.messages import messages_page
 from slicebus.cli.view.pages.paging import page_number
 from slicebus.cli.view.pages.queues import cluster_queue_rows, queue_page, queues_page
+from slicebus.cli.view.pages.timeline import AT, Timeline, address_of, date_of, slider_of
+from slicebus.cli.view.past_moments import PastMoments
 from slicebus.cli.view.rendering import template
+from slicebus.cli.view.shown import Present, Shown, Then
 from slicebus.journal.page import style
-from slicebus.kube.client import DEFAULT_NAMESPACE
-from slicebus.kube.resources import EVENTS, WORKERCLUSTERS
+from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.proto.errors import (
     ConfigurationError,
     ForbiddenError,
@@ -35,13 +39,9 @@ from slicebus.proto.errors import (
     SlicebusError,
     TransientError,
 )
-from slicebus.proto.messages import Manifest
 
-HOST = "127.0.0.1"
-"""Nobody on another machine reaches the view."""
 _TICK_S = 3.0
 """A stream says at least so often that it lives."""
-_SHUTDOWN_S = 1.0
 _SETTLE_S = 0.5
 """Changes within this time are told as one."""
 _STATUSES: tuple[tuple[type[SlicebusError], int], ...] = (
@@ -59,14 +59,15 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class View:
     """Answers requests from what is kept of the fleet and of its journal."""
 
-    def __init__(self, live: LiveFleet, history: History) -> None:
+    def __init__(self, live: LiveFleet, history: History, moments: PastMoments) -> None:
         self._live = live
         self._history = history
+        self._moments = moments
         self._closing = asyncio.Event()
 
-    def app(self, guard: Guard) -> web.Application:
-        """The application."""
-        app = web.Application(middlewares=[_guarded(guard), self._errors])
+    def app(self, middlewares: Sequence[Middleware]) -> web.Application:
+        """The application, behind what decides who may ask."""
+        app = web.Application(middlewares=[*middlewares, self._errors])
         app.on_shutdown.append(self._close)
         app.add_routes(
             [
@@ -85,19 +86,17 @@ class View:
         return app
 
     async def _fleet(self, request: web.Request) -> web.Response:
-        state, hour = self._live.state(), self._history.hour()
-        queues = cluster_queue_rows(state.reading.store)
-        page = fleet_page(
-            state,
-            await self._live.rows(),
-            queues=queues,
-            journal=hour.problem,
-            dead_letters=hour.dead_letters,
-        )
-        return self._page("fleet", "Fleet", state, page=page, queues=queues, queue_link=queue_link)
+        shown = self._shown(request)
+        state, rows = await shown.state(), await shown.rows()
+        journal, letters = shown.journal()
+        with shown.time():
+            queues = cluster_queue_rows(state.reading.store)
+            page = fleet_page(state, rows, queues=queues, journal=journal, dead_letters=letters)
+        return self._page(request, shown, "fleet", "Fleet", state, page=page, queues=queues, queue_link=queue_link)
 
     async def _cluster(self, request: web.Request) -> web.Response:
-        state, name = self._live.state(), request.match_info["name"]
+        shown, name = self._shown(request), request.match_info["name"]
+        state = await shown.state()
         store = state.reading.store
         manifest = store.clusters.get(None, name)
         if manifest is None and WORKERCLUSTERS in state.reading.hidden:
@@ -105,44 +104,51 @@ class View:
         if manifest is None:
             known = [cluster["metadata"]["name"] for cluster in store.clusters.all()]
             raise NotFoundError(unknown(name, "WorkerCluster", known) if known else f"there is no WorkerCluster {name}")
-        granted, rows = store.quotas.ledger.granted.get(name, {}), await self._live.rows()
-        events = await self._cluster_events(state)
-        details = details_of(manifest, jobs=rows, granted=granted, events=events, is_known=state.is_known)
-        return self._page("cluster", f"Cluster {name}", state, cluster=details, job_link=job_link)
-
-    async def _cluster_events(self, state: FleetState) -> list[Manifest]:
-        if state.lost:
-            return []
-        try:
-            return (await self._live.client.list(EVENTS, namespace=DEFAULT_NAMESPACE)).items
-        except SlicebusError:
-            return []
+        granted, rows = store.quotas.ledger.granted.get(name, {}), await shown.rows()
+        events = await shown.cluster_events()
+        with shown.time():
+            details = details_of(manifest, jobs=rows, granted=granted, events=events, is_known=state.is_known)
+        return self._page(request, shown, "cluster", f"Cluster {name}", state, cluster=details, job_link=job_link)
 
     async def _jobs(self, request: web.Request) -> web.Response:
-        state, rows = self._live.state(), await self._live.rows()
-        page = jobs_page(rows, request.query, state.reading.store.quotas)
-        return self._page("jobs", "Jobs", state, page=page, job_link=job_link)
+        shown = self._shown(request)
+        state, rows = await shown.state(), await shown.rows()
+        with shown.time():
+            page = jobs_page(rows, request.query, state.reading.store.quotas)
+        return self._page(request, shown, "jobs", "Jobs", state, page=page, job_link=job_link)
 
     async def _job(self, request: web.Request) -> web.Response:
-        state, named = self._live.state(), request.match_info
-        page = job_page(state, self._history.hour(), named["kind"], named["namespace"], named["name"], until=state.at)
-        return self._page("job", page.job, state, page=page)
+        shown, named = self._shown(request), request.match_info
+        state, hour = await shown.state(), await shown.hour()
+        with shown.time():
+            page = job_page(state, hour, named["kind"], named["namespace"], named["name"], until=state.at)
+        return self._page(request, shown, "job", page.job, state, page=page)
 
     async def _queues(self, request: web.Request) -> web.Response:
-        state = self._live.state()
-        return self._page("queues", "Queues", state, page=queues_page(state), queue_link=queue_link)
+        shown = self._shown(request)
+        state = await shown.queues()
+        with shown.time():
+            page = queues_page(state)
+        return self._page(request, shown, "queues", "Queues", state, page=page, queue_link=queue_link)
 
     async def _queue(self, request: web.Request) -> web.Response:
-        state, name = self._live.state(), request.match_info["name"]
-        page = queue_page(state, name, page_number(request.query.get("page", "")))
-        return self._page("queue", f"Queue {name}", state, page=page)
+        shown, name = self._shown(request), request.match_info["name"]
+        state = await shown.queues()
+        with shown.time():
+            page = queue_page(state, name, page_number(request.query.get("page", "")))
+        return self._page(request, shown, "queue", f"Queue {name}", state, page=page)
 
     async def _messages(self, request: web.Request) -> web.Response:
-        page = messages_page(self._history.hour(), request.query)
-        return self._page("messages", "Messages", self._state_or_none(), page=page)
+        shown = self._shown(request)
+        state = self._state_or_none() if shown.at is None else await shown.state()
+        hour = await shown.hour()
+        with shown.time():
+            page = messages_page(hour, request.query)
+        return self._page(request, shown, "messages", "Messages", state, page=page)
 
     async def _keys(self, request: web.Request) -> web.Response:
-        return self._page("keys", "Keys", self._state_or_none())
+        shown = self._shown(request)
+        return self._page(request, shown, "keys", "Keys", self._state_or_none() if shown.at is None else None)
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Says what has changed, as server-sent events: the numbers of the state, and whether it is the present one."""
@@ -184,32 +190,73 @@ class View:
         except SlicebusError:
             return None
 
+    def _shown(self, request: web.Request) -> Shown:
+        """What a request asks for. Raises ConfigurationError, and the redirection to an address that names the same
+        moment tomorrow."""
+        text = request.query.get(AT, "")
+        if not text:
+            return Present(self._live, self._history)
+        moment = moment_of(text, now().replace(microsecond=0), option=AT)
+        if (lasting := address_of(moment)) != text:
+            raise web.HTTPSeeOther(here(request, {**request.query, AT: lasting}), headers=HEADERS)
+        return Then(moment, self._moments)
+
     def _page(
-        self, name: str, title: str, state: FleetState | None, *, status: int = 200, **values: object
+        self,
+        request: web.Request,
+        shown: Shown | None,
+        name: str,
+        title: str,
+        state: FleetState | None,
+        *,
+        status: int = 200,
+        **values: object,
     ) -> web.Response:
-        text = template(name).render(
-            title=title,
-            section=_SECTIONS.get(name, ""),
-            state=state,
-            at=state.at if state is not None else now(),
-            unseen=state.reading.unseen if state is not None else "",
-            **values,
-        )
+        timeline = self._timeline(request, shown)
+        with shown.time() if shown is not None else nullcontext():
+            text = template(name).render(
+                title=title,
+                section=_SECTIONS.get(name, ""),
+                state=state,
+                at=state.at if state is not None else now(),
+                unseen=state.reading.unseen if state is not None else "",
+                timeline=timeline,
+                **values,
+            )
         return web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
+
+    def _timeline(self, request: web.Request, shown: Shown | None) -> Timeline:
+        kept, at = {name: value for name, value in request.query.items() if name != AT}, shown.at if shown else None
+        timeline = Timeline(
+            typed=request.query.get(AT, ""),
+            present=here(request, kept),
+            kept=kept,
+            slider=slider_of(self._history.first, now(), at),
+            is_recorded=self._history.amqp_url is not None,
+        )
+        if at is None:
+            return timeline
+        ago = age_text(now() - at) if at <= now() else ""
+        return msgspec.structs.replace(timeline, at=address_of(at), date=date_of(at), ago=ago)
 
     @web.middleware
     async def _errors(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             return await handler(request)
         except web.HTTPNotFound:
-            return self._failed(404, f"the view has no page {request.path}")
+            return self._failed(request, 404, f"the view has no page {request.path}")
         except SlicebusError as error:
             status = next(status for kind, status in _STATUSES if isinstance(error, kind))
-            return self._failed(status, str(error))
+            return self._failed(request, status, str(error))
 
-    def _failed(self, status: int, problem: str) -> web.Response:
+    def _failed(self, request: web.Request, status: int, problem: str) -> web.Response:
+        try:
+            shown = self._shown(request)
+        except (ConfigurationError, web.HTTPSeeOther):
+            shown = None  # No moment, so nothing of the present either.
+        state = self._state_or_none() if shown is not None and shown.at is None else None
         title = _TITLES.get(status, "Something went wrong")
-        return self._page("problem", title, self._state_or_none(), status=status, problem=problem)
+        return self._page(request, shown, "problem", title, state, status=status, problem=problem)
 
 
 _SECTIONS = {
@@ -223,57 +270,9 @@ _SECTIONS = {
 }
 
 
-@asynccontextmanager
-async def served(view: View, port: int) -> AsyncIterator[str]:
-    """Serve on the loopback interface until the context is left, and yield the address with its secret. Port 0 picks a
-    free one. Raises ConfigurationError for a port that is taken."""
-    bound = _bound(port)
-    port = bound.getsockname()[1]
-    guard = Guard(port)
-    runner = web.AppRunner(view.app(guard), access_log=None, shutdown_timeout=_SHUTDOWN_S)
-    await runner.setup()
-    try:
-        await web.SockSite(runner, bound).start()
-        yield f"http://{HOST}:{port}/?{TOKEN}={guard.secret}"
-    finally:
-        await runner.cleanup()
-
-
-def _bound(port: int) -> socket.socket:
-    bound = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        bound.bind((HOST, port))
-    except OSError as error:
-        bound.close()
-        raise ConfigurationError(f"--port {port}: {error.strerror or error}; 0 picks a free one") from error
-    return bound
-
-
-def _guarded(guard: Guard) -> Middleware:
-    @web.middleware
-    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-        given = request.query.get(TOKEN, "")
-        refusal = guard.refusal(
-            Asked(
-                method=request.method,
-                host=request.headers.get("Host", ""),
-                fetch_site=request.headers.get("Sec-Fetch-Site", ""),
-                fetch_dest=request.headers.get("Sec-Fetch-Dest", ""),
-                token=given or request.cookies.get(guard.cookie, ""),
-            )
-        )
-        if refusal:
-            return web.Response(text=f"{refusal}\n", status=403, headers=HEADERS)
-        if not given:
-            return await handler(request)
-        kept = {name: value for name, value in request.query.items() if name != TOKEN}
-        here = f"/{str(request.rel_url.with_query(kept)).lstrip('/')}"  # Two slashes would name another host.
-        answer = web.Response(status=303, headers={**HEADERS, "Location": here})
-        answer.set_cookie(guard.cookie, guard.secret, httponly=True, samesite="Lax", path="/")
-        return answer
-
-    return check
+def here(request: web.Request, query: Mapping[str, str]) -> str:
+    """The address of a request with another query, on this host."""
+    return f"/{str(request.rel_url.with_query(query)).lstrip('/')}"  # Two slashes would name another host.
 
 
 async def _static(request: web.Request) -> web.Response:

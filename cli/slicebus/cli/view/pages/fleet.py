@@ -9,7 +9,7 @@ from slicebus.cli.doctor.check import Check
 from slicebus.cli.fleet.details import ClusterDetails, details_of
 from slicebus.cli.jobs.rows import JobRow
 from slicebus.cli.queues.rows import QueueRow
-from slicebus.cli.view.live import FleetState
+from slicebus.cli.view.fleet_state import FleetState
 from slicebus.cli.view.rendering import link
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.state.shown_states import ShownState

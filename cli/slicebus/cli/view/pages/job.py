@@ -8,8 +8,8 @@ import msgspec
 from slicebus.cli.cluster.finding import job_refs
 from slicebus.cli.jobs.tree import TreeNode, tree_of
 from slicebus.cli.names import nearest
-from slicebus.cli.view.history import RecordedHour
-from slicebus.cli.view.live import FleetState
+from slicebus.cli.view.fleet_state import FleetState
+from slicebus.cli.view.hour import RecordedHour
 from slicebus.journal.chart import Chart, chart, waits_of
 from slicebus.journal.page import TraceRow, trace_row
 from slicebus.journal.traces import Size, Trace, sizes, traces

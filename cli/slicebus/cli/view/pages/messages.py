@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from slicebus.cli.cluster.filters import check_known
-from slicebus.cli.view.history import RecordedHour
+from slicebus.cli.view.hour import RecordedHour
 from slicebus.cli.view.pages.paging import PageOf, page_number, page_of
 from slicebus.journal.entry import Entry, matching
 from slicebus.journal.summary import summary

@@ -6,7 +6,7 @@ import msgspec
 
 from slicebus.cli.cluster.filters import unknown
 from slicebus.cli.queues.rows import QueueRow, QueueUse, in_order
-from slicebus.cli.view.live import FleetState
+from slicebus.cli.view.fleet_state import FleetState
 from slicebus.cli.view.pages.paging import PageOf, page_of
 from slicebus.kube.resources import CLUSTERQUEUES
 from slicebus.manager.decide.explain import order_of

@@ -5,6 +5,7 @@
 const QUIET_MS = 12000; // A stream that says nothing for so long is lost: it speaks every 3 s.
 const REST = 6; // The next reading waits for so many times of what the last one took.
 const root = document.documentElement;
+const isPast = root.dataset.at !== undefined; // Such a page stays as it is: nothing of the present comes into it.
 
 // ---- the theme -------------------------------------------------------------------------------------------------
 
@@ -76,6 +77,7 @@ function read() {
       adopt(document.querySelector("main"), main);
       adopt(document.getElementById("notices"), request.response.getElementById("notices"));
       adopt(document.getElementById("as-of"), request.response.getElementById("as-of"));
+      adoptSlider(request.response.getElementById("time"));
     }
   };
   request.onloadend = () => {
@@ -91,7 +93,7 @@ function read() {
 let stream = null;
 
 function listen() {
-  if (stream || document.hidden) return;
+  if (stream || document.hidden || isPast) return;
   stream = new EventSource("/events");
   stream.onmessage = (event) => {
     const told = JSON.parse(event.data), now = JSON.stringify(told);
@@ -109,6 +111,7 @@ function pause() {
 }
 
 document.addEventListener("visibilitychange", () => {
+  if (isPast) return;
   if (document.hidden) { pause(); return; }
   heard = Date.now();
   listen();
@@ -117,7 +120,7 @@ document.addEventListener("visibilitychange", () => {
 
 function show() {
   const status = document.getElementById("stream");
-  if (!status) return;
+  if (!status || isPast) return;
   const silent = Date.now() - heard, isLost = silent > QUIET_MS || (stream && stream.readyState === EventSource.CLOSED);
   const text = isLost || lost ? "stream lost" : "live", age = document.getElementById("age");
   if (status.textContent !== text) status.textContent = text;
@@ -126,11 +129,63 @@ function show() {
   if (isLost && stream && stream.readyState === EventSource.CLOSED) { pause(); setTimeout(listen, 3000); }
 }
 
-setInterval(() => { if (wanted) read(); show(); }, 1000);
+setInterval(() => { if (wanted) read(); show(); prolong(); }, 1000);
+
+// ---- the slider ----------------------------------------------------------------------------------------------------
+
+const REST_MS = 700; // Whoever moves the slider by keys has chosen when it rests.
+let chosen = 0;
+
+function showMoment(slider) {
+  const text = slider.value === slider.max ? "" : new Date(slider.value * 1000).toISOString().replace(".000Z", "Z");
+  document.getElementById("moment").value = text;
+  slider.setAttribute("aria-valuetext", text || "now");
+}
+
+function openMoment(slider) {
+  const address = new URL(location.href);
+  if (slider.value === slider.max) address.searchParams.delete("at");
+  else address.searchParams.set("at", document.getElementById("moment").value);
+  if (address.href === location.href) return;
+  if (document.activeElement === slider) {
+    try { sessionStorage.setItem("slider", "held"); } catch { /* It is not focused again. */ }
+  }
+  location.assign(address);
+}
+
+function takeSlider(slider) {
+  slider.hidden = false;
+  slider.setAttribute("aria-valuetext", isPast ? document.getElementById("moment").value : "now");
+  slider.addEventListener("input", () => { clearTimeout(chosen); showMoment(slider); });
+  slider.addEventListener("change", () => {
+    clearTimeout(chosen);
+    chosen = setTimeout(() => openMoment(slider), REST_MS);
+  });
+  prolong();
+  try {
+    if (sessionStorage.getItem("slider") === "held") slider.focus();
+    sessionStorage.removeItem("slider");
+  } catch { /* It is not focused again. */ }
+}
+
+function adoptSlider(young) { // It is there as soon as the journal has been read.
+  const time = document.getElementById("time"), slider = young && young.querySelector("#slider");
+  if (!slider || !time || time.querySelector("#slider") || time.contains(document.activeElement)) return;
+  time.replaceWith(document.adoptNode(young));
+  takeSlider(slider);
+}
+
+function prolong() { // The end of the slider is the present.
+  const slider = document.getElementById("slider");
+  if (!slider || isPast || slider.value !== slider.max) return;
+  const first = Number(slider.min), step = Number(slider.step);
+  slider.max = first + Math.ceil((Date.now() / 1000 - first) / step) * step;
+  slider.value = slider.max;
+}
 
 // ---- the keyboard --------------------------------------------------------------------------------------------------
 
-const PLACES = { f: "/", j: "/jobs", q: "/queues", m: "/messages" };
+const PLACES = { f: "fleet", j: "jobs", q: "queues", m: "messages" };
 let isGoing = false;
 
 function rowLinks() {
@@ -158,7 +213,7 @@ document.addEventListener("keydown", (event) => {
   }
   if (isGoing) {
     isGoing = false;
-    if (PLACES[event.key]) location.assign(PLACES[event.key]);
+    if (PLACES[event.key]) follow(`nav [data-page=${PLACES[event.key]}]`);
     return;
   }
   switch (event.key) {
@@ -173,7 +228,13 @@ document.addEventListener("keydown", (event) => {
     case "]": follow("a[rel=next]"); break;
     case "[": follow("a[rel=prev]"); break;
     case "t": nextTheme(); break;
-    case "?": location.assign("/keys"); break;
+    case "n": follow("#now"); break;
+    case "p": {
+      const field = document.querySelector("#slider, #moment");
+      if (field) { event.preventDefault(); field.focus(); }
+      break;
+    }
+    case "?": follow("#keys"); break;
   }
 });
 
@@ -182,6 +243,8 @@ document.addEventListener("DOMContentLoaded", () => {
   const button = document.getElementById("theme");
   button.hidden = false;
   button.addEventListener("click", nextTheme);
+  const slider = document.getElementById("slider");
+  if (slider) takeSlider(slider);
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
   if (target && target.matches("details")) target.open = true;
   listen();
