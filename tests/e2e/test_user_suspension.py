@@ -2,9 +2,11 @@
 
 import pytest
 
+from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.resources import WORKLOADS
+from slicebus.kube.resources import CLUSTERQUEUES, WORKLOADS
+from slicebus.slices.api import api_names
 from slicebus.slices.workload.waiting import Waiting
 from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota
 from support.waiting import eventually
@@ -93,3 +95,30 @@ async def test_a_copy_that_is_suspended_is_resumed_and_says_so(world: World, kin
     await other.submit()
     await other.expect_pods(running=1)
     assert (await scenario.worker_job())["spec"]["suspend"] is True
+
+
+@pytest.mark.parametrize("kind", ["Job", "RayCluster"])
+async def test_a_job_that_the_manager_has_suspended_stays_so_without_its_mark(world: World, kind: str) -> None:
+    """To set `spec.suspend` once more changes nothing on the object, so an Event says what does."""
+
+    async def stop(policy: str) -> None:
+        body = MergePatch({"spec": {"stopPolicy": policy}})
+        await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, body)
+
+    await set_quota(world, 20)
+    scenario = Scenario(world, kind, "kept")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await stop("HoldAndDrain")
+    assert api_names.SUSPENDED_ANNOTATION in await scenario.expect_event("Suspended", on=world.manager)
+    await expect_given_back(scenario)
+    unmarked = MergePatch({"metadata": {"annotations": {api_names.SUSPENDED_ANNOTATION: None}}})
+    await world.manager.patch(scenario.resource, scenario.name, NAMESPACE, unmarked)
+    await expect_told(scenario)
+    await stop("None")
+    other = Scenario(world, kind, "other")
+    await other.submit()
+    await other.expect_pods(running=1)
+    assert await scenario.running() == set()
+    await suspend(scenario, world.manager, False)
+    await scenario.expect_pods(running=1)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.decisions.commands import Command, Patch, Publish
+from slicebus.decisions.commands import Command, Emit, Patch, Publish
 from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.messages import message_handlers
@@ -181,11 +181,21 @@ def test_the_managers_job_is_suspended_and_resumed_before_its_copy() -> None:
     first, *others = reconcile(a_view(forgetting(suspended=False), evicted(dispatched=3, applied=3)), NOW)
     assert isinstance(first, Patch)
     assert (first.target["kind"], short(first)) == ("Job", ("train", "suspended"))
-    assert shorts(others) == SUSPENDS
+    assert shorts(others) == [*SUSPENDS, ("event Job", "Suspended")]
     first, *others = reconcile(a_view(forgetting(), back(without_quota())), NOW)
     assert isinstance(first, Patch)
     assert (first.target["kind"], short(first)) == ("Job", ("train", "resumed"))
     assert shorts(others) == RESUMED
+
+
+def test_an_event_says_how_to_keep_it_suspended() -> None:
+    """Nobody learns that a user sets `spec.suspend` while it is set."""
+    *_, told = reconcile(a_view(forgetting(suspended=False), evicted(dispatched=3, applied=3)), NOW)
+    assert isinstance(told, Emit)
+    assert "spec.suspend" in told.note
+    assert f"remove its annotation {api_names.SUSPENDED_ANNOTATION}" in told.note
+    again = reconcile(a_view(forgetting(), evicted(dispatched=3, applied=3)), NOW)
+    assert not [command for command in again if isinstance(command, Emit)]
 
 
 def test_the_order_names_the_slice_and_the_reason() -> None:

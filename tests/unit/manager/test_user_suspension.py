@@ -62,6 +62,10 @@ CASES: dict[str, tuple[JobView, list[tuple[Any, ...]]]] = {
     "when somebody has deactivated it": (a_view(a_suspended(), inactive(a_workload(), marked=False)), []),
     "it is resumed": (a_view(a_job(), inactive(a_workload(), marked=True)), [("w1", "active")]),
     "it is resumed, and somebody has deactivated it": (a_view(a_job(), inactive(a_workload(), marked=False)), []),
+    "the manager has suspended it, and its user has removed the mark": (
+        a_view(a_suspended(), a_workload(conditions=(STOPPED,))),
+        [("w1", "inactive")],
+    ),
     "the manager has suspended it": (
         a_view(a_suspended(by_manager=True), a_workload(conditions=(STOPPED,))),
         [],

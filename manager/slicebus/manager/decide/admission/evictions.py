@@ -5,7 +5,7 @@ and the size that the worker asked for is forgotten. The same slice then waits f
 job's spec.
 """
 
-from slicebus.decisions.commands import Command, Patch
+from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide.job import attempts, execution_time
 from slicebus.manager.decide.manifests import NOT_YET_READY, annotation_patch, counts_patch
@@ -15,8 +15,12 @@ from slicebus.proto.messages import Counts
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, with_findings
 from slicebus.slices.api.kueue import Condition, EvictionReason
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.paths import text_of
 from slicebus.slices.jobs.suspension import to_resume, to_suspend
 from slicebus.slices.workload.workload import Slice
+
+_SUSPENDED = "Suspended"
 
 
 def reconcile(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Command]:
@@ -25,10 +29,11 @@ def reconcile(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[
     One write a reconcile. The slice gets its new counts before it waits, or it would be admitted at the old ones. If it
     had shrunk before, its admission is reduced first, or the new counts would charge it for more again.
     """
+    suspended = _set_suspended(view, True)
     if view.given_up and (abandoned := dispatch.abandon(view)):
-        return [*_set_suspended(view, True), *abandoned]
-    if suspending := [*_set_suspended(view, True), *dispatch.suspend(view, slice)]:
-        return suspending
+        return [*suspended, *abandoned, *_tell(view, suspended)]
+    if suspending := [*suspended, *dispatch.suspend(view, slice)]:
+        return [*suspending, *_tell(view, suspended)]
     if not slice.evicting or not view.is_without_pods:
         return []
     if forgotten := _forget_request(view):
@@ -66,6 +71,19 @@ def _set_suspended(view: JobView, suspended: bool) -> list[Command]:
         return []
     mark = annotation_patch(api_names.SUSPENDED_ANNOTATION, "true" if suspended else None)
     return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=mark | body)]
+
+
+def _tell(view: JobView, suspended: list[Command]) -> list[Command]:
+    """The Event that says how to keep a job suspended that was suspended just now: whoever sets the field then changes
+    nothing, so nobody learns of it."""
+    if not suspended or view.job is None:
+        return []
+    path = text_of(KINDS[view.ref.kind].suspend_path or ())
+    note = (
+        f"slicebus has set {path} until the job has quota again. To keep it suspended, remove its annotation "
+        f"{api_names.SUSPENDED_ANNOTATION}: to set {path} once more changes nothing"
+    )
+    return [Emit(regarding=view.job, reason=_SUSPENDED, note=note)]
 
 
 def _forget_request(view: JobView) -> list[Command]:
