@@ -89,8 +89,9 @@ async def test_a_copy_that_is_suspended_is_resumed_and_says_so(world: World, kin
     await scenario.expect_pods(running=1)
     [after] = await scenario.expect_unfinished(1)
     assert (after.name, after.admission) == (slice.name, slice.admission), "it has kept its quota"
-    # Who does it again is answered later, and holds nobody up.
+    # Who does it again is answered later, told on the manager's job, and holds nobody up.
     await suspend(scenario, worker, True)
+    assert "again and again" in await scenario.expect_event("SuspendedOnWorker", on=world.manager)
     other = Scenario(world, kind, "other")
     await other.submit()
     await other.expect_pods(running=1)

@@ -1,4 +1,4 @@
-"""Undoes a suspension that is not the manager's.
+"""Undoes a suspension that is not the manager's, and tells the manager of one that comes again too soon.
 
 Such a job holds its quota, and only the manager gives that back: who wants to suspend a job does so on the manager's
 cluster.
@@ -9,7 +9,7 @@ from datetime import datetime
 
 from slicebus.agent.decide import gangs
 from slicebus.agent.state import annotations
-from slicebus.agent.state.views import WorkerView
+from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.messages import Manifest
@@ -17,6 +17,7 @@ from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.paths import text_of
 from slicebus.slices.jobs.suspension import to_resume
+from slicebus.slices.workload.waiting import SUSPENDED_THERE, Waiting
 
 _UNDONE = "SuspensionUndone"
 _UNDO_AGAIN_S = 60.0
@@ -31,11 +32,7 @@ def undo(view: WorkerView, *, now: str) -> list[Command]:
     job, targets = view.reading, _suspended(view)
     if job is None or not targets or _left_s(job.manifest, now=now) > 0 or gangs.left_object(view) is not None:
         return []
-    path = text_of(KINDS[view.key.kind].suspend_path or ())
-    note = (
-        f"Somebody has suspended it here, and it is resumed. Who wants to suspend it sets {path} of {job.ref.key} "
-        "on the manager's cluster"
-    )
+    note = f"Somebody has suspended it here, and it is resumed. {_how_to_suspend(view, job)}"
     mark = {"metadata": {"annotations": {api_names.RESUMED_ANNOTATION: now}}}
     own = Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=mark | to_resume(job.manifest))
     others = [
@@ -52,6 +49,25 @@ def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
     if job is None or not _suspended(view) or (left_s := _left_s(job.manifest, now=now)) <= 0:
         return []
     return [Requeue(job=job.ref, delay_s=left_s)]
+
+
+def waiting(view: WorkerView, *, now: str) -> Waiting | None:
+    """What the manager's job shows where somebody suspends its copy again: it holds its quota, and does not run."""
+    job = view.reading
+    if job is None or not _suspended(view) or _left_s(job.manifest, now=now) <= 0:
+        return None
+    before = Waiting.from_manifest(job.manifest)
+    since = before.since if before is not None and before.reason == SUSPENDED_THERE else now
+    message = (
+        "Somebody suspends its copy on the worker again and again. It holds its quota, and is resumed there at most "
+        f"once a minute. {_how_to_suspend(view, job)}"
+    )
+    return Waiting.of(job.granted, job.granted, reason=SUSPENDED_THERE, message=message, since=since)
+
+
+def _how_to_suspend(view: WorkerView, job: WorkerJobReading) -> str:
+    path = text_of(KINDS[view.key.kind].suspend_path or ())
+    return f"Who wants to suspend it sets {path} of {job.ref.key} on the manager's cluster"
 
 
 def _suspended(view: WorkerView) -> list[Manifest]:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from slicebus.agent.decide import gangs, pod_fit, pod_problems
+from slicebus.agent.decide import gangs, pod_fit, pod_problems, suspension
 from slicebus.agent.decide.pod_problems import age
 from slicebus.agent.decide.pod_refusals import by_status, is_without_pods, lacking
 from slicebus.agent.decide.reach import Unreached
@@ -96,6 +96,7 @@ def reconcile(view: WorkerView, *, now: str, unreached: Unreached | None = None)
         return [_annotate(job.manifest, without_pods(before))] if before is not None and before.pods else []
     surplus, timed = _surplus(view, now=now)
     waiting = _of_unheard(view, unreached) or _of_request(view, job) or surplus or _held_up(view, job, now=now)
+    waiting = waiting or suspension.waiting(view, now=now)
     problems = pod_problems.settled(view, now=now)
     waiting = with_pods(waiting, problems, wanted=view.desired or job.granted, granted=job.granted)
     return [*timed, *_show(view, waiting)]

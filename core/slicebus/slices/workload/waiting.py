@@ -26,6 +26,8 @@ CONTROLLER_REFUSED = "RefusedByController"
 """The reason of granted pods none of which is made, because the controller of their job refuses it."""
 SPEC_REFUSED = "SpecRefused"
 """The reason of a job whose controller refuses its present spec, while pods of it are there."""
+SUSPENDED_THERE = "SuspendedOnWorker"
+"""The reason of a job with quota whose copy somebody on the worker suspends again and again."""
 REFUSED_THERE = (PODS_REFUSED, CONTROLLER_REFUSED, SPEC_REFUSED)
 """The reasons of jobs that are not carried out where they were granted."""
 SCHEDULING = (
@@ -48,7 +50,16 @@ BROKER_NOT_REACHED = "BrokerNotReached"
 MANAGER_NOT_REACHED = "ManagerNotReached"
 """The reason of a resize that nobody answers, as no manager reads what the worker's agent sends."""
 UNREACHED = (BROKER_NOT_REACHED, MANAGER_NOT_REACHED)
-ONLY_WORKERS_KNOW = (SURPLUS, PODS_PAST_SLICE, WRITE_REFUSED, PODS_NOT_RUNNING, *REFUSED_THERE, *SCHEDULING, *UNREACHED)
+ONLY_WORKERS_KNOW = (
+    SURPLUS,
+    PODS_PAST_SLICE,
+    WRITE_REFUSED,
+    SUSPENDED_THERE,
+    PODS_NOT_RUNNING,
+    *REFUSED_THERE,
+    *SCHEDULING,
+    *UNREACHED,
+)
 """All other reasons are those of conditions."""
 _LENGTH = 2000
 """Of each text: all annotations of an object share 256 KiB."""
