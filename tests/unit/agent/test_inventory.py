@@ -17,7 +17,7 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.kube.resources import JOBS
-from slicebus.proto.messages import InventoryItem, JobPhase, Message, RequestKey
+from slicebus.proto.messages import InventoryItem, JobPhase, Message, RequestKey, Waits
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import spec_hash, status_hash
@@ -66,6 +66,13 @@ def test_a_pod_that_gets_ready_changes_the_status() -> None:
     found = item(a_view(a_job(), pods=(ready,)), EAST)
     assert found is not None
     assert found.status_hash == status_hash({}, JobPhase.RUNNING, True)
+
+
+def test_a_reason_to_wait_that_only_the_worker_knows_changes_the_hash() -> None:
+    refused = Waits(wanted={"main": 1}, reason="WriteRefused", message="denied", since="2026-01-31T12:00:00Z")
+    found = item(msgspec.structs.replace(a_view(a_job(), a_copy()), refused_write=refused), EAST)
+    assert found is not None
+    assert found.status_hash == status_hash({}, JobPhase.RUNNING, False, waits="WriteRefused")
 
 
 ASKED = annotations.PendingRequests.after(None, RequestKey("worker-uid", 2), wanted={"main": 5}, granted={"main": 1})

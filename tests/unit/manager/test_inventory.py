@@ -21,9 +21,10 @@ from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ProtocolError
-from slicebus.proto.messages import Inventory, InventoryItem, JobPhase, RequestKey
+from slicebus.proto.messages import Inventory, InventoryItem, JobPhase, RequestKey, Waits
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import status_hash
+from slicebus.slices.workload.waiting import SURPLUS, Waiting
 from unit.manager.objects import (
     CONTENT,
     EAST,
@@ -319,3 +320,25 @@ def test_a_page_that_comes_again_counts_once() -> None:
     for number in range(500):
         assembly.add(an_envelope(sequence=number), Inventory(round=1, page=1, last=True, items=items))
     assert assembly.is_half
+
+
+SURPLUS_PODS = Waits(wanted={"main": 1}, reason=SURPLUS, message="2 pods run", since="2026-01-01T00:00:00Z")
+SHOWN = Waiting.of({"main": 1}, {"main": 1}, reason=SURPLUS, message="2 pods run", since="2026-01-01T00:00:00Z")
+RUNS = a_workload(admitted=1, dispatched=3, applied=3)
+WAITS: dict[str, tuple[JobView, str, bool]] = {
+    "neither": (a_view(a_job(), RUNS), "", False),
+    "a report is lost": (a_view(a_job(), RUNS), SURPLUS, True),
+    "both": (a_view(a_job(), RUNS, waits=SURPLUS_PODS), SURPLUS, False),
+    "an earlier manager has shown it": (
+        a_view(a_job(annotations={api_names.WAITING_ANNOTATION: SHOWN.to_annotation()}), RUNS),
+        SURPLUS,
+        False,
+    ),
+    "that it is over is lost": (a_view(a_job(), RUNS, waits=SURPLUS_PODS), "", True),
+}
+
+
+@pytest.mark.parametrize(("view", "there", "differs"), WAITS.values(), ids=WAITS.keys())
+def test_a_reason_to_wait_that_differs_is_asked_for(view: JobView, there: str, differs: bool) -> None:
+    item = an_item(status=status_hash({}, JobPhase.RUNNING, None, waits=there))
+    assert difference(view, item) is (Difference.STATUS if differs else Difference.NONE)

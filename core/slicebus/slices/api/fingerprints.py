@@ -32,16 +32,20 @@ def status_hash(
     *,
     left: Mapping[str, int] | None = None,
     problems: Mapping[str, str] | None = None,
+    waits: str = "",
 ) -> str:
-    """The hash of a job's state as the manager mirrors it. Ready pods count only while it runs. `left` are the pods
-    that run on after its end, `problems` the reasons why pods do not run, by pod set."""
+    """The hash of a job's state as the manager mirrors it. Ready pods and the reason why it `waits` count only while it
+    runs. `left` are the pods that run on after its end, `problems` the reasons why pods do not run, by pod set."""
     present = pods_ready if phase is JobPhase.RUNNING else None
     left = {name: count for name, count in (left or {}).items() if count}
     content: list[Any] = [job_status, present]
-    if left or problems:
+    waits = waits if phase is JobPhase.RUNNING else ""
+    if left or problems or waits:
         content.append(left)
-    if problems:
-        content.append(problems)
+    if problems or waits:
+        content.append(problems or {})
+    if waits:
+        content.append(waits)
     return content_hash(content)
 
 

@@ -40,6 +40,8 @@ def test_what_is_wrong_with_pods_follows_where_something_is() -> None:
     running, reasons = JobPhase.RUNNING, {"main": "Unschedulable"}
     assert status_hash({}, running, False, problems={}) == content_hash([{}, False])
     assert status_hash({}, running, False, problems=reasons) == content_hash([{}, False, {}, reasons])
+    assert status_hash({}, running, False, waits="SurplusPods") == content_hash([{}, False, {}, {}, "SurplusPods"])
+    assert status_hash({}, JobPhase.FAILED, None, waits="SurplusPods") == content_hash([{}, None])
     assert status_hash({}, JobPhase.FAILED, None, left={"main": 1}) == content_hash([{}, None, {"main": 1}])
 
 

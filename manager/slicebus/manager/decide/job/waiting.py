@@ -109,6 +109,13 @@ def pod_problems_of(view: JobView, job: Manifest) -> dict[str, PodProblem]:
     return _granted_only(view, reported.problems) if is_present else {}
 
 
+def reported_reason(view: JobView, job: Manifest) -> str:
+    """The reason that only the worker knows, by its last report; before a report to this manager, what an earlier one
+    has shown. Empty for none."""
+    wait = _for_what_a_worker_knows(view, job)
+    return wait.shown.reason if wait is not None else ""
+
+
 def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Command]:
     """Remember what only the worker knows, and have it shown: the reason to wait, and why pods do not run. A report
     without a reason ends it."""

@@ -13,7 +13,7 @@ from slicebus.decisions.commands import Command
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide.job import charges
 from slicebus.manager.decide.job.charges import NO_QUEUES, Queues
-from slicebus.manager.decide.job.waiting import pod_problems_of
+from slicebus.manager.decide.job.waiting import pod_problems_of, reported_reason
 from slicebus.manager.decide.kueue import beside_kueue
 from slicebus.manager.decide.messages.message_handlers import forget_requests
 from slicebus.manager.decide.order.dispatch import is_unanswered
@@ -259,7 +259,8 @@ def _reported_hash(view: JobView, job: Manifest) -> str:
     ready = {name: pods.ready for name, pods in reported.pods.items()}
     succeeded = KINDS[view.ref.kind].succeeded(reported.job_status)
     is_ready = all_ready(beside_kueue.allowed(view, job, holder).granted, ready, succeeded)
-    return status_hash(reported.job_status, reported.phase, is_ready, problems=_problems(view, job))
+    problems, waits = _problems(view, job), reported_reason(view, job)
+    return status_hash(reported.job_status, reported.phase, is_ready, problems=problems, waits=waits)
 
 
 def _problems(view: JobView, job: Manifest) -> dict[str, str]:
@@ -281,4 +282,5 @@ def _status_hash(view: JobView) -> str:
     conditions = view.holder.conditions if view.holder else {}
     ready = conditions.get(Condition.PODS_READY, {}).get("status")
     is_ready, problems = None if ready is None else ready == "True", _problems(view, view.job)
-    return status_hash(reported_status(view.job), phase, is_ready, problems=problems)
+    waits = reported_reason(view, view.job)
+    return status_hash(reported_status(view.job), phase, is_ready, problems=problems, waits=waits)
