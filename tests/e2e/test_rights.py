@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import quote
 
 import msgspec
 import pytest
@@ -136,6 +137,30 @@ async def test_an_agent_without_a_right_waits_says_which_and_goes_on(
     async with roles.manager(world, urls), agent(world, urls["east"]) as role:
         await says(world, role, "the broker refuses its user east this: ", word)
         assert not role.leading.is_set()
+        rabbitmq.permit(vhost, "east", **RIGHTS)
+        await works(role)
+
+
+async def test_an_agent_that_leads_waits_for_a_right_that_was_taken_away(
+    world: World, urls: dict[str, str], rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    """RabbitMQ asks again on the next connection."""
+    await world.ensure(world.manager, WORKERCLUSTERS, objects.worker_cluster(EAST))
+
+    def disconnect() -> None:
+        for connection in rabbitmq.api("GET", f"vhosts/{vhost}/connections"):
+            if connection["user"] == "east":
+                rabbitmq.api("DELETE", f"connections/{quote(connection['name'], safe='')}")
+
+    async with roles.manager(world, urls), agent(world, urls["east"]) as role:
+        await works(role)
+        rabbitmq.permit(vhost, "east", **RIGHTS | {"write": NOTHING})
+
+        async def refused() -> bool:
+            await asyncio.to_thread(disconnect)
+            return "slicebus.up" in role.not_ready()
+
+        await eventually(refused, "it says what the broker refuses")
         rabbitmq.permit(vhost, "east", **RIGHTS)
         await works(role)
 

@@ -102,6 +102,7 @@ class Agent(Role[AgentSettings]):
     component = COMPONENT
     _inbox: AgentInbox | None = None
     _reach: Reach | None = None
+    _publisher: AgentPublisher | None = None
 
     async def prepare(self) -> None:
         """Wait for what the manager makes, and for the rights of this agent's user. An agent makes nothing."""
@@ -109,9 +110,11 @@ class Agent(Role[AgentSettings]):
         await require(self._bus, agent_uses(self._settings.cluster, await cluster_uid(self._client)), exchanges)
 
     def not_ready(self) -> str:
-        """What keeps every role from being ready, the missing queues, and a manager that is not reached."""
+        """What keeps every role from being ready, the rights that the broker has taken away, the missing queues, and a
+        manager that is not reached."""
         of_inbox, of_reach = self._inbox.not_ready if self._inbox else "", self._reach.problem if self._reach else ""
-        return super().not_ready() or of_inbox or of_reach
+        refused = self._publisher.refused if self._publisher else ""
+        return super().not_ready() or (f"waits: {refused}" if refused else "") or of_inbox or of_reach
 
     def notes(self) -> dict[str, str | None]:
         """The annotations of its Lease, with the name of the cluster: commands tell people where they are."""
@@ -156,6 +159,7 @@ class Agent(Role[AgentSettings]):
         issuer = Issuer(epoch=epoch, user=self._bus.user, now=now, random=random_bytes)
         addressees = Addressees()
         publisher = AgentPublisher(self._bus, issuer, cluster_uid=uid, addressees=addressees, note=changes.note)
+        self._publisher = publisher
         events = EventRecorder(self._client, component=self.component)
         executor = Executor(
             client=self._client,

@@ -10,7 +10,7 @@ from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.decisions.commands import Publish
 from slicebus.journal.streams import read_journals
-from slicebus.proto.errors import UnavailableError
+from slicebus.proto.errors import ForbiddenError, UnavailableError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterUid, Heartbeat, Hello, JobPhase, Lane, ScaleRequest, Status
 from slicebus.proto.topology import (
@@ -95,4 +95,25 @@ async def test_what_no_queue_takes_is_published_again_later(left: Topology, brok
     await bus.declare(manager_topology())
     await publisher.publish(hello)
     assert (await bus.depth(manager_queue(Lane.CONTROL))).ready == 1
+    await bus.aclose()
+
+
+async def test_what_the_broker_refuses_is_tried_again_and_told_until_it_is_allowed(
+    broker_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rights may be taken away while an agent leads: it waits for them, as at its start."""
+    bus = await connect(f"memory://east@{broker_name}", name="east")
+    await bus.declare(manager_topology(1) + cluster_topology(EAST))
+    publisher = publisher_of(bus, Addressees())
+
+    async def refuse(*_: object) -> None:
+        raise ForbiddenError("publish east.heartbeat to slicebus.up: access refused")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(bus, "publish", refuse)
+        with pytest.raises(UnavailableError, match="access refused"):
+            await publisher.publish(Publish(cluster=EAST, message=Heartbeat()))
+    assert publisher.refused == "publish east.heartbeat to slicebus.up: access refused"
+    await publisher.publish(Publish(cluster=EAST, message=Heartbeat()))
+    assert publisher.refused == ""
     await bus.aclose()

@@ -7,7 +7,7 @@ from slicebus.bus.contract import Bus
 from slicebus.decisions.commands import Publish
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.errors import NotFoundError, UnavailableError
+from slicebus.proto.errors import ForbiddenError, NotFoundError, UnavailableError
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import ClusterUid, Message
 from slicebus.proto.topology import exchange_of
@@ -31,10 +31,14 @@ class AgentPublisher:
         self._addressees = addressees
         self._cluster_uid = cluster_uid
         self._issuer = issuer
+        self.refused = ""
+        """What the broker has answered to the last message, where it lets the agent's user not publish that."""
 
     async def publish(self, command: Publish, caused_by: Envelope | None = None) -> None:
         """Return when the broker has the message. Raises UnavailableError, also where no queue takes it: a broker that
-        is being rebuilt lacks exchanges and bindings for a moment."""
+        is being rebuilt lacks exchanges and bindings for a moment. It raises that too where the broker refuses the
+        message: somebody may give the right back.
+        """
         message = command.message
         envelope = self._issuer.envelope(
             message,
@@ -49,3 +53,7 @@ class AgentPublisher:
             await self._bus.publish(exchange_of(message.direction), encode(envelope, message))
         except NotFoundError as error:
             raise UnavailableError(str(error)) from error
+        except ForbiddenError as error:
+            self.refused = str(error)
+            raise UnavailableError(str(error)) from error
+        self.refused = ""
