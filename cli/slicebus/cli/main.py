@@ -9,23 +9,8 @@ from pathlib import Path
 import typer
 
 from slicebus.cli import screen
-from slicebus.cli.broker.command import broker
-from slicebus.cli.dead_letters.command import dead
-from slicebus.cli.demo.command import demo
-from slicebus.cli.doctor.command import doctor
+from slicebus.cli.commands import ImportedGroup
 from slicebus.cli.entry import ROLES
-from slicebus.cli.explain.command import explain
-from slicebus.cli.fleet.command import fleet
-from slicebus.cli.jobs.command import jobs
-from slicebus.cli.jobs.tree_command import tree
-from slicebus.cli.jobs.waiting import wait
-from slicebus.cli.journal.command import journal
-from slicebus.cli.journal.redrive import command as redrive
-from slicebus.cli.queues.command import queues
-from slicebus.cli.replay.command import replay
-from slicebus.cli.top.command import top
-from slicebus.cli.trace.command import trace
-from slicebus.cli.view.command import view
 from slicebus.proto.errors import SlicebusError
 from slicebus.runtime.logs import configure_logging
 
@@ -36,28 +21,13 @@ COMPLETES = "_SLICEBUS_COMPLETE"
 
 app = typer.Typer(
     name="slicebus",
+    cls=ImportedGroup,
     help="Elastic batch jobs on many Kubernetes clusters, under one quota.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # Boxes take a third of 80 columns, and cut names off.
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(doctor)
-app.command()(jobs)
-app.command()(top)
-app.command()(tree)
-app.command()(wait)
-app.command()(explain)
-app.command()(trace)
-app.command()(view)
-app.command()(replay)
-app.command("redrive")(redrive)
-app.add_typer(queues, name="queues")
-app.add_typer(fleet, name="fleet")
-app.add_typer(journal, name="journal")
-app.add_typer(dead, name="dead")
-app.add_typer(broker, name="broker")
 
 
 @app.callback(invoke_without_command=True)
