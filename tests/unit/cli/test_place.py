@@ -1,9 +1,10 @@
 """Whose cluster a command is run on, and what it says on a wrong one."""
 
 import asyncio
-import subprocess
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -18,9 +19,9 @@ from slicebus.kube.times import micro_time_text
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.sandbox.apiserver.status import ApiError
 from slicebus.slices.api.api_names import CLUSTER_ANNOTATION, ORIGIN, ORIGIN_LABEL
-from support.installation import run_cli
 from support.kubeconfig import write_kubeconfig
 from support.refusing import refusing
+from unit.cli.hostile import Called, call
 
 
 class Site:
@@ -48,8 +49,9 @@ class Site:
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": {"template": template}}
         await self._client.create(JOBS, job)
 
-    async def call(self, *command: str) -> subprocess.CompletedProcess[str]:
-        return await asyncio.to_thread(run_cli, *command, env={"KUBECONFIG": str(self._kubeconfig), "AMQP_URL": ""})
+    async def call(self, *command: str) -> Called:
+        with patch.dict(os.environ, KUBECONFIG=str(self._kubeconfig), AMQP_URL="", COLUMNS="200"):
+            return await asyncio.to_thread(call, *command)
 
 
 @pytest.fixture
@@ -84,8 +86,8 @@ async def test_a_worker_is_named(site: Site, command: tuple[str, ...]) -> None:
     await site.define()
     await site.led("agent", **{CLUSTER_ANNOTATION: "east"})
     done = await site.call(*command)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "slicebus: this is worker east; run it on the manager's cluster\n"
+    assert (done.status, done.out) == (2, "")
+    assert done.err == "slicebus: this is worker east; run it on the manager's cluster\n"
 
 
 async def test_a_cluster_without_slicebus_is_named(site: Site) -> None:
@@ -93,9 +95,9 @@ async def test_a_cluster_without_slicebus_is_named(site: Site) -> None:
     told = (
         f"slicebus is not on this cluster, {site.server.url}: it has no WorkerClusters; run it on the manager's cluster"
     )
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"slicebus: {told}\n")
+    assert (done.status, done.out, done.err) == (2, "", f"slicebus: {told}\n")
     definitions = await site.call("broker", "definitions")
-    assert definitions.returncode == 0, "the broker is set up before the charts are installed"
+    assert definitions.status == 0, "the broker is set up before the charts are installed"
 
 
 async def test_the_managers_cluster_may_be_a_worker_too(site: Site) -> None:
@@ -103,7 +105,7 @@ async def test_the_managers_cluster_may_be_a_worker_too(site: Site) -> None:
     await site.led("agent", **{CLUSTER_ANNOTATION: "east"})
     await site.led("manager")
     done = await site.call("fleet", "list")
-    assert (done.returncode, done.stderr) == (0, "there is no WorkerCluster\n")
+    assert (done.status, done.err) == (0, "there is no WorkerCluster\n")
 
 
 @pytest.mark.parametrize("command", READERS, ids=" ".join)
@@ -111,8 +113,8 @@ async def test_that_no_manager_works_is_said_first(site: Site, command: tuple[st
     await site.define()
     await site.job()
     done = await site.call(*command)
-    assert done.returncode == 1
-    assert done.stderr.startswith("✗ no manager has ever led: there is no Lease slicebus-system/slicebus-manager")
+    assert done.status == 1
+    assert done.err.startswith("✗ no manager has ever led: there is no Lease slicebus-system/slicebus-manager")
 
 
 @pytest.mark.parametrize("command", [("explain", "sweep"), ("jobs", "-A")], ids=" ".join)
@@ -122,8 +124,8 @@ async def test_who_may_not_read_leases_learns_it_from_the_copy(site: Site, comma
     with refusing(site.server.api, ApiError(403, "leases is forbidden"), verbs="GET", path="/leases"):
         done = await site.call(*command)
     told = "Job/slicebus-system/sweep is an agent's copy: this is a worker; run it on the manager's cluster"
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.splitlines()[-1] == f"slicebus: {told}"
+    assert (done.status, done.out) == (2, "")
+    assert done.err.splitlines()[-1] == f"slicebus: {told}"
 
 
 EAST, OLDER, MANAGERS = Place(False, "east"), Place(False, ""), Place(True)
@@ -155,8 +157,8 @@ async def test_the_doctor_of_another_cluster_says_no_more_than_that(site: Site) 
     await site.define()
     await site.led("agent", **{CLUSTER_ANNOTATION: "east"})
     done = await site.call("doctor", "--role", "manager")
-    assert done.returncode == 1
-    assert done.stdout.splitlines()[-2:] == [
+    assert done.status == 1
+    assert done.out.splitlines()[-2:] == [
         "  ✗ cluster      this is worker east, not the manager's cluster",
         "      → run it with the kubeconfig of the manager's cluster, or with --role agent and --cluster",
     ]
