@@ -124,7 +124,7 @@ spec:
 
 {{/* `helm test`: the role's own pod, which runs `slicebus doctor` to its end. Called as slicebus.deployment is. */}}
 {{- define "slicebus.test" -}}
-{{- $template := (include "slicebus.deployment" . | fromYaml).spec.template }}
+{{- $template := (include "slicebus.deployment" (merge (dict "once" true) .) | fromYaml).spec.template }}
 {{- $container := omit (first $template.spec.containers) "livenessProbe" "readinessProbe" "ports" }}
 {{- $container = merge (dict "name" "doctor" "args" (list "doctor")) $container }}
 {{- $name := printf "%s-test" (include "slicebus.name" .root) }}

@@ -167,7 +167,8 @@ stringData:
 {{- end }}
 {{- end }}
 
-{{/* The Deployment. Called with a dict: root, the command's argument, the role's own variables as a map, and whether the ConfigMap of its policy is mounted. */}}
+{{/* The Deployment. Called with a dict: root, the command's argument, the role's own variables as a map, and whether the ConfigMap of its policy is
+     mounted. With `once` it has no checksums, which are for pods that a change starts anew: scrypt takes a fifth of a second. */}}
 {{- define "slicebus.deployment" -}}
 {{- $root := .root -}}
 {{- $values := $root.Values -}}
@@ -189,9 +190,10 @@ spec:
         {{- with $values.podLabels }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
-      {{- $annotations := merge (include "slicebus.checksums" $root | fromYaml) $values.podAnnotations }}
-      {{- with $annotations }}
+      {{- if not .once }}
+      {{- with merge (include "slicebus.checksums" $root | fromYaml) $values.podAnnotations }}
       annotations: {{- toYaml . | nindent 8 }}
+      {{- end }}
       {{- end }}
     spec:
       serviceAccountName: {{ include "slicebus.serviceAccount" $root }}

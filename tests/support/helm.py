@@ -3,6 +3,7 @@
 import subprocess
 from base64 import b64decode
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,18 @@ def render(
 ) -> list[Manifest]:
     """What `helm template` makes of a chart for a release of its name, in the order of installation, without the pod of
     `helm test`. Raises HelmError."""
-    command = [str(helm), "template", release or chart, str(CHARTS / chart), "--namespace", NAMESPACE, "--values", "-"]
-    command += more or ("--skip-tests",)
-    done = subprocess.run(
-        command, input=yaml.safe_dump(dict(values)), capture_output=True, text=True, timeout=COMMAND_S, check=False
-    )
+    text = _rendered(helm, chart, yaml.safe_dump(dict(values)), *(more or ("--skip-tests",)), release=release or chart)
+    return [manifest for manifest in yaml.load_all(text, Loader=yaml.CSafeLoader) if manifest]
+
+
+@cache
+def _rendered(helm: Path, chart: str, values: str, *more: str, release: str) -> str:
+    """Half a second of processor time, and many tests render the same."""
+    command = [str(helm), "template", release, str(CHARTS / chart), "--namespace", NAMESPACE, "--values", "-", *more]
+    done = subprocess.run(command, input=values, capture_output=True, text=True, timeout=COMMAND_S, check=False)
     if done.returncode:
         raise HelmError(done.stderr)
-    return [manifest for manifest in yaml.load_all(done.stdout, Loader=yaml.CSafeLoader) if manifest]
+    return done.stdout
 
 
 def only(manifests: list[Manifest], kind: str) -> Manifest:
