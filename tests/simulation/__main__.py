@@ -88,6 +88,9 @@ def _options() -> argparse.Namespace:
         help="play the seed, or a short day, with a crash before each effect; before that one only; with --count before"
         " so many of them",
     )
+    parser.add_argument(
+        "--every", type=int, default=1, help="with --crashes: before one effect of so many, from --first on"
+    )
     parser.add_argument("--beside-kueue", action="store_true", help="with --crashes: a short day beside a Kueue")
     parser.add_argument("--count", type=int, help="play so many; without it, on and on")
     parser.add_argument("--first", type=int, default=0)
@@ -109,6 +112,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--until-failure", action="store_true", help="end with the first seed that fails")
     parser.add_argument("--shrink", action=argparse.BooleanOptionalAction, default=True, help="thin a failure")
     options = parser.parse_args()
+    if options.every != 1 and not options.crashes:
+        parser.error("--every goes with --crashes")
     if options.beside_kueue and (not options.crashes or options.seed is not None):
         parser.error("--beside-kueue goes with --crashes, and without a seed")
     if os.environ.get("PYTHONHASHSEED") != "0":
@@ -146,7 +151,7 @@ def _everywhere(schedule: Schedule, options: argparse.Namespace) -> int:
         role, _, effect = options.crashes.partition(":")
         runs = [with_crash(schedule, role, int(effect))]
     else:
-        runs = list(every_crash(schedule, play_one(schedule)))
+        runs = list(every_crash(schedule, play_one(schedule)))[options.first :: options.every]
         if options.count is not None:
             runs = Random(schedule.seed).sample(runs, min(options.count, len(runs)))
     return _all(play_one, runs, options)

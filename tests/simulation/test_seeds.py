@@ -14,6 +14,8 @@ from simulation.noticed import as_text
 
 FIXED = range(151)
 FRESH_A_DAY = 50
+DAYS = 3
+"""So many days until each effect has had its crash."""
 ONCE_FAILED: tuple[int, ...] = (
     100231,  # a manager that was stopped before its request created a second pending slice
     100446,  # jobs of two queues preempted each other for ever: one lost its own quota for what another was given
@@ -206,12 +208,19 @@ def test_a_missing_safeguard_is_noticed() -> None:
 
 
 @pytest.mark.timeout(1800)
+def test_a_crash_before_an_effect_of_the_days_third_changes_nothing_in_the_end() -> None:
+    """All of them take two minutes of processor time. Each is played on one of three days, and in a soak."""
+    expect_fine("--crashes", "--no-shrink", "--every", str(DAYS), "--first", str(today().toordinal() % DAYS))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "options",
     [
         pytest.param((), id="alone"),
-        pytest.param(("--beside-kueue",), id="beside a Kueue", marks=pytest.mark.soak),
-        pytest.param(("--shards", "2"), id="while a tree goes from one shard to another", marks=pytest.mark.soak),
+        pytest.param(("--beside-kueue",), id="beside a Kueue"),
+        pytest.param(("--shards", "2"), id="while a tree goes from one shard to another"),
     ],
 )
 def test_a_crash_before_any_effect_changes_nothing_in_the_end(options: tuple[str, ...]) -> None:
