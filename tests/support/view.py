@@ -33,23 +33,28 @@ class Served(msgspec.Struct, frozen=True):
     """A view that is served, with what it follows."""
 
     address: str
-    """With the secret."""
+    """With the secret, unless it is behind a proxy."""
     live: LiveFleet
     history: History
 
     @property
     def site(self) -> str:
         """The address without path and secret."""
-        return self.address.partition("/?")[0]
+        return self.address.partition("/?")[0].rstrip("/")
 
 
 @asynccontextmanager
 async def viewing(
-    client: KubeClient, *, amqp_url: str | None = None, manager_namespace: str = "slicebus-system"
+    client: KubeClient,
+    *,
+    amqp_url: str | None = None,
+    manager_namespace: str = "slicebus-system",
+    public_name: str | None = None,
 ) -> AsyncIterator[Served]:
     """A view of a cluster, in this process."""
     live, history = LiveFleet(client, manager_namespace=manager_namespace), History(amqp_url)
-    async with served(View(live, history, PastMoments(history.amqp_url)), 0) as address:
+    view = View(live, history, PastMoments(history.amqp_url), public_name=public_name)
+    async with served(view, 0) as address:
         tasks = [asyncio.create_task(live.run()), asyncio.create_task(history.run())]
         try:
             yield Served(address, live, history)

@@ -19,7 +19,7 @@ RUN_BY = {
     "examples/README.md": "tests/e2e/test_documents.py",
 }
 """The test that runs the blocks of a page that are not marked."""
-NO_CALLS = {"slicebus leaves": "a condition's message", "slicebus view": "planned"}
+NO_CALLS = {"slicebus leaves": "a condition's message"}
 """Words in prose that call nothing, and what they are."""
 
 

@@ -120,6 +120,41 @@ async def test_only_the_users_own_browser_gets_an_answer(parts: Parts) -> None:
             assert answer.headers["Location"].startswith("/evil.example")
 
 
+async def test_behind_a_proxy_its_name_takes_the_place_of_the_secret(parts: Parts) -> None:
+    await lead(parts.client)
+    name = "slicebus.example.com"
+    async with (
+        await KubeClient.connect(kubeconfig=str(parts.kubeconfig), timeouts=Timeouts(retry_s=0.2)) as client,
+        viewing(client, public_name=name) as view,
+        aiohttp.ClientSession() as session,
+    ):
+
+        async def get(path: str, **headers: str) -> tuple[int, str]:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            async with session.get(view.site + path, headers=named, allow_redirects=False) as answer:
+                assert answer.headers["Content-Security-Policy"] == HEADERS["Content-Security-Policy"]
+                assert "Set-Cookie" not in answer.headers
+                return answer.status, await answer.text()
+
+        async def look() -> str | None:
+            status, text = await get("/", Host=name)
+            return text if status == 200 and "manager-1 leads" in text else None
+
+        assert view.address.startswith("http://127.0.0.1:")
+        assert "token" not in view.address
+        page = await eventually(look, "the page says who leads") or ""
+        assert "own account: everybody sees the same" in page
+        assert "your kubeconfig" not in page
+        assert (await get("/jobs?token=x", Host=name))[0] == 200, "a word as any other"
+        refused = ({}, {"Host": "evil.example"}, {"Host": name, "X_Forwarded_Host": "evil.example"})
+        for headers in (*refused, {"Host": name, "Sec_Fetch_Site": "cross-site", "Sec_Fetch_Dest": "image"}):
+            status, text = await get("/jobs", **headers)
+            assert (status, "sweep" in text) == (403, False), headers
+        assert await get("/healthz") == (200, "ok\n")
+        async with session.get(f"{view.site}/events", headers={"Host": name}) as answer:
+            assert answer.headers["X-Accel-Buffering"] == "no"
+
+
 async def test_what_is_not_there_is_named_with_the_nearest(parts: Parts) -> None:
     async with browsing(parts) as browser:
         await browser.expect("/jobs", "team-a/sweep")
@@ -219,6 +254,8 @@ async def test_the_stream_says_that_something_has_changed(parts: Parts) -> None:
         (("--amqp-url", "http://broker"), "AMQP_URL"),
         (("--kubeconfig", "nowhere"), "nowhere"),
         (("--port", "70000"), "--port"),
+        (("--behind-proxy", "https://slicebus.example.com"), "give a name as slicebus.example.com"),
+        (("--behind-proxy", "localhost:4180"), "a proxy has a public name"),
     ],
 )
 def test_what_cannot_work_ends_the_command(arguments: tuple[str, ...], told: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Serves the view on the loopback interface, to who has its secret."""
+"""Serves the view on the loopback interface, to who has its secret or comes through the proxy."""
 
 import socket
 from collections.abc import AsyncIterator
@@ -18,11 +18,11 @@ _SHUTDOWN_S = 1.0
 
 @asynccontextmanager
 async def served(view: View, port: int) -> AsyncIterator[str]:
-    """Serve on the loopback interface until the context is left, and yield the address with its secret. Port 0 picks a
-    free one. Raises ConfigurationError for a port that is taken."""
+    """Serve on the loopback interface until the context is left, and yield the address, with its secret unless a proxy
+    is before it. Port 0 picks a free one. Raises ConfigurationError for a port that is taken."""
     bound = _bound(port)
     port = bound.getsockname()[1]
-    guard = Guard(port)
+    guard = Guard(port, public_name=view.public_name)
     # A moment that nobody waits for any more is not read to its end.
     runner = web.AppRunner(
         view.app([_guarded(guard)]), access_log=None, shutdown_timeout=_SHUTDOWN_S, handler_cancellation=True
@@ -30,7 +30,7 @@ async def served(view: View, port: int) -> AsyncIterator[str]:
     await runner.setup()
     try:
         await web.SockSite(runner, bound).start()
-        yield f"http://{HOST}:{port}/?{TOKEN}={guard.secret}"
+        yield f"http://{HOST}:{port}/" + (f"?{TOKEN}={guard.secret}" if guard.secret else "")
     finally:
         await runner.cleanup()
 
@@ -53,6 +53,8 @@ def _guarded(guard: Guard) -> Middleware:
         refusal = guard.refusal(
             Asked(
                 method=request.method,
+                path=request.path,
+                forwarded_host=",".join(request.headers.getall("X-Forwarded-Host", ())),
                 host=request.headers.get("Host", ""),
                 fetch_site=request.headers.get("Sec-Fetch-Site", ""),
                 fetch_dest=request.headers.get("Sec-Fetch-Dest", ""),
@@ -61,7 +63,7 @@ def _guarded(guard: Guard) -> Middleware:
         )
         if refusal:
             return web.Response(text=f"{refusal}\n", status=403, headers=HEADERS)
-        if not given:
+        if not given or not guard.secret:
             return await handler(request)
         kept = {name: value for name, value in request.query.items() if name != TOKEN}
         answer = web.Response(status=303, headers={**HEADERS, "Location": here(request, kept)})

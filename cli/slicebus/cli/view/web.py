@@ -17,7 +17,7 @@ from slicebus.cli.durations import age_text
 from slicebus.cli.fleet.details import details_of
 from slicebus.cli.past.moments import moment_of
 from slicebus.cli.view.fleet_state import FleetState
-from slicebus.cli.view.guard import HEADERS
+from slicebus.cli.view.guard import HEADERS, HEALTH_PATH
 from slicebus.cli.view.history import History
 from slicebus.cli.view.live import LiveFleet
 from slicebus.cli.view.pages.fleet import fleet_page, queue_link
@@ -52,6 +52,8 @@ _STATUSES: tuple[tuple[type[SlicebusError], int], ...] = (
     (SlicebusError, 500),
 )
 _TITLES = {400: "That cannot be asked", 403: "You may not see this", 404: "Not found", 503: "Nothing can be read now"}
+_STREAM_HEADERS = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+"""The second one is for NGINX, which keeps an answer back until it has 4 KiB of it."""
 _STATIC = {"view.css": "text/css", "view.js": "text/javascript", "icon.svg": "image/svg+xml"}
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -59,7 +61,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class View:
     """Answers requests from what is kept of the fleet and of its journal."""
 
-    def __init__(self, live: LiveFleet, history: History, moments: PastMoments) -> None:
+    def __init__(
+        self, live: LiveFleet, history: History, moments: PastMoments, *, public_name: str | None = None
+    ) -> None:
+        """`public_name`: of the proxy before the view, see `Guard`."""
+        self.public_name = public_name
         self._live = live
         self._history = history
         self._moments = moments
@@ -81,6 +87,7 @@ class View:
                 web.get("/keys", self._keys),
                 web.get("/events", self._events),
                 web.get("/static/{name}", _static),
+                web.get(HEALTH_PATH, _healthy),
             ]
         )
         return app
@@ -152,7 +159,7 @@ class View:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Says what has changed, as server-sent events: the numbers of the state, and whether it is the present one."""
-        stream = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        stream = web.StreamResponse(headers={**HEADERS, **_STREAM_HEADERS})
         await stream.prepare(request)
         with suppress(ConnectionError):  # Its page is gone.
             while not self._closing.is_set():
@@ -221,6 +228,7 @@ class View:
                 at=state.at if state is not None else now(),
                 unseen=state.reading.unseen if state is not None else "",
                 timeline=timeline,
+                is_shared=self.public_name is not None,
                 **values,
             )
         return web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
@@ -273,6 +281,10 @@ _SECTIONS = {
 def here(request: web.Request, query: Mapping[str, str]) -> str:
     """The address of a request with another query, on this host."""
     return f"/{str(request.rel_url.with_query(query)).lstrip('/')}"  # Two slashes would name another host.
+
+
+async def _healthy(request: web.Request) -> web.Response:
+    return web.Response(text="ok\n", headers=HEADERS)
 
 
 async def _static(request: web.Request) -> web.Response:
