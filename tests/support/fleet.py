@@ -5,6 +5,7 @@ A role that ends is started again at once, as a kubelet does, unless the test ho
 
 import asyncio
 import re
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -32,6 +33,8 @@ from support.waiting import eventually
 
 Manifest = dict[str, Any]
 _KUBELET_S = 0.2
+_LINES = 40
+"""Of a log, where a test fails."""
 _OVER = ("Succeeded", "Failed")
 
 
@@ -94,15 +97,18 @@ class Fleet:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Keep every role running until the context is left."""
+        """Keep every role running until the context is left, then print the end of each log, which pytest shows of a
+        test that failed."""
         keeping = asyncio.create_task(self._keep(), name="kubelet")
         try:
             yield
         finally:
             keeping.cancel()
             await asyncio.gather(keeping, return_exceptions=True)
-            for role in self.roles.values():
+            for name, role in self.roles.items():
                 role.kill()
+                end = role.process.log_text().splitlines()[-_LINES:]
+                sys.stdout.write("\n".join([f"--- {name}", *end, ""]))
 
     async def ready(self) -> None:
         """Wait until every role says that it is."""
