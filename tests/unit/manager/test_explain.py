@@ -127,6 +127,18 @@ def test_victims_that_are_preempted_or_would_be() -> None:
     assert (waiting.victims, waiting.message) == ((), "it fits, and is about to be admitted")
 
 
+def test_an_eviction_names_the_job_that_took_the_quota() -> None:
+    message = (
+        "Preempted to accommodate a workload (UID: uid-gone, JobUID: uid-high) due to prioritization in the "
+        "ClusterQueue; preemptor path: /cq; preemptee path: /cq"
+    )
+    evicted = a_workload(count=2, conditions=(condition("Evicted", True, "Preempted", message),))
+    [entry] = explained(a_job(2), evicted, of_another("high", 5, admitted=5)).history
+    assert f"evicted: for Job/team/high: {message}" in [text for _, text in entry.steps]
+    [entry] = explained(a_job(2), evicted).history
+    assert f"evicted: {message}" in [text for _, text in entry.steps], "it is gone, or not this reader's to see"
+
+
 PROBLEMS: dict[str, tuple[Explanation, str]] = {
     "no queue": (
         explained(a_job(managed=False)),

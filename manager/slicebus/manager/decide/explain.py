@@ -12,11 +12,11 @@ from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.outbox import Held, Progress
 from slicebus.manager.state.requirements import NOT_MANAGED, missing
 from slicebus.manager.state.shown_states import ShownState
-from slicebus.manager.state.store import ManagerStore
+from slicebus.manager.state.store import ManagerStore, owner_ref
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest, counts_text
 from slicebus.slices.admission.cycle import Decision, Evict, Wait, cycle, in_order
-from slicebus.slices.admission.preemption import preempted_for, preemptor_uid
+from slicebus.slices.admission.preemption import preempted_for, preemptor_job, preemptor_uid
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import conditions_of
@@ -162,7 +162,7 @@ def explain(store: ManagerStore, ref: JobRef, sight: Sight = ALL) -> Explanation
             _waiting(store, view, cluster_queue, fair_sharing) if sight.quota else _waiting_as_said(view, view.job)
         ),
         quota=tuple(_quota(store, view, cluster_queue)) if sight.quota else (),
-        history=tuple(_entry(view.workload(slice), slice) for slice in view.slices),
+        history=tuple(_entry(store, view.workload(slice), slice) for slice in view.slices),
     )
 
 
@@ -341,17 +341,18 @@ def _quota(store: ManagerStore, view: JobView, cluster_queue: str) -> Iterator[A
             )
 
 
-def _entry(workload: Manifest, slice: Slice) -> SliceHistoryEntry:
+def _entry(store: ManagerStore, workload: Manifest, slice: Slice) -> SliceHistoryEntry:
     steps = [(slice.created, "created")]
     evicted: set[str] = set()
     for attempt in attempts.earlier(workload):
         ended, why = attempt.evicted
         evicted.add(ended)
-        steps += [attempt.admitted, (ended, f"evicted: {why}")]
+        steps += [attempt.admitted, (ended, f"evicted: {_with_preemptor(store, why)}")]
     for type, condition in slice.conditions.items():
         text = _STEPS.get((type, condition["status"]))
         if text and not (type == Condition.EVICTED and condition["lastTransitionTime"] in evicted):
-            shown = text.format(reason=condition.get("reason", ""), why=attempts.reason_of(condition))
+            why = _with_preemptor(store, attempts.reason_of(condition))
+            shown = text.format(reason=condition.get("reason", ""), why=why)
             steps.append((condition["lastTransitionTime"], shown))
     return SliceHistoryEntry(
         slice=slice.name,
@@ -359,3 +360,13 @@ def _entry(workload: Manifest, slice: Slice) -> SliceHistoryEntry:
         replaces=(slice.replaces or "").partition("/")[2],
         steps=tuple(sorted(steps, key=lambda step: step[0])),
     )
+
+
+def _with_preemptor(store: ManagerStore, why: str) -> str:
+    """Why a slice was evicted, with the name of the job that has taken its quota, as long as the reader can see it."""
+    if not (job := preemptor_job(why)):
+        return why
+    preemptor = next((slice for slice in store.slices.values() if slice.job_uid == job), None)
+    workload = store.workloads.get(preemptor.namespace, preemptor.name) if preemptor is not None else None
+    ref = owner_ref(workload) if workload is not None else None
+    return f"for {ref.key}: {why}" if ref is not None else why
