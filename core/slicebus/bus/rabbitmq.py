@@ -11,13 +11,12 @@ delivers the deliveries of a closed channel again. Settling one here is a no-op.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import aio_pika
 import structlog
-from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from aio_pika.abc import AbstractChannel
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.retries import repeated
@@ -27,11 +26,12 @@ from slicebus.bus.contract import QueueDepth, Record, StreamOffset
 from slicebus.bus.rabbitmq_connector import Connector
 from slicebus.bus.rabbitmq_failures import close_quietly, translated
 from slicebus.bus.rabbitmq_link import Link, LinkKeeper
-from slicebus.bus.rabbitmq_messages import from_incoming, to_message
+from slicebus.bus.rabbitmq_messages import to_message
 from slicebus.bus.rabbitmq_rights import refused
+from slicebus.bus.rabbitmq_stream import read_on, read_to_end
 from slicebus.bus.rabbitmq_subscription import RabbitSubscription
 from slicebus.bus.settings import BusSettings
-from slicebus.bus.sizes import RECORDING_BYTES, Keep, check_publishable, cut, limit_of, size_of
+from slicebus.bus.sizes import Keep, check_publishable, cut, limit_of, size_of
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, NotFoundError, ThrottledError, UnavailableError
 from slicebus.proto.rights import Use
@@ -39,10 +39,6 @@ from slicebus.proto.topology import Binding, Queue, Topology
 
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.05, most_s=1.0)
-_STREAM_PREFETCH = 200
-"""A stream's consumer needs a prefetch; without acknowledgements the broker delivers no more than that."""
-_STREAM_IDLE_S = 1.0
-"""Without a record for this long, a reader takes the end of a stream as reached."""
 
 
 class RabbitBus:
@@ -172,24 +168,19 @@ class RabbitBus:
             await subscription.close()
 
     async def read_stream(self, stream: str, offset: StreamOffset, *, follow: bool) -> AsyncIterator[Record]:
-        """Read records from an offset on. Without `follow` it ends at the first record that is newer than the call, or
-        after a second without any."""
+        """Read records from an offset on; without `follow` to where the stream ended when the reading began. Raises
+        UnavailableError where the broker does not send all of that."""
         if follow:
             position: StreamOffset = offset
             while not self.closed:
                 async with self._channel("read") as channel:
-                    async for record in self._read(channel, stream, position):
+                    async for record in read_on(channel, stream, position):
                         position = record.offset + 1
                         yield record
             return
         async with self._channel("read") as channel, self._channel("read") as ahead:
-            end = await _end_of(ahead, stream)
-            async for record in self._read(channel, stream, offset, until_silent=True):
-                if end.done() and record.offset >= end.result():
-                    return
+            async for record in read_to_end(channel, ahead, stream, offset):
                 yield record
-            if channel.is_closed:
-                raise UnavailableError(f"the connection was lost while {stream} was read")
 
     async def depth(self, queue: str) -> QueueDepth:
         """Read the depth of a queue by a passive declaration."""
@@ -271,46 +262,3 @@ class RabbitBus:
 
     async def _declare_queue(self, channel: AbstractChannel, queue: Queue) -> None:
         await channel.declare_queue(queue.name, durable=True, arguments=dict(queue.arguments))
-
-    async def _read(
-        self, channel: AbstractChannel, stream: str, offset: StreamOffset, *, until_silent: bool = False
-    ) -> AsyncIterator[Record]:
-        await channel.set_qos(prefetch_count=_STREAM_PREFETCH)
-        queue = await channel.get_queue(stream, ensure=True)
-        incoming: asyncio.Queue[AbstractIncomingMessage] = asyncio.Queue()
-        start: Any = offset.astimezone() if isinstance(offset, datetime) else offset
-        await queue.consume(incoming.put, arguments={"x-stream-offset": start})
-        first = offset if isinstance(offset, int) else 0
-        while not self.closed:
-            try:
-                # Not wait_for: in Python 3.11 that loses a cancellation that comes together with a message.
-                async with asyncio.timeout(_STREAM_IDLE_S):
-                    message = await incoming.get()
-            except TimeoutError:
-                if until_silent or channel.is_closed:
-                    return
-                continue
-            await message.ack()
-            number = _stream_offset(message)
-            # The broker starts at the beginning of the chunk that has the offset.
-            if number >= first:
-                kept = cut(from_incoming(message), RECORDING_BYTES)
-                yield Record(offset=number, message=kept, timestamp=message.timestamp)
-
-
-async def _end_of(channel: AbstractChannel, stream: str) -> asyncio.Future[int]:
-    """The offset of the first record that is published from now on. It is set when that record comes."""
-    end: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-
-    async def goes_on(message: AbstractIncomingMessage) -> None:
-        if not end.done():
-            end.set_result(_stream_offset(message))
-
-    await channel.set_qos(prefetch_count=1)
-    queue = await channel.get_queue(stream, ensure=True)
-    await queue.consume(goes_on, arguments={"x-stream-offset": "next"})
-    return end
-
-
-def _stream_offset(message: AbstractIncomingMessage) -> int:
-    return int(message.headers["x-stream-offset"])  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from slicebus.bus.settings import BusSettings
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import ForbiddenError, NotFoundError, ThrottledError, TransientError, UnavailableError
 from slicebus.proto.messages import Lane
-from slicebus.proto.topology import UP, manager_queue, manager_topology
+from slicebus.proto.topology import AGENT_JOURNAL, UP, manager_queue, manager_topology
 from slicebus.runtime.logs import configure_logging
 from support.proxy import Proxy
 from support.rabbitmq import RabbitBroker
@@ -277,3 +277,24 @@ async def test_a_broker_that_is_not_there_is_unavailable() -> None:
 async def test_a_wrong_password_is_forbidden(rabbitmq: RabbitBroker, vhost: str) -> None:
     with pytest.raises(ForbiddenError):
         await connect(rabbitmq.url(vhost, "manager", "wrong"), name="wrong", settings=FAST)
+
+
+async def test_a_stream_that_comes_slowly_is_read_to_its_end(
+    rabbitmq: RabbitBroker, vhost: str, bus: RabbitBus
+) -> None:
+    """A read that took a second without a record for the end would have 200 of them: so many come without an
+    acknowledgement."""
+    for number in range(450):
+        await bus.publish(UP, message(number))
+    async with Proxy.before(rabbitmq.port) as proxy:
+        url = rabbitmq.url(vhost, "manager").replace(f":{rabbitmq.port}/", f":{proxy.port}/")
+        far = await connect(url, name="far", settings=FAST)
+        try:
+            records = far.read_stream(AGENT_JOURNAL, "first", follow=False)
+            numbers = [int((await anext(records)).message.body)]
+            proxy.delay_s = 1.5
+            numbers += [int(record.message.body) async for record in records]
+        finally:
+            proxy.delay_s = 0.0
+            await far.aclose()
+    assert numbers == list(range(450))
