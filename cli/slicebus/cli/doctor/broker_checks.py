@@ -74,16 +74,15 @@ async def broker_checks(
         settings = broker_settings(url)
         bus, publishing = await connection("slicebus doctor"), await connection("slicebus doctor: rights")
         yield Check("broker", f"{settings.shown}, as user {bus.user}")
-        if cluster is None and await _only_reads(bus, needs.shards):
-            yield Check("rights", f"user {bus.user} reads the journal and sends nothing, as a viewer: {_NOT_CHECKED}")
-            return
         async with beside() as begin:
             tried = _rights(publishing, cluster, 1 if cluster else needs.shards)
             rights = begin(within("rights", tried, failed=_unclear, hopeless=lambda: _blocked(publishing)))
             asked = _of_agent(bus, cluster, uid) if cluster else _of_manager(bus, needs)
-            async for check in all_within(asked, failed=_unclear):
-                yield check
-            for check in await rights:
+            others = begin(_collected(all_within(asked, failed=_unclear)))
+            if not cluster and (told := await begin(_of_viewer(bus, needs.shards))):
+                yield told[0]
+                return
+            for check in [*await others, *await rights]:
                 yield check
     except ConfigurationError as error:
         yield Check("broker", str(error), "change that setting: the role does not start with it")
@@ -94,19 +93,23 @@ async def broker_checks(
         await asyncio.gather(*(each.aclose() for each in connections))
 
 
-async def _only_reads(bus: Bus, shards: int) -> bool:
-    """Whether the user may send nothing of what a manager sends, and read the journal: then it is somebody's who looks.
-    What cannot be found out in time is left to the checks."""
+async def _collected(checks: AsyncIterator[Check]) -> list[Check]:
+    return [check async for check in checks]
+
+
+async def _of_viewer(bus: Bus, shards: int) -> list[Check]:
+    """What to say of a user that may send nothing of what a manager sends, and read the journal: it is somebody's who
+    looks. Nothing where that is not so, or cannot be found out in time."""
     sent = [use for use in manager_uses(shards) if use.action is Action.WRITE]
     try:
         async with asyncio.timeout(CONNECT_S):
             if await bus.refused(sent) != sent:
-                return False
+                return []
             async with aclosing(read_journals(bus, now(), follow=False)) as records:
                 await anext(records, None)
     except (SlicebusError, TimeoutError):
-        return False
-    return True
+        return []
+    return [Check("rights", f"user {bus.user} reads the journal and sends nothing, as a viewer: {_NOT_CHECKED}")]
 
 
 def _of_manager(bus: Bus, needs: BrokerNeeds) -> Asked:
