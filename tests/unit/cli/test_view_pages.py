@@ -21,6 +21,7 @@ from slicebus.kube.resources import CLUSTERQUEUES, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.state.shown_states import ShownState
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
+from slicebus.slices.api import api_names
 from slicebus.slices.api.kueue import Condition
 from support.view import a_state, an_hour, still_view
 from unit.cli.hostile import NAMED, is_harmless, leaves, replaced
@@ -28,6 +29,7 @@ from unit.journal.records import entry
 from unit.journal.test_traces import pending, request, spec, status
 from unit.manager.objects import a_job, a_workload, asking, condition
 from unit.manager.test_explain import a_store, of_another
+from unit.manager.test_pod_problems import SHOWN
 
 Manifest = dict[str, Any]
 BY = "Preempted to accommodate a workload (UID: uid-w1, JobUID: uid-train) due to prioritization; preemptor path: /cq;"
@@ -58,6 +60,14 @@ def test_a_fleet_that_is_well_has_no_alarm() -> None:
     assert (page.leading, page.dead_letters) == (("manager-1 leads",), "none")
     assert page.jobs == ((ShownState.RUNNING, 1),)
     assert [(cluster.name, len(cluster.jobs)) for cluster in page.clusters] == [("east", 1)]
+
+
+def test_jobs_that_hold_quota_for_pods_that_do_not_run_are_an_alarm() -> None:
+    job = a_job(2, annotations={api_names.WAITING_ANNOTATION: SHOWN.to_annotation()})
+    store = a_store(job, a_workload(count=2, admitted=2, dispatched=1, applied=1))
+    [alarm] = fleet_of(a_state(store)).alarms
+    assert alarm.text == "1 job holds quota for pods that do not run: team/train (PodsNotRunning)"
+    assert alarm.href == "/jobs/Job/team/train"
 
 
 def test_what_is_wrong_comes_first_with_where_to_look() -> None:

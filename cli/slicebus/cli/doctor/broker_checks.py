@@ -79,13 +79,17 @@ async def broker_checks(
             rights = begin(within("rights", tried, failed=_unclear, hopeless=lambda: _blocked(publishing)))
             asked = _of_agent(bus, cluster, uid) if cluster else _of_manager(bus, needs)
             others = begin(_collected(all_within(asked, failed=_unclear)))
-            if not cluster and (told := await begin(_of_viewer(bus, needs.shards))):
+            if not cluster and (told := await begin(_of_viewer(bus, publishing, needs.shards))):
                 yield told[0]
                 return
             for check in [*await others, *await rights]:
                 yield check
     except ConfigurationError as error:
         yield Check("broker", str(error), "change that setting: the role does not start with it")
+    except ForbiddenError as error:
+        user = f"the broker's user {cluster}" if cluster else "the manager's user"
+        other = f"; `slicebus fleet join {cluster} --new-password` gives another" if cluster else ""
+        yield Check("broker", f"{settings.shown}: {error}", f"see that {user} is there, and has this password{other}")
     except SlicebusError as error:
         advice = "check the address with its scheme and port, the user, and the network from this machine"
         yield Check("broker", f"{settings.shown}: {error}", advice)
@@ -97,13 +101,13 @@ async def _collected(checks: AsyncIterator[Check]) -> list[Check]:
     return [check async for check in checks]
 
 
-async def _of_viewer(bus: Bus, shards: int) -> list[Check]:
+async def _of_viewer(bus: Bus, publishing: Bus, shards: int) -> list[Check]:
     """What to say of a user that may send nothing of what a manager sends, and read the journal: it is somebody's who
     looks. Nothing where that is not so, or cannot be found out in time."""
     sent = [use for use in manager_uses(shards) if use.action is Action.WRITE]
     try:
         async with asyncio.timeout(CONNECT_S):
-            if await bus.refused(sent) != sent:
+            if await publishing.refused(sent) != sent:
                 return []
             async with aclosing(read_journals(bus, now(), follow=False)) as records:
                 await anext(records, None)

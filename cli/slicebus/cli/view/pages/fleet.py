@@ -10,10 +10,12 @@ from slicebus.cli.fleet.details import ClusterDetails, details_of
 from slicebus.cli.jobs.rows import JobRow
 from slicebus.cli.queues.rows import QueueRow
 from slicebus.cli.view.fleet_state import FleetState
+from slicebus.cli.view.pages.jobs import job_link
 from slicebus.cli.view.rendering import link
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.state.shown_states import ShownState
 from slicebus.proto.messages import Manifest
+from slicebus.slices.workload.waiting import PODS_NOT_RUNNING, REFUSED_THERE
 
 _CONNECTED = "connected"
 _TOLD_OF_JOBS = {
@@ -22,6 +24,8 @@ _TOLD_OF_JOBS = {
     ShownState.EVICTING: "being evicted",
 }
 """The states of jobs that somebody should look at."""
+_NAMED = 3
+"""Jobs that an alarm names."""
 
 
 class Alarm(msgspec.Struct, frozen=True):
@@ -55,7 +59,7 @@ def fleet_page(
     clusters = clusters_of(state, rows)
     counts = Counter(row.state for row in rows)
     return FleetPage(
-        alarms=tuple(_alarms(state, clusters, counts, queues, dead_letters)),
+        alarms=(*_alarms(state, clusters, counts, queues, dead_letters), *_not_running(rows)),
         leading=tuple(_leading(state.leaders.holders)),
         journal=journal,
         dead_letters=dead_letters.found if dead_letters else "not counted",
@@ -105,6 +109,17 @@ def _alarms(
     for queue in queues:
         if queue.inactive:
             yield Alarm(f"queue {queue.name} admits nothing: {queue.inactive}", queue_link(queue))
+
+
+def _not_running(rows: Iterable[JobRow]) -> Iterator[Alarm]:
+    """The jobs that hold quota for pods that do not run, the first few by name."""
+    stuck = [row for row in rows if row.granted and row.reason in (PODS_NOT_RUNNING, *REFUSED_THERE)]
+    if not stuck:
+        return
+    names = ", ".join(f"{row.namespace}/{row.name} ({row.reason})" for row in stuck[:_NAMED])
+    more = ", …" if len(stuck) > _NAMED else ""
+    hold = "1 job holds" if len(stuck) == 1 else f"{len(stuck)} jobs hold"
+    yield Alarm(f"{hold} quota for pods that do not run: {names}{more}", job_link(stuck[0]))
 
 
 def queue_link(queue: QueueRow) -> str:
