@@ -223,7 +223,6 @@ AGENT_CAN: dict[str, tuple[str, ...] | Manifest] = {
         "raycluster", "chat-older", [{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": 3}]
     ),
     "delete its job": ("delete", "rayjob", "tune", *HERE, "--dry-run=server"),
-    "delete its Workload": ("delete", "workload", "sweep-2", *HERE, "--dry-run=server"),
 }
 ONLY_AGENT = "slicebus: only its agent"
 KEEP = "the pod templates of its jobs keep the gate"
@@ -255,7 +254,6 @@ TENANT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
         ),
         "only the controllers of its jobs",
     ),
-    "delete a Workload of ours": (("delete", "workload", "sweep-2", *HERE), "only its agent deletes its Workloads"),
     "open a gate": (patch("pod", POD, UNGATE), "only its agent removes the gate"),
     "take our label off a pod": (
         patch("pod", POD, labelled(api_names.MANAGER_UID_LABEL, None)),
@@ -359,7 +357,6 @@ TENANT_CAN: dict[str, tuple[str, ...] | Manifest] = {
     "annotate a pod of a copy": patch("pod", POD, noted("example.dev/a", "b")),
     "delete a pod of a copy": ("delete", "pod", POD, *HERE, "--dry-run=server"),
     "delete a copy": ("delete", "job", "sweep", *HERE, "--dry-run=server"),
-    "delete its own Workload": ("delete", "workload", "foreign", *HERE, "--dry-run=server"),
     "make its own job": job("own"),
     "change its own job": patch("job", "foreign", {"spec": {"parallelism": 2}}),
     "open the gate of a pod that is not of slicebus": patch("pod", "foreign", UNGATE, "--dry-run=server"),
