@@ -100,6 +100,13 @@ async def test_the_tables_of_a_fleets_life_are_those_that_were_printed_then(
     await first.expect_nothing_left()
     await second.expect_pods(running=1)
     moments.append(await noted("Running", "Running"))
-    file = await exported(urls["manager"], tmp_path / "life.jsonl")
+    file = tmp_path / "life.jsonl"
+
+    async def has_all() -> bool:
+        await exported(urls["manager"], file)
+        done = await asyncio.to_thread(call, "jobs", "-A", "--at", moments[-1].at.isoformat(), "--from", str(file))
+        return done.status == 0
+
+    await eventually(has_all, "the journal has a record after the last moment")
     for moment in moments:
         assert await printed("--at", moment.at.isoformat(), "--from", str(file)) == moment.printed
