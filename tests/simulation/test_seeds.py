@@ -209,7 +209,7 @@ def test_a_missing_safeguard_is_noticed() -> None:
 
 @pytest.mark.timeout(1800)
 def test_a_crash_before_an_effect_of_the_days_third_changes_nothing_in_the_end() -> None:
-    """All of them take two minutes of processor time. Each is played on one of three days, and in a soak."""
+    """A third takes over a minute of processor time. Each effect is played on one of three days, and in a soak."""
     expect_fine("--crashes", "--no-shrink", "--every", str(DAYS), "--first", str(today().toordinal() % DAYS))
 
 
