@@ -82,5 +82,5 @@ async def test_the_doctor_says_the_same_in_its_line(rabbitmq: RabbitBroker) -> N
         "  ✗ api server   kubeconfig: there is no file /nowhere: KUBECONFIG names another",
         "      → check KUBECONFIG, or the service account of the pod, and the network",
         f"  ✗ broker       amqp://{address}/nowhere: connect to {address}: {REFUSES}vhost nowhere not found",
-        "      → check the address with its scheme and port, the user, and the network from this machine",
+        "      → see that the broker has the vhost, the user and the password of the address",
     ]

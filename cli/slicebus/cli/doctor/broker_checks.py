@@ -87,9 +87,9 @@ async def broker_checks(
     except ConfigurationError as error:
         yield Check("broker", str(error), "change that setting: the role does not start with it")
     except ForbiddenError as error:
-        user = f"the broker's user {cluster}" if cluster else "the manager's user"
-        other = f"; `slicebus fleet join {cluster} --new-password` gives another" if cluster else ""
-        yield Check("broker", f"{settings.shown}: {error}", f"see that {user} is there, and has this password{other}")
+        advice = "see that the broker has the vhost, the user and the password of the address"
+        advice += f"; slicebus fleet join {cluster} --new-password gives another" if cluster else ""
+        yield Check("broker", f"{settings.shown}: {error}", advice)
     except SlicebusError as error:
         advice = "check the address with its scheme and port, the user, and the network from this machine"
         yield Check("broker", f"{settings.shown}: {error}", advice)
