@@ -60,8 +60,17 @@ async def told(scenario: Scenario, reason: str, *, within_s: float = PATIENCE_S)
     return problem
 
 
-async def events_of(scenario: Scenario) -> list[str]:
-    """The Events about it on the manager's job, those that count several once for each."""
+async def expect_one_event(scenario: Scenario, message: str) -> None:
+    """One Event about it on the manager's job, which comes a moment after the annotation."""
+
+    async def look() -> list[str]:
+        return await _events_of(scenario)
+
+    assert await eventually(look, f"{scenario.name} has an Event") == [message]
+
+
+async def _events_of(scenario: Scenario) -> list[str]:
+    """Their messages, those that count several once for each."""
     events = (await scenario.world.manager.list(EVENTS, namespace=NAMESPACE)).items
     about = [
         event
@@ -105,7 +114,7 @@ async def test_a_pod_that_fits_no_node_says_so_until_there_is_one(world: World, 
     await scenario.scale(3)
     await scenario.expect_unfinished(3)
     assert await told(scenario, "Unschedulable") == problem, "two more of the same are no news"
-    assert await events_of(scenario) == [f"pods of main do not run: Unschedulable: {problem.message}"]
+    await expect_one_event(scenario, f"pods of main do not run: Unschedulable: {problem.message}")
 
     name = (await worker.list(NODES)).items[0]["metadata"]["name"]
     labels = {"metadata": {"labels": {"example.com/disk": "fast"}}}
@@ -125,7 +134,7 @@ async def test_an_image_that_cannot_be_pulled_is_named_until_it_is_another(world
     problem = await told(scenario, "ImagePullBackOff")
     assert problem.message.startswith(f"image {image} of container ")
     assert problem.message.endswith(f"cannot be pulled: {image}: no such host")
-    assert await events_of(scenario) == [f"pods of main do not run: ImagePullBackOff: {problem.message}"]
+    await expect_one_event(scenario, f"pods of main do not run: ImagePullBackOff: {problem.message}")
     [pod] = await scenario.pods()
     mended = {"spec": {"containers": [pod["spec"]["containers"][0] | {"image": objects.IMAGE}]}}
     await (await scenario.worker()).patch(PODS, pod["metadata"]["name"], NAMESPACE, MergePatch(mended))
