@@ -293,6 +293,12 @@ def order_of(store: ManagerStore, cluster_queue: str) -> list[Slice]:
     return in_order(own)
 
 
+def job_of(store: ManagerStore, slice: Slice) -> JobRef | None:
+    """The job of a slice; None where its Workload is gone, or names none."""
+    workload = store.workloads.get(slice.namespace, slice.name)
+    return owner_ref(workload) if workload is not None else None
+
+
 def _waiting_as_said(view: JobView, job: Manifest) -> Iterator[WaitingSlice]:
     """What the last admission cycle has said of the slices that wait."""
     shown = Waiting.from_manifest(job)
@@ -351,7 +357,7 @@ def _entry(store: ManagerStore, workload: Manifest, slice: Slice) -> SliceHistor
     for type, condition in slice.conditions.items():
         text = _STEPS.get((type, condition["status"]))
         if text and not (type == Condition.EVICTED and condition["lastTransitionTime"] in evicted):
-            why = _with_preemptor(store, attempts.reason_of(condition))
+            why = _with_preemptor(store, attempts.reason_of(condition)) if type == Condition.EVICTED else ""
             shown = text.format(reason=condition.get("reason", ""), why=why)
             steps.append((condition["lastTransitionTime"], shown))
     return SliceHistoryEntry(
@@ -367,6 +373,5 @@ def _with_preemptor(store: ManagerStore, why: str) -> str:
     if not (job := preemptor_job(why)):
         return why
     preemptor = next((slice for slice in store.slices.values() if slice.job_uid == job), None)
-    workload = store.workloads.get(preemptor.namespace, preemptor.name) if preemptor is not None else None
-    ref = owner_ref(workload) if workload is not None else None
+    ref = job_of(store, preemptor) if preemptor is not None else None
     return f"for {ref.key}: {why}" if ref is not None else why

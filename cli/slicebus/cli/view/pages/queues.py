@@ -9,8 +9,8 @@ from slicebus.cli.queues.rows import QueueRow, QueueUse, in_order
 from slicebus.cli.view.fleet_state import FleetState
 from slicebus.cli.view.pages.paging import PageOf, page_of
 from slicebus.kube.resources import CLUSTERQUEUES
-from slicebus.manager.decide.explain import order_of
-from slicebus.manager.state.store import ManagerStore, owner_ref
+from slicebus.manager.decide.explain import job_of, order_of
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import ForbiddenError, NotFoundError
 from slicebus.proto.messages import Counts, JobRef
 from slicebus.slices.admission.preemption import preemptor_uid
@@ -120,7 +120,7 @@ def _waiting(store: ManagerStore, position: int, slice: Slice) -> WaitingRow:
     return WaitingRow(
         position=position,
         slice=slice.key,
-        job=_job_of(store, slice),
+        job=job_of(store, slice),
         size=slice.counts,
         priority=slice.priority,
         since=condition.get("lastTransitionTime") or slice.created,
@@ -146,13 +146,8 @@ def _preemptions(store: ManagerStore, queue: str) -> Iterator[PreemptionRow]:
             yield PreemptionRow(
                 at=condition.get("lastTransitionTime", ""),
                 victim=slice.key,
-                victim_job=_job_of(store, slice),
+                victim_job=job_of(store, slice),
                 preemptor=preemptor.key if preemptor is not None else "",
-                preemptor_job=_job_of(store, preemptor) if preemptor is not None else None,
+                preemptor_job=job_of(store, preemptor) if preemptor is not None else None,
                 message=condition.get("message", ""),
             )
-
-
-def _job_of(store: ManagerStore, slice: Slice) -> JobRef | None:
-    manifest = store.workloads.get(slice.namespace, slice.name)
-    return owner_ref(manifest) if manifest is not None else None
