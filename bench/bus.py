@@ -30,7 +30,7 @@ from figures import Figure, Target
 from slicebus.bus.contract import Delivery
 from slicebus.bus.factory import connect
 from slicebus.bus.lanes import consume, turns_of
-from slicebus.bus.rabbitmq_messages import to_message
+from slicebus.bus.rabbitmq.messages import to_message
 from slicebus.cli.demo.world import running
 from slicebus.proto.codec import encode
 from slicebus.proto.envelope import WireMessage

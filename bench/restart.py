@@ -36,7 +36,7 @@ from roles import Place, RoleProcess, Start
 
 from slicebus.agent.state.watched import SELECTORS
 from slicebus.bus.contract import Bus
-from slicebus.bus.rabbitmq_messages import to_message
+from slicebus.bus.rabbitmq.messages import to_message
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import fleet, real_world

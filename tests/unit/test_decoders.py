@@ -18,7 +18,7 @@ from slicebus.agent.act.tombstones import read_tombstone
 from slicebus.agent.state import annotations
 from slicebus.bus.contract import Record
 from slicebus.bus.dead_letters import DeadLetter, republish, requeue
-from slicebus.bus.rabbitmq_messages import from_incoming
+from slicebus.bus.rabbitmq.messages import from_incoming
 from slicebus.cli.journal.entry_lines import line
 from slicebus.cli.replay.page import MODELS
 from slicebus.decisions.replay import Replayer

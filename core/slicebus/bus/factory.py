@@ -12,7 +12,7 @@ Connect = Callable[[str, str, BusSettings, Access], Awaitable[Bus]]
 
 
 async def _connect_rabbitmq(url: str, name: str, settings: BusSettings, access: Access) -> Bus:
-    from slicebus.bus.rabbitmq import RabbitBus
+    from slicebus.bus.rabbitmq.bus import RabbitBus
 
     return await RabbitBus.connect(url, name=name, settings=settings, access=access)
 

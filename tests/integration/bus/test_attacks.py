@@ -14,7 +14,7 @@ from pamqp.commands import Basic
 from integration.bus.contract import CONTROL, EAST, message, take
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
-from slicebus.bus.rabbitmq_failures import translated
+from slicebus.bus.rabbitmq.failures import translated
 from slicebus.proto.errors import ForbiddenError, SlicebusError
 from slicebus.proto.messages import ClusterName, ClusterUid, Lane
 from slicebus.proto.rights import (

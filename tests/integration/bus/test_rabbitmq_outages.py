@@ -9,7 +9,7 @@ import pytest
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
-from slicebus.bus.rabbitmq import RabbitBus
+from slicebus.bus.rabbitmq.bus import RabbitBus
 from slicebus.bus.settings import BusSettings
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import ForbiddenError, NotFoundError, ThrottledError, TransientError, UnavailableError

@@ -7,8 +7,8 @@ import pytest
 from aiormq import connection as aiormq_connection
 from pamqp.commands import Connection as Frames
 
-from slicebus.bus import rabbitmq_blocking
-from slicebus.bus.rabbitmq_blocking import blocked
+from slicebus.bus.rabbitmq import blocking
+from slicebus.bus.rabbitmq.blocking import blocked
 
 REASONS = {"memory": ("low on memory", "low on memory"), "none": ("", "it does not say why")}
 
@@ -19,9 +19,9 @@ async def test_the_broker_says_why_and_when_it_is_over(sent: str, shown: str) ->
     below: Any = aiormq_connection.Connection("amqp://127.0.0.1:1/")
     connection: Any = SimpleNamespace(transport=SimpleNamespace(connection=below))
     assert blocked(connection) == ""
-    await getattr(below, rabbitmq_blocking._BLOCKED)(Frames.Blocked(reason=sent))
+    await getattr(below, blocking._BLOCKED)(Frames.Blocked(reason=sent))
     assert blocked(connection) == shown
-    await getattr(below, rabbitmq_blocking._UNBLOCKED)(Frames.Unblocked())
+    await getattr(below, blocking._UNBLOCKED)(Frames.Unblocked())
     assert blocked(connection) == ""
 
 

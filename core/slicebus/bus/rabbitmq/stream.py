@@ -15,7 +15,7 @@ import msgspec
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from slicebus.bus.contract import Record, StreamOffset
-from slicebus.bus.rabbitmq_messages import from_incoming
+from slicebus.bus.rabbitmq.messages import from_incoming
 from slicebus.bus.sizes import RECORDING_BYTES, cut
 from slicebus.proto.errors import UnavailableError
 

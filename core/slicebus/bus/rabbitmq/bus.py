@@ -21,15 +21,15 @@ from aio_pika.abc import AbstractChannel
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.retries import repeated
 from slicebus.bus.access import Access, address_of
-from slicebus.bus.byte_room import ByteRoom
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
-from slicebus.bus.rabbitmq_connector import Connector
-from slicebus.bus.rabbitmq_failures import close_quietly, translated
-from slicebus.bus.rabbitmq_link import Link, LinkKeeper
-from slicebus.bus.rabbitmq_messages import to_message
-from slicebus.bus.rabbitmq_rights import refused
-from slicebus.bus.rabbitmq_stream import read_on, read_to_end
-from slicebus.bus.rabbitmq_subscription import RabbitSubscription
+from slicebus.bus.rabbitmq.byte_room import ByteRoom
+from slicebus.bus.rabbitmq.connector import Connector
+from slicebus.bus.rabbitmq.failures import close_quietly, translated
+from slicebus.bus.rabbitmq.link import Link, LinkKeeper
+from slicebus.bus.rabbitmq.messages import to_message
+from slicebus.bus.rabbitmq.rights import refused
+from slicebus.bus.rabbitmq.stream import read_on, read_to_end
+from slicebus.bus.rabbitmq.subscription import RabbitSubscription
 from slicebus.bus.settings import BusSettings
 from slicebus.bus.sizes import Keep, check_publishable, cut, limit_of, size_of
 from slicebus.proto.envelope import WireMessage

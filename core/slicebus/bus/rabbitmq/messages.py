@@ -10,13 +10,13 @@ import structlog
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from slicebus.bus.dead_letter_headers import dead_by_broker, dead_copy
-from slicebus.bus.rabbitmq_failures import translated
+from slicebus.bus.rabbitmq.failures import translated
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, UnavailableError
 from slicebus.proto.topology import dead_letters_of
 
 if TYPE_CHECKING:
-    from slicebus.bus.rabbitmq import RabbitBus
+    from slicebus.bus.rabbitmq.bus import RabbitBus
 
 _log = structlog.get_logger()
 _DELIVERY_COUNT = "x-delivery-count"

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import pytest
 
-from slicebus.bus.rabbitmq_failures import translated
+from slicebus.bus.rabbitmq.failures import translated
 from slicebus.proto.errors import NotFoundError, SlicebusError, UnavailableError
 
 

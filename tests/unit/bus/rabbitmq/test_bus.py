@@ -14,8 +14,8 @@ from yarl import URL
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.clock import ambient, now
 from slicebus.bus.access import Access
-from slicebus.bus.rabbitmq import RabbitBus
-from slicebus.bus.rabbitmq_link import Link
+from slicebus.bus.rabbitmq.bus import RabbitBus
+from slicebus.bus.rabbitmq.link import Link
 from slicebus.bus.settings import BusSettings
 from slicebus.proto.errors import ConfigurationError
 from support.waiting import eventually

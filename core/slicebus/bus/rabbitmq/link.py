@@ -15,9 +15,9 @@ from aio_pika.abc import AbstractChannel, AbstractConnection
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_after_delay, stop_never
 
 from slicebus.ambient.backoff import Backoff
-from slicebus.bus.rabbitmq_blocking import blocked
-from slicebus.bus.rabbitmq_connector import Connector
-from slicebus.bus.rabbitmq_failures import translated
+from slicebus.bus.rabbitmq.blocking import blocked
+from slicebus.bus.rabbitmq.connector import Connector
+from slicebus.bus.rabbitmq.failures import translated
 from slicebus.bus.settings import BusSettings
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, SlicebusError, UnavailableError
 

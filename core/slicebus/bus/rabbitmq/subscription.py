@@ -9,14 +9,14 @@ import structlog
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage, AbstractQueue
 
 from slicebus.ambient.backoff import Backoff
-from slicebus.bus.rabbitmq_failures import close_quietly, translated
-from slicebus.bus.rabbitmq_messages import RabbitDelivery, from_incoming
+from slicebus.bus.rabbitmq.failures import close_quietly, translated
+from slicebus.bus.rabbitmq.messages import RabbitDelivery, from_incoming
 from slicebus.bus.sizes import Keep
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import NotFoundError, SlicebusError, UnavailableError
 
 if TYPE_CHECKING:
-    from slicebus.bus.rabbitmq import RabbitBus
+    from slicebus.bus.rabbitmq.bus import RabbitBus
 
 _log = structlog.get_logger()
 _SUBSCRIBING = Backoff(first_s=0.25, most_s=1.0)

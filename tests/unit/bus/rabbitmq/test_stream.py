@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from slicebus.bus.contract import StreamOffset
-from slicebus.bus.rabbitmq_stream import Silence, Tail, meaning
+from slicebus.bus.rabbitmq.stream import Silence, Tail, meaning
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 TAIL = Tail(offset=100, time=NOON)

@@ -8,9 +8,9 @@ import aio_pika
 import pytest
 from aio_pika.connection import make_url
 
-from slicebus.bus import rabbitmq_connector
 from slicebus.bus.access import Access, address_of
-from slicebus.bus.rabbitmq_connector import Connection, Connector
+from slicebus.bus.rabbitmq import connector
+from slicebus.bus.rabbitmq.connector import Connection, Connector
 from slicebus.bus.settings import BusSettings
 
 
@@ -72,7 +72,7 @@ async def test_a_connection_that_is_nearly_up_when_it_is_cancelled_comes_up_and_
 
 async def test_a_connection_that_comes_together_with_a_cancellation_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As asyncio.wait_for does it: the result is there, and the cancellation is lost."""
-    monkeypatch.setattr(rabbitmq_connector, "_NEARLY_S", 0.01)
+    monkeypatch.setattr(connector, "_NEARLY_S", 0.01)
     opening = Opening(monkeypatch, loses_cancellation=True)
     with pytest.raises(asyncio.CancelledError):
         await opening.cancelled()
@@ -81,7 +81,7 @@ async def test_a_connection_that_comes_together_with_a_cancellation_is_closed(mo
 
 
 async def test_a_broker_that_does_not_answer_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rabbitmq_connector, "_NEARLY_S", 0.01)
+    monkeypatch.setattr(connector, "_NEARLY_S", 0.01)
     opening = Opening(monkeypatch)
     with pytest.raises(asyncio.CancelledError):
         await opening.cancelled()

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from aio_pika.abc import AbstractChannel
 
-from slicebus.bus.rabbitmq_failures import close_quietly, translated
+from slicebus.bus.rabbitmq.failures import close_quietly, translated
 from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
 from slicebus.proto.rights import EXCHANGES, Action, Use
 from slicebus.proto.topology import UP
 
 if TYPE_CHECKING:
-    from slicebus.bus.rabbitmq import RabbitBus
+    from slicebus.bus.rabbitmq.bus import RabbitBus
 
 _NOWHERE = "slicebus-nowhere"
 """The name of no exchange."""
