@@ -8,7 +8,7 @@ from random import Random
 import pytest
 import structlog
 
-from slicebus.bus.access import Access
+from slicebus.bus.access.address import Access
 from slicebus.cli.demo.world import World
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import DEAD, JOURNAL, manager_queue

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 from msgspec import structs
 
-from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead_letter_headers import REASON_HEADER, USER_HEADER, dead_copy
-from slicebus.bus.dead_letters import DeadLetter, LetterSelection
+from slicebus.bus.dead_letters.browse import browse
+from slicebus.bus.dead_letters.headers import REASON_HEADER, USER_HEADER, dead_copy
+from slicebus.bus.dead_letters.letters import DeadLetter, LetterSelection
 from slicebus.bus.factory import connect
 from slicebus.cli.dead_letters.actions import LetterResult, Requeuer, discard, settle, survey
 from slicebus.cli.demo import objects

@@ -8,7 +8,7 @@ from msgspec import structs
 from integration.bus.contract import browse_all
 from slicebus.agent.act.identity import cluster_uid
 from slicebus.ambient.clock import now, random_bytes
-from slicebus.bus.dead_letter_headers import REASON_HEADER
+from slicebus.bus.dead_letters.headers import REASON_HEADER
 from slicebus.bus.factory import connect
 from slicebus.cli.demo.world import World
 from slicebus.kube.resources import WORKERCLUSTERS

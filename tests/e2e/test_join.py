@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from integration.bus.contract import browse_all
-from slicebus.bus.dead_letters import DeadLetter
+from slicebus.bus.dead_letters.letters import DeadLetter
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
 from slicebus.cli.demo import objects

@@ -21,7 +21,7 @@ from msgspec import structs
 
 from slicebus.agent.act.identity import cluster_uid
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead_letter_headers import REASON_HEADER
+from slicebus.bus.dead_letters.headers import REASON_HEADER
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World

@@ -11,7 +11,7 @@ import pytest
 
 from e2e.test_dead_letters import accept, refuses
 from slicebus.bus.contract import Bus, Record
-from slicebus.bus.dead_letters import LetterSelection, republish
+from slicebus.bus.dead_letters.letters import LetterSelection, republish
 from slicebus.bus.factory import connect
 from slicebus.cli.dead_letters.actions import discard, settle, survey
 from slicebus.cli.demo.world import World

@@ -17,7 +17,7 @@ from slicebus.agent.app import Agent
 from slicebus.agent.settings import AgentSettings
 from slicebus.ambient.clock import now, random_bytes
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead_letters import DeadLetter
+from slicebus.bus.dead_letters.letters import DeadLetter
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, running

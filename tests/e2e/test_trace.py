@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 
 from slicebus.ambient.clock import now
-from slicebus.bus.dead_letter_headers import dead_copy
+from slicebus.bus.dead_letters.headers import dead_copy
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from slicebus.ambient.clock import now
-from slicebus.bus.dead_letter_headers import dead_copy
+from slicebus.bus.dead_letters.headers import dead_copy
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
 from slicebus.cli.demo import objects

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead_letter_headers import DETAIL_HEADER, REASON_HEADER
+from slicebus.bus.dead_letters.headers import DETAIL_HEADER, REASON_HEADER
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World

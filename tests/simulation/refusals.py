@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from simulation.later import with_later
 from simulation.schedule import WORKERS, Moment, Schedule
 from simulation.violations import Violation
-from slicebus.bus.dead_letter_headers import DETAIL_HEADER
+from slicebus.bus.dead_letters.headers import DETAIL_HEADER
 from slicebus.kube.transport import Request
 from slicebus.proto.topology import DEAD_LETTERS
 from slicebus.sandbox.apiserver.status import ApiError

@@ -19,7 +19,7 @@ from simulation.room_rules import RoomRules
 from simulation.shard_rules import check_shard
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
-from slicebus.bus.dead_letter_headers import sender
+from slicebus.bus.dead_letters.headers import sender
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
     COHORTS,

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from slicebus.agent.act.identity import cluster_uid
-from slicebus.bus.access import Access
+from slicebus.bus.access.address import Access
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World

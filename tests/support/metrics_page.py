@@ -8,7 +8,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from slicebus.bus.access import Access
+from slicebus.bus.access.address import Access
 from slicebus.cli.demo.world import embedded_world, fleet
 from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.runtime.role_metrics import RoleMetrics, show_process

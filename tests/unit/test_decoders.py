@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from slicebus.agent.act.tombstones import read_tombstone
 from slicebus.agent.state import annotations
 from slicebus.bus.contract import Record
-from slicebus.bus.dead_letters import DeadLetter, republish, requeue
+from slicebus.bus.dead_letters.letters import DeadLetter, republish, requeue
 from slicebus.bus.rabbitmq.messages import from_incoming
 from slicebus.cli.journal.entry_lines import line
 from slicebus.cli.replay.page import MODELS

@@ -109,6 +109,11 @@ def test_the_wheel_has_every_package_and_its_data(tmp_path: Path) -> None:
         ("core/slicebus/slices/workload/chain.py", "import asyncio", "The domain and the contract do no I/O"),
         ("proto/slicebus/proto/codec.py", "import slicebus.slices.workload.chain", "Imports point inward"),
         (
+            "core/slicebus/bus/access/login.py",
+            "import slicebus.bus.rabbitmq.link",
+            "A room of the bus imports from the rooms below it",
+        ),
+        (
             "agent/slicebus/agent/state/annotations.py",
             "import slicebus.manager.state.annotations",
             "Imports point inward",

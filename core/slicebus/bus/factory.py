@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 
-from slicebus.bus.access import URL, Access
+from slicebus.bus.access.address import URL, Access
 from slicebus.bus.contract import Bus
 from slicebus.bus.settings import BusSettings
 from slicebus.proto.errors import ConfigurationError

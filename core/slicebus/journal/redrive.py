@@ -13,7 +13,7 @@ from hashlib import sha256
 
 import msgspec
 
-from slicebus.bus.dead_letters import MessageRequeue, republish
+from slicebus.bus.dead_letters.letters import MessageRequeue, republish
 from slicebus.journal.entry import Entry
 from slicebus.journal.redaction import MARK
 from slicebus.proto.envelope import WireMessage

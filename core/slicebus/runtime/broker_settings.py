@@ -5,7 +5,7 @@ from typing import Self
 
 import msgspec
 
-from slicebus.bus.access import Access, Insecure, address_of
+from slicebus.bus.access.address import Access, Insecure, address_of
 from slicebus.runtime.environment import from_environment
 
 _IN_PROCESS = "memory://"

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar, get_origin
 import msgspec
 from msgspec.structs import FieldInfo
 
-from slicebus.bus import access
+from slicebus.bus.access.address import URL
 from slicebus.proto.errors import ConfigurationError
 
 Settings = TypeVar("Settings", bound=msgspec.Struct)
@@ -19,7 +19,7 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 """A time of at most a day: infinity is a number too."""
 
-_VARIABLES_OF_OTHERS = {"amqp_url": access.URL, "kubeconfig": "KUBECONFIG"}
+_VARIABLES_OF_OTHERS = {"amqp_url": URL, "kubeconfig": "KUBECONFIG"}
 """The fields whose variables are not slicebus' own."""
 _PATH = re.compile(r" - at `\$(?:\.\w+)*?\.(\w+)(?:\[[^`]*)?`$")
 """The field in the text of a msgspec error, also where the error is within a list."""

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, disable_creat
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from slicebus.bus.access import Access
-from slicebus.bus.certificate_expiry import expiries
+from slicebus.bus.access.address import Access
+from slicebus.bus.access.certificate_expiry import expiries
 
 
 class ShownRole(Protocol):

@@ -6,7 +6,7 @@ registers the scheme `memory://USER@BROKER` with `slicebus.bus.factory`.
 
 from urllib.parse import urlsplit
 
-from slicebus.bus.access import Access
+from slicebus.bus.access.address import Access
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import register
 from slicebus.bus.settings import BusSettings

@@ -15,7 +15,7 @@ from typing import ClassVar
 import msgspec
 
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
-from slicebus.bus.dead_letter_headers import dead_by_broker, dead_copy
+from slicebus.bus.dead_letters.headers import dead_by_broker, dead_copy
 from slicebus.bus.settings import BusSettings
 from slicebus.bus.sizes import Keep, check_publishable, cut, limit_of
 from slicebus.journal.streams import merged

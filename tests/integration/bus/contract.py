@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus
+from slicebus.bus.dead_letters.browse import browse
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import ClusterName, ClusterUid, Lane
 from slicebus.proto.topology import DEAD, manager_queue

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from integration.bus.contract import Connect, browse_all, message, take
-from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus
+from slicebus.bus.dead_letters.browse import browse
 from slicebus.proto.errors import NotFoundError
 from slicebus.proto.topology import DEAD
 

@@ -8,8 +8,8 @@ import pytest
 
 from integration.bus.contract import CONTROL, EAST, EAST_UID, Connect, browse_all, message, take
 from slicebus.bus.contract import Bus, Delivery, Record, StreamOffset
-from slicebus.bus.dead_letter_headers import DETAIL_HEADER, QUEUE_HEADER, REASON_HEADER, TIME_HEADER
-from slicebus.bus.dead_letters import DeadLetter
+from slicebus.bus.dead_letters.headers import DETAIL_HEADER, QUEUE_HEADER, REASON_HEADER, TIME_HEADER
+from slicebus.bus.dead_letters.letters import DeadLetter
 from slicebus.bus.lanes import consume
 from slicebus.proto.errors import DeadReason, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from slicebus.proto.messages import Lane

@@ -12,7 +12,7 @@ import pytest
 import trustme
 from structlog.testing import capture_logs
 
-from slicebus.bus.access import Access
+from slicebus.bus.access.address import Access
 from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings

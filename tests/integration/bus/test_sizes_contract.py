@@ -9,8 +9,8 @@ import pytest
 
 from integration.bus.contract import CONTROL, Connect, browse_all, message, take
 from slicebus.bus.contract import Bus, Delivery
-from slicebus.bus.dead_letter_headers import REASON_HEADER
-from slicebus.bus.dead_letters import LetterSelection
+from slicebus.bus.dead_letters.headers import REASON_HEADER
+from slicebus.bus.dead_letters.letters import LetterSelection
 from slicebus.bus.lanes import consume
 from slicebus.bus.sizes import HEADER_BYTES, LEFT_OUT_HEADER, MESSAGE_BYTES, SIZE_HEADER
 from slicebus.cli.dead_letters.actions import LetterResult, Requeuer, settle, survey

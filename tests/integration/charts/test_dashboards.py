@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import yaml
 
-from slicebus.bus.access import Access
+from slicebus.bus.access.address import Access
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, fleet
 from slicebus.kube.client import MergePatch

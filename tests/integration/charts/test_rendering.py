@@ -11,7 +11,7 @@ from slicebus.agent.act.policy import read_policy
 from slicebus.agent.permissions import permissions as agent_permissions
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state.policy import PolicyFile
-from slicebus.bus.access import Access
+from slicebus.bus.access.address import Access
 from slicebus.bus.sizes import LEAST_MESSAGE_BYTES, MESSAGE_BYTES
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import RAYCLUSTERS, Resource

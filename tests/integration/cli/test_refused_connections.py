@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from slicebus.bus.access import CA_FILE
+from slicebus.bus.access.address import CA_FILE
 from support.installation import run_cli
 from support.rabbitmq import RabbitBroker
 from support.rabbitmq_releases import every_rabbitmq

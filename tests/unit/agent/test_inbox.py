@@ -13,7 +13,7 @@ import pytest
 from slicebus.agent.act import inbox
 from slicebus.agent.state import annotations
 from slicebus.bus.contract import Subscription
-from slicebus.bus.dead_letter_headers import DETAIL_HEADER, REASON_HEADER
+from slicebus.bus.dead_letters.headers import DETAIL_HEADER, REASON_HEADER
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS
 from slicebus.proto.codec import encode

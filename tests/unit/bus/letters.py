@@ -2,8 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
-from slicebus.bus.dead_letter_headers import dead_by_broker, dead_copy
-from slicebus.bus.dead_letters import DeadLetter
+from slicebus.bus.dead_letters.headers import dead_by_broker, dead_copy
+from slicebus.bus.dead_letters.letters import DeadLetter
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason
 

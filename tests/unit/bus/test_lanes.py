@@ -11,7 +11,7 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
 from slicebus.bus.contract import Delivery
-from slicebus.bus.dead_letter_headers import REASON_HEADER
+from slicebus.bus.dead_letters.headers import REASON_HEADER
 from slicebus.bus.lanes import Backlog, consume, turns_of
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.bus.dead_letters import DeadLetter, head
+from slicebus.bus.dead_letters.letters import DeadLetter, head
 from slicebus.bus.rabbitmq.byte_room import ByteRoom
 from slicebus.bus.sizes import (
     HEADER_BYTES,

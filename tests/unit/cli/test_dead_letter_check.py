@@ -2,7 +2,7 @@
 
 import pytest
 
-from slicebus.bus.dead_letters import DeadLetter
+from slicebus.bus.dead_letters.letters import DeadLetter
 from slicebus.cli.doctor.dead_letter_check import dead_letter_finding
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason

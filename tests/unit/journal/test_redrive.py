@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.bus.contract import Record
-from slicebus.bus.dead_letters import MessageRequeue
+from slicebus.bus.dead_letters.letters import MessageRequeue
 from slicebus.cli.journal.redrive import offset_range
 from slicebus.journal.entry import Entry
 from slicebus.journal.redaction import MARK

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from slicebus.bus.dead_letter_headers import REASON_HEADER
+from slicebus.bus.dead_letters.headers import REASON_HEADER
 from slicebus.decisions.commands import Publish
 from slicebus.decisions.decider import Decider
 from slicebus.kube.client import KubeClient, MergePatch

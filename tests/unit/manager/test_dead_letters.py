@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from slicebus.bus.dead_letters import DeadLetter
+from slicebus.bus.dead_letters.letters import DeadLetter
 from slicebus.decisions.commands import Command, Emit
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.act.dead_letter_watch import DeadLetterWatch

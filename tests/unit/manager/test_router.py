@@ -2,7 +2,7 @@
 
 import pytest
 
-from slicebus.bus.dead_letter_headers import USER_HEADER, passed_on
+from slicebus.bus.dead_letters.headers import USER_HEADER, passed_on
 from slicebus.bus.factory import connect
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.act.router import take_addressed

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.agent.settings import AgentSettings
-from slicebus.bus import access
+from slicebus.bus.access import address
 from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.proto.errors import ConfigurationError
@@ -48,7 +48,7 @@ def test_every_field_has_a_variable_of_its_own(role: Role, least: dict[str, str]
 
 
 def test_the_bus_names_the_same_variables() -> None:
-    named = (value for name, value in vars(access).items() if name.isupper() and isinstance(value, str))
+    named = (value for name, value in vars(address).items() if name.isupper() and isinstance(value, str))
     assert set(named) == set(variables_of(BrokerSettings).values())
 
 

@@ -5,7 +5,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import typer
 
-from slicebus.bus.access import CA_FILE
+from slicebus.bus.access.address import CA_FILE
 from slicebus.proto.errors import ConfigurationError
 from slicebus.proto.topology import MOST_SHARDS
 

@@ -14,7 +14,7 @@ import orjson
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.connection_failures import reason_of
 from slicebus.ambient.retries import repeated
-from slicebus.bus.access import CA_FILE
+from slicebus.bus.access.address import CA_FILE
 from slicebus.cli.broker.formats import exchanges, limits_of
 from slicebus.proto.errors import (
     ConfigurationError,

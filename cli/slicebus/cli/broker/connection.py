@@ -4,7 +4,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from slicebus.bus import access
+from slicebus.bus.access.address import URL
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings
@@ -16,7 +16,7 @@ _CONNECT_S = 5.0
 def broker_settings(amqp_url: str) -> BrokerSettings:
     """The address with the files, hosts and exceptions that the environment gives. Raises ConfigurationError, which
     names the variable."""
-    return BrokerSettings.from_env({**os.environ, access.URL: amqp_url})
+    return BrokerSettings.from_env({**os.environ, URL: amqp_url})
 
 
 @asynccontextmanager

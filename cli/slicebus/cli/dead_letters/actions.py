@@ -11,9 +11,9 @@ from datetime import datetime
 
 import msgspec
 
-from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus, Delivery
-from slicebus.bus.dead_letters import Choice, DeadLetter, LetterSelection, MessageRequeue, choose, head, requeue
+from slicebus.bus.dead_letters.browse import browse
+from slicebus.bus.dead_letters.letters import Choice, DeadLetter, LetterSelection, MessageRequeue, choose, head, requeue
 from slicebus.bus.sizes import size_of
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, NotFoundError

@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead_letters import Choice, DeadLetter, LetterSelection
+from slicebus.bus.dead_letters.letters import Choice, DeadLetter, LetterSelection
 from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.cluster.filters import option_of, unknown

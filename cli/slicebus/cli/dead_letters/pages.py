@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 from rich.text import Text
 
-from slicebus.bus.dead_letters import DeadLetter
+from slicebus.bus.dead_letters.letters import DeadLetter
 from slicebus.bus.sizes import SIZE_HEADER
 from slicebus.cli.durations import age_text, local_time
 from slicebus.journal.printable import printable, printable_lines

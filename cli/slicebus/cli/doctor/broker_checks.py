@@ -15,7 +15,7 @@ from contextlib import aclosing
 import msgspec
 
 from slicebus.ambient.clock import now
-from slicebus.bus.access import CA_FILE
+from slicebus.bus.access.address import CA_FILE
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
 from slicebus.bus.settings import BusSettings

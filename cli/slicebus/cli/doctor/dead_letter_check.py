@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead_letters import DeadLetter, head
+from slicebus.bus.dead_letters.browse import browse
+from slicebus.bus.dead_letters.letters import DeadLetter, head
 from slicebus.cli.doctor.check import Check
 from slicebus.proto.messages import Lane
 from slicebus.proto.topology import DEAD_LETTERS

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from slicebus.bus import access
+from slicebus.bus.access.address import CA_FILE, URL
 from slicebus.cli import screen
 from slicebus.cli.broker.addresses import BrokerApiUrl, CaFile, ManagerAmqpUrl, address_for, manager_of
 from slicebus.cli.fleet.address_file import write_new
@@ -66,7 +66,7 @@ def viewer(
             password = secrets.token_urlsafe(PASSWORD_BYTES)
             url = address_for(name, password, broker=address or amqp_url, like=amqp_url)
             # Before the user has it: a password that was set and never written would be lost.
-            write_new(file, f"export {access.URL}={shell_quote(url)}\n{_authority(ca_file)}")
+            write_new(file, f"export {URL}={shell_quote(url)}\n{_authority(ca_file)}")
             await api.put_user(name, password)
         await api.put_rights(viewer_rights(wanted))
         return new_password or not is_there
@@ -79,7 +79,7 @@ def viewer(
 
 def _authority(file: str | None) -> str:
     """The line that names the broker's certificate authority, where the manager's address needs one."""
-    return f"export {access.CA_FILE}={shell_quote(file)}\n" if file else ""
+    return f"export {CA_FILE}={shell_quote(file)}\n" if file else ""
 
 
 def _run(broker_api: str, vhost: str, ca_file: str | None, act: "Callable[[BrokerApi], Awaitable[bool]]") -> bool:

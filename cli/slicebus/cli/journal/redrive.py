@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead_letters import MessageRequeue
+from slicebus.bus.dead_letters.letters import MessageRequeue
 from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.cluster.options import with_options

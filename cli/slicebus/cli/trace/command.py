@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from slicebus.ambient.clock import now
-from slicebus.bus.dead_letters import DeadLetter, LetterSelection
+from slicebus.bus.dead_letters.letters import DeadLetter, LetterSelection
 from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.dead_letters.actions import survey

@@ -20,7 +20,7 @@ from aio_pika.abc import AbstractChannel
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.retries import repeated
-from slicebus.bus.access import Access, address_of
+from slicebus.bus.access.address import Access, address_of
 from slicebus.bus.contract import QueueDepth, Record, StreamOffset
 from slicebus.bus.rabbitmq.byte_room import ByteRoom
 from slicebus.bus.rabbitmq.connector import Connector

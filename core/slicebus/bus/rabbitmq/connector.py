@@ -9,8 +9,8 @@ import aiormq.connection
 from aio_pika.abc import AbstractConnection
 
 from slicebus.ambient.clock import randomness
-from slicebus.bus.access import Access, Address, Host
-from slicebus.bus.login import Files, Login, digest_of, read_login
+from slicebus.bus.access.address import Access, Address, Host
+from slicebus.bus.access.login import Files, Login, digest_of, read_login
 from slicebus.bus.rabbitmq.failures import translated
 from slicebus.bus.settings import BusSettings
 from slicebus.proto.errors import ConfigurationError

@@ -9,7 +9,7 @@ import aio_pika
 import structlog
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
-from slicebus.bus.dead_letter_headers import dead_by_broker, dead_copy
+from slicebus.bus.dead_letters.headers import dead_by_broker, dead_copy
 from slicebus.bus.rabbitmq.failures import translated
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, UnavailableError

@@ -8,9 +8,9 @@ import structlog
 from msgspec import structs
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from slicebus.bus.browse import browse
 from slicebus.bus.contract import Bus, Delivery
-from slicebus.bus.dead_letters import DeadLetter, head
+from slicebus.bus.dead_letters.browse import browse
+from slicebus.bus.dead_letters.letters import DeadLetter, head
 from slicebus.bus.sizes import size_of
 from slicebus.manager.decide.messages.dead_letters import (
     OTHER,

@@ -17,7 +17,7 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.bus.contract import Bus, Delivery, Subscription
-from slicebus.bus.dead_letter_headers import as_sent, was_passed_on
+from slicebus.bus.dead_letters.headers import as_sent, was_passed_on
 from slicebus.bus.lanes import Backlog, Keeps, OnDead, consume, turns_of
 from slicebus.bus.metering import DeliveryMetrics
 from slicebus.bus.sizes import MESSAGE_BYTES, cut

@@ -10,7 +10,7 @@ disagree would send it to and fro. Every write is fenced by the object's version
 """
 
 from slicebus.bus.contract import Bus
-from slicebus.bus.dead_letter_headers import passed_on
+from slicebus.bus.dead_letters.headers import passed_on
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import NotFoundError, UnavailableError

@@ -13,7 +13,7 @@ from yarl import URL
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.clock import ambient, now
-from slicebus.bus.access import Access
+from slicebus.bus.access.address import Access
 from slicebus.bus.rabbitmq.bus import RabbitBus
 from slicebus.bus.rabbitmq.link import Link
 from slicebus.bus.settings import BusSettings

@@ -8,7 +8,7 @@ import aio_pika
 import pytest
 from aio_pika.connection import make_url
 
-from slicebus.bus.access import Access, address_of
+from slicebus.bus.access.address import Access, address_of
 from slicebus.bus.rabbitmq import connector
 from slicebus.bus.rabbitmq.connector import Connection, Connector
 from slicebus.bus.settings import BusSettings

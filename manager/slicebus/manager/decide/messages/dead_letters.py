@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
-from slicebus.bus.dead_letters import SHORT, DeadLetter, oldest
+from slicebus.bus.dead_letters.letters import SHORT, DeadLetter, oldest
 from slicebus.decisions.commands import Emit
 from slicebus.proto.errors import DeadReason
 from slicebus.proto.messages import MESSAGES, Manifest

@@ -3,7 +3,7 @@
 import ssl
 from pathlib import Path
 
-from slicebus.bus.access import Access
+from slicebus.bus.access.address import Access
 
 
 def expiries(access: Access) -> dict[str, float]:

@@ -5,8 +5,8 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from slicebus.bus.dead_letter_headers import TIME_HEADER, USER_HEADER, passed_on, was_passed_on
-from slicebus.bus.dead_letters import DeadLetter, LetterSelection, choose, republish, requeue
+from slicebus.bus.dead_letters.headers import TIME_HEADER, USER_HEADER, passed_on, was_passed_on
+from slicebus.bus.dead_letters.letters import DeadLetter, LetterSelection, choose, republish, requeue
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DeadReason, InvalidError
 from slicebus.proto.headers import ADDRESSEE

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import trustme
 
-from slicebus.bus.access import Access
-from slicebus.bus.certificate_expiry import expiries
+from slicebus.bus.access.address import Access
+from slicebus.bus.access.certificate_expiry import expiries
 
 FIRST, LAST = (datetime(year, 1, 1, tzinfo=UTC) for year in (2030, 2031))
 

@@ -8,7 +8,7 @@ from typing import Self
 
 import msgspec
 
-from slicebus.bus.dead_letter_headers import (
+from slicebus.bus.dead_letters.headers import (
     DETAIL_HEADER,
     DETAIL_LENGTH,
     QUEUE_HEADER,

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from slicebus.bus.access import CA_FILE, CERT_FILE, KEY_FILE, PASSWORD_FILE, Access, Address
+from slicebus.bus.access.address import CA_FILE, CERT_FILE, KEY_FILE, PASSWORD_FILE, Access, Address
 from slicebus.proto.errors import ConfigurationError
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slicebus.bus.access import Access, Insecure, address_of
+from slicebus.bus.access.address import Access, Insecure, address_of
 from slicebus.bus.factory import connect
 from slicebus.proto.errors import ConfigurationError
 

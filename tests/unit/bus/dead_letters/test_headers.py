@@ -2,7 +2,7 @@
 
 import pytest
 
-from slicebus.bus.dead_letter_headers import USER_HEADER, as_sent, sender, without_death
+from slicebus.bus.dead_letters.headers import USER_HEADER, as_sent, sender, without_death
 from slicebus.proto.envelope import WireMessage
 from unit.bus.letters import dead, given_up, wire
 

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import NameOID
 
-from slicebus.bus.access import Access, address_of
-from slicebus.bus.login import Login, common_name, read_login
+from slicebus.bus.access.address import Access, address_of
+from slicebus.bus.access.login import Login, common_name, read_login
 from slicebus.proto.errors import ConfigurationError
 
 URL = "amqps://east@broker/v"
