@@ -10,7 +10,7 @@ import pytest
 
 from e2e.test_gang_backends import expect_no_place, submitted, usable, waiting_of
 from slicebus.agent.act import schedulers
-from slicebus.agent.decide import gangs
+from slicebus.agent.decide.job import gangs
 from slicebus.ambient.backoff import Backoff
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World

@@ -13,7 +13,7 @@ from support.recipe import Checkout, Edit, recipe, unnamed
 from unit.proto.golden import PROTO
 
 MESSAGES = "proto/slicebus/proto/messages"
-TRIAGE, ORDERS = (f"agent/slicebus/agent/decide/{name}.py" for name in ("triage", "orders"))
+TRIAGE, ORDERS = (f"agent/slicebus/agent/decide/order/{name}.py" for name in ("triage", "orders"))
 HANDLERS = "manager/slicebus/manager/decide/messages/message_handlers.py"
 ROUTER = "manager/slicebus/manager/decide/messages/message_router.py"
 SUMMARIES, REDRIVES = "tests/unit/journal/test_summary.py", "tests/unit/journal/test_redrive.py"

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from slicebus.agent.act import reach as looks
-from slicebus.agent.decide import reach
+from slicebus.agent.decide.cluster import reach
 from slicebus.ambient.clock import now
 from slicebus.bus.factory import connect
 from slicebus.cli.demo import objects

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent.decide import waiting, withdrawals
+from slicebus.agent.decide.job import waiting, withdrawals
 from slicebus.cli.demo.world import World, fleet
 from slicebus.kube.client import JsonPatch, KubeClient
 from slicebus.kube.resources import EVENTS, RAYCLUSTERS, RAYJOBS, Resource

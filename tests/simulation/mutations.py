@@ -12,7 +12,10 @@ from simulation.jobs import SECOND_GROUP
 from slicebus.agent import app
 from slicebus.agent.act import inventory
 from slicebus.agent.act.fence import Fence
-from slicebus.agent.decide import catalog, gangs, next_pods, reconcile, triage
+from slicebus.agent.decide import catalog
+from slicebus.agent.decide.job import gangs, reconcile
+from slicebus.agent.decide.order import triage
+from slicebus.agent.decide.pods import next_pods
 from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import WorkerJobReading, WorkerView

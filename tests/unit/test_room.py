@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.agent.decide.capacity import Granted, room
+from slicebus.agent.decide.cluster.capacity import Granted, room
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Flavor, Heartbeat
 from slicebus.slices.placement.fleet import Fleet, Strategy

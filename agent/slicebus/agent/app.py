@@ -24,7 +24,7 @@ from slicebus.agent.act.reach import Reach
 from slicebus.agent.act.reconciler import AgentReconciler
 from slicebus.agent.act.schedulers import SchedulerBackends
 from slicebus.agent.act.tombstones import Tombstones
-from slicebus.agent.decide.capacity import slim
+from slicebus.agent.decide.cluster.capacity import slim
 from slicebus.agent.metrics.jobs import JobMetrics
 from slicebus.agent.permissions import COMPONENT
 from slicebus.agent.settings import AgentSettings

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from slicebus.agent.decide import reconcile
+from slicebus.agent.decide.job import reconcile
 from slicebus.agent.state.store import AgentStore as AgentStore
 from slicebus.manager.state.outbox import Progress
 from slicebus.manager.state.store import ManagerStore as ManagerStore

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slicebus.agent.decide.policy import creator
+from slicebus.agent.decide.order.policy import creator
 from slicebus.agent.permissions import permissions_to_create_as
 from slicebus.agent.state.policy import Policy
 from slicebus.cli.demo import objects

@@ -6,7 +6,7 @@ import jsonpatch
 import pytest
 from msgspec import structs
 
-from slicebus.agent.decide import orders
+from slicebus.agent.decide.order import orders
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Create, Patch

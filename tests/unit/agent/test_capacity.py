@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.agent.decide.capacity import CapacityFigures, Granted, PodUse, room, slim, within_grant
+from slicebus.agent.decide.cluster.capacity import CapacityFigures, Granted, PodUse, room, slim, within_grant
 from slicebus.kube.cache import Cache
 from slicebus.proto.messages import Flavor
 from slicebus.slices.api import api_names

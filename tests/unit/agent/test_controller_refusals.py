@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from slicebus.agent.decide import pod_refusals, reconcile, waiting
+from slicebus.agent.decide.job import reconcile, waiting
+from slicebus.agent.decide.pods import pod_refusals
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey, PodsRefusal, WorkerJobReading, WorkerView
 from slicebus.proto.messages import Counts, JobRef, Manifest, Waits

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent.decide import inventory, orders, reconcile
-from slicebus.agent.decide.refusals import RefusedOrder
+from slicebus.agent.decide.job import inventory, reconcile
+from slicebus.agent.decide.order import orders
+from slicebus.agent.decide.order.refusals import RefusedOrder
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import WorkerView
 from slicebus.kube.resources import CRDS, GONE, PODS, RAYCLUSTERS, WORKLOADS, Resource

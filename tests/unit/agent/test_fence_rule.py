@@ -2,7 +2,7 @@
 
 import pytest
 
-from slicebus.agent.decide.fence import NEVER_S, is_closed, newest_heard_s, parse_seconds
+from slicebus.agent.decide.cluster.fence import NEVER_S, is_closed, newest_heard_s, parse_seconds
 from slicebus.proto.messages import Heard
 
 EPOCH = 3

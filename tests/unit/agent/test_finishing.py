@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec import UNSET, structs
 
-from slicebus.agent.decide import finishing, reconcile
-from slicebus.agent.decide.finishing import SETTLES_S
+from slicebus.agent.decide.job import finishing, reconcile
+from slicebus.agent.decide.job.finishing import SETTLES_S
 from slicebus.agent.state.annotations import PendingRequest, PendingRequests
 from slicebus.agent.state.views import Finishing, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Forget, Publish, Remember, Requeue

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent.decide import reconcile, suspension, waiting
+from slicebus.agent.decide.job import reconcile, suspension, waiting
 from slicebus.agent.state.views import WorkerView
 from slicebus.decisions.commands import Emit, Patch
 from slicebus.sandbox.apiserver.patches import merge_patch

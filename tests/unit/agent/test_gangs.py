@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent.decide import orders, scheduling
-from slicebus.agent.decide.refusals import RefusedOrder
+from slicebus.agent.decide.order import orders, scheduling
+from slicebus.agent.decide.order.refusals import RefusedOrder
 from slicebus.agent.state import annotations
 from slicebus.agent.state.schedulers import Schedulers
 from slicebus.agent.state.views import JobKey

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent.decide import gangs, orders
+from slicebus.agent.decide.job import gangs
+from slicebus.agent.decide.order import orders
 from slicebus.agent.state import annotations
 from slicebus.agent.state.schedulers import name_of
 from slicebus.agent.state.settings import AgentDecisionSettings

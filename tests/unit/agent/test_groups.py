@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from slicebus.agent.decide import reconcile
+from slicebus.agent.decide.job import reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView

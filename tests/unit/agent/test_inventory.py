@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slicebus.agent.act.inventory import InventoryPublisher
-from slicebus.agent.decide.inventory import PAGE_BYTES, Entry, item, pages, unanswered
+from slicebus.agent.decide.job.inventory import PAGE_BYTES, Entry, item, pages, unanswered
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore

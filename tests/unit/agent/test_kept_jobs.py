@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent.decide import kept_jobs, orders
+from slicebus.agent.decide.job import kept_jobs
+from slicebus.agent.decide.order import orders
 from slicebus.agent.state.annotations import is_kept_by_others
 from slicebus.agent.state.views import Tombstone, WorkerView
 from slicebus.decisions.commands import Publish, Remember

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from slicebus.agent.act.namespaces import _ROUND_S, _ROUNDS_BETWEEN, Namespaces
-from slicebus.agent.decide.policy import why_lacking
+from slicebus.agent.decide.order.policy import why_lacking
 from slicebus.agent.state.policy import LabelSelector, Policy
 from slicebus.agent.state.store import POLICY, AgentStore
 from slicebus.kube.resources import Resource

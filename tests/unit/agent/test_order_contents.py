@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from slicebus.agent.decide import orders
-from slicebus.agent.decide.order_contents import OTHER_OBJECT, ensure_readable
-from slicebus.agent.decide.refusals import RefusedOrder
+from slicebus.agent.decide.order import orders
+from slicebus.agent.decide.order.order_contents import OTHER_OBJECT, ensure_readable
+from slicebus.agent.decide.order.refusals import RefusedOrder
 from slicebus.agent.state.views import JobKey, WorkerView
 from slicebus.decisions.commands import Create
 from slicebus.proto.errors import DeadReason, ProtocolError

@@ -5,9 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent.decide import orders, reconcile
-from slicebus.agent.decide.orders import OrderStep
-from slicebus.agent.decide.refusals import RefusedOrder, refusal
+from slicebus.agent.decide.job import reconcile
+from slicebus.agent.decide.order import orders
+from slicebus.agent.decide.order.orders import OrderStep
+from slicebus.agent.decide.order.refusals import RefusedOrder, refusal
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
 from slicebus.decisions.commands import Create, Emit, Patch, Publish

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent.decide.pod_additions import container_defaults, pod_overheads
+from slicebus.agent.decide.cluster.pod_additions import container_defaults, pod_overheads
 
 Manifest = dict[str, Any]
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent.decide import pod_fit, reconcile, waiting
+from slicebus.agent.decide.job import reconcile, waiting
+from slicebus.agent.decide.pods import pod_fit
 from slicebus.agent.state.annotations import job_metadata
 from slicebus.agent.state.edited_templates import EditedTemplates, note_edit
 from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent.decide import orders, reconcile
-from slicebus.agent.decide.pod_placement import placed
+from slicebus.agent.decide.job import reconcile
+from slicebus.agent.decide.order import orders
+from slicebus.agent.decide.pods.pod_placement import placed
 from slicebus.agent.state.views import WorkerView
 from slicebus.decisions.commands import Create, Patch, PatchEach
 from slicebus.proto.messages import PodSetFlavor

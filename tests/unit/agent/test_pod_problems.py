@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET, structs
 
-from slicebus.agent.decide import catalog, inventory, pod_problems, reconcile, waiting
+from slicebus.agent.decide import catalog
+from slicebus.agent.decide.job import inventory, reconcile, waiting
+from slicebus.agent.decide.pods import pod_problems
 from slicebus.agent.state.pod_shape import fitted_pod
 from slicebus.agent.state.settings import AgentDecisionSettings
 from slicebus.agent.state.store import AgentStore

@@ -8,7 +8,8 @@ import pytest
 from msgspec import structs
 
 from slicebus.agent.act.pod_refusals import PodRefusals
-from slicebus.agent.decide import pod_refusals, waiting
+from slicebus.agent.decide.job import waiting
+from slicebus.agent.decide.pods import pod_refusals
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey, PodsRefusal, WorkerView
 from slicebus.kube.lists import ListPage

@@ -4,7 +4,7 @@ from typing import Any
 
 from msgspec import structs
 
-from slicebus.agent.decide import inventory, reconcile
+from slicebus.agent.decide.job import inventory, reconcile
 from slicebus.agent.state.views import WorkerView
 from slicebus.decisions.commands import Patch, Publish
 from slicebus.proto.messages import JobRef, Manifest, PodSetUse, Status

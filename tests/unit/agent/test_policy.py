@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from slicebus.agent.act.policy import PolicySource, read_policy
-from slicebus.agent.decide import orders
-from slicebus.agent.decide.policy import NAMESPACE, ensure_allowed, ensure_namespace
-from slicebus.agent.decide.refusals import RefusedOrder
+from slicebus.agent.decide.order import orders
+from slicebus.agent.decide.order.policy import NAMESPACE, ensure_allowed, ensure_namespace
+from slicebus.agent.decide.order.refusals import RefusedOrder
 from slicebus.agent.state.policy import LabelSelector, Policy
 from slicebus.agent.state.store import POLICY
 from slicebus.agent.state.views import JobKey, WorkerView

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent.decide import reconcile
+from slicebus.agent.decide.job import reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import PatchEach

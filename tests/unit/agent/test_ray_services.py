@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from slicebus.agent.decide import order_sizes, reconcile
+from slicebus.agent.decide.job import reconcile
+from slicebus.agent.decide.order import order_sizes
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView

@@ -12,7 +12,7 @@ import pytest
 
 from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.act.reach import Reach
-from slicebus.agent.decide.reach import NOT_KNOWN, Look, Moment, Unreached, Way, after, unreached
+from slicebus.agent.decide.cluster.reach import NOT_KNOWN, Look, Moment, Unreached, Way, after, unreached
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.clock import ambient
 from slicebus.bus.contract import QueueDepth

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from slicebus.agent.decide import reconcile
+from slicebus.agent.decide.job import reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequest, PendingRequests
 from slicebus.agent.state.tables import AgentTable

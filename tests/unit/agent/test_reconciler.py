@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent.decide import catalog, reconcile, triage
+from slicebus.agent.decide import catalog
+from slicebus.agent.decide.job import reconcile
+from slicebus.agent.decide.order import triage
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.commands import Patch

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent.decide import catalog, reconcile
-from slicebus.agent.decide.capacity import within_grant
+from slicebus.agent.decide import catalog
+from slicebus.agent.decide.cluster.capacity import within_grant
+from slicebus.agent.decide.job import reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import PatchEach

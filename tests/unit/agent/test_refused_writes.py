@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from slicebus.agent.decide import reconcile
+from slicebus.agent.decide.job import reconcile
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, Resource
 from slicebus.proto.errors import ForbiddenError, InvalidError, SlicebusError, UnavailableError, WebhookError

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slicebus.agent.decide.room import patch_job
+from slicebus.agent.decide.job.room import patch_job
 from slicebus.decisions.commands import Emit, Patch
 from slicebus.slices.api import api_names
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.agent.act.inventory import InventoryPublisher
-from slicebus.agent.decide import reconcile
+from slicebus.agent.decide.job import reconcile
 from slicebus.agent.state.views import JobKey
 from slicebus.kube.resources import JOBS, PODS
 from slicebus.proto.errors import DecisionError

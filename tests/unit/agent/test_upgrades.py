@@ -6,9 +6,9 @@ import jsonpatch
 import pytest
 from msgspec import structs
 
-from slicebus.agent.decide import orders
-from slicebus.agent.decide.policy import creator
-from slicebus.agent.decide.refusals import RefusedOrder
+from slicebus.agent.decide.order import orders
+from slicebus.agent.decide.order.policy import creator
+from slicebus.agent.decide.order.refusals import RefusedOrder
 from slicebus.agent.state import annotations
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView

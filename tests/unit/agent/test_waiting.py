@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from msgspec import UNSET, structs
 
-from slicebus.agent.decide import orders, reconcile, waiting
-from slicebus.agent.decide.reach import NOT_KNOWN, Unreached
+from slicebus.agent.decide.cluster.reach import NOT_KNOWN, Unreached
+from slicebus.agent.decide.job import reconcile, waiting
+from slicebus.agent.decide.order import orders
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequest, PendingRequests
 from slicebus.agent.state.tables import AgentTable

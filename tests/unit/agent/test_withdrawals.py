@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from slicebus.agent.decide import reconcile, withdrawals
-from slicebus.agent.decide.withdrawals import STANDS_S
+from slicebus.agent.decide.job import reconcile, withdrawals
+from slicebus.agent.decide.job.withdrawals import STANDS_S
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequest, PendingRequests
 from slicebus.agent.state.tables import AgentTable

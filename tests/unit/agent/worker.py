@@ -12,7 +12,7 @@ from slicebus.agent.act.inbox import AgentInbox
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.reconciler import AgentReconciler
 from slicebus.agent.act.tombstones import Tombstones
-from slicebus.agent.decide.reach import Unreached
+from slicebus.agent.decide.cluster.reach import Unreached
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore

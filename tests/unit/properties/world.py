@@ -16,10 +16,11 @@ from typing import Any
 import msgspec
 
 from slicebus.agent.decide import catalog as agent_catalog
-from slicebus.agent.decide import inventory as agent_inventory
-from slicebus.agent.decide import pod_refusals, triage
-from slicebus.agent.decide.capacity import PodUse, room, within_grant
-from slicebus.agent.decide.triage import Triage
+from slicebus.agent.decide.cluster.capacity import PodUse, room, within_grant
+from slicebus.agent.decide.job import inventory as agent_inventory
+from slicebus.agent.decide.order import triage
+from slicebus.agent.decide.order.triage import Triage
+from slicebus.agent.decide.pods import pod_refusals
 from slicebus.agent.state.settings import AgentDecisionSettings
 from slicebus.agent.state.store import AgentStore
 from slicebus.decisions.commands import (

@@ -1,4 +1,4 @@
-"""Stores the fence of the cluster, and logs when it closes and opens. `decide.fence` has the rule.
+"""Stores the fence of the cluster, and logs when it closes and opens. `decide.cluster.fence` has the rule.
 
 The fence is stored before the manager learns that the agent keeps it: an agent that restarts keeps it too, and lets no
 pod start before the manager has heard it.
@@ -8,7 +8,7 @@ import asyncio
 
 import structlog
 
-from slicebus.agent.decide.fence import NEVER_S, UNREADABLE_S, is_closed, newest_heard_s, parse_seconds
+from slicebus.agent.decide.cluster.fence import NEVER_S, UNREADABLE_S, is_closed, newest_heard_s, parse_seconds
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.proto.errors import AlreadyExistsError, NotFoundError

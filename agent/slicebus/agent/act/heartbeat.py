@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.act.pod_additions import Additions
-from slicebus.agent.decide.capacity import CapacityFigures, Granted, PodUse, room, within_grant
+from slicebus.agent.decide.cluster.capacity import CapacityFigures, Granted, PodUse, room, within_grant
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.guard import guarded

@@ -10,9 +10,10 @@ import structlog
 from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.tombstones import Tombstones
-from slicebus.agent.decide import catalog, triage
-from slicebus.agent.decide.refusals import reason_of, refusal
-from slicebus.agent.decide.triage import Triage, Triaged
+from slicebus.agent.decide import catalog
+from slicebus.agent.decide.order import triage
+from slicebus.agent.decide.order.refusals import reason_of, refusal
+from slicebus.agent.decide.order.triage import Triage, Triaged
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import structlog
 
-from slicebus.agent.decide.inventory import Entry, item, pages, unanswered
+from slicebus.agent.decide.job.inventory import Entry, item, pages, unanswered
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey

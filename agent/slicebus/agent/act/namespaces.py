@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import structlog
 
-from slicebus.agent.decide.policy import NAMESPACE, why_lacking
+from slicebus.agent.decide.order.policy import NAMESPACE, why_lacking
 from slicebus.agent.state.store import POLICY, AgentStore
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES

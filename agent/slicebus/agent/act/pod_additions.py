@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 import structlog
 from msgspec import UNSET, UnsetType
 
-from slicebus.agent.decide.capacity import Quantities
-from slicebus.agent.decide.pod_additions import container_defaults, pod_overheads
+from slicebus.agent.decide.cluster.capacity import Quantities
+from slicebus.agent.decide.cluster.pod_additions import container_defaults, pod_overheads
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import structlog
 
-from slicebus.agent.decide import pod_refusals
+from slicebus.agent.decide.pods import pod_refusals
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.clock import now

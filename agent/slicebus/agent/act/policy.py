@@ -1,6 +1,6 @@
 """Reads the policy of this cluster from a file, and the labels of the namespaces that it depends on.
 
-`decide.policy` has the rules. No message changes either.
+`decide.order.policy` has the rules. No message changes either.
 """
 
 import os

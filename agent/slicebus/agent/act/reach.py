@@ -1,4 +1,4 @@
-"""Looks at the way to the manager, and has shown on jobs that it is not reached. `decide.reach` has the rule.
+"""Looks at the way to the manager, and has shown on jobs that it is not reached. `decide.cluster.reach` has the rule.
 
 A look asks the broker how many consumers the queue has of what the cluster sends. That is one request of each agent in
 ten seconds, and the manager does nothing for it. Another shard of the manager is looked at while it owes an answer.
@@ -11,8 +11,8 @@ import structlog
 
 from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.decide import catalog
-from slicebus.agent.decide.reach import NOT_KNOWN, Look, Moment, Unreached, Way, after, unreached
-from slicebus.agent.decide.waiting import shows_unreached
+from slicebus.agent.decide.cluster.reach import NOT_KNOWN, Look, Moment, Unreached, Way, after, unreached
+from slicebus.agent.decide.job.waiting import shows_unreached
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.yield_budget import YieldBudget

@@ -7,9 +7,10 @@ from contextlib import suppress
 import structlog
 
 from slicebus.agent.act.fence import Fence
-from slicebus.agent.decide import catalog, reconcile
+from slicebus.agent.decide import catalog
 from slicebus.agent.decide.catalog import Cause, Continuation, Work
-from slicebus.agent.decide.reach import Unreached
+from slicebus.agent.decide.cluster.reach import Unreached
+from slicebus.agent.decide.job import reconcile
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.decider import Decider

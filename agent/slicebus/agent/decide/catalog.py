@@ -8,21 +8,20 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from slicebus.agent.decide import (
+from slicebus.agent.decide.cluster.reach import Unreached
+from slicebus.agent.decide.job import (
     finishing,
     gangs,
     kept_jobs,
-    orders,
-    pod_problems,
     reconcile,
     set_aside,
     suspension,
-    triage,
     waiting,
     withdrawals,
 )
-from slicebus.agent.decide.orders import NextStep
-from slicebus.agent.decide.reach import Unreached
+from slicebus.agent.decide.order import orders, triage
+from slicebus.agent.decide.order.orders import NextStep
+from slicebus.agent.decide.pods import pod_problems
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.tables import AgentTable

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent.decide.orders import workload_spec
+from slicebus.agent.decide.order.orders import workload_spec
 from slicebus.agent.state.views import JobKey, WorkerView
 from slicebus.decisions.commands import Create
 from slicebus.proto.messages import ClusterName, JobRef, PodSetFlavor, WorkloadSpec

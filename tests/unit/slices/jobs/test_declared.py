@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.agent.decide.pod_placement import is_unplaced
+from slicebus.agent.decide.pods.pod_placement import is_unplaced
 from slicebus.proto.messages import JobPhase
 from slicebus.sandbox.apiserver.patches import json_patch
 from slicebus.slices.jobs import Exposure, JobKind, Outcome, Placement, Problem

@@ -10,10 +10,11 @@ from datetime import timedelta
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from slicebus.agent.decide import gangs, pod_fit, pod_problems, suspension
-from slicebus.agent.decide.pod_problems import age
-from slicebus.agent.decide.pod_refusals import by_status, is_without_pods, lacking
-from slicebus.agent.decide.reach import Unreached
+from slicebus.agent.decide.cluster.reach import Unreached
+from slicebus.agent.decide.job import gangs, suspension
+from slicebus.agent.decide.pods import pod_fit, pod_problems
+from slicebus.agent.decide.pods.pod_problems import age
+from slicebus.agent.decide.pods.pod_refusals import by_status, is_without_pods, lacking
 from slicebus.agent.state import annotations
 from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import PodsRefusal, WorkerJobReading, WorkerView

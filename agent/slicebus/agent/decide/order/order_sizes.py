@@ -7,8 +7,8 @@ Nothing is taken from an edit that nobody can run: the job runs on as it was, wh
 
 import msgspec
 
-from slicebus.agent.decide.pod_placement import places
-from slicebus.agent.decide.policy import creator, ensure_edit_allowed
+from slicebus.agent.decide.order.policy import creator, ensure_edit_allowed
+from slicebus.agent.decide.pods.pod_placement import places
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Patch

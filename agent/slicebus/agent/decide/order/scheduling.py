@@ -1,6 +1,6 @@
 """Chooses the scheduler backend of a new job on this cluster."""
 
-from slicebus.agent.decide.refusals import RefusedOrder
+from slicebus.agent.decide.order.refusals import RefusedOrder
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import WorkloadSpec
 from slicebus.slices.api import api_names

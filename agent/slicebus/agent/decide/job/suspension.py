@@ -7,7 +7,7 @@ cluster.
 import math
 from datetime import datetime
 
-from slicebus.agent.decide import gangs
+from slicebus.agent.decide.job import gangs
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from slicebus.agent.decide import orders, reconcile
-from slicebus.agent.decide.order_contents import ensure_readable
-from slicebus.agent.decide.refusals import KindNotServed, refusal
+from slicebus.agent.decide.job import reconcile
+from slicebus.agent.decide.order import orders
+from slicebus.agent.decide.order.order_contents import ensure_readable
+from slicebus.agent.decide.order.refusals import KindNotServed, refusal
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import JobKey

@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from slicebus.agent.decide import gangs, order_sizes, scheduling, waiting
-from slicebus.agent.decide.order_contents import charged_of, ensure_named, flavors_of
-from slicebus.agent.decide.pod_placement import placements_note, places
-from slicebus.agent.decide.policy import creator, ensure_allowed, ensure_namespace
-from slicebus.agent.decide.reconcile import link_copies, link_to
-from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder
-from slicebus.agent.decide.room import patch_job
+from slicebus.agent.decide.job import gangs, waiting
+from slicebus.agent.decide.job.reconcile import link_copies, link_to
+from slicebus.agent.decide.job.room import patch_job
+from slicebus.agent.decide.order import order_sizes, scheduling
+from slicebus.agent.decide.order.order_contents import charged_of, ensure_named, flavors_of
+from slicebus.agent.decide.order.policy import creator, ensure_allowed, ensure_namespace
+from slicebus.agent.decide.order.refusals import KindNotServed, RefusedOrder
+from slicebus.agent.decide.pods.pod_placement import placements_note, places
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from slicebus.agent.decide.next_pods import next_pods
-from slicebus.agent.decide.room import patch_job
+from slicebus.agent.decide.job.room import patch_job
+from slicebus.agent.decide.pods.next_pods import next_pods
 from slicebus.agent.state import annotations
 from slicebus.agent.state.schedulers import RefusedObject
 from slicebus.agent.state.tables import AgentTable

@@ -10,10 +10,10 @@ from typing import Self
 import msgspec
 from msgspec import UNSET
 
-from slicebus.agent.decide import gangs, waiting
-from slicebus.agent.decide.next_pods import about_to_go
-from slicebus.agent.decide.pod_placement import is_unplaced, placed, placements
-from slicebus.agent.decide.room import patch_job
+from slicebus.agent.decide.job import gangs, waiting
+from slicebus.agent.decide.job.room import patch_job
+from slicebus.agent.decide.pods.next_pods import about_to_go
+from slicebus.agent.decide.pods.pod_placement import is_unplaced, placed, placements
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure

@@ -8,7 +8,7 @@ suspended.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from slicebus.agent.decide.refusals import RefusedOrder
+from slicebus.agent.decide.order.refusals import RefusedOrder
 from slicebus.agent.state.policy import Policy
 from slicebus.kube.impersonation import Impersonation
 from slicebus.proto.messages import Manifest

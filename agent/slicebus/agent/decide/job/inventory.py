@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec import UNSET
 
-from slicebus.agent.decide import reconcile
+from slicebus.agent.decide.job import reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import (

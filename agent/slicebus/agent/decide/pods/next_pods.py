@@ -1,6 +1,6 @@
 """The pods of a job that are granted and wait for their start."""
 
-from slicebus.agent.decide.pod_fit import Fit
+from slicebus.agent.decide.pods.pod_fit import Fit
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.jobs import KINDS

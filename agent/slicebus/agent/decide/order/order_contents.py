@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from slicebus.agent.decide.refusals import KindNotServed, RefusedOrder
+from slicebus.agent.decide.order.refusals import KindNotServed, RefusedOrder
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import WorkloadSpec
 from slicebus.slices.api import api_names, kueue

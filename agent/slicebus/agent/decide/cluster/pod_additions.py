@@ -3,7 +3,7 @@ RuntimeClasses."""
 
 from collections.abc import Collection, Iterable
 
-from slicebus.agent.decide.capacity import Quantities
+from slicebus.agent.decide.cluster.capacity import Quantities
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api.quantities import amount
 
