@@ -9,6 +9,8 @@ from slicebus.agent.state import annotations, owners
 from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.edited_templates import EditedTemplates, joined, note_edit
+from slicebus.agent.state.ended_jobs import EndedJobs
+from slicebus.agent.state.left_requests import note_left
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.schedulers import BY_JOB, RefusedObject, Schedulers, by_job
 from slicebus.agent.state.settings import AgentDecisionSettings
@@ -45,8 +47,6 @@ from slicebus.slices.workload.ungate import Pod
 POLICY = "policy"
 """The only key of the table of that name."""
 _NO_FILE = Policy()
-_LEFT_REQUESTS = 1000
-"""The most jobs whose requests are kept after they have gone. Those requests reach the manager within minutes."""
 
 
 class AgentStore:
@@ -67,9 +67,7 @@ class AgentStore:
         """The suspended jobs of which this process has reported that no pod is left: the manager's UID, the version."""
         self.tombstones: Table[str, Tombstone] = Table(str, Tombstone)
         """The jobs of the manager that have ended here, by UID."""
-        self._ended: dict[JobKey, dict[str, Tombstone]] = {}
-        """The tombstones by the job that had the name, and by UID."""
-        self._ended_as: dict[str, JobKey] = {}
+        self._ended = EndedJobs(self.tombstones)
         self.unreported: Table[str, bool] = Table(str, bool)
         """The UIDs of the jobs whose end has to be reported to the manager, again where it has asked again."""
         self.departed: Table[str, Departure] = Table(str, Departure)
@@ -135,7 +133,6 @@ class AgentStore:
         read += [self.pod_problems, self.refused_pods, self.refused_objects, self.refused_writes, self.edited]
         for table in read:
             table.observe(self._forget_seen)
-        self.tombstones.observe(self._file_end)
         self._configured.observe(self._take_settings)
 
     def configure(self, settings: AgentDecisionSettings) -> None:
@@ -251,7 +248,7 @@ class AgentStore:
 
     def ended(self, key: JobKey) -> list[Tombstone]:
         """The ends of every job that had the name."""
-        return list(self._ended.get(key, {}).values())
+        return self._ended.of(key)
 
     def holds(self, job: JobRef) -> bool:
         """Whether a Workload or a pod of the manager's job is here, whatever its kind. Walks over all of them."""
@@ -308,16 +305,6 @@ class AgentStore:
     def _forget_seen(self, *_: object) -> None:
         self._seen = None
 
-    def _file_end(self, uid: str, tombstone: Tombstone | object) -> None:
-        if uid in self._ended_as:
-            before = self._ended_as.pop(uid)
-            del self._ended[before][uid]
-            if not self._ended[before]:
-                del self._ended[before]
-        if isinstance(tombstone, Tombstone):
-            key = self._ended_as[uid] = JobKey.of(tombstone.job)
-            self._ended.setdefault(key, {})[uid] = tombstone
-
     def _note_departure(self, change: Change) -> None:
         """Note how a job has gone. One that is deleted right after it was made has no linked Workload yet."""
         job = WorkerJobReading.from_manifest(change.old) if change.old is not None and change.new is None else None
@@ -335,16 +322,7 @@ class AgentStore:
             note_edit(change, self.edited)
 
     def _note_left_requests(self, change: Change) -> None:
-        if change.new is not None:
-            if self.left_requests and annotations.is_ours(change.new):
-                uid = annotations.annotation(change.new, api_names.MANAGER_UID_ANNOTATION)
-                self.left_requests.pop(uid or "", None)
-            return
-        job = WorkerJobReading.from_manifest(change.old) if change.old is not None else None
-        if job is not None and job.requested is not None and job.requested.unanswered:
-            self.left_requests[job.ref.uid] = job.requested
-            if len(self.left_requests) > _LEFT_REQUESTS:
-                del self.left_requests[next(iter(self.left_requests))]
+        note_left(change, self.left_requests)
 
     def _forget_departure(self, change: Change) -> None:
         copy = change.old
