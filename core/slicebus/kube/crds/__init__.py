@@ -17,5 +17,7 @@ def custom_resource_definitions(package: str = __name__) -> list[dict[str, Any]]
 @cache
 def _read(package: str) -> bytes:
     """The manifests as JSON, which is parsed a hundred times as fast as YAML."""
-    entries = [entry for entry in files(package).iterdir() if entry.name.endswith(".yaml")]
-    return orjson.dumps([yaml.safe_load(entry.read_text()) for entry in sorted(entries, key=lambda entry: entry.name)])
+    entries = (entry for entry in files(package).iterdir() if entry.name.endswith(".yaml"))
+    texts = [entry.read_text() for entry in sorted(entries, key=lambda entry: entry.name)]
+    # The loader of libyaml takes a tenth of the time of that in Python.
+    return orjson.dumps([yaml.load(text, yaml.CSafeLoader) for text in texts])
