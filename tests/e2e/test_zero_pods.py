@@ -8,7 +8,7 @@ import pytest
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, NODES, RESOURCEFLAVORS, WORKLOADS
+from slicebus.kube.resources import CLUSTERQUEUES, NODES, RESOURCEFLAVORS, WORKERCLUSTERS, WORKLOADS
 from slicebus.slices.api import api_names
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
@@ -39,7 +39,14 @@ async def two_flavors(world: World) -> AsyncIterator[World]:
     group["flavors"].append({"name": SPARE, "resources": resources})
     body = MergePatch({"spec": {"resourceGroups": [group]}})
     await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, body)
+
+    async def are_known() -> bool:
+        """Before every agent has counted its nodes by both flavors, a job gets the one that is known."""
+        statuses = [(await world.manager.get(WORKERCLUSTERS, name)).get("status", {}) for name in world.workers]
+        return all({objects.FLAVOR, SPARE} <= status.get("capacity", {}).keys() for status in statuses)
+
     try:
+        await eventually(are_known, "every cluster says how much it has of both flavors")
         yield world
     finally:
         await label_nodes(world, dict.fromkeys(NODE_LABELS))
