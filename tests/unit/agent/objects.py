@@ -1,5 +1,6 @@
 """A worker's jobs, Workload copies and pods as values, and commands in a form that fits a table."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -82,8 +83,16 @@ def encoded(requested: annotations.PendingRequests) -> str:
     return msgspec.json.encode(requested).decode()
 
 
-def a_copy(name: str = "w1", *, version: int = 1, of: JobRef = REF, linked: str | None = None, **more: Any) -> Manifest:
-    """A Workload copy that the agent made."""
+def a_copy(
+    name: str = "w1",
+    *,
+    version: int = 1,
+    of: JobRef = REF,
+    linked: str | None = None,
+    pod_sets: Iterable[str] = ("main",),
+    **more: Any,
+) -> Manifest:
+    """A Workload copy that the agent made. A pod of each pod set is charged for what `POD` requests."""
     annotations = {
         api_names.MANAGER_UID_ANNOTATION: of.uid,
         api_names.SPEC_VERSION_ANNOTATION: str(version),
@@ -101,7 +110,7 @@ def a_copy(name: str = "w1", *, version: int = 1, of: JobRef = REF, linked: str 
             "labels": {api_names.ORIGIN_LABEL: api_names.ORIGIN},
             "annotations": annotations,
         },
-        "spec": {"podSets": POD_SETS},
+        "spec": {"podSets": [POD_SETS[0] | {"name": name} for name in pod_sets]},
         **more,
     }
 

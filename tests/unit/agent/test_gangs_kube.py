@@ -23,7 +23,7 @@ from slicebus.slices.api.resource import Resource
 from slicebus.slices.schedulers import Profile
 from slicebus.slices.schedulers.kube import VERSIONS, pod_groups, workloads
 from slicebus.slices.workload.ungate import Pod, pod_set_of
-from unit.agent.objects import EAST, NOW, a_pod, short, shorts
+from unit.agent.objects import EAST, NOW, a_copy, a_pod, short, shorts
 from unit.slices.jobs.manifests import a_cluster, a_group
 
 Manifest = dict[str, Any]
@@ -85,6 +85,7 @@ class Worker:
             job=self.job,
             reading=WorkerJobReading.from_manifest(self.job),
             scale_target=self.job,
+            copies=(a_copy(of=REF, pod_sets=("head", "small")),),
             pods=tuple(map(Pod.from_manifest, self.pods)),
             schedulers=self.store.schedulers,
         )

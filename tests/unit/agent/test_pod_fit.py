@@ -19,7 +19,7 @@ from slicebus.proto.messages import Counts, JobRef, Waits
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS, Placement
 from slicebus.slices.workload.ungate import Pod
-from slicebus.slices.workload.waiting import PODS_PAST_SLICE, Waiting
+from slicebus.slices.workload.waiting import PODS_PAST_SLICE, WORKLOAD_MISSING, Waiting
 
 Manifest = dict[str, Any]
 NOW = "2026-01-31T12:00:00Z"
@@ -49,7 +49,12 @@ class Made:
                 "metadata": metadata,
                 "spec": deepcopy(self.job["spec"]["rayClusterSpec"]),
             }
-        self.slice = {"metadata": {"name": "w1", "annotations": {}}, "spec": {"podSets": pod_sets}}
+        self.slice: Manifest = {"metadata": {"name": "w1"} | deepcopy(at), "spec": {"podSets": pod_sets}}
+
+    def of_another(self) -> "Made":
+        """The same with the copy of an earlier job that had the name."""
+        self.slice["metadata"]["annotations"] |= {api_names.MANAGER_UID_ANNOTATION: "earlier"}
+        return self
 
     def template(self, name: str | None = None) -> Manifest:
         """That of a pod set, to be edited."""
@@ -256,7 +261,21 @@ def test_an_earlier_slice_tells_until_the_copy_of_the_newest_is_there(kind: str)
     made.slice["metadata"]["name"] = "w0"
     enlarge(made.template())
     assert let_go(made.view(made.pod("a"))) == []
-    assert let_go(made.view(made.pod("a"), copies=False)) == ["a"]
+
+
+@PER_KIND
+def test_none_starts_while_nothing_says_what_it_is_charged_for(kind: str) -> None:
+    """Somebody has deleted the copy of the slice. That of another job of the name says nothing."""
+    made = Made(kind)
+    gated = made.pod("a"), made.pod("b", gated=False)
+    for view in (made.view(*gated, copies=False), made.of_another().view(*gated)):
+        assert let_go(view) == []
+        problem = pod_fit.problem(view)
+        assert problem is not None
+        assert problem.reason == WORKLOAD_MISSING
+        assert problem.message.startswith("1 pod stays gated: somebody has deleted the job's Workload on this cluster")
+        events = [each.reason for each in waiting.reconcile(view, now=NOW) if isinstance(each, Emit)]
+        assert set(events) == {WORKLOAD_MISSING}
 
 
 def test_pods_that_are_not_granted_are_not_told() -> None:

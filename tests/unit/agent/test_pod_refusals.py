@@ -17,7 +17,7 @@ from slicebus.kube.resources import EVENTS, JOBS
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import Manifest, Waits
 from slicebus.slices.workload.waiting import PODS_REFUSED, Waiting
-from unit.agent.objects import KEY, a_job, a_pod, a_view
+from unit.agent.objects import KEY, a_copy, a_job, a_pod, a_view
 from unit.agent.test_ray_pods import a_spec as a_ray_spec
 from unit.agent.test_ray_pods import an_object
 from unit.kube.loop_time import LoopTime
@@ -157,7 +157,7 @@ def test_the_submitters_job_is_known_by_its_name(kind: str, spec: Manifest, sele
 def lacking_view(pods: int = 1, *, refused: str | None = TEXT, reason: str = PODS_REFUSED, **how: Any) -> WorkerView:
     """A job of four pods of which so many are there, gated ones among them."""
     job = a_job(4, granted=4, baseline=4, **how)
-    view = a_view(job, pods=tuple(a_pod(f"p{number}", gated=number % 2 == 1) for number in range(pods)))
+    view = a_view(job, a_copy(), pods=tuple(a_pod(f"p{number}", gated=number % 2 == 1) for number in range(pods)))
     refusal = None if refused is None else PodsRefusal(reason, refused) if refused else PodsRefusal()
     return structs.replace(view, refused_pods=refusal)
 

@@ -12,7 +12,7 @@ from slicebus.decisions.commands import PatchEach
 from slicebus.proto.messages import JobRef
 from slicebus.slices.api import kueue
 from slicebus.slices.workload.ungate import Pod
-from unit.agent.objects import a_pod
+from unit.agent.objects import a_copy, a_pod
 
 Manifest = dict[str, Any]
 WORKERS = "workers"
@@ -46,6 +46,7 @@ def a_view(spec: Manifest, granted: int, *pods: Manifest, kind: str = "RayCluste
         job=job,
         reading=WorkerJobReading.from_manifest(job),
         scale_target=job if kind == "RayCluster" else child,
+        copies=(a_copy(of=of, pod_sets=("head", WORKERS)),),
         pods=tuple(map(Pod.from_manifest, pods)),
     )
 

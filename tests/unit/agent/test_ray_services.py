@@ -15,7 +15,7 @@ from slicebus.kube.resources import RAYCLUSTERS, RAYSERVICES
 from slicebus.proto.messages import JobRef, WorkloadSpec
 from slicebus.slices.api import kueue
 from slicebus.slices.workload.ungate import Pod
-from unit.agent.objects import EAST, a_pod
+from unit.agent.objects import EAST, a_copy, a_pod
 from unit.agent.test_ray_pods import WORKERS, a_spec, an_object
 
 Manifest = dict[str, Any]
@@ -34,6 +34,7 @@ def a_view(*clusters: tuple[str, Manifest], granted: dict[str, int], pods: tuple
         reading=WorkerJobReading.from_manifest(job),
         scale_target=serves,
         beside=tuple(beside),
+        copies=(a_copy(of=REF, pod_sets=("head", WORKERS)),),
         pods=tuple(map(Pod.from_manifest, pods)),
     )
 

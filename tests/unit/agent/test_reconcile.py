@@ -228,8 +228,8 @@ UNGATE: dict[str, tuple[WorkerView, list[str]]] = {
 
 
 def ungating(view: WorkerView) -> Sequence[Patch]:
-    """The patches that let pods start, in one command."""
-    commands = reconcile.ungate(view)
+    """The patches that let pods start, in one command, where the copy of the job's slice is there."""
+    commands = reconcile.ungate(structs.replace(view, copies=(a_copy(of=REF),)))
     assert all(isinstance(command, PatchEach) and command.lets_start for command in commands)
     return [patch for command in commands if isinstance(command, PatchEach) for patch in command.patches]
 

@@ -38,6 +38,10 @@ async def given_job(worker: Worker, **how: Any) -> Any:
 
 
 async def given_pods(worker: Worker, *pods: Any) -> None:
+    """Make pods of a job, and the copy of its slice, by which gated ones may start."""
+    job = await worker.job()
+    if job is not None and not await worker.copies():
+        await worker.create(WORKLOADS, plain(a_copy(linked=job["metadata"]["uid"])))
     for pod in pods:
         await worker.create(PODS, plain(pod))
 
@@ -141,6 +145,27 @@ async def test_what_a_reconcile_has_written_itself_leads_to_no_other(worker: Wor
 async def gated(worker: Worker) -> list[str]:
     pods = (await worker.client.list(PODS, namespace=NAMESPACE)).items
     return sorted(pod["metadata"]["name"] for pod in pods if is_gated(pod))
+
+
+async def test_without_its_copy_a_job_starts_no_pod_and_asks_for_it_once(worker: Worker) -> None:
+    """Somebody has deleted it. The inventory shows the manager that it is missing."""
+    await given_job(worker, granted=2)
+    await given_pods(worker, a_pod("a", gated=True))
+    await worker.client.delete(WORKLOADS, "w1", NAMESPACE)
+    await worker.sync()
+    for _ in range(2):
+        await worker.reconcile_job()
+        await worker.sync()
+    assert [is_gated(pod) for pod in (await worker.client.list(PODS, namespace=NAMESPACE)).items] == [True]
+    assert worker.inventory_requests == 1
+
+    await worker.create(WORKLOADS, plain(a_copy()))
+    await worker.reconcile_job()
+    assert [is_gated(pod) for pod in (await worker.client.list(PODS, namespace=NAMESPACE)).items] == [False]
+    await worker.client.delete(WORKLOADS, "w1", NAMESPACE)
+    await worker.sync()
+    await worker.reconcile_job()
+    assert worker.inventory_requests == 2
 
 
 async def test_pods_start_up_to_what_is_granted_and_no_further(worker: Worker) -> None:

@@ -122,7 +122,9 @@ def test_no_other_pod_starts_without_a_grant(pod: Manifest) -> None:
 def test_it_takes_nothing_of_the_heads_grant() -> None:
     head = a_cleanup_pod(labels={"ray.io/node-type": "head"}, owner="RayCluster")
     head["metadata"]["name"] = "train-head"
-    view = a_view(a_cluster(going=False), a_cleanup_pod(gated=False), head)
+    view = a_view(
+        a_cluster(going=False), a_cleanup_pod(gated=False), head, copies=(a_copy(of=CLUSTER, pod_sets=("head",)),)
+    )
     [command] = reconcile.ungate(view)
     assert isinstance(command, PatchEach)
     assert [patch.target["metadata"]["name"] for patch in command.patches] == ["train-head"]

@@ -11,6 +11,7 @@ from slicebus.agent.decide import catalog
 from slicebus.agent.decide.catalog import Cause, Continuation, Work
 from slicebus.agent.decide.cluster.reach import Unreached
 from slicebus.agent.decide.job import reconcile
+from slicebus.agent.decide.job.inventory import lacks_copy
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.decider import Decider
@@ -71,6 +72,8 @@ class AgentReconciler:
         self._queue = queue
         self._fence = fence
         self._unreached = unreached
+        self._without_copy: set[JobKey] = set()
+        """The jobs that lack their Workload copy, and for which an inventory was asked for."""
         self._store.confirmed_suspended.observe(_log_suspended)
 
     def mark_reported(self, key: JobKey) -> None:
@@ -102,6 +105,7 @@ class AgentReconciler:
             try:
                 if await self.reconcile_in_turn(key) is Continuation.FIND:
                     await self._reconcile_absent(key)
+                guarded(self._ask_for_copy, key)
                 guarded(self._reconciled, key)
             except (PermanentError, WebhookError) as error:
                 await self._tell_refused(key, error)
@@ -111,6 +115,14 @@ class AgentReconciler:
                 raise
             if self._store.refused_writes.pop(key, None) is not None:
                 self._queue.add(key)
+
+    def _ask_for_copy(self, key: JobKey) -> None:
+        """Have the manager hear once, and at once, that a job lacks its copy: until it is there no pod may start."""
+        if not lacks_copy(self._store.view(key)):
+            self._without_copy.discard(key)
+        elif key not in self._without_copy:
+            self._without_copy.add(key)
+            self._ask_inventory()
 
     async def _tell_refused(self, key: JobKey, error: SlicebusError) -> None:
         """Say on a job, and tell the manager, that the API server refuses what it needs. The status goes out all the

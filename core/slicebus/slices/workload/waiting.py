@@ -22,6 +22,8 @@ PODS_REFUSED = "PodsRefused"
 """The reason of granted pods that the worker's API server does not let anybody make, as by a ResourceQuota."""
 PODS_PAST_SLICE = "PodsPastSlice"
 """The reason of granted pods that request more than their slice is charged for, or are of another pod set."""
+WORKLOAD_MISSING = "WorkloadMissing"
+"""The reason of granted pods whose slice has no copy on the worker, because somebody has deleted it there."""
 CONTROLLER_REFUSED = "RefusedByController"
 """The reason of granted pods none of which is made, because the controller of their job refuses it."""
 SPEC_REFUSED = "SpecRefused"
@@ -53,6 +55,7 @@ UNREACHED = (BROKER_NOT_REACHED, MANAGER_NOT_REACHED)
 ONLY_WORKERS_KNOW = (
     SURPLUS,
     PODS_PAST_SLICE,
+    WORKLOAD_MISSING,
     WRITE_REFUSED,
     SUSPENDED_THERE,
     PODS_NOT_RUNNING,

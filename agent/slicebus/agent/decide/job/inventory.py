@@ -46,13 +46,21 @@ def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
     if view.job is not None:
         if not _is_known(view.job):
             return None
-        spec = api_names.WITHOUT_COPY if _lacks_copy(view) else _spec_hash(view.job, cluster)
+        spec = api_names.WITHOUT_COPY if lacks_copy(view) else _spec_hash(view.job, cluster)
         return _item(view, view.job, spec, _status_hash(view))
     copies = sorted(filter(_is_known, view.copies), key=annotations.spec_version)
     if not copies:
         return None
     gone = any(annotations.is_linked(copy) and not reconcile.went_with_definition(view, copy) for copy in copies)
     return _item(view, copies[-1], "" if gone else api_names.ABSENT, "")
+
+
+def lacks_copy(view: WorkerView) -> bool:
+    """Whether a job that shall run has no Workload copy: somebody has deleted it, or it was not made yet."""
+    job = view.reading
+    if job is None or job.is_going or job.is_suspended:
+        return False
+    return not any(annotations.is_of(copy, job.ref) for copy in view.copies)
 
 
 def unanswered(view: WorkerView) -> RequestKey | None:
@@ -111,13 +119,6 @@ def _is_known(manifest: Manifest) -> bool:
     """Whether the object is ours and has a readable manager UID: without one no order can be about it."""
     uid = annotations.annotation(manifest, api_names.MANAGER_UID_ANNOTATION)
     return annotations.is_ours(manifest) and uid is not None and 0 < len(uid) <= _UID_LENGTH
-
-
-def _lacks_copy(view: WorkerView) -> bool:
-    job = view.reading
-    if job is None or job.is_going or job.is_suspended:
-        return False
-    return not any(annotations.is_of(copy, job.ref) for copy in view.copies)
 
 
 def _spec_hash(job: Manifest, cluster: ClusterName) -> str:

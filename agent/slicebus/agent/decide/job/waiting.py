@@ -33,6 +33,7 @@ from slicebus.slices.workload.waiting import (
     SPEC_REFUSED,
     SURPLUS,
     UNREACHED,
+    WORKLOAD_MISSING,
     WRITE_REFUSED,
     Waiting,
     lacks,
@@ -44,7 +45,7 @@ from slicebus.slices.workload.waiting import (
 
 _LENGTH = 2000
 """Of a text: all annotations of an object share 256 KiB."""
-_WITH_EVENT = (SURPLUS, PODS_PAST_SLICE, *UNREACHED)
+_WITH_EVENT = (SURPLUS, PODS_PAST_SLICE, WORKLOAD_MISSING, *UNREACHED)
 """What an Event says too: nobody else says it on the worker."""
 _SETTLES = timedelta(seconds=60)
 """How long more pods may run than are wanted before that is shown: normally Ray's autoscaler names them for deletion in

@@ -1,19 +1,22 @@
 """Keeps pods gated that are not those that their slice is charged for.
 
 Whoever may edit a job on its worker may give a pod template more cores, or the label of another pod set. Its pods stay
-behind their gate, and the job says why on both sides.
+behind their gate, and the job says why on both sides. So do all pods while nothing here says what they are charged for:
+somebody has deleted the Workload copy of their slice.
 """
 
 from collections import Counter
 
-from slicebus.agent.state.annotations import spec_version
+from slicebus.agent.state.annotations import is_of, spec_version
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Problem
 from slicebus.slices.workload.pod_fit import PodMisfit, of_pod, of_template
 from slicebus.slices.workload.ungate import Pod, pod_set_of
-from slicebus.slices.workload.waiting import PODS_PAST_SLICE
+from slicebus.slices.workload.waiting import PODS_PAST_SLICE, WORKLOAD_MISSING
+
+_UNKNOWN = PodMisfit("nothing says what it is charged for")
 
 
 class Fit:
@@ -21,19 +24,26 @@ class Fit:
 
     def __init__(self, view: WorkerView) -> None:
         """Read the pod sets that the job's slice is charged for, and the present templates of the job."""
-        own = view.copy_of(view.reading.slice) if view.reading is not None else None
+        job = view.reading
+        copies = [copy for copy in view.copies if job is not None and is_of(copy, job.ref)]
+        own = (copy for copy in copies if job is not None and copy["metadata"]["name"] == job.slice)
         # All slices of a chain have the same pod sets. The newest one's copy may come after its job has its grant.
-        copy = own or max(view.copies, key=spec_version, default=None)
+        copy = next(own, None) or max(copies, key=spec_version, default=None)
         pod_sets = copy["spec"].get("podSets") or () if copy is not None else ()
         self._charged: dict[str, Manifest] = {one["name"]: one["template"].get("spec") or {} for one in pod_sets}
         self._kind = KINDS[view.key.kind]
         self._templates = self._of_templates(view) if self._charged else {}
         self._edited = view.edited
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a Workload copy says what the pods are charged for. While none does, no gated pod may start."""
+        return bool(self._charged)
+
     def misfit(self, pod: Pod) -> PodMisfit | None:
         """Why a gated pod may not start under its pod set's grant; None where it may."""
-        if not self._charged:
-            return None
+        if not self.is_known:
+            return _UNKNOWN
         charged, made_for = self._charged.get(pod.pod_set), self._kind.pod_set_of(pod.labels)
         if charged is None or (made_for and made_for != pod.pod_set):
             return _of_other(made_for or pod.pod_set, pod.pod_set)
@@ -64,12 +74,22 @@ def problem(view: WorkerView) -> Problem | None:
             kept.update((name, misfit) for pod in members.gated if (misfit := fit.misfit(pod)) is not None)
     if not kept:
         return None
+    if not fit.is_known:
+        return Problem(WORKLOAD_MISSING, _missing_text(kept.total()))
     texts = [f"{_pods(count)} of {name}: {misfit.text}" for (name, misfit), count in sorted(kept.items())]
     return Problem(PODS_PAST_SLICE, f"pods stay gated that are not those of their slice: {'; '.join(texts)}")
 
 
 def _pods(count: int) -> str:
     return "1 pod" if count == 1 else f"{count} pods"
+
+
+def _missing_text(pods: int) -> str:
+    stay, they = ("1 pod stays", "it is") if pods == 1 else (f"{pods} pods stay", "they are")
+    return (
+        f"{stay} gated: somebody has deleted the job's Workload on this cluster, which says what {they} charged for. "
+        "The manager sends it again"
+    )
 
 
 def _of_other(made_for: str, labelled: str) -> PodMisfit:
