@@ -29,8 +29,9 @@ from slicebus.decisions.commands import (
     Remove,
     Requeue,
 )
+from slicebus.decisions.recorded_cache import RecordedCache, resource_name
 from slicebus.decisions.table import FORGOTTEN, Table
-from slicebus.journal.object_diffs import DiffWriter, whole_object
+from slicebus.journal.object_diffs import HasRoom, whole_object
 from slicebus.journal.recorded_commands import (
     Created,
     Emitted,
@@ -58,7 +59,7 @@ from slicebus.journal.recording import (
 from slicebus.journal.recording_shares import RecordingShares, without_content
 from slicebus.journal.redaction import MARK, Redactor
 from slicebus.kube.cache import Cache, Change, Key, key_of
-from slicebus.kube.resources import Resource
+from slicebus.kube.resources import JOB_RESOURCES, Resource
 from slicebus.proto.codec import Decoded
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import DecisionError, ProtocolError, SlicebusError
@@ -88,6 +89,8 @@ class Incoming(Generic[M]):
 
     is_cut = False
     """Whether it was recorded without its content."""
+    sender = ""
+    """The user that the broker has verified."""
 
     def __init__(self, number: int, decoded: Decoded[M]) -> None:
         self.number = number
@@ -110,7 +113,9 @@ class Decider(Generic[S]):
         self._shares = shares
         self._begun = False
         self._received = 0
-        self._caches: defaultdict[str, list[_Recorded]] = defaultdict(list)
+        self._written_for: dict[tuple[str, Key], str] = {}
+        """Whose messages last led to a write, by the kind and name of the object."""
+        self._caches: defaultdict[str, list[RecordedCache]] = defaultdict(list)
         """By kind: several groups have PodGroups, and two have Workloads."""
 
     def recording(self) -> AbstractAsyncContextManager[None]:
@@ -122,7 +127,7 @@ class Decider(Generic[S]):
         if self._recorder is None:
             return
         for resource, cache in self.state.decides_by():
-            recorded = _Recorded(resource, cache, self._recorder.redactor)
+            recorded = RecordedCache(resource, cache, self._recorder.redactor)
             self._caches[resource.kind].append(recorded)
             cache.subscribe(partial(self._changed, recorded))
         for name, table in self.state.tables().items():
@@ -138,7 +143,7 @@ class Decider(Generic[S]):
         number, problem, is_cut = self._received, "", not self._has_room(wire)
         try:
             incoming = Incoming(number, decoded or decode(wire))
-            incoming.is_cut = is_cut
+            incoming.is_cut, incoming.sender = is_cut, wire.user_id or ""
         except ProtocolError as error:
             problem = problem_of(error)
             raise
@@ -162,6 +167,8 @@ class Decider(Generic[S]):
             if isinstance(error, SlicebusError):
                 raise
             raise DecisionError.of(name, error) from error
+        if self._begun and self._shares is not None:
+            self._note_written(outcome, kwargs)
         self._record(
             lambda: Decided(what=name, at=at, arguments=self._arguments(kwargs), outcome=self._outcome(outcome, kwargs))
         )
@@ -170,6 +177,22 @@ class Decider(Generic[S]):
     def _has_room(self, wire: WireMessage) -> bool:
         """Whether a message is recorded with its content."""
         return self._shares is None or self._shares.take(wire, at_s=_at())
+
+    def _note_written(self, outcome: object, arguments: Mapping[str, object]) -> None:
+        """Note by whose message a job is about to be written: its status counts as the sender's, too. What messages
+        write onto other objects is small."""
+        sender = next((value.sender for value in arguments.values() if isinstance(value, Incoming)), None)
+        if sender is not None:
+            for patch in _patches(outcome):
+                if patch.resource.kind in JOB_RESOURCES:
+                    self._written_for[patch.resource.kind, key_of(patch.target)] = sender
+
+    def _room_for(self, recorded: RecordedCache, manifest: Manifest) -> HasRoom | None:
+        """Whether the share of whoever reported the status of a job has room for it; None for what nobody reported."""
+        shares, sender = self._shares, self._written_for.get((recorded.resource.kind, key_of(manifest)))
+        if shares is None or sender is None:
+            return None
+        return lambda size: shares.take_bytes(sender, size, at_s=_at())
 
     def _outcome(self, outcome: object, arguments: Mapping[str, object]) -> Raw:
         """The recorded outcome of a decision; none of a large one about a message whose content was not recorded."""
@@ -185,9 +208,11 @@ class Decider(Generic[S]):
         tables = [(name, list(table.items())) for name, table in self.state.tables().items()]
         return content(objects, tables, self._recorder.redactor)
 
-    def _changed(self, recorded: "_Recorded", change: Change) -> None:
+    def _changed(self, recorded: RecordedCache, change: Change) -> None:
         old, new = change.old, change.new
         if new is None:
+            if old is not None:
+                self._written_for.pop((recorded.resource.kind, key_of(old)), None)
             if old is not None and not recorded.forget(old):
                 self._record(lambda: recorded.diffs.gone(old))
         elif (old is None or recorded.leaves_out(old)) and self.state.is_foreign(recorded.resource, new):
@@ -196,7 +221,7 @@ class Decider(Generic[S]):
             recorded.forget(new)
             for owner in new["metadata"].get("ownerReferences") or ():
                 self._record_foreign(owner["kind"], new["metadata"].get("namespace"), owner["name"])
-            self._record(lambda: recorded.diffs.put(new))
+            self._record(lambda: recorded.diffs.put(new, has_room=self._room_for(recorded, new)))
 
     def _record_named(self, value: object) -> None:
         """Record the job that an argument of a decision names, where it was left out."""
@@ -241,50 +266,6 @@ class Decider(Generic[S]):
     def _record(self, make: Callable[[], Record]) -> None:
         if self._recorder is not None and self._begun:
             self._recorder.add(make)
-
-
-def resource_name(resource: Resource) -> str:
-    """The name of a resource in a recording: `pods`, `jobs.batch`; with the version, as `kubectl` takes it, where
-    Kubernetes itself may serve several."""
-    if resource.group and not resource.is_custom and resource.version != "v1":
-        return f"{resource.plural}.{resource.version}.{resource.group}"
-    return f"{resource.plural}.{resource.group}" if resource.group else resource.plural
-
-
-class _Recorded:
-    """Knows what is recorded of a cache: its objects, apart from those that are left out."""
-
-    def __init__(self, resource: Resource, cache: Cache, redactor: Redactor) -> None:
-        self.resource = resource
-        self.diffs = DiffWriter(resource_name(resource), redactor)
-        self._cache = cache
-        self._left_out: set[Key] = set()
-
-    def objects(self) -> list[Manifest]:
-        """The objects that are recorded."""
-        return [manifest for manifest in self._cache.all() if not self.leaves_out(manifest)]
-
-    def leaves_out(self, manifest: Manifest) -> bool:
-        """Whether an object is left out."""
-        return key_of(manifest) in self._left_out
-
-    def leave_out(self, manifest: Manifest) -> None:
-        """Record nothing about an object."""
-        self._left_out.add(key_of(manifest))
-
-    def forget(self, manifest: Manifest) -> bool:
-        """Leave an object out no longer, and say whether it was left out."""
-        was_left_out = self.leaves_out(manifest)
-        self._left_out.discard(key_of(manifest))
-        return was_left_out
-
-    def take_in(self, namespace: str | None, name: str) -> Manifest | None:
-        """Leave an object out no longer, and return it; None for one that was not left out."""
-        key = namespace or "", name
-        if key not in self._left_out:
-            return None
-        self._left_out.discard(key)
-        return self._cache.get(*key)
 
 
 def content(
@@ -343,6 +324,15 @@ def failure_of(error: Exception) -> Failure:
 def problem_of(error: ProtocolError) -> str:
     """The reason and detail of a protocol error."""
     return f"{error.reason}: {error.detail}"
+
+
+def _patches(outcome: object) -> Iterator[Patch]:
+    """The patches among the commands of an outcome."""
+    if isinstance(outcome, Patch):
+        yield outcome
+    elif isinstance(outcome, (list, tuple)):
+        for entry in outcome:
+            yield from _patches(entry)
 
 
 def _command(command: Command) -> RecordedCommand:

@@ -13,7 +13,6 @@ from typing import Any, Self, get_origin, get_type_hints
 
 import msgspec
 import orjson
-from msgspec import Raw
 
 from slicebus.bus.contract import Record as StreamRecord
 from slicebus.decisions.decider import (
@@ -23,9 +22,10 @@ from slicebus.decisions.decider import (
     encode_outcome,
     failure_of,
     problem_of,
-    resource_name,
 )
+from slicebus.decisions.recorded_cache import resource_name
 from slicebus.decisions.table import Table
+from slicebus.decisions.table_reader import TableReader
 from slicebus.journal.object_diffs import changed_object
 from slicebus.journal.recording import (
     Batch,
@@ -44,7 +44,7 @@ from slicebus.journal.recording import (
     decode_batch,
 )
 from slicebus.journal.redaction import MARK, has_marks, redacted
-from slicebus.kube.cache import Cache
+from slicebus.kube.cache import Cache, Key, key_of
 from slicebus.proto.codec import Decoded
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import InvalidError, ProtocolError, SlicebusError
@@ -116,17 +116,6 @@ class _Callable(msgspec.Struct):
     """Decoded arguments, by their JSON."""
 
 
-class _Reader(msgspec.Struct, frozen=True):
-    """Reads the keys and values of a table."""
-
-    key: msgspec.json.Decoder[Any]
-    value: msgspec.json.Decoder[Any]
-
-    @classmethod
-    def for_table(cls, table: Table[Any, Any]) -> Self:
-        return cls(msgspec.json.Decoder(table.key_type), msgspec.json.Decoder(table.value_type))
-
-
 class Phase(Enum):
     """How much of a source's state is known."""
 
@@ -150,8 +139,10 @@ class Replay:
         self._callable: dict[str, _Callable] = {}
         self._caches: dict[str, Cache] = {}
         self._tables: Mapping[str, Table[Any, Any]] = {}
-        self._readers: dict[str, _Reader] = {}
+        self._readers: dict[str, TableReader] = {}
         self._incoming: dict[int, Incoming[Any]] = {}
+        self._cut: set[tuple[str, Key]] = set()
+        """The objects of which parts were not recorded, by resource and name."""
         self._snapshot: list[Put | Noted] = []
         self._waiting: list[tuple[Position, Record]] = []
         self._next = 0
@@ -216,7 +207,8 @@ class Replay:
         self.state = self._model.state()
         self._caches = {resource_name(resource): cache for resource, cache in self.state.decides_by()}
         self._tables = self.state.tables()
-        self._readers = {name: _Reader.for_table(table) for name, table in self._tables.items()}
+        self._readers = {name: TableReader.for_table(table) for name, table in self._tables.items()}
+        self._cut = set()
         self.phase = Phase.KNOWN
         for change in self._snapshot:
             self._apply(change)
@@ -236,16 +228,18 @@ class Replay:
         match record:
             case Put(of=resource, object=manifest) if resource in self._caches:
                 metadata, cache = manifest["metadata"], self._caches[resource]
+                note = self._cut.add if record.cut else self._cut.discard
+                note((resource, key_of(manifest)))
                 cache.put(changed_object(record, cache.get(metadata.get("namespace"), metadata["name"])))
             case Gone(of=resource, namespace=namespace, name=name) if resource in self._caches:
                 present = self._caches[resource].get(namespace, name)
+                self._cut.discard((resource, (namespace, name)))
                 if present is not None:
                     self._caches[resource].drop(present)
             case Noted(table=name, key=key, value=value) if name in self._tables:
-                reader = self._readers[name]
-                self._tables[name][_read(reader.key, key)] = _read(reader.value, value)
+                self._tables[name][self._readers[name].key(key)] = self._readers[name].value(value)
             case Forgot(table=name, key=key) if name in self._tables:
-                self._tables[name].pop(_read(self._readers[name].key, key), None)
+                self._tables[name].pop(self._readers[name].key(key), None)
 
     def _receive(self, position: Position, record: Received) -> Replayed | None:
         """Decode a message again. A difference counts as a decision. A message whose whole body was redacted is
@@ -280,10 +274,19 @@ class Replay:
         if outcome == recorded:
             outcome = recorded  # One copy is enough.
         same = outcome is recorded or (not problem and _same(recorded, outcome))
-        if not same and record.what in self._model.hashed and self._lacks_secrets():
+        if not same and (self._lacks_parts(arguments) or (record.what in self._model.hashed and self._lacks_secrets())):
             self.passed_over += 1
             return None
         return Replayed(self.source, position, record.at, record.what, arguments, recorded, outcome, same, problem)
+
+    def _lacks_parts(self, arguments: bytes) -> bool:
+        """Whether a decision is about an object of which parts were not recorded, or about none by name while there is
+        such an object."""
+        if not self._cut:
+            return False
+        values = [value for value in orjson.loads(arguments).values() if isinstance(value, dict)]
+        named = {(value.get("namespace", ""), value["name"]) for value in values if "name" in value}
+        return not named or any(key in named for _, key in self._cut)
 
     def _lacks_secrets(self) -> bool:
         """Whether secrets were taken out of the status of some object."""
@@ -387,11 +390,3 @@ def _same(recorded: bytes, outcome: bytes) -> bool:
     """Whether two outcomes are equal, apart from the secrets that the recording lacks."""
     before, present = orjson.loads(recorded), orjson.loads(outcome)
     return bool(before == present or before == redacted(present))
-
-
-def _read(decoder: msgspec.json.Decoder[Any], raw: Raw) -> Any:
-    """A key or a value of a table. Raises InvalidError for one that this version cannot read."""
-    try:
-        return decoder.decode(raw)
-    except msgspec.ValidationError as error:
-        raise InvalidError(f"recorded by a version whose tables were others: {error}") from error

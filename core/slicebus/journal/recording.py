@@ -77,6 +77,9 @@ class Put(_Record, frozen=True, kw_only=True):
     """Without the parts in `same`."""
     same: tuple[str, ...] = ()
     """The parts, such as `spec`, that have not changed since the version before."""
+    cut: tuple[str, ...] = ()
+    """The parts that are not recorded, because whoever reported them has used up its share. The next record of the
+    object has them again, or says so again."""
 
 
 class Gone(_Record, frozen=True, kw_only=True):

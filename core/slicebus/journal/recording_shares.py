@@ -1,7 +1,7 @@
-"""Bounds what one sender's messages may take of a recording.
+"""Bounds what one sender may take of a recording.
 
-The manager's recording has each message that it takes from an agent. Without a bound one agent would push everything
-else out of the stream (docs/decisions/0066).
+The manager's recording has each message that it takes from an agent, and each status that it writes onto a job because
+of one. Without a bound one agent would push everything else out of the stream (docs/decisions/0066).
 """
 
 import msgspec
@@ -30,7 +30,7 @@ class RecordingShares:
         self._told: set[str] = set()
         self._cut = Counter(
             "slicebus_recording_cut",
-            "Messages recorded without their content: their sender has used up its share.",
+            "Messages and statuses of jobs recorded without their content: their sender has used up its share.",
             ["sender"],
             registry=registry,
         )
@@ -38,7 +38,10 @@ class RecordingShares:
     def take(self, wire: WireMessage, *, at_s: float) -> bool:
         """Whether a message is recorded with its content, which is then taken from its sender's share. It counts
         twice: what is decided about it may repeat it."""
-        sender, size = wire.user_id or "", 2 * size_of(wire)
+        return self.take_bytes(wire.user_id or "", 2 * size_of(wire), at_s=at_s)
+
+    def take_bytes(self, sender: str, size: int, *, at_s: float) -> bool:
+        """Whether so many bytes are recorded that came of a sender's messages, which are then taken from its share."""
         left, since_s = self._left.get(sender, (self._most_bytes, at_s))
         left = min(self._most_bytes, left + max(0.0, at_s - since_s) * self._most_bytes / _HOUR_S)
         has_room = size <= left

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from slicebus.cli.doctor import checks
 from slicebus.cli.journal.source import records_of_file
 from slicebus.cli.replay.page import MODELS
-from slicebus.decisions.decider import resource_name
+from slicebus.decisions.recorded_cache import resource_name
 from slicebus.decisions.replay import Replayer
 from slicebus.journal.entry import Entry
 from slicebus.journal.recording import decode_batch

@@ -83,11 +83,11 @@ def act(store: Store) -> list[Command]:
 DECISIONS: tuple[Callable[..., Any], ...] = (names, seen, node_of, reason, act)
 
 
-def model(**other: Callable[..., Any]) -> Model:
+def model(state: Callable[[], Store] = Store, **other: Callable[..., Any]) -> Model:
     """The role as it is replayed, with other decisions under these names."""
     decisions = {decision.__name__: decision for decision in DECISIONS} | other
     return Model(
-        state=Store, decode=decode, decisions={name: decision for name, decision in decisions.items() if decision}
+        state=state, decode=decode, decisions={name: decision for name, decision in decisions.items() if decision}
     )
 
 
@@ -117,7 +117,9 @@ class Role:
         return list(self.broker.journal)
 
 
-def replay(records: list[Record], **other: Callable[..., Any]) -> tuple[Replayer, list[Replayed]]:
+def replay(
+    records: list[Record], *, state: Callable[[], Store] = Store, **other: Callable[..., Any]
+) -> tuple[Replayer, list[Replayed]]:
     """The decisions, made again."""
-    replayer = Replayer({"manager": model(**other)})
+    replayer = Replayer({"manager": model(state, **other)})
     return replayer, [made for record in records for made in replayer.feed(record)]

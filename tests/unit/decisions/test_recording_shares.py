@@ -1,24 +1,31 @@
 """No sender's messages push the rest of a recording out of its stream."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 import orjson
 from prometheus_client import CollectorRegistry
 
-from slicebus.decisions.decider import Decider
+from slicebus.decisions.commands import Command, Patch
+from slicebus.decisions.decider import Decider, Incoming
+from slicebus.journal.object_diffs import DiffWriter
 from slicebus.journal.recorder import Recorder
-from slicebus.journal.recording import Decided, Received, decode_batch
+from slicebus.journal.recording import Decided, Put, Received, decode_batch, encode_record
 from slicebus.journal.recording_shares import RecordingShares, without_content
-from slicebus.journal.redaction import MARK
+from slicebus.journal.redaction import MARK, Redactor
+from slicebus.kube.cache import Cache
+from slicebus.kube.resources import JOBS, Resource
 from slicebus.proto.codec import decode, encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.headers import PREFIX, SUBJECT
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import ClusterName, ClusterUid, Refused
+from slicebus.proto.messages import ClusterName, ClusterUid, JobRef, Refused
 from slicebus.sandbox.bus import MemoryBus
-from unit.decisions.roles import JOB, SOURCE, Role, a_pod, reason, replay
+from slicebus.slices.api import api_names
+from unit.decisions.roles import JOB, SOURCE, Manifest, Role, Store, a_pod, reason, replay
 
 SHARE = 40_000
 EAST, WEST = ClusterName("east"), ClusterName("west")
@@ -34,11 +41,24 @@ def a_message(size: int, cluster: ClusterName = EAST) -> WireMessage:
     return msgspec.structs.replace(wire, user_id=cluster)
 
 
+class JobStore(Store):
+    """A store with jobs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jobs = Cache()
+
+    def decides_by(self) -> Iterator[tuple[Resource, Cache]]:
+        yield from super().decides_by()
+        yield JOBS, self.jobs
+
+
 class SharedRole(Role):
     """A role whose senders have shares."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.store: JobStore = JobStore()
         registry = self.registry = CollectorRegistry()
         bus = MemoryBus(self.broker, user="manager")
         shares = RecordingShares(SHARE, registry=registry)
@@ -99,6 +119,84 @@ async def test_what_cannot_be_read_is_bounded_too() -> None:
     assert len(problems) == len(received) == 20
     assert "x" not in received[-1].headers
     assert max(map(len, received[-1].headers.values())) <= 256
+
+
+def a_job(version: int, name: str = "train", **status: Any) -> Manifest:
+    metadata: Manifest = {"name": name, "namespace": "team", "uid": f"uid-{name}", "resourceVersion": str(version)}
+    metadata["annotations"] = {"short": "x", api_names.UNSHOWN_ANNOTATION: "y" * 2000}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "status": status}
+
+
+def jobs_of(store: Store) -> Cache:
+    assert isinstance(store, JobStore)
+    return store.jobs
+
+
+def mirror(store: Store, *, incoming: Incoming[Any], text: str) -> list[Command]:
+    job = jobs_of(store).get("team", incoming.message.job.name)
+    assert job is not None
+    return [Patch(resource=JOBS, target=job, body={"status": {"text": text}}, subresource="status")]
+
+
+def text_of(store: Store, *, job: JobRef) -> str | None:
+    found = jobs_of(store).get(job.namespace, job.name)
+    return found.get("status", {}).get("text") if found else None
+
+
+def texts(store: Store) -> list[str | None]:
+    return [job.get("status", {}).get("text") for job in jobs_of(store).all()]
+
+
+OTHER = msgspec.structs.replace(JOB, name="other")
+
+
+async def flooded(times: int) -> SharedRole:
+    """A role that writes large statuses of one job, as its cluster reports, and decides by each."""
+    role = SharedRole()
+    async with role.recorded():
+        role.store.jobs.put(a_job(1))
+        role.store.jobs.put(a_job(1, "other", text="other"))
+        for number in range(times):
+            text = f"{number}" + "x" * 5000
+            role.decide(mirror, incoming=role.decide.receive(a_message(10), decode), text="short")
+            role.store.jobs.put(a_job(number + 2, text=text))
+            assert role.decide(text_of, job=JOB) == text
+            role.decide(text_of, job=OTHER)
+            role.decide(texts)
+    return role
+
+
+async def test_statuses_that_were_written_for_a_sender_count_as_its() -> None:
+    role = await flooded(100)
+    puts = [record for each in role.records for record in decode_batch(each.message).records if isinstance(record, Put)]
+    assert sum(len(encode_record(put)) for put in puts) < SHARE + 100 * 500
+    cut = [put for put in puts if put.cut]
+    assert len(cut) > 90
+    assert role.cut("east") >= len(cut)
+    assert set(cut[-1].cut) == {"status", "metadata"}
+    assert "status" not in cut[-1].object
+    assert cut[-1].object["metadata"]["annotations"] == {"short": "x"}
+    assert cut[-1].object["metadata"]["resourceVersion"] == "101"
+
+
+async def test_a_replay_passes_over_what_may_depend_on_a_status_that_was_cut() -> None:
+    """And says how much that is. The decisions about other jobs are made again."""
+    role = await flooded(20)
+    decisions = {each.__name__: each for each in (mirror, text_of, texts)}
+    replayer, made = replay(role.records, state=JobStore, **decisions)
+    assert [each.what for each in made if not each.same] == []
+    assert sum(each.recorded == b'"other"' for each in made) == 20
+    assert 20 < replayer.passed_over < 60
+
+
+def test_a_status_is_recorded_again_when_there_is_room() -> None:
+    writer = DiffWriter("jobs.batch", Redactor.keyed(b"k" * 32))
+    first, second, third = a_job(1, text="x" * 5000), a_job(2, text="x" * 5000), a_job(3, text="x" * 5000)
+    assert set(writer.put(first, has_room=lambda _: False).cut) == {"status", "metadata"}
+    again = writer.put(second, has_room=lambda _: True)
+    assert (again.cut, again.same) == ((), ("apiVersion", "kind"))
+    assert b"xxx" in bytes(again.object["status"])
+    assert "status" in writer.put(third, has_room=lambda _: False).same, "what is known takes no room"
 
 
 def test_a_share_comes_back_within_an_hour() -> None:
