@@ -117,6 +117,32 @@ async def test_one_that_is_no_longer_accepted_is_a_stranger_until_it_is_again(wo
         assert world.strangers() == 3
 
 
+async def test_one_that_is_no_longer_accepted_has_no_consumer_when_its_queues_are_empty(world: World) -> None:
+    """They may be deleted then. What lies in them is taken first."""
+    queues = [cluster_queue(EAST, lane) for lane in Lane]
+
+    async def consumers() -> list[int]:
+        return [(await world.bus.depth(queue)).consumers for queue in queues]
+
+    world.put("east")
+    async with world.served():
+        assert await consumers() == [1, 1]
+        for _ in range(50):
+            world.say("east.status")
+        world.put("east", accepted=False)
+        await asyncio.sleep(5)
+        assert len(world.taken) == 50
+        assert await consumers() == [0, 0]
+        for queue in queues:
+            del world.broker.queues[queue]
+        await asyncio.sleep(60)
+        world.put("east")
+        await asyncio.sleep(5)
+        world.say("east.hello")
+        await asyncio.sleep(1)
+        assert world.taken[-1] == "east.hello"
+
+
 async def test_one_that_is_accepted_later_gets_queues_then(world: World) -> None:
     world.put("east", accepted=False)
     async with world.served():

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
 from shlex import quote as shell_quote
 from typing import Any
@@ -29,6 +29,9 @@ from slicebus.proto.rights import Definitions, Rights, UserLimits
 _TIMEOUT = aiohttp.ClientTimeout(total=30.0)
 _WHILE_THEY_END = Backoff(first_s=0.1, most_s=2.0)
 _ENDED_WITHIN_S = 30.0
+_UNCONSUMED_WITHIN_S = 15.0
+"""A manager that is down, or busy with what the cluster has sent, holds up no revocation."""
+_LOOKS_S = 0.5
 _NO_ADDRESS = "SLICEBUS_BROKER_API: use https://USER:PASSWORD@HOST:15671"
 _WITHOUT_RIGHTS = (b"Access refused", b"not authorised to access virtual host")
 _STATUS: Mapping[int, type[SlicebusError]] = {
@@ -139,6 +142,16 @@ class BrokerApi:
     async def queues(self) -> list[str]:
         """The names of the queues."""
         return [str(queue["name"]) for queue in await self._call("GET", f"queues/{self._vhost}?columns=name")]
+
+    async def wait_unconsumed(self, queues: Collection[str]) -> None:
+        """Return when nobody consumes these queues any more, or after a while: RabbitMQ 3.10 may close a connection
+        whose queue is deleted. The broker counts its consumers every few seconds."""
+        ends_at_s = asyncio.get_running_loop().time() + _UNCONSUMED_WITHIN_S
+        while asyncio.get_running_loop().time() < ends_at_s:
+            found = await self._call("GET", f"queues/{self._vhost}?columns=name,consumers")
+            if not any(queue.get("consumers") for queue in found if queue["name"] in queues):
+                return
+            await asyncio.sleep(_LOOKS_S)
 
     async def remove_queue(self, queue: str) -> None:
         """Remove a queue with its messages."""

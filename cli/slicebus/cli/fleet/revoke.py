@@ -58,7 +58,9 @@ def revoke(
         async with BrokerApi.connect(broker_api, vhost, ca_file=ca_file) as api:
             await patch(client, cluster, {"spec": {"accepted": False}})
             await api.remove_user(revoked.user)
-            for queue in queues_of_cluster(revoked.name, await api.queues()):
+            queues = queues_of_cluster(revoked.name, await api.queues())
+            await api.wait_unconsumed(queues)
+            for queue in queues:
                 await api.remove_queue(queue)
             await patch(client, cluster, unpinned(), subresource="status")
             await put_bounds(api, await accepted_members(client), manager, shards)

@@ -6,6 +6,7 @@ no other one (docs/decisions/0065). What comes from a cluster that is not accept
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 
 import structlog
 
@@ -17,12 +18,14 @@ from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.errors import ForbiddenError, NotFoundError, TransientError
-from slicebus.proto.messages import ClusterName
-from slicebus.proto.topology import cluster_topology
+from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.topology import cluster_queue, cluster_topology
 
 _log = structlog.get_logger()
 _AT_ONCE = 8
 """So many clusters get their queues at once: a manager that begins has all of them to make."""
+_LOOKS_S = 0.5
+"""The pause between looks whether the queues of a cluster that is accepted no more are empty."""
 _AGAIN = Backoff(first_s=0.5, most_s=30.0)
 
 
@@ -87,27 +90,41 @@ class ClusterLanes:
                 await asyncio.sleep(_AGAIN.pause_s(failures))
 
     async def _consume(self, name: ClusterName, changed: asyncio.Event) -> None:
-        """Make the queues, and consume them until the cluster is accepted no more. What is left in them then is taken
-        with the rest: it is refused as a stranger's."""
+        """Make the queues, and consume them until the cluster is accepted no more, and nothing is left in them: that is
+        refused as a stranger's. Somebody may delete the queues then, and deletes none that has a consumer: RabbitMQ
+        3.10 may close the whole connection of one."""
         async with self._room:
             await self._bus.declare(cluster_topology(name))
         consuming = asyncio.create_task(self._inbox.run_cluster(name, prefetch=self._prefetch), name=f"inbox:{name}")
-        waiting = asyncio.create_task(changed.wait(), name=f"changed:{name}")
+        ending = asyncio.create_task(self._until_unwanted(name, changed), name=f"ending:{name}")
         try:
-            while not consuming.done():
-                await asyncio.wait((consuming, waiting), return_when=asyncio.FIRST_COMPLETED)
-                if waiting.done() and not consuming.done():
-                    changed.clear()
-                    if self._is_wanted(name):
-                        await self._bus.declare(cluster_topology(name))
-                    else:
-                        await self._bus.unbind(cluster_topology(name).bindings)
-                    waiting = asyncio.create_task(changed.wait(), name=f"changed:{name}")
-            consuming.result()
+            await asyncio.wait((consuming, ending), return_when=asyncio.FIRST_COMPLETED)
+            (consuming if consuming.done() else ending).result()
         finally:
             consuming.cancel()
-            waiting.cancel()
-            await asyncio.gather(consuming, waiting, return_exceptions=True)
+            ending.cancel()
+            await asyncio.gather(consuming, ending, return_exceptions=True)
+
+    async def _until_unwanted(self, name: ClusterName, changed: asyncio.Event) -> None:
+        """Return when a cluster is accepted no more and its queues are empty. It may be accepted again before."""
+        while True:
+            if self._is_wanted(name):
+                await changed.wait()
+            elif await self._is_drained(name):
+                return
+            else:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOKS_S):
+                        await changed.wait()
+            if changed.is_set():
+                changed.clear()
+                if self._is_wanted(name):
+                    await self._bus.declare(cluster_topology(name))
+
+    async def _is_drained(self, name: ClusterName) -> bool:
+        await self._bus.unbind(cluster_topology(name).bindings)
+        depths = [await self._bus.depth(cluster_queue(name, lane)) for lane in Lane]
+        return not any(depth.ready for depth in depths)
 
 
 def _is_accepted(cluster: dict[str, object] | None) -> bool:
