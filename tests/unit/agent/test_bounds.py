@@ -155,8 +155,9 @@ def test_a_cluster_that_is_made_meanwhile_gets_them_before_they_are_noted() -> N
     assert noted(a_clusters_job(named=None)) == 7
 
 
+@pytest.mark.parametrize("most_replicas", [5, 2**31 - 1], ids=["past the most", "more than any cluster has"])
 @pytest.mark.parametrize("autoscales", [True, False])
-def test_nothing_is_taken_from_an_edit_that_nobody_can_run(autoscales: bool) -> None:
+def test_nothing_is_taken_from_an_edit_that_nobody_can_run(autoscales: bool, most_replicas: int) -> None:
     """KubeRay would make as many pods as the least replicas say, however many the most are."""
     made = carried_out(NOTHING, an_order(5, 1, autoscales=autoscales))
     assert made.job is not None
@@ -168,7 +169,7 @@ def test_nothing_is_taken_from_an_edit_that_nobody_can_run(autoscales: bool) -> 
             order, manifest=order.manifest | {"spec": order.manifest["spec"] | {"workerGroupSpecs": [group]}}
         )
 
-    broken = carried_out(made, with_least(2**31 - 1, 2, most=5))
+    broken = carried_out(made, with_least(2**31 - 1, 2, most=most_replicas))
     assert broken.job is not None
     assert broken.job["spec"] == made.job["spec"]
     assert annotations.spec_version(broken.job) == 2, "what is granted is taken all the same"

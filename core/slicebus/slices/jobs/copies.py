@@ -33,6 +33,8 @@ _DROPPED_ANNOTATIONS = (
 _LIFETIME_FIELDS = ("ttlSecondsAfterFinished", "deletionStrategy", "deletionPolicy")
 """What makes a controller delete a job after its end. The first is of Jobs and RayJobs, the others are KubeRay's."""
 _LABEL_LENGTH, _HASH_LENGTH = 63, 8
+MOST_PODS = 100_000
+"""The most pods of a pod set. Kubernetes itself supports 150,000 in a cluster, and gated ones are as many objects."""
 _MAX_POD_SETS = 18
 """Of a Workload's schema."""
 
@@ -109,7 +111,7 @@ def _travelling_labels(labels: Manifest) -> Manifest:
 
 
 def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
-    """Why no kind can take a job: partial admission, and pod sets that no Workload can have."""
+    """Why no kind can take a job: partial admission, pod sets that no Workload can have, too many pods."""
     problems = []
     if kueue.MIN_PARALLELISM_ANNOTATION in job["metadata"].get("annotations", {}):
         text = (
@@ -128,6 +130,9 @@ def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
         if problem := misfit(pod_set["template"], TemplateShape):
             problems.append(Problem("InvalidPodTemplate", f"pod set {pod_set['name']}: {problem}"))
             continue
+        if (count := pod_set.get("count", 1)) > MOST_PODS:
+            text = f"pod set {pod_set['name']}: {count} pods, and a worker's controller would make all of them: at most"
+            problems.append(Problem("TooManyPods", f"{text} {MOST_PODS}"))
         if "minCount" in pod_set:
             problems.append(Problem("PartialAdmissionNotSupported", f"pod set {pod_set['name']}: minCount is set"))
         try:

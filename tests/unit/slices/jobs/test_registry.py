@@ -123,6 +123,22 @@ def test_a_min_count_is_partial_admission_too() -> None:
 @pytest.mark.parametrize(
     ("kind", "job", "problem"),
     [
+        (
+            "Job",
+            a_job(parallelism=2**31 - 1),
+            Problem(
+                "TooManyPods",
+                "pod set main: 2147483647 pods, and a worker's controller would make all of them: at most 100000",
+            ),
+        ),
+        (
+            "RayCluster",
+            a_cluster(a_group(minReplicas=60_000, maxReplicas=60_000, numOfHosts=2)),
+            Problem(
+                "TooManyPods",
+                "pod set small: 120000 pods, and a worker's controller would make all of them: at most 100000",
+            ),
+        ),
         ("Job", a_job(template=a_template("lots")), Problem("InvalidQuantity", "pod set main: not a quantity: 'lots'")),
         (
             "RayCluster",
@@ -150,7 +166,16 @@ def test_a_min_count_is_partial_admission_too() -> None:
             Problem("TooManyPodSets", "a job has at most 18 pod sets, this one 19"),
         ),
     ],
-    ids=["quantity", "quantity of a group", "same name but for its case", "a second head", "groups", "with submitter"],
+    ids=[
+        "more pods than a cluster has",
+        "of all hosts",
+        "quantity",
+        "quantity of a group",
+        "same name but for its case",
+        "a second head",
+        "groups",
+        "with submitter",
+    ],
 )
 def test_what_no_kind_can_live_with(kind: str, job: dict[str, Any], problem: Problem) -> None:
     assert KINDS[kind].problems(job) == [problem]
