@@ -175,6 +175,15 @@ def test_pods_of_a_template_that_was_edited_for_a_moment_stay_gated(
     assert told in problem.message
 
 
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
+@pytest.mark.parametrize("named", MOMENTS)
+def test_of_an_edit_that_no_agent_has_watched_the_larger_requests_stay_gated(kind: str, named: str) -> None:
+    """What else it named looks like what the cluster has added: that is charged when it runs (docs/security.md)."""
+    made = Made(kind)
+    pod, _ = made.for_a_moment(MOMENTS[named][0])
+    assert let_go(made.view(pod)) == ([] if named == "larger requests" else ["a"])
+
+
 @PER_KIND
 def test_what_the_cluster_adds_starts_after_an_edit_too(kind: str) -> None:
     """Sidecars, defaults and RuntimeClasses by its admission, while a template once had another container."""
