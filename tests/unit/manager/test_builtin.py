@@ -638,11 +638,18 @@ def test_a_job_that_runs_keeps_its_pods_and_shows_why() -> None:
     assert event.note == "A job that runs keeps its pods: what main requests is changed when it is made anew"
 
 
+EDITED_PODS = {
+    "other requests": with_cpu(a_job(), "64"),
+    "other pod sets": RAY_JOB | {"metadata": a_job()["metadata"]},
+    "impossible requests": with_cpu(a_job(), "no number"),
+}
+
+
+@pytest.mark.parametrize("job", EDITED_PODS.values(), ids=EDITED_PODS.keys())
 @pytest.mark.parametrize(("applied", "is_published"), [(1, True), (0, False)], ids=["runs", "has yet to be made"])
-def test_a_worker_makes_no_job_with_pods_that_have_no_quota(applied: int, is_published: bool) -> None:
-    view = a_view(
-        with_cpu(a_job(), "64"), a_workload(admitted=1, dispatched=1, applied=applied, hash="of another size")
-    )
+def test_a_worker_makes_no_job_with_pods_that_have_no_quota(job: Manifest, applied: int, is_published: bool) -> None:
+    """The copy would keep them when somebody mends the job, beside a slice that has the old ones."""
+    view = a_view(job, a_workload(admitted=1, dispatched=1, applied=applied, hash="of another size"))
     assert (("workload-spec to east", 2) in shorts(reconcile(view, NOW))) == is_published
 
 

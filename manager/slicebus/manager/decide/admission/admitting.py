@@ -7,8 +7,8 @@ admitted slice whose order is written and not published, as a crash after the se
 import msgspec
 
 from slicebus.decisions.commands import Command, Patch
-from slicebus.manager.decide.admission import admission_writes
-from slicebus.manager.decide.job import edits, endings, pod_templates
+from slicebus.manager.decide.admission import admission_writes, refusals
+from slicebus.manager.decide.job import edits, endings
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
@@ -46,9 +46,7 @@ def comes_too_early(view: JobView) -> bool:
 
 def _goes_on(view: JobView) -> bool:
     """Whether a job with quota is ordered next, and nothing else comes first: see `builtin.reconcile`."""
-    if not _is_followed(view) or view.holder is None:
-        return False
-    return dispatch.has_copy(view) or not (view.problems or pod_templates.refused(view.holder, view))
+    return _is_followed(view) and refusals.may_order(view)
 
 
 def _is_followed(view: JobView) -> bool:

@@ -156,8 +156,7 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
     edited = refusals.edited_pods(view, desired)
     released = given_back(view.holder, desired.counts) if view.holder else []
     planned = [*edited, *plan(view.slices, desired.counts, finished=desired.finished), *released]
-    # A worker applies only sizes to a copy, but it would make a missing copy with the edited or impossible pods.
-    may_send = not (edited or view.problems) or dispatch.has_copy(view)
+    may_send = refusals.may_order(view)
     resumed = evictions.resume(view, view.holder) if view.holder is not None else []
     commands: list[Command] = []
     for command in planned:

@@ -4,6 +4,7 @@ from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide.job import devices, edits, execution_time, pod_templates, size_bounds
 from slicebus.manager.decide.manifests import findings_patch, priority_class
+from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
@@ -50,6 +51,17 @@ def edited_pods(view: JobView, desired: DesiredSize) -> list[ChainCommand]:
     held = view.holder
     message = pod_templates.refused(held, view) if held and held.counts.keys() == desired.counts.keys() else ""
     return [RefuseScaling(slice=held, message=message)] if held and message else []
+
+
+def may_order(view: JobView) -> bool:
+    """Whether the worker may be ordered to hold the slice with quota.
+
+    A worker applies only sizes to a copy, but it would make a missing copy with edited or impossible pods. That copy
+    would keep them when the job is mended, beside a slice of other ones.
+    """
+    if view.holder is None:
+        return False
+    return dispatch.has_copy(view) or not (view.problems or pod_templates.refused(view.holder, view))
 
 
 def refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str, now: str) -> list[Command]:
