@@ -4,7 +4,7 @@ is over.
 make soak MINUTES=60             names what it played, and of each failure the command that repeats it
 make soak SOAK='--first 5000'    the seeds from there on
 
-The properties of `unit/properties` are of the mark, and played for as long as the seeds.
+The properties of `unit/properties` are of the mark, and played for a third of the time: the seeds shall have one too.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -28,6 +28,8 @@ class Play(msgspec.Struct, frozen=True):
 
     name: str
     arguments: tuple[str, ...]
+    variables: Mapping[str, str] = {}
+    """Of its environment, unless they are set there."""
 
     @property
     def command(self) -> list[str]:
@@ -39,10 +41,11 @@ Run = Callable[[Play], tuple[int, list[str]]]
 """Runs one; its status, and the commands that repeat what failed in it."""
 
 
-def tests(processes: int) -> Play:
-    """The tests of the mark."""
+def marked_tests(processes: int, *, minutes: float) -> Play:
+    """The tests of the mark, in a soak of so many minutes."""
     how = ("--numprocesses", str(processes), "--dist", "loadfile")
-    return Play("tests of the mark soak", ("pytest", str(TESTS), "-m", "soak", *how))
+    variables = {"PROPERTY_MINUTES": str(minutes / 3)}
+    return Play("tests of the mark soak", ("pytest", str(TESTS), "-m", "soak", *how), variables)
 
 
 def fleets(processes: int) -> Play:
@@ -86,8 +89,10 @@ def soak(todo: Iterator[Play], run: Run, *, seconds_left: Callable[[], float]) -
 
 def _run(play: Play) -> tuple[int, list[str]]:
     """As a process whose output is shown while it comes."""
-    # The order of sets has to be the same in every process that plays a seed.
-    environment = os.environ | ({"PYTHONHASHSEED": "0"} if play.arguments[0] == "simulation" else {})
+    environment = {**play.variables, **os.environ}
+    if play.arguments[0] == "simulation":
+        # The order of sets has to be the same in every process that plays a seed.
+        environment["PYTHONHASHSEED"] = "0"
     commands = []
     with subprocess.Popen(play.command, cwd=TESTS, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -105,9 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--first", type=int, default=int(time.time()), help="the first of the fresh seeds")
     parser.add_argument("--testers", type=int, default=2, help="how many processes run the tests")
     options = parser.parse_args(arguments)
-    os.environ.setdefault("PROPERTY_MINUTES", str(options.minutes))
     ends_at = time.monotonic() + options.minutes * 60
-    todo = itertools.chain([tests(options.testers), fleets(options.testers)], plays(options.first))
+    of_tests = [marked_tests(options.testers, minutes=options.minutes), fleets(options.testers)]
+    todo = itertools.chain(of_tests, plays(options.first))
     return soak(todo, _run, seconds_left=lambda: ends_at - time.monotonic())
 
 

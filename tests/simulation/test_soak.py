@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from simulation.soak import Play, plays, soak
+from simulation.soak import Play, marked_tests, plays, soak
 
 
 def minutes_of(count: int) -> Callable[[], float]:
@@ -22,6 +22,10 @@ def test_it_plays_until_its_time_is_over(capsys: pytest.CaptureFixture[str]) -> 
         "seeds with two shards 127 to 146: fine",
         "50 crashes in the run of seed 147: fine",
     ]
+
+
+def test_the_properties_leave_time_for_the_seeds() -> None:
+    assert marked_tests(3, minutes=60.0).variables == {"PROPERTY_MINUTES": "20.0"}
 
 
 def test_a_failure_names_the_command_that_repeats_it(capsys: pytest.CaptureFixture[str]) -> None:
