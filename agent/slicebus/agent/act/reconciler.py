@@ -38,6 +38,8 @@ from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 
 _log = structlog.get_logger()
+_ASK_AGAIN_S = 20.0
+"""After so long the manager is told again that a job lacks its Workload copy."""
 _MOST_STEPS = 100
 """Of one job in a row, each after the changes of the one before. What needs more goes round in a circle."""
 
@@ -72,8 +74,8 @@ class AgentReconciler:
         self._queue = queue
         self._fence = fence
         self._unreached = unreached
-        self._without_copy: set[JobKey] = set()
-        """The jobs that lack their Workload copy, and for which an inventory was asked for."""
+        self._ask_at_s: dict[JobKey, float] = {}
+        """When the manager is told again of each job that lacks its Workload copy, by the loop's clock."""
         self._store.confirmed_suspended.observe(_log_suspended)
 
     def mark_reported(self, key: JobKey) -> None:
@@ -117,12 +119,20 @@ class AgentReconciler:
                 self._queue.add(key)
 
     def _ask_for_copy(self, key: JobKey) -> None:
-        """Have the manager hear once, and at once, that a job lacks its copy: until it is there no pod may start."""
+        """Have the manager hear at once that a job lacks its copy: until it is there no pod may start.
+
+        It is told again after a while: an inventory says nothing of a job that was reported on since, and a manager
+        that was away may read those reports first.
+        """
         if not lacks_copy(self._store.view(key)):
-            self._without_copy.discard(key)
-        elif key not in self._without_copy:
-            self._without_copy.add(key)
+            self._ask_at_s.pop(key, None)
+            return
+        now_s = asyncio.get_running_loop().time()
+        due_s = self._ask_at_s.get(key, now_s)
+        if now_s >= due_s:
+            self._ask_at_s[key] = due_s = now_s + _ASK_AGAIN_S
             self._ask_inventory()
+        self._queue.add_after(key, due_s - now_s)
 
     async def _tell_refused(self, key: JobKey, error: SlicebusError) -> None:
         """Say on a job, and tell the manager, that the API server refuses what it needs. The status goes out all the
