@@ -208,6 +208,8 @@ OF_FILES: dict[str, tuple[str, ...]] = {
 }
 
 
+# What a file says of an object may be none: it is set aside, and the others are shown.
+@pytest.mark.decisions_fail
 @pytest.mark.parametrize("arguments", OF_FILES.values(), ids=OF_FILES.keys())
 @SETTINGS
 @given(data=st.data())
