@@ -14,6 +14,7 @@ from slicebus.proto.messages import Counts, Manifest, ScaleRequest, counts_text
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.jobs import KINDS, Problem
+from slicebus.slices.jobs.copies import MOST_PODS
 
 PAST_BOUNDS = "PastBounds"
 """The reason of a request for more than the job itself allows."""
@@ -69,5 +70,5 @@ def problems(job: Manifest) -> list[Problem]:
     return [Problem("InvalidMaxSize", message)]
 
 
-_Size = Annotated[int, msgspec.Meta(ge=0, le=100_000)]
+_Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_PODS)]
 _SIZES: msgspec.json.Decoder[int | dict[str, int]] = msgspec.json.Decoder(_Size | dict[str, _Size])

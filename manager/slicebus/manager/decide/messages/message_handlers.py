@@ -32,11 +32,10 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, has_finding
+from slicebus.slices.jobs.copies import MOST_PODS
 from slicebus.slices.jobs.suspension import can_suspend
 
 _RETRY_REFUSED_S = 30.0
-_MAX_PODS = 100_000
-"""A larger count is a mistake: Kubernetes clusters are tested up to 150,000 pods."""
 
 
 def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> list[Command]:
@@ -45,10 +44,10 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         return []
     if not _is_from_here(view, envelope):
         return []
-    if not request.wanted or not all(0 <= count <= _MAX_PODS for count in request.wanted.values()):
-        raise ProtocolError(DeadReason.REFUSED, f"counts must be between 0 and {_MAX_PODS}: {request.wanted}")
+    if not request.wanted or not all(0 <= count <= MOST_PODS for count in request.wanted.values()):
+        raise ProtocolError(DeadReason.REFUSED, f"counts must be between 0 and {MOST_PODS}: {request.wanted}")
     finished = request.finished or {}
-    if not all(0 <= count <= _MAX_PODS and name in request.wanted for name, count in finished.items()):
+    if not all(0 <= count <= MOST_PODS and name in request.wanted for name, count in finished.items()):
         raise ProtocolError(DeadReason.REFUSED, f"pods that have ended must be of a wanted pod set: {finished}")
     last, published_at = view.desired.requested, (envelope.epoch, envelope.sequence)
     key = RequestKey(request.worker_uid, request.worker_generation)
