@@ -266,6 +266,13 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         desired = self.desired
         return {name: left for name, count in self.counts.items() if (left := count - desired.get(name, 0)) > 0}
 
+    @cached_property
+    def own_copies(self) -> tuple[Manifest, ...]:
+        """The Workload copies of the very job that is there: those of an earlier one that had the name say nothing of
+        it."""
+        job = self.reading
+        return tuple(copy for copy in self.copies if annotations.is_of(copy, job.ref)) if job is not None else ()
+
     def copy_of(self, slice: str) -> Manifest | None:
         """The Workload copy of a slice, by its name."""
         return next((copy for copy in self.copies if copy["metadata"]["name"] == slice), None)

@@ -58,9 +58,7 @@ def item(view: WorkerView, cluster: ClusterName) -> InventoryItem | None:
 def lacks_copy(view: WorkerView) -> bool:
     """Whether a job that shall run has no Workload copy: somebody has deleted it, or it was not made yet."""
     job = view.reading
-    if job is None or job.is_going or job.is_suspended:
-        return False
-    return not any(annotations.is_of(copy, job.ref) for copy in view.copies)
+    return job is not None and not (job.is_going or job.is_suspended or view.own_copies)
 
 
 def unanswered(view: WorkerView) -> RequestKey | None:

@@ -31,8 +31,7 @@ def report(
         return []
     if tombstone is not None and tombstone.version >= job.version:
         return []
-    copies = (annotations.spec_version(copy) for copy in view.copies if annotations.is_of(copy, job.ref))
-    version = max([job.version, *copies])
+    version = max([job.version, *map(annotations.spec_version, view.own_copies)])
     gone = Status(job=job.ref, workload=job.slice, spec_version=version, phase=JobPhase.GONE, seen=True)
     status = job.report() if job.outcome.phase.is_terminal else gone
     if last is not None and last[0] == status:

@@ -52,8 +52,8 @@ def link_copies(view: WorkerView) -> list[Command]:
     body = {"metadata": {"annotations": link_to(view, job)}}
     return [
         Patch(resource=WORKLOADS, target=copy, body=body)
-        for copy in view.copies
-        if annotations.annotation(copy, api_names.JOB_UID_ANNOTATION) != uid and annotations.is_of(copy, job.ref)
+        for copy in view.own_copies
+        if annotations.annotation(copy, api_names.JOB_UID_ANNOTATION) != uid
     ]
 
 

@@ -7,7 +7,7 @@ somebody has deleted the Workload copy of their slice.
 
 from collections import Counter
 
-from slicebus.agent.state.annotations import is_of, spec_version
+from slicebus.agent.state.annotations import spec_version
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.jobs import KINDS
@@ -24,11 +24,14 @@ class Fit:
 
     def __init__(self, view: WorkerView) -> None:
         """Read the pod sets that the job's slice is charged for, and the present templates of the job."""
-        job = view.reading
-        copies = [copy for copy in view.copies if job is not None and is_of(copy, job.ref)]
-        own = (copy for copy in copies if job is not None and copy["metadata"]["name"] == job.slice)
-        # All slices of a chain have the same pod sets. The newest one's copy may come after its job has its grant.
-        copy = next(own, None) or max(copies, key=spec_version, default=None)
+        slice = view.reading.slice if view.reading is not None else ""
+
+        def order(copy: Manifest) -> tuple[bool, int]:
+            """All slices of a chain have the same pod sets. The newest one's copy may come after its job has its
+            grant."""
+            return copy["metadata"]["name"] == slice, spec_version(copy)
+
+        copy = max(view.own_copies, key=order, default=None)
         pod_sets = copy["spec"].get("podSets") or () if copy is not None else ()
         self._charged: dict[str, Manifest] = {one["name"]: one["template"].get("spec") or {} for one in pod_sets}
         self._kind = KINDS[view.key.kind]
