@@ -77,10 +77,12 @@ class Executor:
         is_fenced: Callable[[], bool] = lambda: False,
         is_watched: Callable[[Manifest], bool] = lambda _: False,
         confirm: Callable[[Resource], Awaitable[None]] = _accept_absence,
+        unshown: Callable[[Manifest], None] = lambda _: None,
     ) -> None:
         """`record` is `EventRecorder.record`. `check` raises where this process may no longer lead: it may have stood
         still between decision and write. `is_fenced` says whether no pod may start here now. `confirm` raises where a
-        missing object may have gone with its definition (`Informers.confirm`).
+        missing object may have gone with its definition (`Informers.confirm`). `unshown` is called with an object whose
+        patch that only shows something was refused.
 
         An object that `is_watched` stays in its cache until the watch reports its deletion: only the watch has its last
         state.
@@ -96,9 +98,12 @@ class Executor:
         self._is_watched = is_watched
         self._confirm = confirm
         self._record = record
+        self._unshown = unshown
 
-    async def run(self, commands: Sequence[Command], *, caused_by: Envelope | None = None) -> None:
-        """Carry out all commands. Raises the first error, or LeaseLost. The commands before it keep their effect."""
+    async def run(self, commands: Sequence[Command], *, caused_by: Envelope | None = None) -> bool:
+        """Carry out all commands. False where the API server has refused one that only shows something. Raises the
+        first other error, or LeaseLost. The commands before it keep their effect."""
+        is_shown = True
         for command in commands:
             self._check()
             match command:
@@ -109,7 +114,7 @@ class Executor:
                 case Create():
                     await self._create(command)
                 case Patch():
-                    await self._patch(command)
+                    is_shown = await self._patch(command) and is_shown
                 case PatchEach(patches=patches, lets_start=lets_start):
                     await self._patch_each(patches, unless=self._is_fenced if lets_start else lambda: False)
                 case Remove(resource=resource, target=target, foreground=foreground):
@@ -120,6 +125,7 @@ class Executor:
                     await self._publish_or_forget(command, caused_by)
                 case Requeue(job=job, delay_s=delay_s):
                     self._requeue(job, delay_s)
+        return is_shown
 
     async def refresh(self, resource: Resource, target: Manifest) -> Manifest | None:
         """Read a cached object again. If it is gone it leaves the cache, unless the watch will report that.
@@ -184,7 +190,8 @@ class Executor:
             raise
         self._keep(resource, created, is_own=True)
 
-    async def _patch(self, command: Patch) -> None:
+    async def _patch(self, command: Patch) -> bool:
+        """False where the API server has refused what only shows something."""
         resource, metadata = command.resource, command.target["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace")
         try:
@@ -211,9 +218,10 @@ class Executor:
                 raise ConflictError(f"{resource.kind} {namespace}/{name} has changed") from error
             if command.only_shows:
                 _log.warning("unshown", kind=resource.kind, namespace=namespace, name=name, error=str(error)[:_SHOWN])
-                return
+                self._unshown(command.target)
+                return False
             self._note_refusal(command.if_refused, error)
-            return
+            return True
         except UnavailableError:
             # Before the object is read: other decisions may be made meanwhile.
             if command.unless_answered is not None:
@@ -221,6 +229,7 @@ class Executor:
             await self._read_until_answered(resource, command.target)
             raise
         self._keep(resource, patched, is_own=True)
+        return True
 
     async def _read_until_answered(self, resource: Resource, target: Manifest) -> None:
         """Read the object of an unanswered patch, as long as it takes.

@@ -41,12 +41,13 @@ from slicebus.manager.metrics.slices import SliceMetrics
 from slicebus.manager.metrics.specs import SpecMetrics
 from slicebus.manager.permissions import COMPONENT, lease_of
 from slicebus.manager.settings import ManagerSettings
+from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.job_changes import on_fleet_change, on_job_change
 from slicebus.manager.state.settings import Shard
-from slicebus.manager.state.store import ManagerStore
+from slicebus.manager.state.store import ManagerStore, owner_ref
 from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
 from slicebus.proto.issuer import Issuer
-from slicebus.proto.messages import JobRef, Lane
+from slicebus.proto.messages import JobRef, Lane, Manifest
 from slicebus.proto.rights import manager_uses
 from slicebus.proto.topology import Topology, journal_queues, manager_topology
 from slicebus.runtime.broker import require
@@ -63,6 +64,7 @@ from slicebus.slices.api import api_names
 
 _log = structlog.get_logger()
 _COLLECT_S = 60.0
+_SHOW_AGAIN_S = 30.0
 _CLUSTER_PREFETCH = 32
 """Messages of each lane of a cluster that this process holds, at most."""
 _ADMITTED_WORKERS = 8
@@ -167,6 +169,7 @@ class Manager(Role[ManagerSettings]):
             record=events.record,
             check=self._lease.check,
             confirm=informers.confirm,
+            unshown=partial(_show_again, queue),
         )
         return _Base(store, decide, informers, queue, events, executor, Locks[JobRef](), changes)
 
@@ -357,6 +360,13 @@ class Manager(Role[ManagerSettings]):
                     await executor.run([command])
                 except (ConflictError, TransientError, PermanentError) as error:
                     _log.warning("slice.uncollected", error=str(error))
+
+
+def _show_again(queue: WorkQueue[JobRef], target: Manifest) -> None:
+    """Have a job show later what the API server refuses to take now, on the job or on a Workload of it."""
+    ref = job_ref(target) if target["kind"] in JOB_RESOURCES else owner_ref(target)
+    if ref is not None:
+        queue.add_after(ref, _SHOW_AGAIN_S)
 
 
 def run() -> None:

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
+from slicebus.agent.act.reconciler import _SHOW_AGAIN_S
+from slicebus.agent.decide.cluster.reach import Unreached
 from slicebus.agent.decide.job import reconcile
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, Resource
 from slicebus.proto.errors import ForbiddenError, InvalidError, SlicebusError, UnavailableError, WebhookError
 from slicebus.proto.messages import JobPhase, Status, Waits
-from slicebus.slices.workload.waiting import WRITE_REFUSED
+from slicebus.slices.api import api_names
+from slicebus.slices.workload.waiting import MANAGER_NOT_REACHED, WRITE_REFUSED, shown_on
 from unit.agent.objects import KEY, a_job, a_pod, an_end
 from unit.agent.test_reconciler import given_job, given_pods, patch_job
 from unit.agent.worker import Worker, types
@@ -112,3 +115,27 @@ async def test_a_job_that_is_not_ours_is_told_nothing(worker: Worker) -> None:
     await worker.create(JOBS, {**a_job(ours=False), "metadata": {"name": "train", "namespace": NAMESPACE}})
     await worker.reconciler._tell_refused(KEY, POLICY)
     assert (worker.events, types(worker.published)) == ([], [])
+
+
+@pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
+async def test_what_cannot_be_shown_holds_up_nothing_and_is_shown_later(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, error: SlicebusError
+) -> None:
+    await given_job(worker)
+    await patch_job(worker, {"spec": {"parallelism": 5}})
+    worker.unreached = Unreached(MANAGER_NOT_REACHED, "no manager leads", "2026-01-31T12:00:00Z")
+    patch, delays = worker.client.patch, []
+
+    async def refuse(resource: Resource, name: str, namespace: str | None, body: Any, **more: Any) -> Any:
+        if api_names.WAITING_ANNOTATION in body.body["metadata"].get("annotations", {}):
+            raise error
+        return await patch(resource, name, namespace, body, **more)
+
+    monkeypatch.setattr(worker.client, "patch", refuse)
+    monkeypatch.setattr(worker.queue, "add_after", lambda key, delay_s: delays.append((key, delay_s)))
+    assert types(await worker.reconcile_job()) == ["scale-request", "status"]
+    assert (KEY, _SHOW_AGAIN_S) in delays
+    assert shown_on(await worker.job() or {}) is None
+    monkeypatch.setattr(worker.client, "patch", patch)
+    await worker.reconcile_job()
+    assert MANAGER_NOT_REACHED in (shown_on(await worker.job() or {}) or "")

@@ -59,6 +59,8 @@ class Shell:
         self.is_watched = False
         self.is_unconfirmed: SlicebusError | None = None
         self.done: list[Any] = []
+        self.unshown: list[str] = []
+        """The names of objects that do not show what they should."""
         self.refuses: SlicebusError | None = None
         self.executor = Executor(
             client=client,
@@ -71,6 +73,7 @@ class Shell:
             is_fenced=lambda: self.is_fenced,
             is_watched=lambda _: self.is_watched,
             confirm=self._confirm,
+            unshown=lambda target: self.unshown.append(target["metadata"]["name"]),
         )
 
     async def run(self, *commands: Command, caused_by: Envelope | None = None) -> None:
@@ -667,7 +670,9 @@ async def test_what_only_shows_holds_up_nothing_where_the_server_takes_no_such_w
     assert present is not None
     body = {"metadata": {"annotations": {"shown": "x"}}}
     shows = Patch(resource=CONFIGMAPS, target=present, body=body, only_shows=True)
-    await shell.executor.run([shows, Patch(resource=CONFIGMAPS, target=present, body={"data": {"a": "changed"}})])
+    changes = Patch(resource=CONFIGMAPS, target=present, body={"data": {"a": "changed"}})
+    assert not await shell.executor.run([shows, changes])
+    assert shell.unshown == ["one"]
     changed = shell.cached()
     assert changed is not None
     assert changed["data"] == {"a": "changed"}

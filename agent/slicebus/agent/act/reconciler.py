@@ -40,6 +40,8 @@ from slicebus.runtime.locks import Locks
 _log = structlog.get_logger()
 _ASK_AGAIN_S = 20.0
 """After so long the manager is told again that a job lacks its Workload copy."""
+_SHOW_AGAIN_S = 30.0
+"""After so long the API server is asked again to take what a job shows."""
 _MOST_STEPS = 100
 """Of one job in a row, each after the changes of the one before. What needs more goes round in a circle."""
 
@@ -146,10 +148,16 @@ class AgentReconciler:
 
     async def reconcile_in_turn(self, key: JobKey) -> Continuation:
         """Do what a job needs that is in the cache. The caller holds its lock. Raises DecisionError for a job whose
-        steps have no end."""
+        steps have no end.
+
+        What the API server refuses to show holds up nothing: it is left out, and tried again after a while.
+        """
+        shows = True
         for _ in range(_MOST_STEPS):
-            continuation, commands = self._work(key)
-            await self._executor.run(commands)
+            continuation, commands = self._work(key, shows=shows)
+            if not await self._executor.run(commands):
+                shows = False
+                self._queue.add_after(key, _SHOW_AGAIN_S)
             if continuation is not Continuation.AGAIN:
                 return continuation
         raise DecisionError.of("reconcile_job", RecursionError())
@@ -161,7 +169,7 @@ class AgentReconciler:
         except (ConflictError, DecisionError, PermanentError, TransientError) as unwritten:
             _log.warning("job.unshown", job=str(key), error=str(unwritten))
 
-    def _work(self, key: JobKey) -> Work:
+    def _work(self, key: JobKey, *, shows: bool) -> Work:
         self._queue.seen(key)
         return self._decide(
             catalog.reconcile_job,
@@ -170,6 +178,7 @@ class AgentReconciler:
             unreached=self._unreached(key),
             now=now_text(),
             now_s=asyncio.get_running_loop().time(),
+            shows=shows,
         )
 
     async def _reconcile_absent(self, key: JobKey) -> None:

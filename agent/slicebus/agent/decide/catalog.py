@@ -26,7 +26,7 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import JobKey, Tombstone, WorkerJobReading, WorkerView
-from slicebus.decisions.commands import Command, Forget, PatchEach, Publish
+from slicebus.decisions.commands import Command, Forget, Patch, PatchEach, Publish
 from slicebus.decisions.decider import Incoming
 from slicebus.decisions.replay import Model
 from slicebus.proto.codec import decode_order
@@ -80,12 +80,20 @@ class Work(NamedTuple):
 
 
 def reconcile_job(
-    store: AgentStore, *, key: JobKey, fenced: bool, now_s: float, now: str, unreached: Unreached | None = None
+    store: AgentStore,
+    *,
+    key: JobKey,
+    fenced: bool,
+    now_s: float,
+    now: str,
+    unreached: Unreached | None = None,
+    shows: bool = True,
 ) -> Work:
     """The first commands that a job needs. The writes of one step count for the next.
 
-    `fenced`: the fence is closed, so no pod may start. `unreached`: what keeps requests from being answered. `now` is
-    RFC 3339; the other times are those of the agent's loop, in seconds.
+    `fenced`: the fence is closed, so no pod may start. `unreached`: what keeps requests from being answered. `shows`:
+    False leaves out the steps that show something, as the API server has just refused one. `now` is RFC 3339; the other
+    times are those of the agent's loop, in seconds.
     """
     view, cluster = store.view(key), store.settings.cluster
 
@@ -127,7 +135,7 @@ def reconcile_job(
         yield Continuation.DONE, [*report, *itertools.chain(*later)]
 
     for continuation, commands in steps():
-        if commands:
+        if commands and (shows or not _show(commands)):
             return Work(continuation, commands)
     if view.job is not None and annotations.is_ours(view.job):
         return Work(Continuation.DONE, set_aside.clear(view.job))
@@ -142,6 +150,10 @@ def reconcile_job(
     }
     left = [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
     return Work(Continuation.FIND, [*triage.forget_reports(store, key), *left])
+
+
+def _show(commands: Sequence[Command]) -> bool:
+    return any(isinstance(command, Patch) and command.only_shows for command in commands)
 
 
 class Cause(StrEnum):
