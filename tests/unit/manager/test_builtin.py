@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch, Publish
+from slicebus.manager.decide.admission import admitting
 from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.job import unmanaged
 from slicebus.manager.decide.modes import Builtin
@@ -603,6 +604,31 @@ def test_a_slice_of_which_nothing_can_run_yet_takes_over_other_pods() -> None:
     assert isinstance(patch, Patch)
     assert isinstance(patch.body, dict)
     assert requested_cpu(patch.body) == ["64"]
+
+
+def of_another_pod_set(workload: Manifest) -> Manifest:
+    """The Workload of a job whose one pod set had another name."""
+    [pod_set] = workload["spec"]["podSets"]
+    return workload | {"spec": workload["spec"] | {"podSets": [pod_set | {"name": "former"}]}}
+
+
+def test_a_job_that_waits_with_other_pod_sets_gets_a_slice_of_those() -> None:
+    """With the former ones it would have quota for pods that nobody makes."""
+    former = of_another_pod_set(a_workload())
+    view = a_view(a_job(), former)
+    assert shorts(reconcile(view, NOW)) == [("w1", "Finished=True OutOfSync")]
+    assert admitting.comes_too_early(view)
+    finished = of_another_pod_set(a_workload(conditions=(condition("Finished"),), held=False))
+    [made, _, *_] = reconcile(a_view(a_job(), finished), NOW)
+    assert isinstance(made, Create)
+    assert [pod_set["name"] for pod_set in made.manifest["spec"]["podSets"]] == ["main"]
+
+
+def test_a_job_with_quota_or_a_copy_keeps_its_pod_sets() -> None:
+    for workload in (holding(applied=1), a_workload(dispatched=1, applied=1)):
+        commands = reconcile(a_view(a_job(), of_another_pod_set(workload)), NOW)
+        assert ("w1", "Finished=True OutOfSync") not in shorts(commands)
+        assert ("w1", f"{RESIZABLE_CONDITION}=False StructuralChange") in shorts(commands)
 
 
 def test_a_job_that_waits_and_was_made_impossible_is_refused_until_it_is_mended() -> None:

@@ -8,7 +8,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.manager.decide.admission import admission_writes, refusals
-from slicebus.manager.decide.job import edits, endings
+from slicebus.manager.decide.job import edits, endings, pod_templates
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
@@ -41,7 +41,8 @@ def comes_too_early(view: JobView) -> bool:
     """Whether edits of the job come first: the reconcile that copies them is due, and changes what is decided."""
     if not _is_followed(view) or view.job is None:
         return False
-    return edits.are_due(view, view.job) or bool(view.problems and view.holder is None)
+    is_outdated = bool(view.problems and view.holder is None) or pod_templates.with_former_pod_sets(view)
+    return bool(is_outdated) or edits.are_due(view, view.job)
 
 
 def _goes_on(view: JobView) -> bool:

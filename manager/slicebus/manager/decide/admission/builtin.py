@@ -93,7 +93,7 @@ def _decide(view: JobView, now: str) -> list[Command]:
         return refusals.refuse(view.job, problems, now=now)
     if view.problems and view.holder is None and view.is_without_pods and not dispatch.has_unknown_end(view):
         return _give_up(view, now=now)
-    return _reconcile_chain(view, view.job, now)
+    return _finish_former(view, now=now) or _reconcile_chain(view, view.job, now)
 
 
 def _finish_kept(view: JobView, now: str) -> list[Command]:
@@ -130,6 +130,13 @@ def _give_up(view: JobView, *, now: str) -> list[Command]:
     message = "; ".join(problem.message for problem in view.problems)
     waiting = [slice for slice in view.unfinished if slice.admission is None]
     return [_finish(view, slice, reason=FinishedReason.OUT_OF_SYNC, message=message, now=now) for slice in waiting]
+
+
+def _finish_former(view: JobView, *, now: str) -> list[Command]:
+    """Finish the slices of a job that waits, and that somebody gave other pod sets: it gets a slice of those."""
+    former = pod_templates.with_former_pod_sets(view)
+    message = f"The job's pod sets are {', '.join(sorted(view.desired.own))} by now" if former else ""
+    return [_finish(view, slice, reason=FinishedReason.OUT_OF_SYNC, message=message, now=now) for slice in former]
 
 
 def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:

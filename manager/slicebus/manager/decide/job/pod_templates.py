@@ -1,9 +1,10 @@
 """Decides which slices take edited pod templates over, and which keep the old ones.
 
 A slice is charged by its own pod sets, and a worker keeps the pods that it got. When somebody edits the templates, a
-slice without a copy on a worker takes the new ones over. A job that runs keeps its pods; where its kind takes edits
-over, only what they request. So do its next slices, or they would be charged for pods that nobody runs. Where the edit
-gives the job other pod sets, the worker may still ask for another size of those that it has.
+slice without a copy on a worker takes the new ones over, or ends where they are other pod sets. A job that runs keeps
+its pods; where its kind takes edits over, only what they request. So do its next slices, or they would be charged for
+pods that nobody runs. Where the edit gives the job other pod sets, the worker may still ask for another size of those
+that it has.
 """
 
 from collections.abc import Iterator
@@ -30,6 +31,14 @@ def take_over(view: JobView, job: Manifest) -> list[Command]:
         for slice in view.unfinished
         if slice.admission is None and (body := _pods_patch(slice, view, job))
     ]
+
+
+def with_former_pod_sets(view: JobView) -> list[Slice]:
+    """The slices that wait with pod sets that their job no longer has, while its worker holds nothing: with quota they
+    would have it for pods that nobody makes."""
+    if view.holder is not None or not view.is_withdrawn or view.problems or view.reading is None:
+        return []
+    return [slice for slice in view.unfinished if slice.counts.keys() != view.desired.own.keys()]
 
 
 def refused(slice: Slice, view: JobView) -> str:
