@@ -3,9 +3,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# So many processes run the tests: one more than two cores, since each waits now and then. Each has servers of its own,
-# and takes 2 GB.
-TESTERS ?= 3
+# So many processes run the tests: twice as many as two cores, since each waits half of its time. Each has servers of its
+# own, and takes 3 GB.
+TESTERS ?= 4
 # So long `make soak` plays.
 MINUTES ?= 60
 TOOLS_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/slicebus/tools

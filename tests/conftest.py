@@ -14,7 +14,7 @@ from pytest_asyncio import is_async_test
 from slicebus.sandbox.bus import MemoryBroker
 from support.failed_decisions import failed_decisions
 
-pytest_plugins = ["support.servers"]
+pytest_plugins = ["support.servers", "support.testers"]
 
 
 def pytest_configure() -> None:

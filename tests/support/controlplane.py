@@ -36,6 +36,8 @@ _CONTROLLERS = (
 _ADMIN_GROUP = "system:masters"
 _NODES = 3
 
+_RARE_COLLECTIONS = {"GOGC": "400"}
+"""For a few hundred megabytes more, a server takes a third less of the processor while it waits."""
 _STAGES = Path(__file__).parent / "kwok-stages.yaml"
 
 
@@ -78,7 +80,10 @@ class Cluster:
         self._alpha = alpha
         pki.write_kubeconfig(self.kubeconfig, self.url)
         self.api_server = Server(
-            f"kube-apiserver of {name}", [str(bin / "kube-apiserver"), *self._flags(etcd)], log=folder / "apiserver.log"
+            f"kube-apiserver of {name}",
+            [str(bin / "kube-apiserver"), *self._flags(etcd)],
+            log=folder / "apiserver.log",
+            env=_RARE_COLLECTIONS,
         )
         self._others = [self._controller_manager(bin)]
         if worker:
