@@ -1,0 +1,145 @@
+"""Reads what a job says of its size: how few pods are of use to it, how many it takes, and what notice it asks for.
+
+At submission `problems` names every value that makes no sense. On a Workload such a value counts as not given.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Annotated
+
+import msgspec
+
+from slicebus.slices.api import api_names
+from slicebus.slices.api.annotation_values import read_json
+
+Counts = dict[str, int]
+
+INVALID_MIN_SIZE = "InvalidMinSize"
+INVALID_MAX_SIZE = "InvalidMaxSize"
+INVALID_NOTICE = "InvalidNotice"
+
+_COUNT = re.compile(r"-?[0-9]{1,9}", re.ASCII)
+"""Nine digits fit into the 32 bits of a Job's parallelism."""
+_SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)", re.ASCII)
+"""A part of what Go's `time.ParseDuration` reads, without the units below a millisecond."""
+_DURATION = re.compile(rf"0|(?:{_SPAN.pattern}){{1,4}}", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_GANG = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=0)]])
+
+
+class Elasticity(msgspec.Struct, frozen=True):
+    """What a job says of its size."""
+
+    least: Mapping[str, int] = {}
+    """The least pods by pod set that are of use. One that is not named loses none."""
+    most: Mapping[str, int] = {}
+    """The pods by pod set up to which it takes quota that nobody else wants."""
+    notice_s: float = 0.0
+    """How long before it loses pods it wants to be told."""
+    gang: Mapping[str, int] = {}
+    """The pods by pod set that start together, as they were admitted."""
+
+    def floor(self, pod_set: str, *, step: int = 1) -> int | None:
+        """How many pods of a pod set always stay: the least, no fewer than its gang, in whole replicas of `step` pods.
+        None where all of them stay."""
+        least = self.least.get(pod_set)
+        return None if least is None else -(-max(least, self.gang.get(pod_set, 0)) // step) * step
+
+    @classmethod
+    def from_annotations(cls, annotations: Mapping[str, str], sizes: Mapping[str, int]) -> "Elasticity":
+        """What the annotations of a Workload with these sizes say, without the values that make no sense."""
+        least, most, notice = (annotations.get(name) for name in (_MIN, _MAX, _NOTICE))
+        if least is None and most is None and notice is None:
+            return RIGID
+        gang = read_json(annotations.get(api_names.GANG_ANNOTATION), _GANG)
+        return cls(
+            least=_sizes_of(least) if least is not None and not least_problem(least, sizes) else {},
+            most=_sizes_of(most) if most is not None and not most_problem(most, sizes) else {},
+            notice_s=_seconds_of(notice) if notice is not None and not notice_problem(notice) else 0.0,
+            gang=gang or {},
+        )
+
+
+RIGID = Elasticity()
+"""What a job without these annotations says. One for all slices."""
+_MIN, _MAX, _NOTICE = api_names.MIN_SIZE_ANNOTATION, api_names.MAX_SIZE_ANNOTATION, api_names.NOTICE_ANNOTATION
+
+
+def problems(
+    annotations: Mapping[str, str], sizes: Mapping[str, int], *, fixed: Collection[str] = ()
+) -> list[tuple[str, str]]:
+    """Why the annotations of a job with these sizes make no sense: reason and message of each, none where they do.
+
+    `fixed` are the pod sets that have always the same size, such as the head of a Ray cluster.
+    """
+    found = (
+        (INVALID_MIN_SIZE, least_problem(annotations[_MIN], sizes, fixed=fixed) if _MIN in annotations else ""),
+        (INVALID_MAX_SIZE, most_problem(annotations[_MAX], sizes, fixed=fixed) if _MAX in annotations else ""),
+        (INVALID_NOTICE, notice_problem(annotations[_NOTICE]) if _NOTICE in annotations else ""),
+    )
+    return [(reason, message) for reason, message in found if message]
+
+
+def least_problem(text: str, sizes: Mapping[str, int], *, fixed: Collection[str] = ()) -> str:
+    """What is wrong with a least size; empty where nothing is."""
+    if wrong := _sizes_problem(text, sizes, fixed=fixed):
+        return f"the annotation {_MIN} {wrong}"
+    above = next((name for name, count in _sizes_of(text).items() if count > sizes[name]), None)
+    return f"the annotation {_MIN} has more pods of {above} than the job: {sizes[above]}" if above is not None else ""
+
+
+def most_problem(text: str, sizes: Mapping[str, int], *, fixed: Collection[str] = ()) -> str:
+    """What is wrong with a greatest size; empty where nothing is. One below the job's size is none: it takes nothing
+    then."""
+    if wrong := _sizes_problem(text, sizes, fixed=fixed):
+        return f"the annotation {_MAX} {wrong}"
+    zero = next((name for name, count in _sizes_of(text).items() if not count), None)
+    return f"the annotation {_MAX} leaves {zero} no pod" if zero is not None else ""
+
+
+def notice_problem(text: str) -> str:
+    """What is wrong with a notice; empty where nothing is."""
+    if _DURATION.fullmatch(text.strip()):
+        return ""
+    return f"the annotation {_NOTICE} is no duration such as 90s, 5m or 1h30m"
+
+
+def _sizes_problem(text: str, sizes: Mapping[str, int], *, fixed: Collection[str]) -> str:
+    """What is wrong with a list of sizes, as the rest of a sentence."""
+    seen: Counts = {}
+    for part in text.split(","):
+        name, equals, count = (piece.strip() for piece in part.partition("="))
+        if not (name and equals):
+            return f"is not of the form {_example(sizes)}"
+        if name not in sizes:
+            return f"names the pod set {name[:_SHOWN]}, and the job has only {', '.join(sizes)}"
+        if name in seen:
+            return f"names the pod set {name} twice"
+        if not _COUNT.fullmatch(count):
+            return f"has no number of pods for {name}"
+        if count.startswith("-"):
+            return f"has a negative number of pods for {name}"
+        seen[name] = int(count)
+        if name in fixed and seen[name] != sizes[name]:
+            return f"gives {name} another size than {sizes[name]}, which it always has"
+    return ""
+
+
+_SHOWN = 63
+"""Of a name that is no pod set: theirs are no longer."""
+
+
+def _example(sizes: Mapping[str, int]) -> str:
+    name = next(reversed([*sizes]), "main")
+    return f"{name}={max(1, sizes.get(name, 1))}"
+
+
+def _sizes_of(text: str) -> Counts:
+    """The sizes of a text without problems."""
+    pairs = (part.partition("=") for part in text.split(","))
+    return {name.strip(): int(count) for name, _, count in pairs}
+
+
+def _seconds_of(text: str) -> float:
+    """The seconds of a text without problems."""
+    return sum(float(number) * _SECONDS[unit] for number, unit in _SPAN.findall(text))
