@@ -29,9 +29,10 @@ from slicebus.slices.api.api_names import RESIZABLE_CONDITION
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.quota.quota import ClusterQueue, Cohort
+from slicebus.slices.workload.chain import oldest_first
 from slicebus.slices.workload.ungate import is_gated
 from slicebus.slices.workload.waiting import Waiting, lacks
-from slicebus.slices.workload.workload import Slice, oldest_first
+from slicebus.slices.workload.workload import Slice
 
 Manifest = dict[str, Any]
 _OVER = ("Succeeded", "Failed")

@@ -12,8 +12,9 @@ from slicebus.slices.api import kueue
 from slicebus.slices.api.quantities import amount
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.quota.quota import usage_by_chain
+from slicebus.slices.workload.chain import oldest_first
 from slicebus.slices.workload.ungate import is_gated
-from slicebus.slices.workload.workload import Slice, oldest_first
+from slicebus.slices.workload.workload import Slice
 from support.usage import total_by_queue
 from support.waiting import eventually
 

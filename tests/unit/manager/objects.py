@@ -11,7 +11,8 @@ from slicebus.manager.state.views import JobReading, JobView, cluster_of, reques
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, RequestKey
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.workload.workload import Slice, oldest_first
+from slicebus.slices.workload.chain import oldest_first
+from slicebus.slices.workload.workload import Slice
 
 Manifest = dict[str, Any]
 EAST, WEST = ClusterName("east"), ClusterName("west")

@@ -9,7 +9,8 @@ from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, Condition
 from slicebus.slices.api.quantities import add
 from slicebus.slices.quota.holdings import Holdings, Part, Sums
 from slicebus.slices.quota.quota import FlavorResource, Usage, usage_by_chain
-from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey, oldest_first, place_of
+from slicebus.slices.workload.chain import oldest_first, place_of
+from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey
 from slicebus.slices.workload.workload_counts import WorkloadCounts
 
 _Value = TypeVar("_Value")

@@ -9,7 +9,8 @@ from slicebus.slices.api import api_names
 from slicebus.slices.api.quantities import amount, larger, parse_quantity
 from slicebus.slices.api.selectors import selects
 from slicebus.slices.quota.policies import Fungibility, Preemption
-from slicebus.slices.workload.workload import FlavorName, LocalQueueKey, Slice, oldest_first
+from slicebus.slices.workload.chain import oldest_first
+from slicebus.slices.workload.workload import FlavorName, LocalQueueKey, Slice
 
 Manifest = dict[str, Any]
 FlavorResource = tuple[FlavorName, str]

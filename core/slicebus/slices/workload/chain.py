@@ -7,13 +7,13 @@ carries them out and plans again ends with no change left, whatever state a cras
 Source of the rules: KEP-77 and Kueue v0.19.2, `pkg/workloadslicing`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 
 import msgspec
 
 from slicebus.slices.api.kueue import FinishedReason
-from slicebus.slices.workload.workload import Counts, Slice, SliceKey, oldest_first
+from slicebus.slices.workload.workload import Counts, Slice, SliceKey
 
 NOTHING: Counts = {}
 REPLACED_BY = "Replaced to accommodate a workload (UID: {uid}, JobUID: {job_uid}) due to workload slice aggregation"
@@ -175,3 +175,31 @@ def structural_message(current: Mapping[str, int], wanted: Mapping[str, int]) ->
     added, removed = sorted(wanted.keys() - current.keys()), sorted(current.keys() - wanted.keys())
     changes = [f"adds {', '.join(added)}"] * bool(added) + [f"removes {', '.join(removed)}"] * bool(removed)
     return f"A resize may change counts only, this one changes the pod sets: it {' and '.join(changes)}"
+
+
+def place_of(chain: Sequence[Slice]) -> str | None:
+    """The cluster that a chain was admitted to, by its slices, oldest first. Beside a Kueue its newest slice may get it
+    last."""
+    return next((slice.cluster for slice in reversed(chain) if slice.cluster is not None), None) or None
+
+
+def oldest_first(slices: Iterable[Slice]) -> list[Slice]:
+    """The slices of one job in the order of their creation.
+
+    By creation time, but always after the slice that it replaces: times are whole seconds, and the clocks of a control
+    plane's servers differ.
+    """
+    members = list(slices)
+    if len(members) < 2:
+        return members
+    chain = {slice.key: slice for slice in members}
+
+    def creation(slice: Slice) -> tuple[str, int, str]:
+        latest, count, seen, uid = slice.created, 0, {slice.key}, slice.uid
+        while slice.replaces in chain and slice.replaces not in seen:
+            slice = chain[slice.replaces]
+            seen.add(slice.key)
+            latest, count = max(latest, slice.created), count + 1
+        return latest, count, uid
+
+    return sorted(chain.values(), key=creation)

@@ -4,7 +4,7 @@
 manifest.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated, Any, NewType, Self
 
 import msgspec
@@ -17,8 +17,10 @@ from slicebus.slices.api.kueue import Condition
 from slicebus.slices.api.quantities import amounts, format_amount
 from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.avoided_clusters import avoided_now
+from slicebus.slices.workload.elasticity import RIGID, Elasticity
 from slicebus.slices.workload.observed import Observed
 from slicebus.slices.workload.pod_sets import PodSet, observed_as, with_devices
+from slicebus.slices.workload.reclaimed import Reclaimed
 
 Manifest = dict[str, Any]
 Counts = dict[str, int]
@@ -148,7 +150,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     elastic: bool = True
     """Whether its job may be resized while it has quota."""
     partial: bool = False
-    """Whether a replacement may be admitted with fewer pods than it asks for."""
+    """Whether a replacement may be admitted with fewer pods than it asks for. One that waits for what was taken back
+    may."""
     replica_sizes: dict[str, int] = {}
     """How many pods of a pod set are admitted together, where that is more than one."""
     cluster_selector: str = ""
@@ -161,6 +164,12 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """By type."""
     observed: Observed | None = None
     """The pods that are charged for more than was admitted."""
+    elasticity: Elasticity = RIGID
+    """What its job says of its size."""
+    reclaimed: Reclaimed | None = None
+    """The pods that were taken back from its job."""
+    queued_since: str = ""
+    """When its job was first admitted, RFC 3339, where it waits for what was taken back from that; else empty."""
 
     @cached_property
     def key(self) -> SliceKey:
@@ -204,6 +213,22 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         wanted = self.unfinished_counts
         return {name: min(count, wanted.get(name, 0)) for name, count in self.admission.counts.items()}
 
+    @cached_property
+    def shrinks_to(self) -> Counts | None:
+        """The pods by pod set that are left of those that it holds quota for when those are gone that were taken back;
+        None where none are to go."""
+        return self.reclaimed.left_of(self.held_counts) if self.reclaimed is not None and self.keeps_quota else None
+
+    @property
+    def restores(self) -> bool:
+        """Whether it waits for what was taken back from its job, which runs."""
+        return bool(self.queued_since) and self.admission is None and not self.evicted
+
+    @property
+    def ranked_since(self) -> str:
+        """The time by which it is ranked among others of its priority, RFC 3339."""
+        return self.queued_since or self.created
+
     @property
     def evicting(self) -> bool:
         """Whether it is evicted and still holds its quota: its worker may have pods of it left."""
@@ -228,6 +253,16 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def deactivated(self) -> bool:
         """Whether it would be pending if it were active."""
         return not self.active and self.lacks_quota
+
+    def at_most(self, counts: Mapping[str, int]) -> Self:
+        """The slice as it is when it holds quota for at most so many pods of each pod set."""
+        pod_sets = tuple(
+            msgspec.structs.replace(pods, count=min(pods.count, counts[pods.name] + self.reclaimable.get(pods.name, 0)))
+            if pods.name in counts
+            else pods
+            for pods in self.pod_sets
+        )
+        return msgspec.structs.replace(self, pod_sets=pod_sets)
 
     def with_observed(self, observed: Observed | None) -> Self:
         """The slice with other observed pods."""
@@ -255,6 +290,11 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
         observed = Observed.from_annotation(annotations.get(api_names.OBSERVED_ANNOTATION))
         true = {type for type, condition in conditions.items() if condition.get("status") == "True"}
+        queued_since = annotations.get(api_names.QUEUED_SINCE_ANNOTATION, "")
+        pods = with_devices(
+            device_claims.from_annotation(annotations.get(api_names.DEVICES_ANNOTATION)),
+            observed_as(observed, pod_sets or map(PodSet.from_manifest, spec.get("podSets", ()))),
+        )
         return cls(
             namespace=metadata["namespace"],
             name=metadata["name"],
@@ -264,10 +304,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             queue=spec.get("queueName", ""),
             priority=spec.get("priority", 0),
             active=spec.get("active", True),
-            pod_sets=with_devices(
-                device_claims.from_annotation(annotations.get(api_names.DEVICES_ANNOTATION)),
-                observed_as(observed, pod_sets or map(PodSet.from_manifest, spec.get("podSets", ()))),
-            ),
+            pod_sets=pods,
             replaces=annotations.get(kueue.REPLACEMENT_FOR_ANNOTATION),
             chain=annotations.get(kueue.SLICE_NAME_ANNOTATION, metadata["name"]),
             admission=admission or (Admission.from_manifest(status["admission"]) if status.get("admission") else None),
@@ -278,13 +315,16 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             cluster=annotations.get(api_names.CLUSTER_ANNOTATION, status.get("clusterName")),
             reclaimable={entry["name"]: entry["count"] for entry in status.get("reclaimablePods") or ()},
             elastic=annotations.get(kueue.ELASTIC_ANNOTATION) == "true",
-            partial=annotations.get(api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true",
+            partial=bool(queued_since) or annotations.get(api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true",
             replica_sizes=read_json(annotations.get(api_names.REPLICA_SIZES_ANNOTATION), _REPLICA_SIZES) or {},
             cluster_selector=annotations.get(api_names.CLUSTER_SELECTOR_ANNOTATION, ""),
             scheduler=annotations.get(api_names.SCHEDULER_LABEL, ""),
             avoids=avoided_now(manifest) or _NOTHING,
             conditions=conditions,
             observed=observed,
+            elasticity=Elasticity.from_annotations(annotations, {pod_set.name: pod_set.count for pod_set in pods}),
+            reclaimed=Reclaimed.from_annotation(annotations.get(api_names.RECLAIMED_ANNOTATION)),
+            queued_since=queued_since,
         )
 
     @cached_property
@@ -333,31 +373,3 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 def chain_id(namespace: str, uid: str) -> str:
     """The chain of a job by its UID."""
     return f"{namespace}/{uid}"
-
-
-def place_of(chain: Sequence[Slice]) -> str | None:
-    """The cluster that a chain was admitted to, by its slices, oldest first. Beside a Kueue its newest slice may get it
-    last."""
-    return next((slice.cluster for slice in reversed(chain) if slice.cluster is not None), None) or None
-
-
-def oldest_first(slices: Iterable[Slice]) -> list[Slice]:
-    """The slices of one job in the order of their creation.
-
-    By creation time, but always after the slice that it replaces: times are whole seconds, and the clocks of a control
-    plane's servers differ.
-    """
-    members = list(slices)
-    if len(members) < 2:
-        return members
-    chain = {slice.key: slice for slice in members}
-
-    def creation(slice: Slice) -> tuple[str, int, str]:
-        latest, count, seen, uid = slice.created, 0, {slice.key}, slice.uid
-        while slice.replaces in chain and slice.replaces not in seen:
-            slice = chain[slice.replaces]
-            seen.add(slice.key)
-            latest, count = max(latest, slice.created), count + 1
-        return latest, count, uid
-
-    return sorted(chain.values(), key=creation)

@@ -25,7 +25,7 @@ from slicebus.slices.api.honored import Unhonored, unhonored_of_job
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS, Outcome, Problem
 from slicebus.slices.jobs.suspension import is_suspended
-from slicebus.slices.workload import workload
+from slicebus.slices.workload import chain
 from slicebus.slices.workload.pod_requests import pod_requests
 from slicebus.slices.workload.workload import Slice, SliceKey
 
@@ -359,7 +359,7 @@ def requests_of(workloads: Mapping[str, Manifest]) -> dict[str, SizeRequest]:
 
 def place_of(slices: Sequence[Slice]) -> ClusterName | None:
     """The cluster that a chain was admitted to, as in `JobView.place`."""
-    name = workload.place_of(slices)
+    name = chain.place_of(slices)
     return ClusterName(name) if name is not None else None
 
 

@@ -12,7 +12,8 @@ from slicebus.slices.api.kueue import INADMISSIBLE, Condition
 from slicebus.slices.quota.holdings import Holdings, Part
 from slicebus.slices.quota.ledger import Ledger
 from slicebus.slices.quota.quota import FlavorResource, Usage, holders, usage_by_chain
-from slicebus.slices.workload.workload import Slice, oldest_first
+from slicebus.slices.workload.chain import oldest_first
+from slicebus.slices.workload.workload import Slice
 from slicebus.slices.workload.workload_counts import states
 from support.usage import total_by_queue
 from unit.slices.builders import a_slice, admitted, grants, loads, replacement

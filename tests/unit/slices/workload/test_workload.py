@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slicebus.slices.api.kueue import Condition
+from slicebus.slices.workload.chain import oldest_first
 from slicebus.slices.workload.pod_requests import as_admitted
 from slicebus.slices.workload.pod_sets import PodSet
-from slicebus.slices.workload.workload import Admission, FlavorName, Slice, oldest_first
+from slicebus.slices.workload.workload import Admission, FlavorName, Slice
 from unit.slices.builders import a_pod_set, a_slice, admitted, replacement, with_counts
 
 TEMPLATE = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}]}}

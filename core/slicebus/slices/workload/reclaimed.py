@@ -1,0 +1,103 @@
+"""Notes on a Workload that pods have been taken back from its job: from what size to what, when, and for whom.
+
+The quota of these pods is held until their worker has none of them left. The note stays when that is done: by it the
+job gets back what it lost, and nobody takes pods back and forth.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from slicebus.proto.messages import Counts, Time
+from slicebus.slices.api.annotation_values import read_json
+from slicebus.slices.api.fingerprints import content_hash
+
+_REMEMBERED = 16
+"""Most beneficiaries of a note, the last ones."""
+
+
+class Beneficiary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The slice that pods were taken back for."""
+
+    workload: str
+    """`namespace/name`."""
+    uid: str
+    """Of the Workload."""
+    job_uid: str
+
+
+class Taken(Beneficiary, frozen=True, kw_only=True, rename="camel"):
+    """A beneficiary of a note, and when it became one."""
+
+    at: Time
+
+
+class Reclaimed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """The pods that were taken back from a job."""
+
+    id: str
+    """Another one for each word to the job."""
+    before: Counts
+    """The job's size before it lost any that it has not got back, by pod set."""
+    to: Counts
+    at: Time
+    """When the last of them were taken."""
+    beneficiaries: tuple[Taken, ...]
+    """Oldest first."""
+    reason: str
+    """The rule that allowed it, as for a preemption."""
+    message: str
+    done: bool = False
+    """Whether the job shows that it has no more pods than that."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The slices for which pods were taken back, as `namespace/name`."""
+        return tuple(beneficiary.workload for beneficiary in self.beneficiaries)
+
+    def left_of(self, held: Mapping[str, int]) -> Counts | None:
+        """The size that a job with these pods goes down to; None where nothing of it is still to go."""
+        if self.done or all(count <= self.to.get(name, count) for name, count in held.items()):
+            return None
+        return {name: min(count, self.to.get(name, count)) for name, count in held.items()}
+
+    def to_annotation(self) -> str:
+        """The annotation's value, as JSON."""
+        return msgspec.json.encode(self, order="sorted").decode()
+
+    @classmethod
+    def from_annotation(cls, value: str | None) -> "Reclaimed | None":
+        """The note of an annotation; None where there is none, or where it is unreadable."""
+        return read_json(value, _RECLAIMED)
+
+
+_RECLAIMED = msgspec.json.Decoder(Reclaimed)
+
+
+def take_back(
+    note: Reclaimed | None,
+    held: Counts,
+    to: Counts,
+    *,
+    beneficiary: Beneficiary,
+    at: str,
+    reason: str,
+    message: str,
+) -> Reclaimed:
+    """The note of a job that holds these pods and shall hold no more than `to`. `note` is what it has so far.
+
+    The same arguments give the same note, with the same id.
+    """
+    lost = {name: max(count, note.before.get(name, 0)) for name, count in held.items()} if note is not None else held
+    earlier = note.beneficiaries if note is not None else ()
+    others = tuple(other for other in earlier if other.uid != beneficiary.uid)
+    taken = Taken(workload=beneficiary.workload, uid=beneficiary.uid, job_uid=beneficiary.job_uid, at=at)
+    return Reclaimed(
+        id=content_hash([lost, to, at, message]),
+        before=lost,
+        to=to,
+        at=at,
+        beneficiaries=(*others, taken)[-_REMEMBERED:],
+        reason=reason,
+        message=message,
+    )

@@ -1,0 +1,145 @@
+"""The note of the pods that were taken back from a job: what it says, and what a slice makes of it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.slices.api import api_names
+from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed, take_back
+from slicebus.slices.workload.workload import Slice
+from unit.slices.builders import a_pod_set, a_slice, admitted, with_counts
+
+AT, LATER = "2026-01-01T12:00:00Z", "2026-01-01T12:01:00Z"
+FIRST = Beneficiary(workload="team/first", uid="uid-first", job_uid="job-first")
+SECOND = Beneficiary(workload="team/second", uid="uid-second", job_uid="job-second")
+
+
+def taken(
+    note: Reclaimed | None,
+    held: int,
+    to: int,
+    beneficiary: Beneficiary = FIRST,
+    at: str = AT,
+) -> Reclaimed:
+    return take_back(
+        note, {"main": held}, {"main": to}, beneficiary=beneficiary, at=at, reason="InClusterQueue", message="why"
+    )
+
+
+def noted(slice: Slice, note: Reclaimed) -> Slice:
+    return msgspec.structs.replace(slice, reclaimed=note)
+
+
+def test_a_note_is_read_as_it_is_written() -> None:
+    note = taken(None, 10, 6)
+    text = note.to_annotation()
+    assert Reclaimed.from_annotation(text) == note
+    assert '"jobUid":"job-first"' in text
+    assert '"done"' not in text
+    assert (note.before, note.to, note.names) == ({"main": 10}, {"main": 6}, ("team/first",))
+    done = msgspec.structs.replace(note, done=True)
+    assert Reclaimed.from_annotation(done.to_annotation()) == done
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None,
+        "",
+        "null",
+        "[]",
+        "{",
+        "{}",
+        '{"id":1}',
+        "[" * 100_000,
+        taken(None, 3, 2).to_annotation().replace("3", "-3"),
+    ],
+)
+def test_a_note_that_nobody_can_read_counts_as_absent(text: str | None) -> None:
+    assert Reclaimed.from_annotation(text) is None
+
+
+def test_the_same_words_give_the_same_id_and_others_another() -> None:
+    assert taken(None, 10, 6) == taken(None, 10, 6)
+    ids = {taken(None, 10, 6).id, taken(None, 10, 5).id, taken(None, 9, 6).id, taken(None, 10, 6, at=LATER).id}
+    assert len(ids) == 4
+
+
+def test_what_is_taken_again_adds_to_what_was() -> None:
+    first = msgspec.structs.replace(taken(None, 10, 6), done=True)
+    again = taken(first, 6, 4, SECOND, LATER)
+    assert (again.before, again.to, again.at, again.done) == ({"main": 10}, {"main": 4}, LATER, False)
+    assert [(each.workload, each.at) for each in again.beneficiaries] == [("team/first", AT), ("team/second", LATER)]
+    for_the_first = taken(again, 4, 3, FIRST, LATER)
+    assert for_the_first.names == ("team/second", "team/first")
+
+
+def test_only_the_last_beneficiaries_are_kept() -> None:
+    note = None
+    for number in range(20):
+        name = str(number)
+        note = taken(note, 30 - number, 29 - number, Beneficiary(workload=name, uid=name, job_uid=name))
+    assert note is not None
+    assert note.names == tuple(str(number) for number in range(4, 20))
+
+
+SHRINKS: dict[str, tuple[Any, dict[str, int] | None]] = {
+    "to go": (lambda slice: slice, {"main": 6}),
+    "gone": (lambda slice: with_counts(slice, main=6), None),
+    "below it by itself": (lambda slice: with_counts(slice, main=3), None),
+    "in part": (lambda slice: with_counts(slice, main=8), {"main": 6}),
+    "ended pods": (lambda slice: msgspec.structs.replace(slice, reclaimable={"main": 3}), {"main": 6}),
+    "so many ended pods": (lambda slice: msgspec.structs.replace(slice, reclaimable={"main": 4}), None),
+    "done": (lambda slice: noted(slice, msgspec.structs.replace(slice.reclaimed, done=True)), None),
+    "evicted": (lambda slice: msgspec.structs.replace(slice, evicted=True), None),
+    "deleted": (lambda slice: msgspec.structs.replace(slice, deleting=True), None),
+    "finished": (lambda slice: msgspec.structs.replace(slice, finished=True), None),
+    "without quota": (lambda slice: msgspec.structs.replace(slice, admission=None), None),
+}
+
+
+@pytest.mark.parametrize(("change", "left"), SHRINKS.values(), ids=SHRINKS.keys())
+def test_a_slice_shrinks_while_pods_are_to_go(change: Any, left: dict[str, int] | None) -> None:
+    slice = noted(admitted(a_slice("s1", 10)), taken(None, 10, 6))
+    assert change(slice).shrinks_to == left
+
+
+def test_a_slice_of_at_most_so_many_pods() -> None:
+    pods = (a_pod_set("head"), a_pod_set("workers", 8), a_pod_set("others", 2))
+    slice = msgspec.structs.replace(admitted(a_slice("s1", pod_sets=pods)), reclaimable={"workers": 2})
+    less = slice.at_most({"workers": 4, "others": 5})
+    assert less.held_counts == {"head": 1, "workers": 4, "others": 2}
+    assert slice.usage == {("default", "cpu"): 9000}
+    assert less.usage == {("default", "cpu"): 7000}
+
+
+def manifest(**annotations: str) -> dict[str, Any]:
+    names = {"min": api_names.MIN_SIZE_ANNOTATION, "note": api_names.RECLAIMED_ANNOTATION}
+    names |= {"since": api_names.QUEUED_SINCE_ANNOTATION}
+    metadata = {
+        "namespace": "team",
+        "name": "s1",
+        "creationTimestamp": LATER,
+        "annotations": {names[key]: text for key, text in annotations.items()},
+    }
+    return {"metadata": metadata, "spec": {"podSets": [{"name": "main", "count": 5, "template": {}}]}}
+
+
+def test_a_slice_reads_the_annotations_of_its_workload() -> None:
+    note = taken(None, 5, 3)
+    slice = Slice.from_manifest(manifest(min="main=2", note=note.to_annotation(), since=AT))
+    assert (slice.elasticity.least, slice.reclaimed, slice.queued_since) == ({"main": 2}, note, AT)
+    assert slice.partial
+    assert slice.restores
+    assert slice.ranked_since == AT
+    assert not msgspec.structs.replace(slice, evicted=True).restores
+    assert not admitted(slice).restores
+
+
+def test_a_slice_without_them() -> None:
+    slice = Slice.from_manifest(manifest(min="main=6", note="?"))
+    assert (slice.elasticity.least, slice.reclaimed, slice.queued_since) == ({}, None, "")
+    assert not slice.partial
+    assert not slice.restores
+    assert slice.ranked_since == LATER
