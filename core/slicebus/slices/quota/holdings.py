@@ -60,6 +60,7 @@ class Holdings:
         self._held: dict[str, Slice] = {}
         self._by_queue: dict[str, dict[str, Slice]] = {}
         self._leaving: dict[str, Slice] = {}
+        self._shrinking: dict[str, Slice] = {}
         self._used = Sums[str]()
 
     @classmethod
@@ -81,6 +82,11 @@ class Holdings:
     def leaving(self) -> Collection[Slice]:
         """The holders that are evicted or being deleted: their quota comes free."""
         return self._leaving.values()
+
+    @property
+    def shrinking(self) -> Collection[Slice]:
+        """The holders that lose pods: a part of their quota comes free."""
+        return self._shrinking.values()
 
     def holder(self, chain_id: str) -> Slice | None:
         """The newest slice of a chain that holds quota."""
@@ -107,10 +113,14 @@ class Holdings:
         assert holder.admission is not None
         self._held[holder.chain_id] = holder
         self._by_queue.setdefault(holder.admission.cluster_queue, {})[holder.chain_id] = holder
-        if holder.evicted or holder.deleting:
-            self._leaving[holder.chain_id] = holder
-        else:
-            self._leaving.pop(holder.chain_id, None)
+        for kept, belongs in (
+            (self._leaving, holder.evicted or holder.deleting),
+            (self._shrinking, holder.shrinks_to is not None),
+        ):
+            if belongs:
+                kept[holder.chain_id] = holder
+            else:
+                kept.pop(holder.chain_id, None)
 
     def copy(self) -> Self:
         """A copy that changes apart from this one."""
@@ -118,6 +128,7 @@ class Holdings:
         copy._held = dict(self._held)
         copy._by_queue = {queue: dict(chains) for queue, chains in self._by_queue.items()}
         copy._leaving = dict(self._leaving)
+        copy._shrinking = dict(self._shrinking)
         copy._used = self._used.copy()
         return copy
 
@@ -126,6 +137,7 @@ class Holdings:
         if holder is None or holder.admission is None:
             return
         self._leaving.pop(chain_id, None)
+        self._shrinking.pop(chain_id, None)
         chains = self._by_queue[holder.admission.cluster_queue]
         del chains[chain_id]
         if not chains:
@@ -144,7 +156,9 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     to_stop: tuple[Slice, ...]
     """Those with quota that are deactivated or in a stopped queue, and maybe others."""
     preempted: tuple[Slice, ...]
-    """Those that were preempted once, and maybe others."""
+    """Those that were preempted or lost pods once, and maybe others."""
+    shrinking: tuple[Slice, ...] = ()
+    """The quota holders that lose pods, and are not among `leaving`."""
 
     @classmethod
     def of(cls, slices: Iterable[Slice]) -> Self:
@@ -157,6 +171,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
             leaving=tuple(holdings.leaving),
             to_stop=tuple(slice for slice in members if slice.keeps_quota),
             preempted=members,
+            shrinking=tuple(holdings.shrinking),
         )
 
 

@@ -55,7 +55,7 @@ class Ledger:
         self._load: Counter[str] = Counter()
         self._granted: dict[str, Counter[FlavorResource]] = {}
         self._preempted: dict[SliceKey, None] = {}
-        """The unfinished slices that were preempted once."""
+        """The unfinished slices that were preempted or lost pods once."""
         self.workload_counts = WorkloadCounts()
         self.holdings = Holdings()
         self.used_in = Sums[tuple[LocalQueueKey, str]]()
@@ -150,6 +150,7 @@ class Ledger:
             leaving=tuple(filter(belongs, self.holdings.leaving)),
             to_stop=tuple(slice for slice in holding if slice.keeps_quota and belongs(slice)),
             preempted=tuple(filter(belongs, preempted)),
+            shrinking=tuple(filter(belongs, self.holdings.shrinking)),
         )
 
     def waiting_in(self) -> Iterable[LocalQueueKey]:
@@ -172,7 +173,7 @@ class Ledger:
     def _note(self, old: Slice | None, new: Slice | None) -> None:
         """Count a slice by what may change while its place and its quota stay."""
         self.workload_counts.change(old, new)
-        if new is not None and not new.finished and Condition.PREEMPTED in new.conditions:
+        if new is not None and not new.finished and (Condition.PREEMPTED in new.conditions or new.reclaimed):
             self._preempted[new.key] = None
         elif old is not None:
             self._preempted.pop(old.key, None)

@@ -86,6 +86,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     """The strategy that picks a cluster for its chains; empty for the manager's."""
     preemption: Preemption = Preemption()
     fungibility: Fungibility = Fungibility()
+    pods_first: bool = False
+    """Its slices take pods of every priority before they preempt a whole job of any."""
 
     @property
     def limits(self) -> dict[FlavorResource, Limits]:
@@ -100,7 +102,7 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self:
         """A Kueue v1beta2 ClusterQueue. Raises ValueError for a quota that is not a quantity."""
-        spec = manifest.get("spec", {})
+        spec, annotations = manifest.get("spec", {}), manifest["metadata"].get("annotations", {})
         return cls(
             name=manifest["metadata"]["name"],
             strict_fifo=spec.get("queueingStrategy") == "StrictFIFO",
@@ -110,9 +112,10 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
             namespace_selector=spec.get("namespaceSelector"),
             cohort=spec.get("cohortName", ""),
             weight=_weight(spec),
-            placement=manifest["metadata"].get("annotations", {}).get(api_names.PLACEMENT_ANNOTATION, ""),
+            placement=annotations.get(api_names.PLACEMENT_ANNOTATION, ""),
             preemption=Preemption.from_manifest(spec.get("preemption") or {}),
             fungibility=Fungibility.from_manifest(spec.get("flavorFungibility") or {}),
+            pods_first=annotations.get(api_names.SPARE_ANNOTATION) == "pods",
         )
 
 

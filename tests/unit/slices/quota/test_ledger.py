@@ -13,12 +13,22 @@ from slicebus.slices.quota.holdings import Holdings, Part
 from slicebus.slices.quota.ledger import Ledger
 from slicebus.slices.quota.quota import FlavorResource, Usage, holders, usage_by_chain
 from slicebus.slices.workload.chain import oldest_first
+from slicebus.slices.workload.reclaimed import Beneficiary, take_back
 from slicebus.slices.workload.workload import Slice
 from slicebus.slices.workload.workload_counts import states
 from support.usage import total_by_queue
 from unit.slices.builders import a_slice, admitted, grants, loads, replacement
 
 INADMISSIBLE_NOW = {Condition.QUOTA_RESERVED: {"status": "False", "reason": INADMISSIBLE}}
+LOST = take_back(
+    None,
+    {"main": 1},
+    {"main": 0},
+    beneficiary=Beneficiary(workload="team/other", uid="uid-other", job_uid="other"),
+    at="2026-01-01T00:00:00Z",
+    reason="InClusterQueue",
+    message="",
+)
 slices = st.builds(
     lambda number, job, queue, state, changes: made(number, job, queue, state, **changes),
     st.integers(0, 5),
@@ -33,6 +43,7 @@ slices = st.builds(
             "evicted": st.booleans(),
             "priority": st.integers(0, 1),
             "conditions": st.sampled_from([{}, {Condition.PREEMPTED: {}}, INADMISSIBLE_NOW]),
+            "reclaimed": st.sampled_from([None, None, LOST, msgspec.structs.replace(LOST, done=True)]),
         }
     ),
 )
@@ -111,7 +122,11 @@ def test_a_part_is_what_a_search_of_all_slices_finds(steps: list[Any]) -> None:
     assert by_key(part.leaving) == by_key(expected.leaving)
     is_stopped = [each for each in expected.to_stop if not each.active or each.admission.cluster_queue == "cq1"]  # type: ignore[union-attr]
     assert by_key(part.to_stop) == by_key(is_stopped)
-    assert by_key(part.preempted) == by_key(each for each in members if Condition.PREEMPTED in each.conditions)
+    assert by_key(part.preempted) == by_key(
+        each for each in members if Condition.PREEMPTED in each.conditions or each.reclaimed is not None
+    )
+    assert by_key(part.shrinking) == by_key(expected.shrinking)
+    assert not {slice.key for slice in part.shrinking} & {slice.key for slice in part.leaving}
     for chain in chains:
         assert part.holdings.holder(chain) is expected.holdings.holder(chain)
         assert part.holdings.used_by(chain) == expected.holdings.used_by(chain)
@@ -132,7 +147,8 @@ def test_a_copy_is_changed_apart(steps: list[Any], assumed: Slice) -> None:
 
 
 def contents(holdings: Holdings) -> tuple[Any, ...]:
-    return amounts(holdings.totals), by_key(holdings.leaving), by_key(holdings.holders_in("cq1"))
+    going = by_key(holdings.leaving), by_key(holdings.shrinking)
+    return amounts(holdings.totals), *going, by_key(holdings.holders_in("cq1"))
 
 
 def test_a_slice_without_a_place_counts_where_its_chain_is() -> None:
