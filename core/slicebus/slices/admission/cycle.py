@@ -1,4 +1,4 @@
-"""Decides which pending slices get quota and a cluster now, why the others wait, and who loses quota.
+"""Decides which pending slices get quota and a cluster now, why the others wait, and who loses quota or pods.
 
 This is the builtin admission. `cycle` is one pass over all pending slices. Each admission is charged before the next
 slice is assessed, so a cycle never admits more than there is, whichever of its decisions are written. A slice that
@@ -11,13 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from slicebus.slices.admission.growth_limit import Growths
-from slicebus.slices.admission.preemption import Claim, Preemptor, Victim, message_of, preempted_for, without
+from slicebus.slices.admission.preemption import Claim, Preemptor, message_of, preempted_for
 from slicebus.slices.admission.preemption_conflicts import PreemptionConflicts
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
 from slicebus.slices.admission.queue_order import Pending, by_distance, by_share, claim_of, preemptors_first, rank
+from slicebus.slices.admission.reductions import Victim
 from slicebus.slices.admission.reservations import Reservations
 from slicebus.slices.admission.sharing import FairSharing, Head
-from slicebus.slices.admission.snapshot import Snapshot
+from slicebus.slices.admission.snapshot import DEACTIVATED, Snapshot, stopped
+from slicebus.slices.admission.trials import without
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.admission.victims import Search, no_victims
 from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED, Condition, EvictionReason
@@ -28,10 +30,10 @@ from slicebus.slices.quota.quota import (
     ClusterQueue,
     usable_queue,
 )
-from slicebus.slices.workload.workload import Admission, Slice, SliceKey
+from slicebus.slices.workload.reclaimed import Beneficiary
+from slicebus.slices.workload.workload import Admission, Counts, Slice, SliceKey
 
 _VICTIMS_SHOWN = 3
-_DEACTIVATED = "The workload is deactivated"
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -64,7 +66,23 @@ class Evict(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The `PreemptionReason`; empty for any other eviction."""
 
 
-Decision = Admit | Wait | Evict
+class Shrink(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A chain loses pods; `key` is the slice that holds its quota.
+
+    Their quota stays charged until the worker has none of them left: `Slice.shrinks_to`.
+    """
+
+    key: SliceKey
+    to: Counts
+    """Its pods by pod set from now on."""
+    beneficiary: Beneficiary
+    """The slice that gets their quota."""
+    preemption: str
+    """The `PreemptionReason`."""
+    message: str
+
+
+Decision = Admit | Wait | Evict | Shrink
 
 
 class _Cycle:
@@ -72,7 +90,8 @@ class _Cycle:
 
     def __init__(self, snapshot: Snapshot, evicted: Iterable[Slice]) -> None:
         self.snapshot = snapshot
-        self.use = QuotaUse(snapshot.cluster_queues, snapshot.cohorts, snapshot.part.holdings, evicted)
+        part = snapshot.part
+        self.use = QuotaUse(snapshot.cluster_queues, snapshot.cohorts, part.holdings, evicted, part.shrinking)
         self.search = Search(self.use, snapshot.fair_sharing.strategies)
         self.reservations = Reservations(self.use)
         self.preemption_cycles = PreemptionCycles(snapshot.part.preempted, snapshot.preemption_cycles_since)
@@ -82,10 +101,17 @@ class _Cycle:
         fleet = Fleet(snapshot.clusters, snapshot.load, snapshot.granted)
         self.placer = Placer(fleet, snapshot.strategy, snapshot.namespaces)
         self.placer.evict(leaving := self.use.evicted_holders())
-        self.victims: dict[str, list[Slice]] = {}
+        self.placer.shrink(self.use.shrinking_holders())
+        self.victims: dict[str, list[SliceKey]] = {}
         """The evicted slices by the UID of their preemptor."""
         for victim in leaving:
-            self.victims.setdefault(preempted_for(victim), []).append(victim)
+            self.victims.setdefault(preempted_for(victim), []).append(victim.key)
+        self.losers: dict[str, list[SliceKey]] = {}
+        """The slices that lose pods, in the same way."""
+        for slice, _ in self.use.shrinking_holders():
+            for taken in slice.reclaimed.beneficiaries if slice.reclaimed is not None else ():
+                self.losers.setdefault(taken.uid, []).append(slice.key)
+        self.preemptors = self.victims.keys() | self.losers.keys()
 
     def decide(self, pending: Iterable[Slice]) -> Iterator[Decision]:
         """Decide every pending slice once."""
@@ -130,7 +156,7 @@ class _Cycle:
         )
 
     def _claim_of(self, slice: Slice) -> Claim:
-        return claim_of(slice, self.victims)
+        return claim_of(slice, self.preemptors)
 
     def _usable_queue_of(self, slice: Slice) -> ClusterQueue:
         return self.snapshot.cluster_queues[self.snapshot.local_queues[slice.local_queue].cluster_queue]
@@ -153,7 +179,10 @@ class _Cycle:
             return Misfit("the slice that it replaces is not the one that holds the job's quota")
         if replaced is not None and self.use.is_evicted(replaced):
             return Misfit("the job is evicted, and comes back at its spec's size")
-        if replaced is None and (misfit := self.preemption_cycles.waits_behind(slice, self.use.tree_of(queue.name))):
+        if replaced is not None and self.use.is_shrinking(replaced):
+            return Misfit("the job loses pods to others, and grows again when those are gone", "the end of these pods")
+        tree, has_quota = self.use.tree_of(queue.name), replaced is not None
+        if misfit := self.preemption_cycles.waits_behind(slice, tree, has_quota=has_quota):
             return misfit
         with self.use.without(slice, queue.name):
             return self._nominate(slice, self._room(slice, queue), replaced)
@@ -214,7 +243,7 @@ class _Cycle:
                 return self._preempt(slice, queue, assessment)
 
     def _preempt(self, slice: Slice, queue: ClusterQueue, nomination: Nomination) -> list[Decision]:
-        """Evict the victims of a slice, and let the slice wait."""
+        """Evict the victims of a slice or let them shrink, and let the slice wait."""
         needs, misfit = usage_of(slice, nomination.admission), nomination.misfit
         replaced = self.use.holder(slice.chain_id)
         with self.use.without(slice, queue.name):
@@ -222,8 +251,10 @@ class _Cycle:
             preemptor = Preemptor(
                 slice=slice, queue=queue, node=room.projected or room.node, needs=needs, short=nomination.short
             )
-            victims = self.search.victims(preemptor)
-            admission = self._admission_without(slice, room, replaced, victims) if victims else None
+            victims, admission = list[Victim](), None
+            for victims in self.search.plans(preemptor):
+                if (admission := self._admission_without(slice, room, replaced, victims)) is not None:
+                    break
         if cycle_message := self.preemption_cycles.describe_cycle(slice, victims):
             admission, misfit = None, msgspec.structs.replace(misfit, message=f"{misfit.message}. {cycle_message}")
         if admission is not None and (limited := self.growths.refuse(replaced, victims)):
@@ -233,26 +264,23 @@ class _Cycle:
                 spared = self._without_victims(slice, room, replaced)
             self.preemption_conflicts.remember(slice, queue)
             return [self._admit(slice, queue, spared.admission) if spared else _wait(slice, misfit)]
-        evicted = [victim.candidate.slice for victim in victims]
-        self.placer.evict(evicted)
+        self._note_lost(victims)
         with self.placer.projected(), without(victims):
             place = self._place(slice, queue, admission, later=True)
         if isinstance(place, Misfit):  # It would have quota and no cluster: nobody loses quota for that.
-            self.placer.evict(evicted, times=-1)
+            self._note_lost(victims, times=-1)
             return [_wait(slice, place)]
         self.use.preempt(victims)
         self.growths.note(replaced, victims)
         self.search.forget()
-        evictions = [
-            Evict(
-                key=victim.candidate.slice.key,
-                reason=EvictionReason.PREEMPTED,
-                message=message_of(preemptor, victim),
-                preemption=victim.reason,
-            )
-            for victim in victims
-        ]
-        return [*evictions, self._await_room(slice, queue, nomination, evicted)]
+        decided = [_deed_of(preemptor, victim) for victim in victims]
+        return [*decided, self._await_room(slice, queue, nomination, decided)]
+
+    def _note_lost(self, victims: Sequence[Victim], *, times: int = 1) -> None:
+        """Note what victims leave on their clusters; `times` -1 takes that back."""
+        self.placer.evict((victim.candidate.slice for victim in victims if victim.to is None), times=times)
+        shrunk = ((victim.candidate.slice, victim.left.slice) for victim in victims if victim.to is not None)
+        self.placer.shrink(shrunk, times=times)
 
     def _admission_without(
         self, slice: Slice, room: Room, replaced: Slice | None, victims: Sequence[Victim]
@@ -269,25 +297,25 @@ class _Cycle:
         return _after_evictions(slice, self._room(slice, self._usable_queue_of(slice)))
 
     def _await_room(
-        self, slice: Slice, queue: ClusterQueue, nomination: Nomination, victims: Sequence[Slice] = ()
+        self, slice: Slice, queue: ClusterQueue, nomination: Nomination, decided: Sequence[Evict | Shrink] = ()
     ) -> Wait:
-        """Let a slice wait for evicted workloads, and reserve their quota for it."""
-        own = [*victims, *self.victims.get(slice.uid, ())]
+        """Let a slice wait for evicted workloads and lost pods, and reserve their quota for it."""
+        evicted = {*self.victims.get(slice.uid, ()), *(each.key for each in decided if isinstance(each, Evict))}
+        shrunk = {*self.losers.get(slice.uid, ()), *(each.key for each in decided if isinstance(each, Shrink))}
         self.reservations.keep(slice, nomination.admission, queue)
         self.preemption_cycles.note_waiting(slice, self.use.tree_of(queue.name))
-        if not own:
+        if not (evicted or shrunk):
             message = f"{nomination.misfit.message}. Fits when those are gone who are evicted already"
             # Its own victims may leave before the others: what they left stays reserved for it.
             reason = WAITING_FOR_PREEMPTED if self._claim_of(slice) is Claim.FREED else nomination.misfit.reason
             return Wait(key=slice.key, reason=reason, message=message, would_admit="the end of evicted workloads")
-        keys = sorted({victim.key for victim in own})
-        message = f"{nomination.misfit.message}. Pending the preemption of {len(keys)} workload(s)"
-        return Wait(
-            key=slice.key,
-            reason=WAITING_FOR_PREEMPTED,
-            message=message,
-            would_admit=f"the end of {', '.join(keys[:_VICTIMS_SHOWN])}{' and others' * (len(keys) > _VICTIMS_SHOWN)}",
-        )
+        whole = [f"{len(evicted)} workload(s)"] if evicted else []
+        pods = [f"pods of {len(shrunk - evicted)} workload(s)"] if shrunk - evicted else []
+        message = f"{nomination.misfit.message}. Pending the preemption of {' and '.join(whole + pods)}"
+        ends = [f"the end of {_named(evicted)}"] if evicted else []
+        shrinks = [f"fewer pods of {_named(shrunk - evicted)}"] if shrunk - evicted else []
+        would_admit = " and ".join(ends + shrinks)
+        return Wait(key=slice.key, reason=WAITING_FOR_PREEMPTED, message=message, would_admit=would_admit)
 
     def _admit(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> Decision:
         placed = self._place(slice, queue, admission)
@@ -317,49 +345,45 @@ class _Cycle:
 
 
 def cycle(snapshot: Snapshot) -> list[Decision]:
-    """Decide about every pending slice, and who is evicted.
+    """Decide about every pending slice, and who is evicted or loses pods.
 
     BestEffortFIFO lets later slices pass one that waits, StrictFIFO does not. The same snapshot gives the same answer.
     """
-    part, stopped = snapshot.part, _stopped(snapshot)
+    part, to_evict = snapshot.part, stopped(snapshot)
     deactivated, pending = [slice for slice in part.waiting if slice.deactivated], in_order(part.waiting)
     decided: list[Decision] = [
-        *(Evict(key=slice.key, reason=reason, message=message) for slice, (reason, message) in stopped),
+        *(Evict(key=slice.key, reason=reason, message=message) for slice, (reason, message) in to_evict),
         *(Wait(key=slice.key, reason=INADMISSIBLE, message=_why_deactivated(slice)) for slice in deactivated),
     ]
     if not pending:
         return decided
-    return [*decided, *_Cycle(snapshot, [*part.leaving, *(slice for slice, _ in stopped)]).decide(pending)]
-
-
-def _stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]]]:
-    """The quota holders that are deactivated or in a drained queue, and why they are evicted."""
-
-    def reason(slice: Slice) -> tuple[EvictionReason, str] | None:
-        if not slice.active:
-            return EvictionReason.DEACTIVATED, _DEACTIVATED
-        local = snapshot.local_queues.get(slice.local_queue)
-        if local is not None and local.drained:
-            return EvictionReason.LOCAL_QUEUE_STOPPED, "The LocalQueue is stopped"
-        queue = snapshot.cluster_queues.get(slice.admission.cluster_queue) if slice.admission else None
-        if queue is not None and queue.drained:
-            return EvictionReason.CLUSTER_QUEUE_STOPPED, "The ClusterQueue is stopped"
-        return None
-
-    holder = snapshot.part.holdings.holder
-    held = (slice for slice in snapshot.part.to_stop if holder(slice.chain_id) is slice)
-    return [(slice, why) for slice in held if (why := reason(slice))]
+    return [*decided, *_Cycle(snapshot, [*part.leaving, *(slice for slice, _ in to_evict)]).decide(pending)]
 
 
 def _why_deactivated(slice: Slice) -> str:
     evicted = slice.conditions.get(Condition.EVICTED, {})
     is_explained = evicted.get("reason") in (EvictionReason.EXECUTION_TIME, EvictionReason.SUSPENDED)
-    return f"{_DEACTIVATED}: {evicted.get('message', '')}" if is_explained else _DEACTIVATED
+    return f"{DEACTIVATED}: {evicted.get('message', '')}" if is_explained else DEACTIVATED
 
 
 def in_order(slices: Iterable[Slice]) -> list[Slice]:
     """The pending slices by rank."""
     return sorted((slice for slice in slices if slice.pending), key=rank)
+
+
+def _deed_of(preemptor: Preemptor, victim: Victim) -> Evict | Shrink:
+    key, message = victim.candidate.slice.key, message_of(preemptor, victim)
+    if victim.to is None:
+        return Evict(key=key, reason=EvictionReason.PREEMPTED, message=message, preemption=victim.reason)
+    slice = preemptor.slice
+    beneficiary = Beneficiary(workload=slice.key, uid=slice.uid, job_uid=slice.job_uid)
+    return Shrink(key=key, to=victim.to, beneficiary=beneficiary, preemption=victim.reason, message=message)
+
+
+def _named(keys: Iterable[SliceKey]) -> str:
+    """The first of these slices."""
+    ordered = sorted(keys)
+    return f"{', '.join(ordered[:_VICTIMS_SHOWN])}{' and others' * (len(ordered) > _VICTIMS_SHOWN)}"
 
 
 def _wait(slice: Slice, misfit: Misfit) -> Wait:

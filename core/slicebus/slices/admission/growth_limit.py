@@ -1,16 +1,18 @@
 """Limits how many workloads the growth of jobs on one worker cluster preempts in a time.
 
 A worker's agent asks for the growth, and a stolen one asks for all that its jobs may have. A first slice is its user's
-wish, and has no limit. The conditions of the Workloads tell who was preempted for whom, also after a restart.
+wish, and has no limit. The conditions and notes of the Workloads tell who was preempted or lost pods for whom, also
+after a restart.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
 import msgspec
 
-from slicebus.slices.admission.preemption import Victim, preemptor_job, preemptor_uid
+from slicebus.slices.admission.preemption import preemptor_job, preemptor_uid
+from slicebus.slices.admission.reductions import Victim
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.placement.flavors import Misfit
 from slicebus.slices.quota.holdings import Part
@@ -35,6 +37,17 @@ class GrowthLimit(msgspec.Struct, frozen=True):
     """Preemptions from then on count, a metav1.Time."""
 
 
+def _preemptors_of(slice: Slice, since: str) -> Iterator[tuple[str, str]]:
+    """For whom a slice was preempted or lost pods from then on: the UIDs of their jobs and Workloads."""
+    condition = slice.conditions.get(Condition.PREEMPTED, {})
+    if condition.get("lastTransitionTime", "") >= since:
+        text = condition.get("message", "").removeprefix("Previously: ")
+        yield preemptor_job(text), preemptor_uid(text)
+    # The note goes over to the slice that waits for what was taken: it counts where the quota is.
+    taken = slice.reclaimed.beneficiaries if slice.reclaimed is not None and slice.admission is not None else ()
+    yield from ((each.job_uid, each.uid) for each in taken if each.at >= since)
+
+
 class Growths:
     """Counts the victims of growth by cluster."""
 
@@ -48,19 +61,18 @@ class Growths:
     @cached_property
     def _before(self) -> Mapping[str, Collection[SliceKey]]:
         """Who was preempted before this cycle, by the cluster of the growth."""
+        if (limit := self._limit) is None:
+            return {}
         holders = {slice.job_uid: slice for name in self._queues for slice in self._part.holdings.holders_in(name)}
         found: dict[str, set[SliceKey]] = {}
         for slice in self._part.preempted:
-            condition = slice.conditions.get(Condition.PREEMPTED, {})
-            if self._limit is None or condition.get("lastTransitionTime", "") < self._limit.since:
-                continue
-            text = condition.get("message", "").removeprefix("Previously: ")
-            grown = holders.get(preemptor_job(text))
-            if grown is None or grown.cluster is None:
-                continue
-            if grown.replaces is None and grown.uid == preemptor_uid(text):
-                continue  # It was preempted for the job's start.
-            found.setdefault(grown.cluster, set()).add(slice.key)
+            for job, uid in _preemptors_of(slice, limit.since):
+                grown = holders.get(job)
+                if grown is None or grown.cluster is None:
+                    continue
+                if grown.replaces is None and grown.uid == uid:
+                    continue  # It was preempted for the job's start.
+                found.setdefault(grown.cluster, set()).add(slice.key)
         return found
 
     def refuse(self, replaced: Slice | None, victims: Sequence[Victim]) -> Misfit | None:

@@ -1,18 +1,22 @@
 """Finds the victims of a preemption, as few as possible.
 
-A victim is the quota holder of a chain, and loses the quota of the whole chain. The search uses the projected tree,
-which leaves out evicted chains: so nobody is preempted for quota that comes free anyway.
+A victim is the quota holder of a chain. It gives up pods down to its least size, or loses the quota of the whole chain.
+The search uses the projected tree, which leaves out what is evicted or given up: so nobody is preempted for quota that
+comes free anyway.
 Source of the rules: Kueue v0.19.2, `pkg/scheduler/preemption`.
 """
 
 import re
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from enum import IntEnum
 from functools import partial
 
 import msgspec
 
+from slicebus.proto.messages import counts_text
+from slicebus.slices.admission.reductions import Candidate, Offer, Victim, offers
+from slicebus.slices.admission.trials import Trial
 from slicebus.slices.api.kueue import Condition, PreemptionReason
 from slicebus.slices.quota.cohorts import Node
 from slicebus.slices.quota.policies import Whom
@@ -26,8 +30,8 @@ _DUE_TO = {
     PreemptionReason.IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
 }
 _MESSAGE = re.compile(
-    r"(Previously: )?Preempted to accommodate a workload \(UID: (?P<uid>[^,]+), JobUID: (?P<job>[^)]+)\)"
-    r".*; preemptor path: \S*/(?P<queue>[^/;]+);"
+    r"(Previously: )?(Preempted|Shrunk to [^;]+?) to accommodate a workload "
+    r"\(UID: (?P<uid>[^,]+), JobUID: (?P<job>[^)]+)\).*; preemptor path: \S*/(?P<queue>[^/;]+);"
 )
 
 
@@ -39,23 +43,6 @@ class Claim(IntEnum):
     TO_BE_FREED = 1
     """Workloads that were preempted for it are leaving."""
     NONE = 2
-
-
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A chain that holds quota."""
-
-    slice: Slice
-    """Its holder."""
-    node: Node
-    """The node of the queue whose quota it holds."""
-    usage: Usage
-
-    @property
-    def order(self) -> tuple[int, tuple[int, ...], str]:
-        """The key to sort by: lower priority first, then the newest quota reservation."""
-        reserved = self.slice.conditions.get(Condition.QUOTA_RESERVED, {})
-        since = reserved.get("lastTransitionTime", "") if reserved.get("status") == "True" else ""
-        return self.slice.priority, tuple(-ord(letter) for letter in since), self.slice.uid
 
 
 Holders = Callable[[Node], Sequence[Candidate]]
@@ -74,53 +61,6 @@ class Preemptor(msgspec.Struct, frozen=True, kw_only=True):
     """The needs without room. A victim holds some of them."""
 
 
-class Victim(msgspec.Struct, frozen=True):
-    """A chain that loses its quota, and why it may be preempted."""
-
-    candidate: Candidate
-    reason: PreemptionReason
-
-
-class Trial:
-    """Takes candidates out of the tree to try what fits. `restore` puts them back."""
-
-    def __init__(self) -> None:
-        self.victims: list[Victim] = []
-
-    def remove(self, candidate: Candidate, reason: PreemptionReason) -> None:
-        """Take a candidate out of the tree."""
-        candidate.node.use_all(candidate.usage, times=-1)
-        self.victims.append(Victim(candidate, reason))
-
-    def fill_back(self, fits: Callable[[], bool]) -> None:
-        """Spare every victim that is not needed, the last ones first."""
-        for victim in self.victims[-2::-1]:
-            before, self.victims = self.victims, [other for other in self.victims if other is not victim]
-            victim.candidate.node.use_all(victim.candidate.usage)
-            if not fits():
-                self.victims = before
-                victim.candidate.node.use_all(victim.candidate.usage, times=-1)
-
-    def restore(self) -> list[Victim]:
-        """Put the victims back into the tree, and return them."""
-        victims, self.victims = self.victims, []
-        for victim in victims:
-            victim.candidate.node.use_all(victim.candidate.usage)
-        return victims
-
-
-@contextmanager
-def without(victims: Iterable[Victim]) -> Iterator[None]:
-    """Take these victims out of the tree, while the context lasts."""
-    trial = Trial()
-    for victim in victims:
-        trial.remove(victim.candidate, victim.reason)
-    try:
-        yield
-    finally:
-        trial.restore()
-
-
 def fits(preemptor: Preemptor, *, borrowing: bool = True) -> bool:
     """Whether the preemptor fits, with borrowing or within its queue's own quota."""
     node = preemptor.node
@@ -131,15 +71,18 @@ def fits(preemptor: Preemptor, *, borrowing: bool = True) -> bool:
 
 
 def may_preempt(slice: Slice, other: Slice, whom: Whom) -> bool:
-    """Whether a policy allows the preemption, by priority and age."""
+    """Whether a policy allows the preemption, by priority and age. What was taken back from a job is no reason to take
+    anything from another one of its priority."""
+    if slice.restores and other.priority == slice.priority:
+        return False
     match whom:
         case Whom.NEVER:
             return False
         case Whom.LOWER:
             return other.priority < slice.priority
         case Whom.LOWER_OR_NEWER:
-            age = slice.created, slice.uid
-            return (other.priority, age) < (slice.priority, (other.created, other.uid))
+            age = slice.ranked_since, slice.uid
+            return (other.priority, age) < (slice.priority, (other.ranked_since, other.uid))
         case Whom.ANY:
             return True
 
@@ -154,10 +97,11 @@ def candidates(preemptor: Preemptor, node: Node, holders: Holders, whom: Whom) -
 
 
 def message_of(preemptor: Preemptor, victim: Victim) -> str:
-    """The message of the victim's condition, in Kueue's words."""
+    """The message of the victim's condition or note, in Kueue's words."""
     slice = preemptor.slice
+    deed = "Preempted" if victim.to is None else f"Shrunk to {counts_text(victim.to)}"
     return (
-        f"Preempted to accommodate a workload (UID: {slice.uid or 'UNKNOWN'}, JobUID: {slice.job_uid or 'UNKNOWN'}) "
+        f"{deed} to accommodate a workload (UID: {slice.uid or 'UNKNOWN'}, JobUID: {slice.job_uid or 'UNKNOWN'}) "
         f"due to {_DUE_TO[victim.reason]}; preemptor path: {path_of(preemptor.node)}; "
         f"preemptee path: {path_of(victim.candidate.node)}"
     )
@@ -204,25 +148,59 @@ class _Reclaimable(msgspec.Struct, frozen=True):
     """Whether a preemptor that borrows may preempt it."""
 
 
-def classical(preemptor: Preemptor, holders: Holders) -> list[Victim]:
-    """The victims without fair sharing; none where they would not make room."""
+def classical(preemptor: Preemptor, holders: Holders, *, whole: bool = False) -> list[Victim]:
+    """The victims without fair sharing; none where they would not make room. `whole`: nobody gives up pods."""
     own = [
         _Reclaimable(candidate, PreemptionReason.IN_CLUSTER_QUEUE)
         for candidate in candidates(preemptor, preemptor.node, holders, preemptor.queue.preemption.within_queue)
     ]
     by_rank, by_priority = _reclaimable(preemptor, holders)
     others = [*_in_order(by_rank), *_in_order(by_priority)]
+    everybody = [*others, *own]
+    short = frozenset[FlavorResource]() if whole else preemptor.short
+    offered = [(entry, offer) for entry in everybody for offer in offers(entry.candidate, short)]
     for borrowing in _attempts(preemptor, has_others=bool(others), has_by_rank=bool(by_rank)):
-        trial, has_room = Trial(), partial(fits, preemptor, borrowing=borrowing)
-        for reclaimable in (*others, *own):
-            if not _is_valid(reclaimable, preemptor.short, borrowing=borrowing):
-                continue
-            trial.remove(reclaimable.candidate, reclaimable.reason)
-            if has_room():
-                trial.fill_back(has_room)
-                return trial.restore()
-        trial.restore()
+        # What pods are taken of first may leave a queue within its quota: then its jobs are no victims any more.
+        for first in (offered, []) if offered else ([],):
+            deeds = _in_turn(everybody, first, preemptor.queue)
+            if victims := _search(Trial(short), preemptor, deeds, borrowing=borrowing):
+                return victims
     return []
+
+
+def _search(
+    trial: Trial, preemptor: Preemptor, deeds: Iterable[tuple[_Reclaimable, Offer | None]], *, borrowing: bool
+) -> list[Victim]:
+    """The victims of these deeds, taken one after the other until the preemptor fits; none where it does not."""
+    has_room = partial(fits, preemptor, borrowing=borrowing)
+    for entry, offer in deeds:
+        is_valid = partial(_is_valid, entry, preemptor.short, borrowing=borrowing)
+        if not is_valid():
+            continue
+        if offer is None:
+            trial.evict(entry.candidate, entry.reason)
+        elif not trial.shrink(offer, entry.reason, may_go_on=is_valid):
+            continue
+        if has_room():
+            trial.trim(has_room)
+            return trial.restore()
+    trial.restore()
+    return []
+
+
+def _in_turn(
+    candidates: Iterable[_Reclaimable], offered: Iterable[tuple[_Reclaimable, Offer]], queue: ClusterQueue
+) -> Iterator[tuple[_Reclaimable, Offer | None]]:
+    """The deeds of a search in order, an offer or an eviction. The evictions are in the order of the candidates.
+
+    Before one is evicted, everybody of its priority or a lower one gives up pods, from the lowest priority up; where
+    the preemptor's queue wants pods first, everybody does.
+    """
+    left = deque(sorted(offered, key=lambda pair: pair[1].order[0]))
+    for entry in candidates:
+        while left and (queue.pods_first or left[0][1].order[0] <= entry.candidate.slice.priority):
+            yield left.popleft()
+        yield entry, None
 
 
 def _attempts(preemptor: Preemptor, *, has_others: bool, has_by_rank: bool) -> Sequence[bool]:

@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from slicebus.slices.admission.preemption import Preemptor, Victim
+from slicebus.slices.admission.preemption import Preemptor
+from slicebus.slices.admission.reductions import Victim
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.admission.victims import Search
 from slicebus.slices.placement.flavors import Misfit, Mode, Nomination
@@ -65,9 +66,7 @@ class PreemptionConflicts:
         """The victims in other queues that may preempt in turn, as they will wait."""
         waiting: list[tuple[Slice, ClusterQueue]] = []
         for victim in victims:
-            holder = victim.candidate.slice
-            # A chain of its own: what the victim holds now is left out already.
-            slice = msgspec.structs.replace(holder, uid=f"{holder.uid}/back", job_uid="", admission=None)
+            slice = _as_it_waits(victim)
             queue = self._queue_of(slice)
             if isinstance(queue, str) or queue.name == preempting.name or queue.preemption.reclaim is Whom.NEVER:
                 continue
@@ -86,3 +85,15 @@ class PreemptionConflicts:
                 Preemptor(slice=slice, queue=queue, node=node, needs=needs, short=nomination.short)
             )
         return any(victim.candidate.slice is victim_slice for victim in victims)
+
+
+def _as_it_waits(victim: Victim) -> Slice:
+    """The slice that waits for what a victim has lost."""
+    holder = victim.candidate.slice
+    uid = f"{holder.uid}/back"
+    if victim.to is None:
+        # A chain of its own: what the victim holds now is left out already.
+        return msgspec.structs.replace(holder, uid=uid, job_uid="", admission=None)
+    return msgspec.structs.replace(
+        holder, uid=uid, replaces=holder.key, admission=None, partial=True, queued_since=holder.ranked_since
+    )

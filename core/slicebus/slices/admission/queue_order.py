@@ -25,7 +25,7 @@ ClaimOf = Callable[[Slice], Claim]
 
 def rank(slice: Slice) -> Rank:
     """The key to sort by: priority, then age."""
-    return -slice.priority, slice.created, slice.uid
+    return -slice.priority, slice.ranked_since, slice.uid
 
 
 def claim_of(slice: Slice, preemptors: Container[str]) -> Claim:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import msgspec
 
-from slicebus.slices.admission.preemption import Victim
+from slicebus.slices.admission.reductions import Victim
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.placement.placement import usage_of
 from slicebus.slices.quota.cohorts import Node
@@ -70,9 +70,7 @@ class Reservations:
             yield
 
     def _choosers_of(self, victims: Sequence[Victim]) -> list[Reservation]:
-        freed = {
-            (victim.candidate.node.root.name, key[0]): None for victim in victims for key in victim.candidate.usage
-        }
+        freed = {(victim.candidate.node.root.name, key[0]): None for victim in victims for key in victim.freed}
         choosers = {chooser.slice.key: chooser for key in freed for chooser in self._choosers.get(key, ())}
         return list(choosers.values())
 

@@ -6,9 +6,13 @@ import msgspec
 
 from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.api.kueue import EvictionReason
 from slicebus.slices.placement.fleet import Cluster, Strategy
 from slicebus.slices.quota.holdings import Part
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, FlavorResource, LocalQueue, ResourceFlavor
+from slicebus.slices.workload.workload import Slice
+
+DEACTIVATED = "The workload is deactivated"
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,3 +38,22 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """See `PreemptionCycles`."""
     growth_limit: GrowthLimit | None = None
     """None for no limit."""
+
+
+def stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]]]:
+    """The quota holders that are deactivated or in a drained queue, and why they are evicted."""
+
+    def reason(slice: Slice) -> tuple[EvictionReason, str] | None:
+        if not slice.active:
+            return EvictionReason.DEACTIVATED, DEACTIVATED
+        local = snapshot.local_queues.get(slice.local_queue)
+        if local is not None and local.drained:
+            return EvictionReason.LOCAL_QUEUE_STOPPED, "The LocalQueue is stopped"
+        queue = snapshot.cluster_queues.get(slice.admission.cluster_queue) if slice.admission else None
+        if queue is not None and queue.drained:
+            return EvictionReason.CLUSTER_QUEUE_STOPPED, "The ClusterQueue is stopped"
+        return None
+
+    holder = snapshot.part.holdings.holder
+    held = (slice for slice in snapshot.part.to_stop if holder(slice.chain_id) is slice)
+    return [(slice, why) for slice in held if (why := reason(slice))]

@@ -1,13 +1,15 @@
 """Counts the use of quota in one admission cycle, as it is and as it will be after the evictions.
 
 There are two trees of quota. `current` counts every quota holder, so nothing is admitted twice. `projected` leaves out
-evicted chains and counts the slices that wait for their quota, so nobody else gets it.
+evicted chains and the pods that others lose, and counts the slices that wait for their quota, so nobody else gets it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from slicebus.slices.admission.preemption import Candidate, Preemptor, Victim, without
+from slicebus.slices.admission.preemption import Preemptor
+from slicebus.slices.admission.reductions import Candidate, Victim, left_of
+from slicebus.slices.admission.trials import without
 from slicebus.slices.api.quantities import larger
 from slicebus.slices.placement.placement import usage_of
 from slicebus.slices.quota.cohorts import Forest, Node, grow
@@ -25,12 +27,16 @@ class QuotaUse:
         cohorts: Sequence[Cohort],
         holdings: Holdings,
         evicted: Iterable[Slice],
+        shrinking: Iterable[Slice] = (),
     ) -> None:
         """`holdings` may also have chains of other queues. `evicted` are the holders that are leaving, with those whose
-        eviction is not written yet."""
+        eviction is not written yet; `shrinking` those that lose pods."""
         self._holdings = holdings
         self._queues, self._cohorts = queues, cohorts
         self._evicted = {slice.chain_id: slice for slice in evicted}
+        self._shrinking = [slice for slice in shrinking if slice.chain_id not in self._evicted]
+        self._left = {slice.chain_id: self._left_of(slice) for slice in self._shrinking}
+        """The holders that lose pods, as they are without those, and what they hold then."""
         self.current = grow(queues.values(), cohorts, holdings.totals)
         self._projected: Forest | None = None
         self._apart: set[Node] = set()
@@ -44,7 +50,7 @@ class QuotaUse:
         """Queue and usage that `without` leaves out at the moment."""
         self._has_given = False
         self._standing: Forest | None = None
-        if self._evicted:
+        if self._evicted or self._shrinking:
             self._project()
 
     @property
@@ -57,12 +63,17 @@ class QuotaUse:
         return self.current.queues[queue].root
 
     def is_apart(self, queue: str) -> bool:
-        """Whether anything is evicted or reserved in the tree of a queue."""
+        """Whether anything is evicted, given up or reserved in the tree of a queue."""
         return self.projected.queues[queue].root in self._apart
 
     def evicted_holders(self) -> list[Slice]:
         """The evicted quota holders."""
         return list(self._evicted.values())
+
+    def shrinking_holders(self) -> list[tuple[Slice, Slice]]:
+        """The quota holders that lost pods before this cycle and have still to let them go, each with what is left of
+        it."""
+        return [(slice, self._left[slice.chain_id][0]) for slice in self._shrinking]
 
     def holder(self, chain_id: str) -> Slice | None:
         """The newest slice of a chain that holds quota."""
@@ -90,11 +101,15 @@ class QuotaUse:
         """Change the projected tree as if a preemptor had its victims' quota and might be preempted, while the context
         lasts. The value is whether it borrows then."""
         slice, node, before = preemptor.slice, self.projected.queues[preemptor.queue.name], self._candidates
-        left_out = {slice.chain_id, *(victim.candidate.slice.chain_id for victim in victims)}
+        kept = {victim.candidate.slice.chain_id: victim.left for victim in victims if victim.to is not None}
+        evicted = {victim.candidate.slice.chain_id for victim in victims if victim.to is None}
         changed = {leaf.name: leaf for leaf in (node, *(victim.candidate.node for victim in victims))}
-        self._candidates = dict(before)
+        self._candidates, charged = dict(before), self._charged
+        self._charged = charged | {(each.node.name, chain_id): each.usage for chain_id, each in kept.items()}
         for name, leaf in changed.items():
+            left_out = {slice.chain_id, *evicted}
             holders = [other for other in self.holders_of(leaf) if other.slice.chain_id not in left_out]
+            holders = [kept.get(other.slice.chain_id, other) for other in holders]
             own = [Candidate(slice=slice, node=node, usage=preemptor.needs)] if leaf is node else []
             self._candidates[name] = sorted([*holders, *own], key=lambda candidate: candidate.order)
         more = _difference(preemptor.needs, self.own(preemptor.queue.name, slice))
@@ -107,11 +122,15 @@ class QuotaUse:
                 finally:
                     node.use_all(more, times=-1)
         finally:
-            self._candidates = before
+            self._candidates, self._charged = before, charged
 
     def is_evicted(self, slice: Slice) -> bool:
         """Whether a holder is evicted."""
         return slice.chain_id in self._evicted
+
+    def is_shrinking(self, slice: Slice) -> bool:
+        """Whether a holder has still to let pods go."""
+        return slice.chain_id in self._left
 
     def charge(self, slice: Slice) -> None:
         """Count an admitted slice in place of what its chain held."""
@@ -139,13 +158,16 @@ class QuotaUse:
         self._apart.add(node.root)
 
     def preempt(self, victims: Iterable[Victim]) -> None:
-        """Leave the victims out of `projected`."""
+        """Leave what the victims lose out of `projected`."""
         projected = self._project()
         for victim in victims:
             candidate = victim.candidate
-            self._evicted[candidate.slice.chain_id] = candidate.slice
             node = projected.queues[candidate.node.name]
-            node.use_all(candidate.usage, times=-1)
+            if victim.to is None:
+                self._evicted[candidate.slice.chain_id] = candidate.slice
+            else:
+                self._left[candidate.slice.chain_id] = victim.left.slice, victim.left.usage
+            node.use_all(victim.freed, times=-1)
             self._apart.add(node.root)
             self._candidates.pop(candidate.node.name, None)
 
@@ -155,12 +177,25 @@ class QuotaUse:
         if candidates is None:
             evicted, admitted = self._evicted, self._admitted
             candidates = [
-                Candidate(slice=holder, node=node, usage=self._before_cycle(node.name, holder.chain_id))
+                self._candidate(holder, node)
                 for holder in self._holdings.holders_in(node.name)
                 if holder.chain_id not in evicted and holder.chain_id not in admitted
             ]
             self._candidates[node.name] = candidates = sorted(candidates, key=lambda candidate: candidate.order)
         return candidates
+
+    def _candidate(self, holder: Slice, node: Node) -> Candidate:
+        """A holder in a queue, without the pods that it loses."""
+        left = self._left.get(holder.chain_id)
+        slice, usage = left or (holder, self._before_cycle(node.name, holder.chain_id))
+        return Candidate(slice=slice, node=node, usage=usage)
+
+    def _left_of(self, holder: Slice) -> tuple[Slice, Usage]:
+        """A holder that loses pods, as it is without those, and what it holds then."""
+        assert holder.admission is not None
+        assert holder.shrinks_to is not None
+        used = self._before_cycle(holder.admission.cluster_queue, holder.chain_id)
+        return holder.at_most(holder.shrinks_to), left_of(used, holder, holder.shrinks_to)
 
     def _before_cycle(self, queue: str, chain_id: str) -> Usage:
         """What a chain held of a queue before this cycle."""
@@ -194,13 +229,20 @@ class QuotaUse:
         return self._projected
 
     def _without_evicted(self) -> tuple[Forest, set[Node]]:
-        """The trees as they were before this cycle, without the evicted chains, and the roots where there are any."""
+        """The trees as they were before this cycle, without the evicted chains and the pods that others lose, and the
+        roots where there are any."""
         forest, roots = grow(self._queues.values(), self._cohorts, self._holdings.totals), set[Node]()
         for chain_id in self._evicted:
             for queue, usage in self._holdings.used_by(chain_id).items():
                 if node := forest.queues.get(queue):
                     node.use_all(usage, times=-1)
                     roots.add(node.root)
+        for chain_id, (slice, left) in self._left.items():
+            assert slice.admission is not None
+            queue = slice.admission.cluster_queue
+            if chain_id not in self._evicted and (node := forest.queues.get(queue)):
+                node.use_all(_difference(self._before_cycle(queue, chain_id), left), times=-1)
+                roots.add(node.root)
         return forest, roots
 
 

@@ -3,8 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from slicebus.slices.admission.preemption import Preemptor, Victim, classical, without
-from slicebus.slices.admission.sharing import FairStrategy, fair
+from slicebus.slices.admission.fair_preemption import fair
+from slicebus.slices.admission.preemption import Preemptor, classical
+from slicebus.slices.admission.reductions import Victim, with_all_pods
+from slicebus.slices.admission.sharing import FairStrategy
+from slicebus.slices.admission.trials import without
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.placement.flavors import Mode
 from slicebus.slices.quota.policies import Whom
@@ -37,11 +40,28 @@ class Search:
         if any(all(more.get(key, 0) >= need for key, need in failed.items()) for failed in failures):
             return []
         self._use.track_standing()
-        holders = self._use.holders_of
-        victims = fair(preemptor, holders, self._strategies) if self._strategies else classical(preemptor, holders)
-        if not victims and len(failures) < _REMEMBERED:
+        victims = self._search(preemptor)
+        # A slice that waits for what was taken back spares those whom a later one of its priority may preempt.
+        if not victims and not preemptor.slice.restores and len(failures) < _REMEMBERED:
             failures.append(more)
         return victims
+
+    def plans(self, preemptor: Preemptor) -> Iterator[list[Victim]]:
+        """The victims, and where some of them give up pods, others to try after that: with all the pods that they can
+        give, and evicted. A slice that chooses its flavors anew may not fit into just what it lacked in others."""
+        victims = self.victims(preemptor)
+        if victims:
+            yield victims
+        if any(victim.to is not None for victim in victims):
+            yield [with_all_pods(victim, preemptor.short) for victim in victims]
+            yield self._search(preemptor, whole=True)
+
+    def _search(self, preemptor: Preemptor, *, whole: bool = False) -> list[Victim]:
+        """`whole`: nobody is asked to give up pods."""
+        holders = self._use.holders_of
+        if self._strategies:
+            return fair(preemptor, holders, self._strategies, whole=whole)
+        return classical(preemptor, holders, whole=whole)
 
     def forget(self) -> None:
         """Forget the failed searches. Call it when there is more room than before."""

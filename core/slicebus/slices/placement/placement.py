@@ -35,7 +35,7 @@ class Placer:
         self._strategy = strategy
         self._namespaces = namespaces or {}
         self._evicted: dict[str, Usage] = {}
-        """What the evicted chains use, by cluster."""
+        """What the evicted chains use, by cluster, and the pods that others lose."""
 
     def find(
         self, slice: Slice, admission: Admission, room: Room, *, own: Usage, replaced: Slice | None
@@ -56,12 +56,22 @@ class Placer:
         """Note evicted slices; `times` -1 takes that back."""
         for slice in evicted:
             if slice.cluster:
-                usage = {key: times * amount for key, amount in self._fleet.held(slice.cluster, slice).items()}
-                self._evicted[slice.cluster] = add(self._evicted.get(slice.cluster, {}), usage)
+                self._note(slice.cluster, self._fleet.held(slice.cluster, slice), times=times)
+
+    def shrink(self, shrunk: Iterable[tuple[Slice, Slice]], *, times: int = 1) -> None:
+        """Note slices that lose pods, each with what is left of it; `times` -1 takes that back."""
+        for slice, left in shrunk:
+            if slice.cluster:
+                self._note(slice.cluster, self._fleet.held(slice.cluster, slice), times=times)
+                self._note(slice.cluster, self._fleet.held(slice.cluster, left), times=-times)
+
+    def _note(self, cluster: str, held: Usage, *, times: int) -> None:
+        usage = {key: times * amount for key, amount in held.items()}
+        self._evicted[cluster] = add(self._evicted.get(cluster, {}), usage)
 
     @contextmanager
     def projected(self) -> Iterator[None]:
-        """Count the clusters without the evicted slices, while the context lasts."""
+        """Count the clusters without the evicted slices and lost pods, while the context lasts."""
         for cluster, usage in self._evicted.items():
             self._fleet.take(cluster, {key: -amount for key, amount in usage.items()})
         try:

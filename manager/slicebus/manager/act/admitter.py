@@ -40,7 +40,7 @@ from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, 
 from slicebus.proto.messages import JobRef, Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
-from slicebus.slices.admission.cycle import Admit, Decision, Evict, Wait
+from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait
 from slicebus.slices.admission.growth_limit import is_limited
 from slicebus.slices.workload.workload import Slice, SliceKey
 
@@ -258,7 +258,7 @@ class Admitter:
         match decision:
             case Admit(admission=admission, cluster=cluster):
                 return self._dirty.is_edited(admission.cluster_queue, cluster)
-            case Evict(key=key):
+            case Evict(key=key) | Shrink(key=key):
                 slice = self._store.slices.get(key)
                 held = slice.admission if slice else None
                 return held is not None and self._dirty.is_edited(held.cluster_queue, None)

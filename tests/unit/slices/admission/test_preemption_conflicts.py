@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from slicebus.slices.admission.cycle import Decision, Evict, Wait, cycle
@@ -19,6 +20,7 @@ from unit.slices.admission.test_preemption import (
     waiting,
     world,
 )
+from unit.slices.admission.test_shrinks import giving, taken
 from unit.slices.builders import a_pod_set, a_queue, a_slice, admitted
 
 OWNERS = queue("owners", "2", cohort="all", **OWN, **(BORROW | RECLAIM))
@@ -52,6 +54,12 @@ def test_what_a_slice_has_within_its_queues_quota_nobody_takes() -> None:
     modest = waiting("middle", 2, 0, queue="owners")
     held = holding("others", 3, 10, queue="guests")
     assert set(evicted(cycle(world(LOW, held, modest, HIGH, queues=[OWNERS, GUESTS, SPARE])))) == {"low"}
+
+
+def test_no_pods_are_taken_for_one_that_a_waiting_slice_would_preempt() -> None:
+    elastic = giving(LOW, main=1)
+    assert taken(cycle(world(elastic, MIDDLE, queues=[OWNERS, GUESTS, SPARE]))) == {"low": 1}
+    assert taken(cycle(world(elastic, MIDDLE, HIGH, queues=[OWNERS, GUESTS, SPARE]))) == {}
 
 
 def test_then_it_takes_a_later_flavor_with_room() -> None:
@@ -110,3 +118,19 @@ class TestAVictimThatComesBack:
     ) -> None:
         guest = admitted(self.GUEST, flavor="first", queue="guests")
         assert set(evicted(self.decided(guest, self.TEAM, guests=guests))) == victims
+
+    @pytest.mark.parametrize(
+        ("guests", "step", "victims"),
+        [
+            pytest.param(BORROW, 3, {}, id="it would preempt for what it borrows"),
+            pytest.param(RECLAIM, 3, {"guest": 0}, id="it would not"),
+            pytest.param(BORROW, 1, {}, id="with fewer pods it would choose other flavors, and not fit"),
+            pytest.param(RECLAIM, 1, {"guest": 0}, id="it takes all that it can for the flavors that it would choose"),
+        ],
+    )
+    def test_no_pods_are_taken_for_a_slice_that_their_job_would_preempt(
+        self, guests: dict[str, Any], step: int, victims: dict[str, int | None]
+    ) -> None:
+        elastic = msgspec.structs.replace(giving(self.GUEST, main=0), replica_sizes={"main": step})
+        guest = admitted(elastic, flavor="first", queue="guests")
+        assert taken(self.decided(guest, self.TEAM, guests=guests)) == victims

@@ -5,8 +5,10 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from slicebus.slices.admission.preemption import Candidate, Preemptor, Victim, without
+from slicebus.slices.admission.preemption import Preemptor
+from slicebus.slices.admission.reductions import Candidate, Victim
 from slicebus.slices.admission.reservations import Reservations
+from slicebus.slices.admission.trials import without
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.admission.victims import Search
 from slicebus.slices.api.kueue import PreemptionReason
@@ -40,9 +42,11 @@ class World:
         self.preemptor = Preemptor(
             slice=waiting("preemptor", 2), queue=self.queue, node=self.node, needs={FAST: 2000}, short=frozenset({FAST})
         )
-        self.victims = [
-            Victim(Candidate(slice=self.held, node=self.node, usage=self.held.usage), PreemptionReason.IN_CLUSTER_QUEUE)
-        ]
+        candidate = Candidate(slice=self.held, node=self.node, usage=self.held.usage)
+        reason = PreemptionReason.IN_CLUSTER_QUEUE
+        self.victims = [Victim(candidate=candidate, reason=reason, freed=candidate.usage)]
+        to = {"main": 1}
+        self.losers = [Victim(candidate=candidate, reason=reason, freed=candidate.freed(to), to=to)]
         assert self.search.victims(self.preemptor) == []
 
     def _fast(self, slice: Slice) -> Slice:
@@ -64,7 +68,8 @@ class World:
         return (
             {key: self.node.available(key) for key in (FAST, SPARE)},
             self.fleet.free("worker", FAST),
-            [candidate.slice.name for candidate in self.use.holders_of(self.node)],
+            [(candidate.slice.name, candidate.usage) for candidate in self.use.holders_of(self.node)],
+            self.use.own("cq", self.held),
             # The search that has failed is remembered: one for as much is not made.
             [victim.candidate.slice.name for victim in self.search.victims(urgent)],
         )
@@ -75,6 +80,8 @@ CONTEXTS: dict[str, Context] = {
     "without victims": lambda world: without(world.victims),
     "without a chain": lambda world: world.use.without(world.held, "cq"),
     "as if preempted": lambda world: world.use.as_if(world.preemptor, world.victims),
+    "without lost pods": lambda world: without(world.losers),
+    "as if pods were lost": lambda world: world.use.as_if(world.preemptor, world.losers),
     "chosen again": lambda world: world.reservations.chosen_again(world.victims, world.choose_first),
     "apart": lambda world: world.search.apart(),
     "projected": lambda world: world.placer.projected(),

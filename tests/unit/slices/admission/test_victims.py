@@ -7,8 +7,11 @@ import msgspec
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from slicebus.slices.admission.preemption import Preemptor, Trial, Victim, classical, fits, may_preempt
-from slicebus.slices.admission.sharing import FairStrategy, fair, share
+from slicebus.slices.admission.fair_preemption import fair
+from slicebus.slices.admission.preemption import Preemptor, classical, fits, may_preempt
+from slicebus.slices.admission.reductions import Victim
+from slicebus.slices.admission.sharing import FairStrategy, share
+from slicebus.slices.admission.trials import without
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.api.kueue import PreemptionReason
 from slicebus.slices.quota.cohorts import Forest
@@ -86,12 +89,8 @@ def usage(forest: Forest) -> dict[str, int]:
 
 
 def fits_without(case: Case, victims: list[Victim], *, borrowing: bool) -> bool:
-    trial = Trial()
-    for victim in victims:
-        trial.remove(victim.candidate, victim.reason)
-    answer = fits(case.preemptor, borrowing=borrowing)
-    trial.restore()
-    return answer
+    with without(victims):
+        return fits(case.preemptor, borrowing=borrowing)
 
 
 @given(case=cases())
@@ -150,13 +149,10 @@ def test_by_shares_nobody_ends_with_more_than_a_victim_had(case: Case) -> None:
         if victim.reason is not PreemptionReason.IN_COHORT_FAIR_SHARING:
             continue
         before = share(branch(victim.candidate.node, case.preemptor.node)).order
-        trial = Trial()
-        for each in victims:
-            trial.remove(each.candidate, each.reason)
-        case.preemptor.node.use_all(case.preemptor.needs)
-        after = share(branch(case.preemptor.node, victim.candidate.node)).order
-        case.preemptor.node.use_all(case.preemptor.needs, times=-1)
-        trial.restore()
+        with without(victims):
+            case.preemptor.node.use_all(case.preemptor.needs)
+            after = share(branch(case.preemptor.node, victim.candidate.node)).order
+            case.preemptor.node.use_all(case.preemptor.needs, times=-1)
         assert after <= before
 
 

@@ -12,9 +12,11 @@ from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Manifest, counts_text
-from slicebus.slices.admission.cycle import Admit, Decision, Evict, Wait
+from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait
+from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, has_finding, with_findings
 from slicebus.slices.api.kueue import INADMISSIBLE, Condition, EvictionReason
+from slicebus.slices.workload.reclaimed import take_back
 from slicebus.slices.workload.waiting import without_numbers
 from slicebus.slices.workload.workload import Slice
 
@@ -42,6 +44,8 @@ def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> li
             return _wait(view, slice, decision, now=now)
         case Evict():
             return _evict(view, slice, decision, now=now)
+        case Shrink():
+            return _shrink(view, slice, decision, now=now)
 
 
 def retry(uncertain: Uncertain) -> Decision:
@@ -161,6 +165,23 @@ def _evict(view: JobView, slice: Slice, decision: Evict, *, now: str) -> list[Co
         Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
         *(Emit(regarding=target, reason=f"EvictedDueTo{decision.reason}", note=decision.message) for target in targets),
     ]
+
+
+def _shrink(view: JobView, slice: Slice, decision: Shrink, *, now: str) -> list[Command]:
+    """The quota stays reserved until the worker has none of these pods left."""
+    if not slice.keeps_quota or slice.held_counts.keys() != decision.to.keys():
+        return []
+    note = take_back(
+        slice.reclaimed,
+        slice.held_counts,
+        decision.to,
+        beneficiary=decision.beneficiary,
+        at=now,
+        reason=decision.preemption,
+        message=decision.message,
+    )
+    body = {"metadata": {"annotations": {api_names.RECLAIMED_ANNOTATION: note.to_annotation()}}}
+    return [Patch(resource=WORKLOADS, target=view.workload(slice), body=body)]
 
 
 def _waiting(decision: Wait) -> Finding:
