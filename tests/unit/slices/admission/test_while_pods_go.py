@@ -243,7 +243,7 @@ class TestFormerSize:
         assert taken(cycle(world(grown, other, queues=queues))) == {"old": EVICTED}
 
     def test_one_that_was_evicted_since_preempts_as_any_other(self) -> None:
-        back = waiting("back", 3, created="2025", queued_since="2025", evicted=True)
+        back = waiting("back", 3, created="2027", queued_since="2025", evicted=True)
         queues = [queue(withinClusterQueue="LowerOrNewerEqualPriority")]
         assert taken(cycle(world(holding("a", 10), back, queues=queues))) == {"a": EVICTED}
 
