@@ -18,11 +18,11 @@ from slicebus.slices.admission.queue_order import Pending, by_distance, by_share
 from slicebus.slices.admission.reductions import Victim
 from slicebus.slices.admission.reservations import Reservations
 from slicebus.slices.admission.sharing import FairSharing, Head
-from slicebus.slices.admission.snapshot import DEACTIVATED, Snapshot, stopped
+from slicebus.slices.admission.snapshot import Snapshot, stopped, why_deactivated
 from slicebus.slices.admission.trials import without
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.admission.victims import Search, no_victims
-from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED, Condition, EvictionReason
+from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED, EvictionReason
 from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
 from slicebus.slices.placement.fleet import Fleet
 from slicebus.slices.placement.placement import Placed, Placer, usage_of
@@ -301,21 +301,24 @@ class _Cycle:
     ) -> Wait:
         """Let a slice wait for evicted workloads and lost pods, and reserve their quota for it."""
         evicted = {*self.victims.get(slice.uid, ()), *(each.key for each in decided if isinstance(each, Evict))}
-        shrunk = {*self.losers.get(slice.uid, ()), *(each.key for each in decided if isinstance(each, Shrink))}
+        shrunk = {
+            *self.losers.get(slice.uid, ()),
+            *(each.key for each in decided if isinstance(each, Shrink)),
+        } - evicted
         self.reservations.keep(slice, nomination.admission, queue)
         self.preemption_cycles.note_waiting(slice, self.use.tree_of(queue.name))
         if not (evicted or shrunk):
-            message = f"{nomination.misfit.message}. Fits when those are gone who are evicted already"
+            pods = ", and the pods that others lose" if self.use.shrinking_holders() else ""
+            message = f"{nomination.misfit.message}. Fits when those are gone who are evicted already{pods}"
             # Its own victims may leave before the others: what they left stays reserved for it.
             reason = WAITING_FOR_PREEMPTED if self._claim_of(slice) is Claim.FREED else nomination.misfit.reason
-            return Wait(key=slice.key, reason=reason, message=message, would_admit="the end of evicted workloads")
-        whole = [f"{len(evicted)} workload(s)"] if evicted else []
-        pods = [f"pods of {len(shrunk - evicted)} workload(s)"] if shrunk - evicted else []
-        message = f"{nomination.misfit.message}. Pending the preemption of {' and '.join(whole + pods)}"
-        ends = [f"the end of {_named(evicted)}"] if evicted else []
-        shrinks = [f"fewer pods of {_named(shrunk - evicted)}"] if shrunk - evicted else []
-        would_admit = " and ".join(ends + shrinks)
-        return Wait(key=slice.key, reason=WAITING_FOR_PREEMPTED, message=message, would_admit=would_admit)
+            ends = f"the end of evicted workloads{pods}"
+            return Wait(key=slice.key, reason=reason, message=message, would_admit=ends)
+        losers = (evicted, "{} workload(s)", "the end of {}"), (shrunk, "pods of {} workload(s)", "fewer pods of {}")
+        told = [(size.format(len(keys)), end.format(_named(keys))) for keys, size, end in losers if keys]
+        message = f"{nomination.misfit.message}. Pending the preemption of {' and '.join(size for size, _ in told)}"
+        ends = " and ".join(end for _, end in told)
+        return Wait(key=slice.key, reason=WAITING_FOR_PREEMPTED, message=message, would_admit=ends)
 
     def _admit(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> Decision:
         placed = self._place(slice, queue, admission)
@@ -353,17 +356,11 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
     deactivated, pending = [slice for slice in part.waiting if slice.deactivated], in_order(part.waiting)
     decided: list[Decision] = [
         *(Evict(key=slice.key, reason=reason, message=message) for slice, (reason, message) in to_evict),
-        *(Wait(key=slice.key, reason=INADMISSIBLE, message=_why_deactivated(slice)) for slice in deactivated),
+        *(Wait(key=slice.key, reason=INADMISSIBLE, message=why_deactivated(slice)) for slice in deactivated),
     ]
     if not pending:
         return decided
     return [*decided, *_Cycle(snapshot, [*part.leaving, *(slice for slice, _ in to_evict)]).decide(pending)]
-
-
-def _why_deactivated(slice: Slice) -> str:
-    evicted = slice.conditions.get(Condition.EVICTED, {})
-    is_explained = evicted.get("reason") in (EvictionReason.EXECUTION_TIME, EvictionReason.SUSPENDED)
-    return f"{DEACTIVATED}: {evicted.get('message', '')}" if is_explained else DEACTIVATED
 
 
 def in_order(slices: Iterable[Slice]) -> list[Slice]:

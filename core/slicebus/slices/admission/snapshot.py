@@ -6,13 +6,13 @@ import msgspec
 
 from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.admission.sharing import FairSharing
-from slicebus.slices.api.kueue import EvictionReason
+from slicebus.slices.api.kueue import Condition, EvictionReason
 from slicebus.slices.placement.fleet import Cluster, Strategy
 from slicebus.slices.quota.holdings import Part
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, FlavorResource, LocalQueue, ResourceFlavor
 from slicebus.slices.workload.workload import Slice
 
-DEACTIVATED = "The workload is deactivated"
+_DEACTIVATED = "The workload is deactivated"
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ def stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]]
 
     def reason(slice: Slice) -> tuple[EvictionReason, str] | None:
         if not slice.active:
-            return EvictionReason.DEACTIVATED, DEACTIVATED
+            return EvictionReason.DEACTIVATED, _DEACTIVATED
         local = snapshot.local_queues.get(slice.local_queue)
         if local is not None and local.drained:
             return EvictionReason.LOCAL_QUEUE_STOPPED, "The LocalQueue is stopped"
@@ -57,3 +57,10 @@ def stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]]
     holder = snapshot.part.holdings.holder
     held = (slice for slice in snapshot.part.to_stop if holder(slice.chain_id) is slice)
     return [(slice, why) for slice in held if (why := reason(slice))]
+
+
+def why_deactivated(slice: Slice) -> str:
+    """What to tell of a slice that would be pending if it were active."""
+    evicted = slice.conditions.get(Condition.EVICTED, {})
+    is_explained = evicted.get("reason") in (EvictionReason.EXECUTION_TIME, EvictionReason.SUSPENDED)
+    return f"{_DEACTIVATED}: {evicted.get('message', '')}" if is_explained else _DEACTIVATED

@@ -120,17 +120,18 @@ class TestAVictimThatComesBack:
         assert set(evicted(self.decided(guest, self.TEAM, guests=guests))) == victims
 
     @pytest.mark.parametrize(
-        ("guests", "step", "victims"),
+        ("guests", "step", "least", "victims"),
         [
-            pytest.param(BORROW, 3, {}, id="it would preempt for what it borrows"),
-            pytest.param(RECLAIM, 3, {"guest": 0}, id="it would not"),
-            pytest.param(BORROW, 1, {}, id="with fewer pods it would choose other flavors, and not fit"),
-            pytest.param(RECLAIM, 1, {"guest": 0}, id="it takes all that it can for the flavors that it would choose"),
+            pytest.param(BORROW, 3, 0, {}, id="it would preempt for what it borrows"),
+            pytest.param(RECLAIM, 3, 0, {"guest": 0}, id="it would not"),
+            pytest.param(BORROW, 1, 0, {}, id="with fewer pods it would choose other flavors, and not fit"),
+            pytest.param(RECLAIM, 1, 0, {"guest": 0}, id="so it takes all that the other can give"),
+            pytest.param(RECLAIM, 1, 1, {"guest": None}, id="or the job"),
         ],
     )
     def test_no_pods_are_taken_for_a_slice_that_their_job_would_preempt(
-        self, guests: dict[str, Any], step: int, victims: dict[str, int | None]
+        self, guests: dict[str, Any], step: int, least: int, victims: dict[str, int | None]
     ) -> None:
-        elastic = msgspec.structs.replace(giving(self.GUEST, main=0), replica_sizes={"main": step})
+        elastic = msgspec.structs.replace(giving(self.GUEST, main=least), replica_sizes={"main": step})
         guest = admitted(elastic, flavor="first", queue="guests")
         assert taken(self.decided(guest, self.TEAM, guests=guests)) == victims

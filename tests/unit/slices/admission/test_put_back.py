@@ -113,3 +113,11 @@ def test_reservations_are_put_back_where_choosing_again_raises() -> None:
     with pytest.raises(LookupError, match="patient"), world.reservations.chosen_again(world.victims, choose):
         pass
     assert world.seen() == before
+
+
+def test_a_chain_that_would_lose_pods_counts_with_what_is_left_of_it() -> None:
+    world = World()
+    with world.use.as_if(world.preemptor, world.losers):
+        left = next(each for each in world.use.holders_of(world.node) if each.slice.name == "held")
+        assert left.slice.held_counts == {"main": 1}
+        assert left.usage == world.use.own("cq", world.held) == {FAST: 1000}

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from slicebus.slices.admission.cycle import Admit, Evict, Wait, cycle
+from slicebus.slices.admission.cycle import Admit, Evict, Shrink, Wait, cycle
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.placement.fleet import Cluster
 from slicebus.slices.quota.holdings import Part
 from slicebus.slices.quota.quota import Cohort, Limits, LocalQueue, Usage, holders
 from slicebus.slices.workload.chain import ChainCommand, CreateSlice, FinishSlice, SetCounts, plan
+from slicebus.slices.workload.elasticity import RIGID, Elasticity
+from slicebus.slices.workload.reclaimed import Reclaimed, take_back
 from slicebus.slices.workload.workload import Slice
 from support.usage import total_by_queue
 from unit.slices.builders import a_flavor, a_pod_set, a_queue, a_slice, apply, loads, replacement, with_counts
@@ -77,14 +79,18 @@ steps = st.integers(0, 19).flatmap(
 class Scenario:
     """Carries out the domain's decisions on slices in memory, not all of them and not at once, as a cluster does."""
 
-    def __init__(self, fair_sharing: FairSharing = FairSharing.OFF) -> None:
+    def __init__(self, fair_sharing: FairSharing = FairSharing.OFF, *, can_shrink: bool = False) -> None:
+        """`can_shrink`: most jobs have a least size."""
         self.fair_sharing = fair_sharing
+        self.can_shrink = can_shrink
+        self.shrinks = 0
         self.baseline: dict[str, dict[str, int]] = {}
         self.slices: list[Slice] = []
         self.wanted: dict[str, dict[str, int]] = {}
         self.queues: dict[str, str] = {}
         self.points_to = {"lq1": "open", "lq2": "strict"}
         self.made = 0
+        self.least: dict[str, int] = {}
 
     def play(self, step: tuple[Any, ...]) -> None:
         match step:
@@ -115,7 +121,7 @@ class Scenario:
         world = self._snapshot()
         decisions = cycle(world)
         assert decisions == cycle(world), "the same snapshot gives another answer"
-        own = [decision for decision in decisions if not isinstance(decision, Evict)]
+        own = [decision for decision in decisions if not isinstance(decision, Evict | Shrink)]
         assert sorted(d.key for d in own) == sorted(slice.key for slice in self.slices if slice.pending)
         assert all(decision.message for decision in decisions if isinstance(decision, Wait))
         for admit in (decision for decision in decisions if isinstance(decision, Admit)):
@@ -131,6 +137,26 @@ class Scenario:
                 self._change(slice, msgspec.structs.replace(slice, conditions=conditions))
             elif isinstance(decision, Evict):
                 self._evict(slice, decision)
+            elif isinstance(decision, Shrink):
+                self._shrink(slice, decision)
+
+    def _shrink(self, slice: Slice, decision: Shrink) -> None:
+        """The job is told, and its pods are still there."""
+        assert holders(self.slices)[slice.chain_id] is slice, "only who stands for a chain shrinks"
+        least = slice.elasticity.least.get("small", slice.held_counts["small"])
+        assert least <= decision.to["small"] <= slice.held_counts["small"]
+        assert decision.to["head"] == slice.held_counts["head"]
+        self.shrinks += 1
+        note = take_back(
+            slice.reclaimed,
+            slice.held_counts,
+            decision.to,
+            beneficiary=decision.beneficiary,
+            at="2026-01-01T00:00:00Z",
+            reason=decision.preemption,
+            message=decision.message,
+        )
+        self._change(slice, msgspec.structs.replace(slice, reclaimed=note))
 
     def _evict(self, slice: Slice, decision: Evict) -> None:
         """The chain stops, its quota stays with it; what else there is of it ends."""
@@ -144,11 +170,16 @@ class Scenario:
                 self._change(other, msgspec.structs.replace(other, finished=True, admitted=False))
 
     def _leave(self, job: str) -> None:
-        """The worker has no pod of an evicted job left: it comes back at the size that it began with."""
+        """The worker has no pod of an evicted job left: it comes back at the size that it began with. Of a job that
+        shrinks it has none left that was taken back."""
         for slice in self.slices:
+            if slice.job_uid == job and slice.shrinks_to is not None and slice.reclaimed is not None:
+                less = with_counts(slice, **slice.shrinks_to)
+                self._change(slice, msgspec.structs.replace(less, reclaimed=done(slice.reclaimed)))
             if slice.job_uid == job and slice.evicting:
                 shrunk = with_counts(slice, **self.baseline[job])
-                self._change(slice, msgspec.structs.replace(shrunk, admission=None, admitted=False))
+                fields: dict[str, Any] = {"admission": None, "admitted": False, "queued_since": "", "reclaimed": None}
+                self._change(slice, msgspec.structs.replace(shrunk, **fields))
 
     def use_never_passes_the_quota(self) -> None:
         """All queues together stay within the quota, none borrows more than it may or what another keeps to itself."""
@@ -199,7 +230,7 @@ class Scenario:
         return sorted(self.wanted)[pick % len(self.wanted)]
 
     def _follow(self, job: str, commands: int | None = None) -> None:
-        if any(slice.job_uid == job and slice.evicting for slice in self.slices):
+        if any(slice.job_uid == job and (slice.evicting or slice.shrinks_to) for slice in self.slices):
             return
         planned = plan([slice for slice in self.slices if slice.job_uid == job], self.wanted[job])
         for command in planned[:commands]:
@@ -243,6 +274,13 @@ class Scenario:
             "created": f"{self.made // 3:04}",
             "pod_sets": tuple(a_pod_set(name, wanted[name], requests) for name, requests in POD_SETS.items()),
         }
+        if self.can_shrink:
+            least = self.least.setdefault(job, self.made % 4)
+            fields["elasticity"] = Elasticity(least={"small": least}) if least else RIGID
+        if old is not None and old.reclaimed is not None:
+            fields["reclaimed"] = done(old.reclaimed)
+            is_former = all(count <= old.reclaimed.before[name] for name, count in wanted.items())
+            fields |= {"queued_since": old.ranked_since, "partial": True} if is_former else {}
         name = f"s{self.made:03}"
         self.slices.append(replacement(old, name, 0, **fields) if old else a_slice(name, **fields))
 
@@ -277,16 +315,21 @@ class Scenario:
         return total_by_queue(chains)
 
 
+def done(note: Reclaimed) -> Reclaimed:
+    return msgspec.structs.replace(note, done=True)
+
+
 @given(
     scenario=st.lists(steps, min_size=30, max_size=60),
     fair_sharing=st.sampled_from([FairSharing.OFF, FairSharing.BOTH]),
+    can_shrink=st.booleans(),
 )
 @settings(max_examples=200, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_admitted_use_never_passes_the_quota_and_every_scenario_comes_to_rest(
-    scenario: list[tuple[Any, ...]], fair_sharing: FairSharing
+    scenario: list[tuple[Any, ...]], fair_sharing: FairSharing, can_shrink: bool
 ) -> None:
     # A story is not made shorter when it fails: that takes minutes, and its last step is what matters.
-    world = Scenario(fair_sharing)
+    world = Scenario(fair_sharing, can_shrink=can_shrink)
     for step in scenario:
         world.play(step)
         world.use_never_passes_the_quota()

@@ -297,6 +297,13 @@ IN_COHORT: dict[str, tuple[dict[str, Any], Sequence[Slice], Slice, Taken, set[st
         {"g": 2},
         {WHILE_BORROWING},
     ),
+    "below its quota where its job would be evicted": (
+        BORROW,
+        [elastic("g", 10, 1, **GUEST)],
+        waiting("w", 7, 1),
+        {"g": 3},
+        {WHILE_BORROWING},
+    ),
     "up to a priority while it borrows": (
         RECLAIM_LOWER | {"borrowWithinCohort": {"policy": "LowerPriority", "maxPriorityThreshold": -1}},
         [elastic("g", 5, 1, queue="third", since=1), holding("own", 4, 9), elastic("h", 1, 0, since=2, **GUEST)],

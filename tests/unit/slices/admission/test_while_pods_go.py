@@ -10,6 +10,7 @@ from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait
 from slicebus.slices.admission.growth_limit import GROWTH_LIMITED, GrowthLimit
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.admission.snapshot import Snapshot
+from slicebus.slices.api.api_names import NO_PLACE
 from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED
 from slicebus.slices.placement.fleet import Cluster
 from slicebus.slices.quota.quota import ClusterQueue
@@ -165,6 +166,38 @@ class TestUntilTheyAreGone:
         elsewhere = msgspec.structs.replace(slices[0], priority=-10), msgspec.structs.replace(there, priority=0)
         assert taken(cycle(world(*elsewhere, slices[2], clusters=[near, small]))) == {}
 
+    def test_a_job_that_is_evicted_meanwhile_counts_once(self) -> None:
+        """For the search for the next one's victims: their queue still borrows."""
+        policy = {"queues": [queue("cq", "5", cohort="org", **RECLAIM), queue("guest", "3", cohort="org")]}
+        _, (going, _) = run(elastic("g", 4, 3, queue="guest", since=2), waiting("x", 5, 5), **policy)
+        assert going.shrinks_to == {"main": 3}
+        stays = holding("h", 4, queue="guest", since=1)
+        decided, _ = run(going, stays, waiting("w", 3), waiting("v", 2, created="2027"), **policy)
+        assert taken(decided) == {"g": EVICTED, "h": EVICTED}
+
+    @pytest.mark.parametrize(
+        ("active", "cores", "has_place"),
+        [(True, 3, True), (True, 4, False), (False, 10, True), (False, 11, False)],
+        ids=["as many as go", "more than go", "all of a stopped one", "more than it has"],
+    )
+    def test_the_room_that_they_leave_on_their_cluster(self, active: bool, cores: int, has_place: bool) -> None:
+        capacity = {FlavorName("default"): {"cpu": 10_000}}
+        full = Cluster(name="worker", accepted=True, cordoned=False, connected=True, capacity=capacity)
+        _, (a, _) = run(elastic("a", 10, 1), waiting("w", 3, 1))
+        a = msgspec.structs.replace(a, active=active)
+        decided = cycle(world(a, waiting("v", cores), queues=[queue(quota="30")], clusters=[full]))
+        [wait] = [each for each in decided if isinstance(each, Wait)]
+        assert wait.reason == NO_PLACE
+        assert wait.message.endswith("who are evicted already, and the pods that others lose") is (has_place and active)
+        assert wait.would_admit.startswith("the end of evicted workloads") is has_place
+
+    def test_they_are_their_beneficiarys_also_before_that_is_told(self) -> None:
+        decided, (a, _) = run(elastic("a", 10, 1), w := waiting("w", 3, 1))
+        assert taken(decided) == {"a": 7}
+        again = cycle(world(a, w, waiting("older", 3, 1, created="2025")))
+        [shrink] = [each for each in again if isinstance(each, Shrink)]
+        assert (shrink.beneficiary.workload, shrink.to) == ("team/older", {"main": 4})
+
     def test_a_beneficiary_that_is_gone_leaves_the_quota_to_others(self) -> None:
         _, (a, _) = run(elastic("a", 10, 1), waiting("w", 3, 1))
         assert admitted_names(cycle(world(gone(a), waiting("small", 2)))) == {"small"}
@@ -190,8 +223,8 @@ class TestFormerSize:
         ("created", "priority", "first"),
         [
             ("2025-12-31T00:00:00Z", 0, "other"),
-            ("2026-01-02T00:00:00Z", 0, "again"),
-            ("2026-01-02T00:00:00Z", 1, "other"),
+            ("2026-01-01T06:00:00Z", 0, "again"),
+            ("2026-01-01T06:00:00Z", 1, "other"),
         ],
         ids=["an older claim", "a newer claim", "a higher priority"],
     )
@@ -373,6 +406,24 @@ class TestFairSharing:
         held = holding("g", 2, -2, queue="guest"), elastic("h", 8, 0, -1, queue="guest")
         assert self.decide(*held, waiting("w", 2), sharing=FairSharing.BOTH) == {"g": EVICTED}
         assert self.decide(*held, waiting("w", 2), sharing=FairSharing.BOTH, first=True) == {"h": 6}
+
+    def test_the_lowest_priority_gives_first(self) -> None:
+        held = elastic("low", 4, 0, -2, queue="guest", since=1), elastic("high", 4, 0, -1, queue="guest", since=2)
+        assert self.decide(*held, waiting("w", 4), sharing=FairSharing.BOTH, first=True) == {"low": 2}
+
+    def test_its_own_quota_of_each_queue_that_borrows_it(self) -> None:
+        queues = [queue(name, cores, cohort="org", **RECLAIM) for name, cores in (("cq", "6"), ("a", "2"), ("b", "2"))]
+        held = elastic("a", 5, 0, queue="a", since=2), elastic("b", 5, 0, queue="b", since=1)
+        made = msgspec.structs.replace(world(*held, waiting("w", 6), queues=queues), fair_sharing=FairSharing.BOTH)
+        assert taken(cycle(made)) == {"a": 2, "b": 2}
+
+    def test_the_second_strategy_takes_pods_first_too(self) -> None:
+        """By whole replicas of two the first strategy stops above an equal share."""
+        held = (
+            holding("rigid", 4, queue="guest", since=2),
+            elastic("pairs", 6, 0, queue="guest", since=1, replica_sizes={"main": 2}),
+        )
+        assert self.decide(*held, waiting("w", 5), sharing=FairSharing.BOTH) == {"pairs": 0}
 
     def test_a_job_that_gave_is_evicted_where_that_is_fair(self) -> None:
         held = elastic("g", 4, 3, queue="guest"), holding("own", 6, 9)
