@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from slicebus.cli.demo import objects
-from slicebus.decisions.commands import Emit, Publish, Remember
-from slicebus.manager.decide.job import size_bounds, waiting
+from slicebus.decisions.commands import Create, Emit, Patch, Publish, Remember
+from slicebus.manager.decide.admission.builtin import reconcile
+from slicebus.manager.decide.job import edits, size_bounds, waiting
 from slicebus.proto.messages import Counts, Pending, ScaleRequest
-from slicebus.slices.api import api_names
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope
 
@@ -105,6 +106,111 @@ def test_an_annotation_that_makes_no_sense_is_told(text: str) -> None:
     [problem] = size_bounds.problems(job)
     assert problem.reason == "InvalidMaxSize"
     assert size_bounds.most_of(job, {"main": 1}, factor=100) == {"main": 100}
+
+
+MIN, MAX, NOTICE = api_names.MIN_SIZE_ANNOTATION, api_names.MAX_SIZE_ANNOTATION, api_names.NOTICE_ANNOTATION
+CLUSTER = {"minReplicas": 1, "replicas": 4, "maxReplicas": 8}
+
+
+def grid(annotations: dict[str, str], *, hosts: int = 1, autoscaled: bool = False) -> Manifest:
+    """A RayCluster with four replicas in its group, of which one always stays."""
+    job = objects.ray_cluster("grid")
+    job["spec"]["workerGroupSpecs"] = [job["spec"]["workerGroupSpecs"][0] | CLUSTER | {"numOfHosts": hosts}]
+    job["spec"]["enableInTreeAutoscaling"] = autoscaled
+    job["metadata"] |= {"uid": "uid-grid", "annotations": job["metadata"]["annotations"] | annotations}
+    return job
+
+
+SENSELESS: dict[str, tuple[Manifest, str, str]] = {
+    "no form": (a_job(4, annotations={MIN: "2"}), "InvalidMinSize", f"{MIN} is not of the form main=4"),
+    "more than it has": (a_job(4, annotations={MIN: "main=5"}), "InvalidMinSize", f"{MIN} has more pods of main"),
+    "another pod set": (a_job(4, annotations={MIN: "workers=2"}), "InvalidMinSize", "names the pod set workers"),
+    "a head that goes": (grid({MIN: "head=0,small-group=2"}), "InvalidMinSize", "which it always has"),
+    "fewer than its spec keeps": (grid({MIN: "small-group=0"}), "InvalidMinSize", "than the job keeps by its spec: 1"),
+    "the same in pods": (grid({MIN: "small-group=0"}, hosts=2), "InvalidMinSize", "than the job keeps by its spec: 2"),
+    "no most": (a_job(4, annotations={MAX: "main=0"}), "InvalidMaxSize", f"{MAX} leaves main no pod"),
+    "no duration": (a_job(4, annotations={NOTICE: "soon"}), "InvalidNotice", f"{NOTICE} is no duration"),
+}
+
+
+@pytest.mark.parametrize(("job", "reason", "part"), SENSELESS.values(), ids=SENSELESS.keys())
+def test_what_makes_no_sense_is_refused_at_submission_and_told_on_what_runs(
+    job: Manifest, reason: str, part: str
+) -> None:
+    [problem] = size_bounds.problems(job)
+    assert problem.reason == reason
+    assert part in problem.message
+    assert set(size_bounds.said_by(job, fixed=False).values()) == {None}
+    [(path, told)] = size_bounds.unheeded(a_view(job)).items()
+    assert path.startswith("metadata.annotations[slicebus.dev/")
+    assert problem.message in told
+
+
+def test_each_annotation_is_told_apart() -> None:
+    job = a_job(4, annotations={MIN: "2", MAX: "many", NOTICE: "90s"})
+    assert [problem.reason for problem in size_bounds.problems(job)] == ["InvalidMaxSize", "InvalidMinSize"]
+    assert size_bounds.said_by(job, fixed=False) == {MIN: None, MAX: None, NOTICE: "90s"}
+
+
+ALL = {MIN: "small-group=2", MAX: "small-group=8", NOTICE: "2m"}
+SAID: dict[str, tuple[Manifest, bool, dict[str, str | None]]] = {
+    "nothing": (a_job(4), False, {MIN: None, MAX: None, NOTICE: None}),
+    "all of it": (grid(ALL), False, {**ALL}),
+    "a fixed size": (grid(ALL), True, {MIN: None, MAX: None, NOTICE: None}),
+    "with the autoscaler on": (grid(ALL, autoscaled=True), False, {MIN: None, MAX: None, NOTICE: "2m"}),
+    "a bound of what its worker asks for": (
+        a_job(4, annotations={MAX: "8"}),
+        False,
+        {MIN: None, MAX: None, NOTICE: None},
+    ),
+    "in whole replicas": (
+        grid({MIN: "small-group=3"}, hosts=2),
+        False,
+        {MIN: "small-group=3", MAX: None, NOTICE: None},
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "fixed", "said"), SAID.values(), ids=SAID.keys())
+def test_what_a_job_says_of_its_size(job: Manifest, fixed: bool, said: dict[str, str | None]) -> None:
+    assert size_bounds.said_by(job, fixed=fixed) == said
+    assert size_bounds.problems(job) == []
+
+
+def test_a_least_size_means_nothing_to_a_job_of_a_fixed_size() -> None:
+    job = a_job(4, annotations={MIN: "main=2"})
+    del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
+    view = a_view(job, fixed_jobs=True)
+    assert list(size_bounds.unheeded(view).values()) == ["a job of a fixed size loses all of its pods or none"]
+
+
+def test_a_worker_may_ask_for_the_greatest_size() -> None:
+    assert size_bounds.most_of(a_job(3, annotations={MAX: "main=8"}), {"main": 3}, factor=100) == {"main": 8}
+
+
+def test_its_slices_say_it_from_their_creation() -> None:
+    created = next(
+        command
+        for command in reconcile(a_view(a_job(4, annotations={MIN: "main=2", NOTICE: "90s"})), NOW)
+        if isinstance(command, Create)
+    )
+    annotations = created.manifest["metadata"]["annotations"]
+    assert (annotations[MIN], annotations[NOTICE]) == ("main=2", "90s")
+    assert MAX not in annotations
+
+
+def test_an_edit_reaches_the_slices_that_run_and_what_makes_no_sense_ends_it() -> None:
+    workload = a_workload(count=4, admitted=4, dispatched=1, applied=1)
+    job = a_job(4, annotations={MIN: "main=2"})
+    [patch] = edits.copied(a_view(job, workload), job)
+    assert isinstance(patch, Patch)
+    assert patch.body == {"metadata": {"annotations": {MIN: "main=2", MAX: None, NOTICE: None}}}
+    workload["metadata"]["annotations"][MIN] = "main=2"
+    assert edits.copied(a_view(job, workload), job) == []
+    edited = a_job(4, annotations={MIN: "main=9"})
+    [patch] = edits.copied(a_view(edited, workload), edited)
+    assert isinstance(patch, Patch)
+    assert patch.body == {"metadata": {"annotations": {MIN: None, MAX: None, NOTICE: None}}}
 
 
 @pytest.mark.parametrize("text", ["8", '{"main":8}', None])

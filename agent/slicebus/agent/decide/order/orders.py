@@ -47,6 +47,8 @@ _MANAGERS_OWN = (
     api_names.APPLIED_ANNOTATION,
     api_names.AVOIDED_CLUSTERS_ANNOTATION,
     api_names.SUSPENDED_ANNOTATION,
+    api_names.RECLAIMED_ANNOTATION,
+    api_names.QUEUED_SINCE_ANNOTATION,
 )
 
 

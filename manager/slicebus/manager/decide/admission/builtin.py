@@ -28,6 +28,7 @@ from slicebus.manager.decide.job import (
     left_out,
     pod_templates,
     pods_left,
+    size_bounds,
     status_mirror,
     unknown_ends,
     unshown_ends,
@@ -269,7 +270,8 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     if view.holder is not None:
         annotations |= execution_time.said_by(view.workload(view.holder), view.holder)
     annotations |= size_requests.annotations(view)
-    annotations |= {name: wanted for name, wanted in edits.placement_choices(job).items() if wanted}
+    said = edits.placement_choices(job) | size_bounds.said_by(job, fixed=view.is_fixed)
+    annotations |= {name: wanted for name, wanted in said.items() if wanted}
     if annotation(job, api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true":
         annotations[api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     before = view.workload(view.unfinished[-1]) if view.unfinished else None

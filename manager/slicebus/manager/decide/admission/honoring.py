@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKLOADS, Resource
+from slicebus.manager.decide.job import size_bounds
 from slicebus.manager.decide.manifests import findings_patch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
@@ -33,7 +34,7 @@ def of_objects(resource: Resource, manifests: Sequence[Manifest], *, now: str) -
 def of_job(view: JobView, job: Manifest, *, now: str) -> list[Command]:
     """The writes of the conditions onto the job's Workloads that have not ended, and an Event on the job with the first
     that says something is not honored."""
-    asked = view.reading.unhonored if view.reading is not None else {}
+    asked = (view.reading.unhonored if view.reading is not None else {}) | size_bounds.unheeded(view)
     commands: list[Command] = []
     for workload in map(view.workload, view.unfinished):
         told = finding(workload, asked | unhonored(WORKLOADS.kind, workload))

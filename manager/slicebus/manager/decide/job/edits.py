@@ -1,4 +1,4 @@
-"""Copies what somebody edits on a job onto its slices: priority, place, queue, whether it is elastic, and its pods.
+"""Copies what somebody edits on a job onto its slices: priority, place, queue, what it says of its size, and its pods.
 
 A slice is admitted by its own fields. Until they equal its job's it is not admitted: it would keep some of the old ones
 for as long as it has quota.
@@ -6,7 +6,7 @@ for as long as it has quota.
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide.job import execution_time, pod_templates
+from slicebus.manager.decide.job import execution_time, pod_templates, size_bounds
 from slicebus.manager.decide.manifests import priority_class, priority_spec
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.requirements import is_elastic, queue_of
@@ -25,6 +25,7 @@ def copied(view: JobView, job: Manifest) -> list[Command]:
         _set_placement,
         _set_queue,
         _set_elastic,
+        _set_elasticity,
         execution_time.copied,
         pod_templates.take_over,
     )
@@ -117,4 +118,15 @@ def _set_elastic(view: JobView, job: Manifest) -> list[Command]:
         Patch(resource=WORKLOADS, target=view.workload(slice), body=body)
         for slice in view.unfinished
         if slice.elastic is not is_elastic(job)
+    ]
+
+
+def _set_elasticity(view: JobView, job: Manifest) -> list[Command]:
+    """Copy what the job says of its size onto the slices: it counts from then on, also for those with quota."""
+    wanted = size_bounds.said_by(job, fixed=view.is_fixed)
+    body = {"metadata": {"annotations": wanted}}
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=body)
+        for workload in map(view.workload, view.unfinished)
+        if any(annotation(workload, name) != value for name, value in wanted.items())
     ]

@@ -1,20 +1,23 @@
-"""Refuses sizes that a job itself does not ask for, whoever asks in its name.
+"""Reads what a job says of its size, and refuses sizes that it does not ask for, whoever asks in its name.
 
 A worker's agent says what its copy of a job wants. A stolen agent, or a tenant of the worker, may say anything: what
-the manager's job says bounds it.
+the manager's job says bounds it. How many pods it may lose, and after what notice, stands on its slices: they are
+admitted by that.
 """
 
 from typing import Annotated
 
 import msgspec
 
-from slicebus.manager.state.annotations import annotation
+from slicebus.manager.state.annotations import annotation, as_copied
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest, ScaleRequest, counts_text
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.jobs.copies import MOST_PODS
+from slicebus.slices.workload import elasticity
+from slicebus.slices.workload.elasticity import Elasticity
 
 PAST_BOUNDS = "PastBounds"
 """The reason of a request for more than the job itself allows."""
@@ -57,18 +60,104 @@ def most_of(job: Manifest, own: Counts, *, factor: int) -> Counts:
 def max_size(job: Manifest) -> Counts:
     """What the job's own annotation says: the most pods by pod set, or under the empty name of each pod set. Empty
     without one, and for one that nobody can read."""
-    text = annotation(job, api_names.MAX_SIZE_ANNOTATION)
+    text = annotation(job, _MAX)
+    if text is not None and _names_pod_sets(text):
+        return dict(Elasticity.from_annotations({_MAX: text}, _sizes(job)).most)
     sizes = read_json(text, _SIZES)
     return {"": sizes} if isinstance(sizes, int) else dict(sizes or {})
 
 
 def problems(job: Manifest) -> list[Problem]:
-    """Why that annotation makes no sense; empty where it does, or is not there."""
-    if annotation(job, api_names.MAX_SIZE_ANNOTATION) is None or max_size(job):
-        return []
-    message = f"the annotation {api_names.MAX_SIZE_ANNOTATION} is neither a number of pods nor a map of them by pod set"
-    return [Problem("InvalidMaxSize", message)]
+    """Why what the job says of its size makes no sense; empty where it does, or says nothing."""
+    return list(_problems(job).values())
 
 
+def said_by(job: Manifest, *, fixed: bool) -> dict[str, str | None]:
+    """What a job says of its size, as annotations of its slices; None for what it does not say, or what makes no sense.
+
+    A job of a `fixed` size says nothing, nor does one whose size Ray's autoscaler owns: only what notice it wants. A
+    greatest size that names no pod set is for what its worker asks for.
+    """
+    wrong = _problems(job)
+    said = {name: None if fixed or name in wrong else annotation(job, name) for name in _SAID}
+    if not _names_pod_sets(said[_MAX] or ""):
+        said[_MAX] = None
+    is_autoscaled = any(text is not None for text in said.values()) and KINDS[job["kind"]].is_autoscaled(as_copied(job))
+    return said | dict.fromkeys((_MIN, _MAX)) if is_autoscaled else said
+
+
+def unheeded(view: JobView) -> dict[str, str]:
+    """What the job says of its size to no effect: what happens instead, by the path of the annotation."""
+    if view.job is None:
+        return {}
+    told = {name: f"it makes no sense, as {problem.message}" for name, problem in _problems(view.job).items()}
+    if view.is_fixed and annotation(view.job, _MIN) is not None:
+        told[_MIN] = "a job of a fixed size loses all of its pods or none"
+    return {f"metadata.annotations[{name}]": message for name, message in told.items()}
+
+
+def _problems(job: Manifest) -> dict[str, Problem]:
+    """What makes no sense, by annotation."""
+    said = {name: text for name in _SAID if (text := annotation(job, name)) is not None}
+    if not said:
+        return {}
+    found: dict[str, Problem] = {}
+    sizes = _sizes(job)
+    if _MAX in said and not _names_pod_sets(said[_MAX]):
+        if not max_size(job):
+            message = f"the annotation {_MAX} is neither a number of pods nor a map of them by pod set"
+            found[_MAX] = Problem(elasticity.INVALID_MAX_SIZE, message)
+        del said[_MAX]
+    for reason, message in elasticity.problems(said, sizes, fixed=_fixed(job, sizes)):
+        found[_BY_REASON[reason]] = Problem(reason, message)
+    if _MIN in said and _MIN not in found and (message := _too_few(job, sizes, said[_MIN])):
+        found[_MIN] = Problem(elasticity.INVALID_MIN_SIZE, message)
+    return found
+
+
+def _fixed(job: Manifest, sizes: Counts) -> frozenset[str]:
+    """The pod sets that no resize of the job changes, such as a Ray cluster's head."""
+    kind = KINDS[job["kind"]]
+    steps = {name: kind.replica_size(job, name) for name in sizes}
+    return frozenset(
+        name
+        for name, count in sizes.items()
+        if all(_resized(job, name, count + by) == count for by in (steps[name], -min(steps[name], count)))
+    )
+
+
+def _too_few(job: Manifest, sizes: Counts, text: str) -> str:
+    """Why the job cannot have as few pods as its least size; empty where it can."""
+    kind = KINDS[job["kind"]]
+    for name, least in Elasticity.from_annotations({_MIN: text}, sizes).least.items():
+        step = kind.replica_size(job, name)
+        whole = -(-least // step) * step
+        if (left := _resized(job, name, whole)) > whole:
+            return f"the annotation {_MIN} has fewer pods of {name} than the job keeps by its spec: {left}"
+    return ""
+
+
+def _resized(job: Manifest, pod_set: str, count: int) -> int:
+    """How many pods of a pod set the job has when it is resized to this count."""
+    kind = KINDS[job["kind"]]
+    resized = kind.with_counts(job, {pod_set: count})
+    return kind.counts(resized, resized)[pod_set]
+
+
+def _sizes(job: Manifest) -> Counts:
+    return KINDS[job["kind"]].counts(job, job)
+
+
+def _names_pod_sets(text: str) -> bool:
+    return "=" in text
+
+
+_MIN, _MAX, _NOTICE = api_names.MIN_SIZE_ANNOTATION, api_names.MAX_SIZE_ANNOTATION, api_names.NOTICE_ANNOTATION
+_SAID = (_MIN, _MAX, _NOTICE)
+_BY_REASON = {
+    elasticity.INVALID_MIN_SIZE: _MIN,
+    elasticity.INVALID_MAX_SIZE: _MAX,
+    elasticity.INVALID_NOTICE: _NOTICE,
+}
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_PODS)]
 _SIZES: msgspec.json.Decoder[int | dict[str, int]] = msgspec.json.Decoder(_Size | dict[str, _Size])
