@@ -69,7 +69,7 @@ ADMITTER = [
         f"{MANAGER}/act/admitter.py",
         """            "made_before": time_text(now() - timedelta(seconds=settling_s)) if settling_s else None,
 """,
-        after="""            "preemption_cycles_since": time_text(now() - _RING),
+        after="""            "preemption_cycles_since": time_text(now() - RING),
 """,
     ),
     Edit(

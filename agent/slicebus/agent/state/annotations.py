@@ -47,6 +47,8 @@ class PendingRequests(msgspec.Struct, frozen=True):
     """Whether the worker has taken over another size of the manager's spec since: the request then no longer stands."""
     made_at: Version | UnsetType = msgspec.UNSET
     """The generation of the object when the last request was made, where the request has a later one."""
+    follows: str | UnsetType = msgspec.UNSET
+    """The manager's word that it carries out, where nobody else has resized the job since."""
 
     def to_annotation(self) -> str:
         """The annotation's value, as JSON."""
@@ -64,7 +66,14 @@ class PendingRequests(msgspec.Struct, frozen=True):
 
     @classmethod
     def after(
-        cls, last: Self | None, key: RequestKey, *, wanted: Counts, granted: Counts, finished: Counts = _NOTHING
+        cls,
+        last: Self | None,
+        key: RequestKey,
+        *,
+        wanted: Counts,
+        granted: Counts,
+        finished: Counts = _NOTHING,
+        follows: str | UnsetType = msgspec.UNSET,
     ) -> Self:
         """A new request, after the last one of this job. Its generation is past the last one's: a request is made again
         where the object has not changed."""
@@ -85,6 +94,7 @@ class PendingRequests(msgspec.Struct, frozen=True):
             instead_of=granted,
             unanswered=(*before, request),
             made_at=seen if seen != key.worker_generation else msgspec.UNSET,
+            follows=follows,
         )
 
     def answered(self, by: RequestKey) -> Self:
@@ -109,7 +119,14 @@ class PendingRequests(msgspec.Struct, frozen=True):
 
     def renewed(self, granted: Counts) -> Self:
         """A new request for the same size."""
-        return self.after(self, self.made_for, wanted=self.wanted, granted=granted, finished=self.finished)
+        return self.after(
+            self,
+            self.made_for,
+            wanted=self.wanted,
+            granted=granted,
+            finished=self.finished,
+            follows=self.follows,
+        )
 
     def allows(self, granted: Counts) -> Counts:
         """The granted counts, capped by every unanswered request."""

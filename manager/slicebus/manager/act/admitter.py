@@ -35,6 +35,7 @@ from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.state.quota_trees import NOWHERE
+from slicebus.manager.state.reclaims import RING
 from slicebus.manager.state.store import ManagerStore, Uncertain, owner_ref
 from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
 from slicebus.proto.messages import JobRef, Manifest
@@ -59,8 +60,6 @@ _LOOKS = 10
 """How often in its time a growth that is limited is decided again."""
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Seconds."""
-_RING = timedelta(minutes=10)
-"""Workloads that have preempted each other in turn within this time do not begin again."""
 
 
 class Admitter:
@@ -175,7 +174,7 @@ class Admitter:
         """The decisions about some trees. Where they raise, each tree is decided alone, and those that raise are set
         aside: they are decided again with their next change, and after a while."""
         times = {
-            "preemption_cycles_since": time_text(now() - _RING),
+            "preemption_cycles_since": time_text(now() - RING),
             "growth_since": time_text(now() - timedelta(seconds=self._store.settings.growth_window_s)),
         }
         try:

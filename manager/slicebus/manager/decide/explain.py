@@ -6,7 +6,7 @@ import msgspec
 
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, RESOURCEFLAVORS
 from slicebus.manager.decide.admission.queue_status import fair_sharing_of
-from slicebus.manager.decide.job import attempts, waiting
+from slicebus.manager.decide.job import attempts, reclaims, waiting
 from slicebus.manager.decide.job.shown_state import shown_state
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.outbox import Held, Progress
@@ -219,7 +219,8 @@ def problems(store: ManagerStore, view: JobView, sight: Sight = ALL) -> Iterator
         yield f"{wait.shown.reason}: {wait.shown.message}"
     for name, problem in worst_first(wait.shown.pods).items() if wait is not None else ():
         yield f"{text_of(name, problem)} (since {problem.since})"
-    if view.desired.taken_back is not None:
+    yield from reclaims.told(view)
+    if view.desired.taken_back is not None and not view.desired.taken_back.note:
         yield f"ScaleUpTakenBack {view.desired.taken_back.at}: {view.desired.taken_back.message}"
     outbox = view.outbox
     cluster = next((cluster for cluster in store.quotas.worker_clusters if cluster.name == view.cluster), None)

@@ -12,7 +12,7 @@ from slicebus.manager.state.requirements import is_nearly_managed
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest, Status
-from slicebus.slices.admission.cycle import Admit, Decision, Evict
+from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink
 from slicebus.slices.placement.fleet import Fleet
 from slicebus.slices.workload.workload import Slice
 
@@ -76,8 +76,8 @@ class Builtin:
 
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, in_turn: bool, now: str) -> list[Command]:
         """Write quota and admission, with `in_turn` also the order; or the reason to wait; or the eviction. Nothing is
-        admitted while edits of the job are due on its slices."""
-        if isinstance(decision, Admit) and admitting.comes_too_early(view):
+        admitted, and nothing taken back, while edits of the job are due on its slices."""
+        if isinstance(decision, Admit | Shrink) and admitting.comes_too_early(view):
             return []
         commands = admitting.commands if in_turn else admission_writes.commands
         return commands(view, slice, decision, now=now)

@@ -15,6 +15,7 @@ from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.jobs import KINDS, JobKind
+from slicebus.slices.workload.reclaimed import Reclaimed
 
 
 def job_ref(job: Manifest) -> JobRef:
@@ -60,7 +61,8 @@ _NO_MESSAGE = MessageId("")
 
 
 class TakenBack(msgspec.Struct, frozen=True):
-    """A scale-up whose pods did not get ready, and that the manager has overruled by the size before it."""
+    """A request that the manager has overruled by a smaller size: pods of a scale-up did not get ready, or others took
+    pods back."""
 
     counts: Counts
     """That size."""
@@ -69,11 +71,13 @@ class TakenBack(msgspec.Struct, frozen=True):
     at: str
     """RFC 3339."""
     message: str
+    note: str | msgspec.UnsetType = msgspec.UNSET
+    """The id of the note on the Workload, where others took pods back (`reclaims`). The size then follows the note."""
 
     @property
     def id(self) -> str:
-        """A hash that tells scale-ups apart that were taken back."""
-        return content_hash(self)
+        """A hash that tells apart what was taken back."""
+        return self.note or content_hash(self)
 
 
 class SizeRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -100,8 +104,11 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     finished: Counts = {}
     """Pods that have ended for good by then."""
     taken_back: TakenBack | msgspec.UnsetType = msgspec.UNSET
-    """The last scale-up that was taken back, while `baseline` stays the same: on the worker, its size took the place of
-    the baseline."""
+    """The last size by which a request was overruled, while `baseline` stays the same: on the worker, it took the place
+    of the baseline."""
+    follows: str = ""
+    """The id of the note on the Workload that the request carries out: nobody else has resized the job on its worker
+    since."""
 
     @classmethod
     def nothing(cls) -> Self:
@@ -193,9 +200,11 @@ class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):
     finished: Counts = {}
     """Pods that have ended for good, which `counts` leaves out."""
     taken_back: TakenBack | None = None
-    """The last scale-up that was taken back, and that no edit of the spec has overridden."""
+    """The last size by which a request was overruled, and that no edit of the spec has overridden."""
     kept: Counts | None = None
     """The counts that a job of a fixed size was started with."""
+    reclaimed: Reclaimed | None = None
+    """The note that others took pods back, while nobody has resized the job since; done as soon as they are gone."""
 
     @property
     def sent(self) -> Counts:

@@ -17,6 +17,7 @@ from slicebus.manager.state.annotations import (
     own_counts,
 )
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, OutboxState
+from slicebus.manager.state.reclaims import as_reclaimed
 from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
 from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, PodProblem, Status, Waits
@@ -182,9 +183,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def _edited(self) -> DesiredSize:
-        """The size by the worker's last request, or by the job's spec where that was edited since."""
+        """The size by the worker's last request, or by the job's spec where that was edited since, or by the note that
+        pods were taken back."""
         assert self.reading is not None
-        return desired_size_of(self.reading.manifest, self.reading.own_counts, self.requested)
+        edited = desired_size_of(self.reading.manifest, self.reading.own_counts, self.requested)
+        return as_reclaimed(edited, self.holder)
 
     @cached_property
     def keeper(self) -> Slice | None:

@@ -1,9 +1,9 @@
 """The messages from the manager to agents."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from slicebus.proto.messages.base import (
     Counts,
@@ -52,8 +52,13 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     resized_because: str | UnsetType = UNSET
     """Why the manager has set the counts of the manifest itself, where no user has: an Event where they are applied."""
     taken_back: str | UnsetType = UNSET
-    """Identifies the scale-up that the manager has taken back with these counts. The worker applies the counts once for
-    each, also where they are those of the last spec: it may have grown from these."""
+    """Identifies the scale-up that the manager has taken back with these counts, or its word that others take pods. The
+    worker applies the counts once for each, also where they are those of the last spec: it may have grown from
+    these."""
+    resized_reason: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
+    """The reason of that Event where pods were taken back for others, or are given back: `Reclaimed`, `Restored`. The
+    size is then only ever lowered for another `taken_back`. For the same one it is applied where nobody has resized the
+    job on the worker since, and the worker's requests name it (`follows`)."""
 
     def summary(self) -> str:
         """One line for people."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Self
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from slicebus.agent.decide.job import gangs, waiting
 from slicebus.agent.decide.job.room import patch_job
@@ -142,6 +142,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
         granted=last.instead_of,
         wanted=last.wanted,
         finished=last.finished or UNSET,
+        follows=last.follows,
         why=KINDS[view.key.kind].scaler(scale_target),
     )
     return [
@@ -152,12 +153,20 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
 
 def _write_request(sizes: _Sizes, view: WorkerView, job: WorkerJobReading, key: RequestKey) -> list[Command]:
     wanted, granted = sizes.wanted, sizes.granted
-    pending = PendingRequests.after(job.requested, key, wanted=wanted, granted=granted, finished=view.finished)
+    pending = PendingRequests.after(
+        job.requested, key, wanted=wanted, granted=granted, finished=view.finished, follows=_followed(view, job)
+    )
     note = {
         api_names.REQUESTED_ANNOTATION: pending.to_annotation(),
         api_names.GRANTED_ANNOTATION: annotations.encode_counts(sizes.lowered),
     }
     return patch_job(job.manifest, {"metadata": {"annotations": note}})
+
+
+def _followed(view: WorkerView, job: WorkerJobReading) -> str | UnsetType:
+    """The manager's word that a request carries out: the job has the very size that was set with it."""
+    word = annotations.annotation(job.manifest, api_names.FOLLOWS_ANNOTATION)
+    return word if word and view.counts == annotations.baseline(job.manifest) else UNSET
 
 
 def _is_first_due(sizes: _Sizes, job: WorkerJobReading) -> bool:

@@ -48,13 +48,17 @@ def sets_other_bounds(order: WorkloadSpec, job: WorkerJobReading) -> bool:
     return bool(bounds) and annotations.bounds(job.manifest) != bounds
 
 
-def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str]:
-    """The annotations of a job by which the next order is compared with this one. `job` is None where it is made."""
-    noted = {api_names.BASELINE_ANNOTATION: annotations.encode_counts(counts_of(order))}
+def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str | None]:
+    """The annotations of a job by which the next order is compared with this one, and None for one that it loses. `job`
+    is None where it is made."""
+    noted: dict[str, str | None] = {api_names.BASELINE_ANNOTATION: annotations.encode_counts(counts_of(order))}
     if bounds := _noted_bounds(order, job):
         noted[api_names.BOUNDS_ANNOTATION] = msgspec.json.encode(bounds, order="sorted").decode()
     if order.taken_back and (job is None or _can_run(order)):
         noted[api_names.TAKEN_BACK_ANNOTATION] = order.taken_back
+    follows = order.taken_back if order.resized_reason and order.taken_back else None
+    if follows or (job is not None and annotations.annotation(job.manifest, api_names.FOLLOWS_ANNOTATION)):
+        noted[api_names.FOLLOWS_ANNOTATION] = follows
     return noted
 
 
@@ -71,8 +75,11 @@ def take(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[C
         for patch in _bounds_patches(view, order, job)
         if any((patch.target["metadata"]["uid"], operation) not in done for operation in patch.body)
     ]
+    reason = order.resized_reason or "ScaleUpTakenBack"
     events = [
-        Emit(regarding=patch.target, reason="ScaleUpTakenBack", note=why, warning=True) for patch in counts[:1] if why
+        Emit(regarding=patch.target, reason=reason, note=why, warning=reason != api_names.RESTORED)
+        for patch in counts[:1]
+        if why
     ]
     return [*counts, *events, *bounds]
 
@@ -116,10 +123,27 @@ def _count_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading)
     clusters."""
     if not sets_another(order, job):
         return []
-    kind = KINDS[view.key.kind]
+    kind, sized = KINDS[view.key.kind], _sized(view, order, job)
+    if sized is None:
+        return []
     # A suspended job has no cluster, or one that is going.
     targets = [job.manifest] if is_suspended(job.manifest) else _targets(view, job)
-    return [_patch(target, body) for target in targets for body in kind.follow(target, order.manifest)]
+    return [_patch(target, body) for target in targets for body in kind.follow(target, sized)]
+
+
+def _sized(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> Manifest | None:
+    """The manager's job with the size to set; None where the worker's keeps its own.
+
+    Where pods are taken back for others, none is added to a job that somebody has made smaller meanwhile. Pods that
+    come back are no reason to overrule what somebody has set since.
+    """
+    if not order.resized_reason or is_suspended(job.manifest):
+        return order.manifest
+    present, noted = view.counts, annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION)
+    if noted == order.taken_back:
+        return order.manifest if present == annotations.baseline(job.manifest) else None
+    least = {name: min(count, present.get(name, count)) for name, count in counts_of(order).items()}
+    return KINDS[view.key.kind].with_counts(order.manifest, least)
 
 
 def _bounds_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Patch]:

@@ -6,7 +6,9 @@ The cycle itself is `slicebus.slices.admission.cycle`.
 from slicebus.decisions.commands import Command, Emit, Patch, Remember
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission.evictions import quota_held
+from slicebus.manager.decide.job import reclaims
 from slicebus.manager.decide.manifests import NOT_YET_READY, findings_patch
+from slicebus.manager.decide.order import size_requests
 from slicebus.manager.state.store import Uncertain
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
@@ -16,7 +18,6 @@ from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, has_finding, with_findings
 from slicebus.slices.api.kueue import INADMISSIBLE, Condition, EvictionReason
-from slicebus.slices.workload.reclaimed import take_back
 from slicebus.slices.workload.waiting import without_numbers
 from slicebus.slices.workload.workload import Slice
 
@@ -168,20 +169,20 @@ def _evict(view: JobView, slice: Slice, decision: Evict, *, now: str) -> list[Co
 
 
 def _shrink(view: JobView, slice: Slice, decision: Shrink, *, now: str) -> list[Command]:
-    """The quota stays reserved until the worker has none of these pods left."""
-    if not slice.keeps_quota or slice.held_counts.keys() != decision.to.keys():
+    """Note whose pods go, and overrule the job's size. The quota stays reserved until the worker has none of these pods
+    left."""
+    is_held = slice.keeps_quota and slice == view.holder and slice.held_counts.keys() == decision.to.keys()
+    if view.job is None or not is_held or view.desired.counts.keys() != decision.to.keys():
         return []
-    note = take_back(
-        slice.reclaimed,
-        slice.held_counts,
-        decision.to,
-        beneficiary=decision.beneficiary,
-        at=now,
-        reason=decision.preemption,
-        message=decision.message,
-    )
-    body = {"metadata": {"annotations": {api_names.RECLAIMED_ANNOTATION: note.to_annotation()}}}
-    return [Patch(resource=WORKLOADS, target=view.workload(slice), body=body)]
+    note = reclaims.take_back(view, slice, decision, now=now)
+    text = f"{reclaims.taken_text(slice.held_counts, decision.to)} for {decision.beneficiary.workload}"
+    return [
+        *size_requests.record(view, reclaims.overruled(view, note, now=now), note=note),
+        *(
+            Emit(regarding=target, reason=api_names.RECLAIMED, note=f"Took back {text}: {decision.message}")
+            for target in (view.workload(slice), view.job)
+        ),
+    ]
 
 
 def _waiting(decision: Wait) -> Finding:

@@ -28,6 +28,7 @@ from slicebus.manager.decide.job import (
     left_out,
     pod_templates,
     pods_left,
+    reclaims,
     size_bounds,
     status_mirror,
     unknown_ends,
@@ -158,7 +159,7 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
         return over
     if refused := refused_there.reconcile(view, now=now):
         return refused
-    if stuck := readiness.reconcile(view, job, now=now):
+    if stuck := readiness.reconcile(view, job, now=now) or reclaims.reconcile(view, now=now):
         return stuck
     desired = _with_kept_quota(view.desired, view)
     edited = refusals.edited_pods(view, desired)
@@ -193,7 +194,7 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
 
 def _requeue_after(view: JobView, *, now: str) -> list[Command]:
     """Of several delays only the earliest counts."""
-    rules = (readiness, execution_limit, refused_there)
+    rules = (readiness, execution_limit, refused_there, reclaims)
     return [command for rule in rules for command in rule.requeue_after(view, now=now)]
 
 
@@ -269,7 +270,7 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
         annotations[kueue.REPLACEMENT_FOR_ANNOTATION] = command.replaces
     if view.holder is not None:
         annotations |= execution_time.said_by(view.workload(view.holder), view.holder)
-    annotations |= size_requests.annotations(view)
+    annotations |= size_requests.annotations(view) | reclaims.annotations(view)
     said = edits.placement_choices(job) | size_bounds.said_by(job, fixed=view.is_fixed)
     annotations |= {name: wanted for name, wanted in said.items() if wanted}
     if annotation(job, api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true":

@@ -6,7 +6,7 @@ for as long as it has quota.
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide.job import execution_time, pod_templates, size_bounds
+from slicebus.manager.decide.job import execution_time, pod_templates, reclaims, size_bounds
 from slicebus.manager.decide.manifests import priority_class, priority_spec
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.requirements import is_elastic, queue_of
@@ -29,7 +29,7 @@ def copied(view: JobView, job: Manifest) -> list[Command]:
         execution_time.copied,
         pod_templates.take_over,
     )
-    return next(filter(None, (edit(view, job) for edit in edits)), [])
+    return next(filter(None, (edit(view, job) for edit in edits)), []) or reclaims.copied(view)
 
 
 def are_due(view: JobView, job: Manifest) -> bool:

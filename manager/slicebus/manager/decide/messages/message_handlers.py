@@ -10,7 +10,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Requeue
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide.job import pods_left, status_mirror, unknown_ends
+from slicebus.manager.decide.job import pods_left, reclaims, status_mirror, unknown_ends
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, one_write_each
 from slicebus.manager.decide.order import dispatch, size_requests
 from slicebus.manager.decide.order.outbox import write
@@ -65,8 +65,10 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         granted=request.granted,
         finished=finished,
         taken_back=view.desired.taken_back or msgspec.UNSET,
+        follows=request.follows or "",
     )
-    return size_requests.record(view, desired)
+    heard, note = reclaims.heard(view, desired)
+    return size_requests.record(view, heard, note=note)
 
 
 def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]:

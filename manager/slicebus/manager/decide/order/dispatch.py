@@ -35,6 +35,7 @@ from slicebus.proto.messages import (
     Suspend,
     WorkloadSpec,
 )
+from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import content_hash, spec_hash
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
@@ -337,6 +338,7 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
         answers=record.answers,
         resized_because=desired.taken_back.message if desired.taken_back else msgspec.UNSET,
         taken_back=desired.taken_back.id if desired.taken_back else msgspec.UNSET,
+        resized_reason=_resized_reason(desired),
     )
     messages = [Publish(cluster=cluster, message=spec, correlation=desired.correlation)]
     if record.moved is True or (slice.replaces and applied_version(workload) == 0):
@@ -350,6 +352,12 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
         )
         messages.append(Publish(cluster=cluster, message=relabel, correlation=desired.correlation))
     return messages
+
+
+def _resized_reason(desired: DesiredSize) -> str | msgspec.UnsetType:
+    if desired.taken_back is None or not desired.taken_back.note:
+        return msgspec.UNSET
+    return api_names.RESTORED if desired.reclaimed is None or desired.reclaimed.done else api_names.RECLAIMED
 
 
 def _flavor(view: JobView, slice: Slice, pod_set: str) -> PodSetFlavor:

@@ -9,16 +9,26 @@ from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names
+from slicebus.slices.workload.reclaimed import Reclaimed
 from slicebus.slices.workload.workload import Slice
 
 
-def record(view: JobView, request: SizeRequest) -> list[Command]:
-    """The write of a request, above every one that the job's Workloads have; none where the job has ended."""
+def record(view: JobView, request: SizeRequest, *, note: Reclaimed | None = None) -> list[Command]:
+    """The write of a request, above every one that the job's Workloads have; none where the job has ended.
+
+    `note`: what stands by then of pods that were taken back. Without one, the write forgets what stood.
+    """
     slice, kept = _lasting(view), view.keeper
     if slice is None:
         return []
     revision = view.requests[kept.name].revision + 1 if kept is not None else 1
-    return [_write(view.workload(slice), msgspec.structs.replace(request, revision=revision))]
+    annotations: dict[str, str | None] = {
+        api_names.REQUESTED_ANNOTATION: msgspec.structs.replace(request, revision=revision).to_annotation()
+    }
+    body: Manifest = {"metadata": {"annotations": annotations}}
+    if note != slice.reclaimed:
+        annotations |= {api_names.RECLAIMED_ANNOTATION: note.to_annotation() if note is not None else None}
+    return [Patch(resource=WORKLOADS, target=view.workload(slice), body=body)]
 
 
 def carry(view: JobView) -> list[Command]:

@@ -1,0 +1,166 @@
+"""Takes pods back from a job, and gives them back to it when there is quota again.
+
+The job's size meanwhile is that of `state.reclaims`. Here is what is written: the note, the request that it overrules,
+what becomes of both with the next request, and the slice that waits for what was taken.
+"""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from slicebus.decisions.commands import Command, Patch, Requeue
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.decide.order import size_requests
+from slicebus.manager.state.annotations import SizeRequest, TakenBack, annotation
+from slicebus.manager.state.reclaims import RING
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Counts, counts_text
+from slicebus.slices.admission.cycle import Shrink
+from slicebus.slices.api import api_names
+from slicebus.slices.api.fingerprints import content_hash
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.workload import reclaimed
+from slicebus.slices.workload.reclaimed import Reclaimed
+from slicebus.slices.workload.workload import Slice
+
+_MARGIN_S = 1.0
+"""Times in notes are whole seconds."""
+
+
+def take_back(view: JobView, holder: Slice, decision: Shrink, *, now: str) -> Reclaimed:
+    """The note that a job loses pods. What it wants to have again is what it wants now, and no less than it keeps: also
+    what it waits for, and what an earlier note has taken."""
+    last, wanted = view.desired.reclaimed, view.desired.counts
+    note = reclaimed.take_back(
+        last,
+        holder.held_counts,
+        decision.to,
+        beneficiary=decision.beneficiary,
+        at=now,
+        reason=decision.preemption,
+        message=decision.message,
+    )
+    wished = last.before if last is not None and not last.done else wanted
+    return replace(note, before={name: max(count, wished[name]) for name, count in decision.to.items()})
+
+
+def overruled(view: JobView, note: Reclaimed, *, now: str) -> SizeRequest:
+    """The job's size request, overruled by what a note leaves."""
+    requested = view.desired.requested or SizeRequest.nothing()
+    taken = TakenBack(counts=note.to, request=requested.key, at=now, message=note.message, note=note.id)
+    return replace(requested, baseline=view.desired.own, taken_back=taken, follows="")
+
+
+def taken_text(held: Counts, to: Counts) -> str:
+    """Which pods are taken, for people."""
+    lost = {name: count - to[name] for name, count in held.items() if count > to[name]}
+    return ", ".join(f"{count} of {held[name]} pods of {name}" for name, count in lost.items())
+
+
+def heard(view: JobView, request: SizeRequest) -> tuple[SizeRequest, Reclaimed | None]:
+    """A worker's new request beside the note, and the note from then on; None where it is forgotten.
+
+    A request that carries the note out leaves it, and so does one for the very size that was set: an agent that ended
+    in between could not say more. Any other is somebody's resize on the worker, and wins. While pods are still to go,
+    one for no more than what is left needs no note; one for more is what the job wants to have again, and its worker is
+    told once more what is left.
+    """
+    note, taken = view.desired.reclaimed, view.desired.taken_back
+    if note is None or taken is None:
+        return replace(request, follows=""), None
+    size = {name: count + request.finished.get(name, 0) for name, count in request.counts.items()}
+    if request.follows == note.id or size == taken.counts:
+        return replace(request, follows=note.id), note
+    if note.done or size.keys() != note.to.keys() or all(size[name] <= count for name, count in note.to.items()):
+        return replace(request, follows=""), None
+    if request.follows:
+        # It carries out an earlier note. This one is on its way.
+        return replace(request, follows="", taken_back=replace(taken, request=request.key)), note
+    wished = {name: max(count, size[name]) for name, count in note.to.items()}
+    again = replace(note, id=content_hash([note.id, size, request.key]), before=wished)
+    return replace(request, follows="", taken_back=replace(taken, request=request.key, note=again.id)), again
+
+
+def annotations(view: JobView) -> dict[str, str]:
+    """The annotations of a new slice that waits for what was taken back; empty for any other."""
+    note = view.desired.reclaimed
+    if note is None or not note.done or view.holder is None:
+        return {}
+    since = view.holder.queued_since or _first_admitted(view)
+    return {api_names.RECLAIMED_ANNOTATION: note.to_annotation(), api_names.QUEUED_SINCE_ANNOTATION: since}
+
+
+def copied(view: JobView) -> list[Command]:
+    """The writes that bring slices and note together: the slice that waits has the note while it stands, and no slice
+    has one that does not."""
+    wanted = annotations(view)
+    return [
+        command
+        for slice in view.unfinished
+        if slice.reclaimed is not None or slice.queued_since or wanted
+        for command in _brought_together(view, slice, wanted)
+    ]
+
+
+def _brought_together(view: JobView, slice: Slice, wanted: Mapping[str, str]) -> Iterator[Command]:
+    workload, holder = view.workload(slice), view.holder
+    stands = view.desired.reclaimed
+    changes: Mapping[str, str | None]
+    if slice == holder:
+        changes = {api_names.RECLAIMED_ANNOTATION: None} if slice.reclaimed is not None and stands is None else {}
+    elif wanted and holder is not None and slice.replaces == holder.key and slice.admission is None:
+        # It keeps its rank: earlier slices of the job may be forgotten by now.
+        changes = {**wanted} | ({api_names.QUEUED_SINCE_ANNOTATION: slice.queued_since} if slice.queued_since else {})
+    else:
+        changes = dict.fromkeys((api_names.RECLAIMED_ANNOTATION, api_names.QUEUED_SINCE_ANNOTATION))
+    changes = {name: value for name, value in changes.items() if annotation(workload, name) != value}
+    if changes:
+        yield Patch(resource=WORKLOADS, target=workload, body={"metadata": {"annotations": changes}})
+
+
+def reconcile(view: JobView, *, now: str) -> list[Command]:
+    """Forget the note of a job that has everything back, when nobody needs it any more to see a ring."""
+    requested, taken = view.desired.requested, view.desired.taken_back
+    left_s = _remembered_s(view, datetime.fromisoformat(now))
+    if requested is None or taken is None or left_s is None or left_s > 0:
+        return []
+    return size_requests.record(view, replace(requested, taken_back=taken, follows=""))
+
+
+def requeue_after(view: JobView, *, now: str) -> list[Command]:
+    """Reconcile the job when its note is no longer needed."""
+    left_s = _remembered_s(view, datetime.fromisoformat(now))
+    return [Requeue(job=view.ref, delay_s=max(0.0, left_s) + _MARGIN_S)] if left_s is not None else []
+
+
+def told(view: JobView) -> Iterator[str]:
+    """What a job has lost, and for whom, for people; nothing where it has all of that again."""
+    note, holder = view.desired.reclaimed, view.holder
+    if note is None or holder is None:
+        return
+    head = f"{api_names.RECLAIMED} {note.at}"
+    by = f"{counts_text(note.before)} for {', '.join(note.names)} ({note.reason})"
+    if not note.done:
+        yield f"{head}: goes to {counts_text(note.to)} of {by}; grows again when those are gone"
+    elif _lacks(view, holder):
+        yield f"{head}: has {counts_text(holder.granted)} of {by}; the rest comes back with quota"
+
+
+def _lacks(view: JobView, holder: Slice) -> bool:
+    return any(count > holder.granted.get(name, 0) for name, count in view.desired.counts.items())
+
+
+def _remembered_s(view: JobView, moment: datetime) -> float | None:
+    """How long the note of a job that has everything back is still needed; None where it waits for something."""
+    note, holder = view.desired.reclaimed if view.job is not None else None, view.holder
+    if note is None or holder is None or not note.done or _lacks(view, holder):
+        return None
+    return (datetime.fromisoformat(note.at) + RING - moment).total_seconds()
+
+
+def _first_admitted(view: JobView) -> str:
+    """When the oldest slice that the job still has got its quota."""
+    reserved = (slice.conditions.get(Condition.QUOTA_RESERVED, {}) for slice in view.slices)
+    times = [each["lastTransitionTime"] for each in reserved if each.get("status") == "True"]
+    return min(times, default=view.slices[0].created)

@@ -1,0 +1,65 @@
+"""Works out the size of a job that pods are taken back from, until it has them again.
+
+The note on its Workload says what it had and what it keeps. The note stands while nobody has resized the job since: its
+worker's newest size request is the one that was overruled, or it follows the note. Until the worker has no surplus pod
+left, the job's size is what it keeps. From then on it wants again what it had, and its worker has what is granted.
+"""
+
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack
+from slicebus.proto.messages import Counts, counts_text
+from slicebus.slices.workload.reclaimed import Reclaimed
+from slicebus.slices.workload.workload import Slice
+
+RING = timedelta(minutes=10)
+"""Workloads that have taken quota from each other in turn within this time do not begin again."""
+
+
+def as_reclaimed(desired: DesiredSize, holder: Slice | None) -> DesiredSize:
+    """The desired size by the note on the slice that holds the job's quota; unchanged where none stands."""
+    note = holder.reclaimed if holder is not None else None
+    requested, taken = desired.requested, desired.taken_back
+    if holder is None or note is None or requested is None or taken is None or not _stands(note, requested, taken):
+        return desired
+    if not note.before.keys() == note.to.keys() == desired.counts.keys() == desired.own.keys():
+        return desired
+    if not (note.done or _is_done(note, requested, holder)):
+        return replace(desired, reclaimed=note)
+    size = _set_size(note, holder)
+    restored = replace(taken, counts=size, message=f"Pods are back: {counts_text(size)} of {counts_text(note.before)}")
+    return replace(
+        desired,
+        counts=_wish(note, requested),
+        taken_back=restored,
+        reclaimed=replace(note, done=True),
+    )
+
+
+def _stands(note: Reclaimed, requested: SizeRequest, taken: TakenBack) -> bool:
+    return taken.note == note.id and (taken.request == requested.key or requested.follows == note.id)
+
+
+def _is_done(note: Reclaimed, requested: SizeRequest, holder: Slice) -> bool:
+    """Whether the worker has said that it has no more pods, and their quota is free."""
+    is_told = requested.follows == note.id and all(
+        count <= note.to.get(name, 0) for name, count in requested.counts.items()
+    )
+    return is_told and note.left_of(holder.granted) is None
+
+
+def _wish(note: Reclaimed, requested: SizeRequest) -> Counts:
+    """What the job wants to have again. A pod set with pods that have ended for good wants no more than are left."""
+    return {
+        name: requested.counts.get(name, 0) if requested.finished.get(name) else count
+        for name, count in note.before.items()
+    }
+
+
+def _set_size(note: Reclaimed, holder: Slice) -> Counts:
+    """The size that the worker's job has by now: what was kept, and of the rest what has quota again."""
+    admitted = holder.admission.counts if holder.admission is not None else {}
+    granted = {name: min(count, admitted.get(name, 0)) for name, count in holder.counts.items()}
+    return {name: min(count, max(note.to[name], granted.get(name, 0))) for name, count in note.before.items()}
