@@ -8,7 +8,7 @@ import pytest
 from e2e.test_preemption import allow_preemption
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
-from slicebus.kube.client import MergePatch
+from slicebus.kube.client import JsonPatch, MergePatch
 from slicebus.kube.resources import EVENTS, JOB_RESOURCES, JOBS, WORKLOADS
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.api import api_names, kueue
@@ -60,7 +60,7 @@ async def submit_high(world: World, size: int = 4, *, name: str = "high") -> Sce
 
 async def resize_there(low: Scenario, size: int) -> None:
     """As its user does it on the worker."""
-    group = [{"op": "add", "path": "/spec/workerGroupSpecs/0/replicas", "value": size}]
+    group = JsonPatch([{"op": "add", "path": "/spec/workerGroupSpecs/0/replicas", "value": size}])
     body = MergePatch({"spec": {"parallelism": size}}) if low.kind == "Job" else group
     await (await low.worker()).patch(low.resource, low.name, NAMESPACE, body)
 

@@ -1,0 +1,414 @@
+"""Pods are taken back from a job, somebody resizes it or nobody does, and it has them again."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Requeue
+from slicebus.kube.times import time_text
+from slicebus.manager.decide.admission import admission_writes, admitting, builtin
+from slicebus.manager.decide.job import edits, reclaims
+from slicebus.manager.decide.messages import message_handlers
+from slicebus.manager.decide.modes import Builtin
+from slicebus.manager.state.annotations import SizeRequest
+from slicebus.manager.state.outbox import Dispatch
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Counts, ScaleRequest, WorkloadSpec
+from slicebus.sandbox.apiserver.patches import merge_patch
+from slicebus.slices.admission.cycle import Admit, Shrink
+from slicebus.slices.api import api_names
+from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed
+from slicebus.slices.workload.workload import Admission, FlavorName, PodSetAssignment, SliceKey
+from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope, condition
+
+Manifest = dict[str, Any]
+HIGH = Beneficiary(workload="team/high", uid="uid-high", job_uid="job-high")
+BEGAN = "2026-01-01T00:00:00Z"
+"""When the slices of these tests got their quota."""
+
+
+def shrink(to: int, *, message: str = "so it is") -> Shrink:
+    return Shrink(
+        key=SliceKey("team/w1"),
+        to={"main": to},
+        beneficiary=HIGH,
+        preemption="InClusterQueue",
+        message=message,
+    )
+
+
+def admit(name: str, count: int) -> Admit:
+    usage = PodSetAssignment(name="main", flavors={"cpu": FlavorName("spot")}, usage={"cpu": count * 1000}, count=count)
+    return Admit(key=SliceKey(f"team/{name}"), admission=Admission("cq", (usage,)), cluster="east")
+
+
+class Story:
+    """A job of the manager from one decision to the next."""
+
+    def __init__(self, size: int = 8, *, now: str = NOW) -> None:
+        self.job = a_job(size, annotations={api_names.MIN_SIZE_ANNOTATION: "main=2"})
+        self.now = now
+        workload = a_workload(count=size, admitted=size, dispatched=1, applied=1)
+        workload["metadata"]["annotations"][api_names.MIN_SIZE_ANNOTATION] = "main=2"
+        self.workloads = {"w1": workload}
+        self.generation = 1
+        self.reconcile()
+        self.report()
+
+    @property
+    def view(self) -> JobView:
+        return a_view(self.job, *self.workloads.values())
+
+    @property
+    def note(self) -> Reclaimed | None:
+        holder = self.view.holder
+        return holder.reclaimed if holder is not None else None
+
+    @property
+    def sizes(self) -> list[int]:
+        """Those of the slices that have not ended."""
+        return [slice.counts["main"] for slice in self.view.unfinished]
+
+    def carry_out(self, commands: list[Command]) -> list[Command]:
+        for command in commands:
+            if isinstance(command, Patch) and command.target["kind"] == "Workload":
+                name = command.target["metadata"]["name"]
+                assert isinstance(command.body, dict)
+                self.workloads[name] = merge_patch(self.workloads[name], command.body)
+            elif isinstance(command, Create):
+                made = command.manifest
+                made["metadata"] |= {
+                    "name": f"w{len(self.workloads) + 1}",
+                    "uid": f"uid-w{len(self.workloads) + 1}",
+                    "resourceVersion": "1",
+                    "creationTimestamp": self.now,
+                }
+                self.workloads[made["metadata"]["name"]] = made
+        return commands
+
+    def reconcile(self) -> list[Command]:
+        """Everything that is decided until nothing is left to write."""
+        done: list[Command] = []
+        for _ in range(10):
+            commands = self.carry_out(builtin.reconcile(self.view, self.now))
+            done += commands
+            if not any(isinstance(command, Patch | Create) for command in commands):
+                return done
+        raise AssertionError(commands)
+
+    def shrink(self, to: int, **how: str) -> list[Command]:
+        holder = self.view.holder
+        assert holder is not None
+        return self.carry_out(admitting.commands(self.view, holder, shrink(to, **how), now=self.now))
+
+    def admit(self, count: int) -> WorkloadSpec:
+        """The order for the slice that waits, which gets so many pods."""
+        waits = self.view.unfinished[-1]
+        self.carry_out(admitting.commands(self.view, waits, admit(waits.name, count), now=self.now))
+        return self.orders(self.reconcile())[-1]
+
+    def orders(self, commands: list[Command]) -> list[WorkloadSpec]:
+        """Each of them once: what was published is written nowhere."""
+        found = [each.message for each in commands if isinstance(each, Publish)]
+        return [*{each.spec_version: each for each in found if isinstance(each, WorkloadSpec)}.values()]
+
+    def report(self) -> None:
+        """Its worker has applied the newest order."""
+        outbox = self.view.outbox
+        assert outbox is not None
+        body = {"metadata": {"annotations": {api_names.APPLIED_ANNOTATION: str(outbox.record.version)}}}
+        name = outbox.recorded_on["metadata"]["name"]
+        self.workloads[name] = merge_patch(self.workloads[name], body)
+
+    def ask(self, wanted: int, *, follows: str = "", finished: int = 0) -> list[Command]:
+        self.generation += 1
+        request = ScaleRequest(
+            job=REF,
+            workload="w1",
+            worker_uid="w-1",
+            worker_generation=self.generation,
+            granted={"main": 8},
+            wanted={"main": wanted},
+            **({"follows": follows} if follows else {}),
+            **({"finished": {"main": finished}} if finished else {}),
+        )
+        return self.carry_out(message_handlers.scale_request(self.view, request, an_envelope(sequence=self.generation)))
+
+    def shrunk(self, to: int = 4) -> "Story":
+        """Its worker has done it, and the former size waits."""
+        self.shrink(to)
+        self.reconcile()
+        self.report()
+        assert self.note is not None
+        self.ask(to, follows=self.note.id)
+        self.reconcile()
+        self.report()
+        return self
+
+    def restored(self, count: int = 8) -> "Story":
+        self.admit(count)
+        self.report()
+        assert self.note is not None
+        self.ask(count, follows=self.note.id)
+        self.reconcile()
+        self.report()
+        return self
+
+
+def counts_of(order: WorkloadSpec) -> tuple[int, Counts]:
+    """The size that an order sets, and what it grants."""
+    return order.manifest["spec"]["parallelism"], order.granted
+
+
+def test_note_request_and_order_are_one_write() -> None:
+    story = Story()
+    commands = story.shrink(4)
+    [patch] = [command for command in commands if isinstance(command, Patch)]
+    assert isinstance(patch.body, dict)
+    assert patch.body["metadata"]["annotations"].keys() == {
+        api_names.RECLAIMED_ANNOTATION,
+        api_names.REQUESTED_ANNOTATION,
+        api_names.DISPATCHED_ANNOTATION,
+    }
+    [order] = story.orders(commands)
+    assert counts_of(order) == (4, {"main": 8}), "its quota is held until the pods are gone"
+    assert story.note is not None
+    assert (order.taken_back, order.resized_reason, order.resized_because) == (story.note.id, "Reclaimed", "so it is")
+    told = [(command.regarding["kind"], command.note) for command in commands if isinstance(command, Emit)]
+    text = "Took back 4 of 8 pods of main for team/high: so it is"
+    assert told == [("Workload", text), ("Job", text)]
+    assert not [command for command in story.reconcile() if isinstance(command, Patch | Create)]
+    assert (story.note.before, story.note.to, story.note.done) == ({"main": 8}, {"main": 4}, False)
+    assert list(reclaims.told(story.view)) == [
+        f"Reclaimed {NOW}: goes to main=4 of main=8 for team/high (InClusterQueue); grows again when those are gone"
+    ]
+
+
+def test_without_the_jobs_turn_the_next_reconcile_writes_the_order() -> None:
+    story = Story()
+    holder = story.view.holder
+    assert holder is not None
+    story.carry_out(admission_writes.commands(story.view, holder, shrink(4), now=NOW))
+    [order] = story.orders(story.reconcile())
+    assert counts_of(order) == (4, {"main": 8})
+
+
+def test_nothing_is_taken_while_an_edit_of_the_job_is_due() -> None:
+    story = Story()
+    story.job["metadata"]["annotations"][api_names.MIN_SIZE_ANNOTATION] = "main=6"
+    holder = story.view.holder
+    assert holder is not None
+    assert Builtin().apply(story.view, holder, shrink(4), in_turn=True, now=NOW) == []
+
+
+def test_what_has_gone_is_free_and_the_former_size_waits_by_its_first_admission() -> None:
+    story = Story().shrunk()
+    assert story.sizes == [4, 8]
+    holder, waits = story.view.unfinished
+    assert (holder.granted, holder.shrinks_to) == ({"main": 4}, None)
+    assert (waits.queued_since, waits.partial, waits.restores) == (BEGAN, True, True)
+    assert waits.reclaimed is not None
+    assert waits.reclaimed.done
+    assert list(reclaims.told(story.view)) == [
+        f"Reclaimed {NOW}: has main=4 of main=8 for team/high (InClusterQueue); the rest comes back with quota"
+    ]
+
+
+@pytest.mark.parametrize(("granted", "sizes"), [(8, [8]), (6, [8, 8])], ids=["all", "a part"])
+def test_its_admission_sets_the_size_that_is_granted(granted: int, sizes: list[int]) -> None:
+    story = Story().shrunk()
+    order = story.admit(granted)
+    assert counts_of(order) == (granted, {"main": granted})
+    assert order.resized_reason == "Restored"
+    assert order.resized_because == f"Pods are back: main={granted} of main=8"
+    assert story.sizes == sizes
+    story.report()
+    assert story.note is not None
+    story.ask(granted, follows=story.note.id)
+    story.reconcile()
+    assert story.sizes == sizes
+    assert (
+        list(reclaims.told(story.view)) == []
+        if granted == 8
+        else [f"Reclaimed {NOW}: has main=6 of main=8 for team/high (InClusterQueue); the rest comes back with quota"]
+    )
+
+
+def test_the_rest_waits_with_the_same_rank() -> None:
+    story = Story().shrunk()
+    story.now = "2026-01-31T12:05:00Z"
+    story.admit(6)
+    assert [slice.queued_since for slice in story.view.unfinished] == [BEGAN, BEGAN]
+
+
+WON: dict[str, tuple[int, list[int], int]] = {
+    "smaller than what was kept": (3, [3], 4),
+    "larger": (6, [4, 6], 4),
+    "the former size": (8, [4, 8], 4),
+}
+
+
+@pytest.mark.parametrize(("size", "sizes", "set_to"), WON.values(), ids=WON.keys())
+def test_a_resize_on_the_worker_forgets_the_note(size: int, sizes: list[int], set_to: int) -> None:
+    story = Story().shrunk()
+    story.ask(size)
+    assert story.note is None
+    orders = story.orders(story.reconcile())
+    assert story.sizes == sizes
+    assert all(counts_of(order)[0] == set_to for order in orders), "the worker keeps its user's size"
+    assert all(not slice.queued_since and slice.reclaimed is None for slice in story.view.unfinished)
+
+
+def test_a_resize_after_a_part_is_back_leaves_the_worker_its_users_size() -> None:
+    story = Story().shrunk().restored(6)
+    story.ask(7)
+    orders = story.orders(story.reconcile())
+    assert story.note is None
+    assert story.sizes == [8, 7]
+    assert all(counts_of(order)[0] == 6 for order in orders), "6 was set last: another size would overrule the user's"
+
+
+@pytest.mark.parametrize(("size", "sizes"), [(6, [4, 6]), (3, [3]), (12, [4, 12])], ids=["more", "less", "much more"])
+def test_a_resize_at_the_manager_forgets_it(size: int, sizes: list[int]) -> None:
+    story = Story().shrunk()
+    story.job["spec"]["parallelism"] = size
+    story.reconcile()
+    if size < 4:
+        story.report()
+        story.ask(size)
+        story.reconcile()
+    assert story.note is None
+    assert story.sizes == sizes
+    assert all(not slice.queued_since and slice.reclaimed is None for slice in story.view.unfinished)
+
+
+def test_a_smaller_resize_while_pods_go_leaves_nothing_to_give_back() -> None:
+    story = Story()
+    story.shrink(4)
+    story.ask(3)
+    assert story.note is None
+    orders = story.orders(story.reconcile())
+    assert story.sizes == [3]
+    assert [counts_of(order)[0] for order in orders] == [4], "what was set last is no reason to set another size"
+
+
+@pytest.mark.parametrize("size", [6, 12])
+def test_a_larger_one_is_a_wish_and_the_worker_is_told_again(size: int) -> None:
+    story = Story()
+    story.shrink(4)
+    before = story.note
+    story.ask(size)
+    [order] = story.orders(story.reconcile())
+    note = story.note
+    assert before is not None
+    assert note is not None
+    assert note.id != before.id
+    assert (note.before, note.to, order.taken_back) == ({"main": size}, {"main": 4}, note.id)
+    assert counts_of(order) == (4, {"main": min(size, 8)})
+    story.report()
+    story.ask(4, follows=note.id)
+    story.reconcile()
+    assert story.sizes == [4, size]
+
+
+def test_a_request_that_follows_an_earlier_word_is_no_resize() -> None:
+    """The worker has restored the job while pods are taken once more."""
+    story = Story().shrunk()
+    story.admit(8)
+    story.report()
+    assert story.note is not None
+    earlier = story.note.id
+    story.shrink(2)
+    note = story.note
+    story.ask(8, follows=earlier)
+    story.reconcile()
+    assert story.note == note
+    story.report()
+    assert note is not None
+    story.ask(2, follows=note.id)
+    story.reconcile()
+    assert story.sizes == [2, 8]
+
+
+def test_an_agent_that_ended_in_between_cannot_say_what_it_follows() -> None:
+    story = Story()
+    story.shrink(4)
+    story.ask(4)
+    story.reconcile()
+    assert story.sizes == [4, 8]
+
+
+def test_what_it_waited_for_comes_back_too() -> None:
+    story = Story()
+    story.ask(12)
+    story.reconcile()
+    assert story.sizes == [8, 12]
+    story.shrunk()
+    assert story.sizes == [4, 12]
+
+
+def test_what_its_user_gives_up_does_not() -> None:
+    """The smaller size was asked for at the manager, and its worker has yet to carry that out."""
+    story = Story()
+    story.job["spec"]["parallelism"] = 6
+    story.reconcile()
+    story.shrink(4)
+    assert story.note is not None
+    assert story.note.before == {"main": 6}
+
+
+def test_pods_that_have_ended_are_not_wished_for() -> None:
+    story = Story().shrunk()
+    assert story.note is not None
+    story.ask(3, follows=story.note.id, finished=1)
+    story.reconcile()
+    assert [slice.unfinished_counts["main"] for slice in story.view.unfinished] == [3]
+
+
+def test_a_job_that_has_everything_back_forgets_the_note_in_time() -> None:
+    story = Story().shrunk().restored()
+    assert story.note is not None
+    requeued = [each.delay_s for each in builtin.reconcile(story.view, NOW) if isinstance(each, Requeue)]
+    assert requeued == [601.0]
+    story.now = time_text(datetime.fromisoformat(NOW).astimezone(UTC) + timedelta(minutes=10))
+    orders = story.orders(story.reconcile())
+    assert story.note is None
+    assert all(counts_of(order)[0] == 8 for order in orders)
+    assert story.sizes == [8]
+    assert not [command for command in builtin.reconcile(story.view, story.now) if isinstance(command, Requeue)]
+
+
+def test_a_note_that_does_not_stand_is_taken_away() -> None:
+    """Such as one of a slice that was admitted just when somebody resized the job."""
+    story = Story().shrunk()
+    waits = story.view.unfinished[-1]
+    body = {"metadata": {"annotations": {api_names.REQUESTED_ANNOTATION: SizeRequest.nothing().to_annotation()}}}
+    story.workloads["w1"] = merge_patch(story.workloads["w1"], body)
+    story.workloads[waits.name] = merge_patch(story.workloads[waits.name], body)
+    assert edits.are_due(story.view, story.job)
+    story.reconcile()
+    assert all(not slice.queued_since and slice.reclaimed is None for slice in story.view.unfinished)
+
+
+def test_an_eviction_forgets_it() -> None:
+    story = Story().shrunk()
+    evicted = condition("Evicted", True, "Preempted", "so it is")
+    status = story.workloads["w1"]["status"]
+    others = [each for each in status["conditions"] if each["type"] != "Admitted"]
+    story.workloads["w1"]["status"] = status | {"conditions": [*others, evicted]}
+    for _ in range(4):
+        story.carry_out(builtin.reconcile(story.view, NOW))
+    assert (
+        story.workloads["w1"]["metadata"]["annotations"]
+        .keys()
+        .isdisjoint({api_names.RECLAIMED_ANNOTATION, api_names.QUEUED_SINCE_ANNOTATION})
+    )
+
+
+def test_a_job_without_a_note_is_as_it_was() -> None:
+    story = Story()
+    view = structs.replace(story.view, published=Dispatch.from_manifest(story.workloads["w1"]).version)  # type: ignore[union-attr]
+    assert builtin.reconcile(view, NOW) == []
+    assert reclaims.annotations(view) == {}
