@@ -95,10 +95,18 @@ def offers(candidate: Candidate, short: Collection[FlavorResource]) -> Iterator[
         floor = slice.elasticity.floor(pod_set, step=step)
         if floor is None or held <= floor:
             continue
-        offer = Offer(candidate=candidate, pod_set=pod_set, most=-(-held // step) - floor // step, step=step)
-        freed = candidate.freed({pod_set: floor})
-        if any(freed.get(key, 0) > 0 for key in short):
-            yield offer
+        if _uses(slice, pod_set, short):
+            yield Offer(candidate=candidate, pod_set=pod_set, most=-(-held // step) - floor // step, step=step)
+
+
+def _uses(slice: Slice, pod_set: str, short: Collection[FlavorResource]) -> bool:
+    """Whether the pods of a pod set hold any of what is short."""
+    return slice.admission is not None and any(
+        (flavor, resource) in short and assignment.usage.get(resource, 0) > 0
+        for assignment in slice.admission.pod_sets
+        if assignment.name == pod_set
+        for resource, flavor in assignment.flavors.items()
+    )
 
 
 def with_all_pods(victim: Victim, short: Collection[FlavorResource]) -> Victim:
