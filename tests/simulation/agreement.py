@@ -6,6 +6,7 @@ from typing import Any
 from simulation.activation_rules import ActivationRules
 from simulation.additions import check_charge
 from simulation.defaults import charged
+from simulation.elastic import check_restored
 from simulation.indexed import is_indexed
 from simulation.limits import fitting
 from simulation.refusals import check_dead_letters
@@ -158,17 +159,21 @@ class Agreement:
             total.update(KINDS[kind].counts(copy, target))
         wanted = {pod_set: count - ended.get(pod_set, 0) for pod_set, count in total.items()}
         asked = waiting[0].counts if waiting else holder.unfinished_counts
+        # What waits for pods that were taken back is the manager's wish: the worker has what is left.
+        restores = bool(waiting and waiting[0].queued_since)
+        there_asked = holder.granted if restores else asked
+        check_restored(name, holder, waiting, ended)
         there, granted = annotations.granted(copy), holder.granted
         if not holder.elastic:
             # Whatever it wants, it keeps its size; where it wants less for a while, it grants itself no more.
-            asked = wanted
+            asked = there_asked = wanted
             granted = {
                 pod_set: min(count, max(there.get(pod_set, 0), wanted.get(pod_set, 0)))
                 for pod_set, count in holder.granted.items()
             }
         told = {
             "its slice": (annotations.slice_of(copy), holder.name),
-            "the size it wants": (wanted, asked),
+            "the size it wants": (wanted, there_asked),
             "what is granted": (there, granted),
             "its bounds lack": (
                 [] if is_indexed(job) else KINDS[kind].set_bounds(scale_target, KINDS[kind].bounds(job)),
@@ -183,7 +188,7 @@ class Agreement:
                 raise Violation(
                     f"converged: {name} on {holder.cluster}: {what} is {is_there}, the manager says {is_here}"
                 )
-        _check_shown(name, job, [copy, *targets], lacking=lacks(asked, granted))
+        _check_shown(name, job, [copy, *targets], lacking=lacks(asked, granted), restores=restores)
         await self._check_pods(name, client, job, holder.granted)
         check_charge(name, await self._running_pods(client, job), holder.usage)
 
@@ -233,11 +238,14 @@ class Agreement:
             raise Violation(f"converged: messages are left in {left}")
 
 
-def _check_shown(name: str, job: Manifest, copies: list[Manifest], *, lacking: bool) -> None:
-    """Every object of a job shows the same, and shows that pods are lacking while they are."""
+def _check_shown(name: str, job: Manifest, copies: list[Manifest], *, lacking: bool, restores: bool) -> None:
+    """Every object of a job shows the same, and shows that pods are lacking while they are. Its worker does not lack
+    those that were taken back."""
     here = Waiting.from_manifest(job)
     for copy in copies:
         there = Waiting.from_manifest(copy)
+        if restores and there is None:
+            continue
         if there != here and not (here and here.says_same(there)):
             raise Violation(f"converged: {name}: the manager's shows {here}, its {copy['kind']} {there}")
     if lacking != (here is not None and lacks(here.wanted, here.granted)):

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from simulation.defaults import shape
+from simulation.elastic import said_by
 from simulation.gangs import SCHEDULER
 from simulation.schedule import Submit
 from slicebus.agent.state import annotations
@@ -64,6 +65,8 @@ def job_of(item: Submit) -> Manifest:
         job["metadata"]["labels"][api_names.SCHEDULER_LABEL] = SCHEDULER
     if item.fixed:
         del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
+    if item.least is not None:
+        job["metadata"]["annotations"] |= said_by(job, item.least)
     if item.partial:
         job["metadata"]["annotations"][api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     return job

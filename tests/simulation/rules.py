@@ -10,6 +10,7 @@ import orjson
 
 from simulation.activation_rules import ActivationRules
 from simulation.definition_rules import DefinitionRules
+from simulation.elastic import check_note
 from simulation.end_rules import EndRules, has_outlived
 from simulation.gang_rules import GROUP_KEY, GangRules
 from simulation.impostors import check_name, check_other
@@ -234,6 +235,7 @@ class Rules:
         is_suspended = annotations.annotation(change.object, api_names.SUSPENDED_ANNOTATION) is not None
         self.activations.see_slice(slice, old, is_suspended=is_suspended)
         self.quota.see_slice(slice, old)
+        check_note(slice, old)
         self._room.see_slice(slice, old)
         check_shard(self._apis["manager"], slice, old, by=self._by, is_late=self._was_held)
         if old is not None and old.evicted and old.admission is None and slice.admission is not None:

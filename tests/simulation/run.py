@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import suppress
 
-from simulation import additions, defaults, floods, indexed, meddlers, recorded, refusals, suspensions, tenants
+from simulation import additions, defaults, elastic, floods, indexed, meddlers, recorded, refusals, suspensions, tenants
 from simulation.agreement import Agreement, UnderWay
 from simulation.definitions import bring_definition, remove_definition
 from simulation.fleet import MANAGER, Fleet
@@ -116,6 +116,8 @@ class Run:
                 await self.users.mislead(item)
             case indexed.Tandem():
                 await indexed.resize(self._fleet.client(item.api), item)
+            case elastic.Least():
+                await elastic.set_least(self._fleet.client(MANAGER), item)
             case floods.Flood():
                 await self.users.flood(item)
             case refusals.Refuse():

@@ -152,6 +152,8 @@ class Submit(Moment):
     """Whether its pods request no cpu."""
     sandboxed: bool = False
     """Whether its pods have a RuntimeClass."""
+    least: int | None = None
+    """How many pods of each group it keeps at least, where it can lose some."""
 
 
 class Scale(Moment):

@@ -2,6 +2,7 @@
 
 from simulation.additions import with_additions
 from simulation.defaults import with_defaults
+from simulation.elastic import with_elastic
 from simulation.floods import with_floods
 from simulation.indexed import with_indexed
 from simulation.later import OLD
@@ -23,6 +24,7 @@ _LATER = (
     with_defaults,
     with_suspensions,
     with_floods,
+    with_elastic,
 )
 """What came later, in this order."""
 

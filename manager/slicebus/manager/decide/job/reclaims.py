@@ -106,13 +106,13 @@ def copied(view: JobView) -> list[Command]:
 def _brought_together(view: JobView, slice: Slice, wanted: Mapping[str, str]) -> Iterator[Command]:
     workload, holder = view.workload(slice), view.holder
     stands = view.desired.reclaimed
-    changes: Mapping[str, str | None]
+    changes: Mapping[str, str | None] = {}
     if slice == holder:
         changes = {api_names.RECLAIMED_ANNOTATION: None} if slice.reclaimed is not None and stands is None else {}
     elif wanted and holder is not None and slice.replaces == holder.key and slice.admission is None:
         # It keeps its rank: earlier slices of the job may be forgotten by now.
         changes = {**wanted} | ({api_names.QUEUED_SINCE_ANNOTATION: slice.queued_since} if slice.queued_since else {})
-    else:
+    elif slice.admission is None:
         changes = dict.fromkeys((api_names.RECLAIMED_ANNOTATION, api_names.QUEUED_SINCE_ANNOTATION))
     changes = {name: value for name, value in changes.items() if annotation(workload, name) != value}
     if changes:

@@ -1,0 +1,122 @@
+"""Jobs that can shrink, where jobs of higher priority come and go, and the rules for what is taken back from them.
+
+No job is made smaller than its least size by a shrink, and whoever lost pods asks for them again until it has them.
+"""
+
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+from simulation.later import with_later
+from simulation.queues import FLAVORS, QUEUES, policy_of
+from simulation.schedule import WORKERS, Moment, Policy, Quota, Scale, Schedule, Submit
+from simulation.violations import Violation
+from slicebus.cli.demo import objects
+from slicebus.kube.client import KubeClient, MergePatch
+from slicebus.kube.resources import JOB_RESOURCES, JOBS
+from slicebus.slices.api import api_names
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.workload.workload import Slice
+
+Manifest = dict[str, Any]
+_KINDS = ("Job", "Job", "RayCluster", "RayJob")
+_LOW, _HIGH = "lmno", "pqrs"
+"""Not the names of the other jobs of a run."""
+
+
+class Least(Moment):
+    """Some job of the manager has another least size for all its pod sets, or none."""
+
+    pick: int
+    least: int | None
+
+
+def with_elastic(schedule: Schedule) -> Schedule:
+    """The same run, on one of four with such jobs."""
+    return with_later(schedule, "elastic", _elastic)
+
+
+async def set_least(client: KubeClient, item: Least) -> None:
+    """Play it."""
+    jobs = [job for resource in JOB_RESOURCES.values() for job in (await client.list(resource)).items]
+    if jobs:
+        job = jobs[item.pick % len(jobs)]
+        said = said_by(job, item.least) if item.least is not None else {api_names.MIN_SIZE_ANNOTATION: None}
+        body = MergePatch({"metadata": {"annotations": said}})
+        await client.patch(JOB_RESOURCES[job["kind"]], job["metadata"]["name"], objects.NAMESPACE, body)
+
+
+def said_by(job: Manifest, least: int) -> dict[str, str]:
+    """The annotation by which a job says its least size, for each pod set that is named by its user."""
+    sizes = KINDS[job["kind"]].counts(job, job)
+    named = {name: min(least, count) for name, count in sizes.items() if name not in ("head", "submitter")}
+    return {api_names.MIN_SIZE_ANNOTATION: ",".join(f"{name}={count}" for name, count in named.items())}
+
+
+def check_note(slice: Slice, old: Slice | None) -> None:
+    """A slice has changed: raise Violation where more is taken back than its job can miss."""
+    note = slice.reclaimed
+    if note is None or old is None or (old.reclaimed is not None and old.reclaimed.id == note.id):
+        return
+    before = old.reclaimed.to if old.reclaimed is not None else {}
+    for name, held in slice.held_counts.items():
+        left = note.to.get(name, 0)
+        floor = old.elasticity.floor(name, step=old.replica_sizes.get(name, 1))
+        if left < held and left != before.get(name) and (floor is None or left < floor):
+            raise Violation(f"least size: {slice.name} keeps {left} of {held} {name}, and {floor} are of use")
+    if slice.job_uid in {each.job_uid for each in note.beneficiaries}:
+        raise Violation(f"least size: {slice.name} loses pods to itself")
+
+
+def check_restored(name: str, holder: Slice, waiting: list[Slice], ended: dict[str, int]) -> None:
+    """Everything has calmed down: raise Violation for a job that still loses pods, or that has lost some for good."""
+    note = holder.reclaimed
+    if note is None:
+        return
+    if holder.shrinks_to is not None:
+        raise Violation(f"converged: {name} shall go to {holder.shrinks_to}, and has not")
+    lost = any(count > holder.granted.get(pod_set, 0) for pod_set, count in note.before.items())
+    if lost and not waiting and not ended and not holder.reclaimable:
+        raise Violation(f"converged: {name} had {note.before}, has {holder.granted}, and waits for nothing")
+
+
+def _elastic(random: Random, run_s: float) -> Iterator[Moment]:
+    if random.random() > 1 / 4:
+        return
+    for queue in QUEUES:
+        yield Policy(at_s=0.0, queue=queue, spec=policy_of(random, never=()))
+    for _ in range(random.randint(0, 2)):
+        queue, flavor = random.choice(list(QUEUES)), random.choice(FLAVORS)
+        yield Quota(
+            at_s=round(random.uniform(0, run_s / 2), 2), of=queue, flavor=flavor, cpu=random.choice((1, 2, 4, 8))
+        )
+    for name in _LOW[: random.randint(1, len(_LOW))]:
+        size = random.choice((2, 4, 6))
+        yield Submit(
+            at_s=round(random.uniform(0, run_s / 3), 2),
+            kind=random.choice(_KINDS),
+            name=name,
+            size=size,
+            autoscales=False,
+            queue=random.choice(list(QUEUES)),
+            priority=random.choice(("", "low", "low")),
+            second=random.choice((None, None, 2)),
+            hosts=random.choice((1, 2)),
+            least=random.randint(0, size - 1),
+        )
+    for name in _HIGH[: random.randint(1, len(_HIGH))]:
+        yield Submit(
+            at_s=round(random.uniform(run_s / 4, run_s), 2),
+            kind=JOBS.kind,
+            name=name,
+            size=random.choice((1, 2, 3)),
+            ends=random.random() < 2 / 3,
+            queue=random.choice(list(QUEUES)),
+            priority="high",
+        )
+    for _ in range(random.randint(0, 4)):
+        at_s, api = round(random.uniform(run_s / 3, run_s), 2), random.choice(("manager", *WORKERS))
+        yield Scale(at_s=at_s, api=api, pick=random.randrange(12), counts=(random.randint(1, 7),))
+    for _ in range(random.randint(0, 2)):
+        at_s = round(random.uniform(0, run_s), 2)
+        yield Least(at_s=at_s, pick=random.randrange(12), least=random.choice((None, 0, 1, 2)))
