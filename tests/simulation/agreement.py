@@ -6,7 +6,7 @@ from typing import Any
 from simulation.activation_rules import ActivationRules
 from simulation.additions import check_charge
 from simulation.defaults import charged
-from simulation.elastic import check_restored
+from simulation.elastic import check_restored, is_refused
 from simulation.indexed import is_indexed
 from simulation.limits import fitting
 from simulation.refusals import check_dead_letters
@@ -95,7 +95,7 @@ class Agreement:
         if any(map(self._activations.has_unknown_end, chain)):
             await self._check_unknown_end(name, kind, job, chain)
             return
-        if not (chain or is_managed(job, fixed_jobs=self._fixed_jobs)):
+        if not (chain or (is_managed(job, fixed_jobs=self._fixed_jobs) and not is_refused(job))):
             return
         holders, waiting = [s for s in chain if s.admission], [s for s in chain if s.pending]
         if len(holders) > 1 or len(waiting) > 1 or len(holders) + len(waiting) != len(chain) or not chain:

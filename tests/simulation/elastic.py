@@ -14,6 +14,7 @@ from simulation.violations import Violation
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOB_RESOURCES, JOBS
+from slicebus.manager.decide.job import size_bounds
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.workload import Slice
@@ -51,6 +52,11 @@ def said_by(job: Manifest, least: int) -> dict[str, str]:
     sizes = KINDS[job["kind"]].counts(job, job)
     named = {name: min(least, count) for name, count in sizes.items() if name not in ("head", "submitter")}
     return {api_names.MIN_SIZE_ANNOTATION: ",".join(f"{name}={count}" for name, count in named.items())}
+
+
+def is_refused(job: Manifest) -> bool:
+    """Whether a job that has no slice gets none: its user has made it smaller than its least size."""
+    return bool(size_bounds.problems(job))
 
 
 def check_note(slice: Slice, old: Slice | None) -> None:
