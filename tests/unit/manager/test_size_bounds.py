@@ -216,3 +216,12 @@ def test_an_edit_reaches_the_slices_that_run_and_what_makes_no_sense_ends_it() -
 @pytest.mark.parametrize("text", ["8", '{"main":8}', None])
 def test_any_other_is_not(text: str | None) -> None:
     assert size_bounds.problems(a_job(annotations={api_names.MAX_SIZE_ANNOTATION: text} if text else {})) == []
+
+
+@pytest.mark.parametrize(("scheduler", "is_gang"), [("kai", True), ("default", False)])
+def test_a_gang_loses_all_of_its_pods_or_none(scheduler: str, is_gang: bool) -> None:
+    job = a_job(4, annotations={MIN: "main=1"})
+    job["metadata"]["labels"] = {**job["metadata"].get("labels", {}), api_names.SCHEDULER_LABEL: scheduler}
+    assert (size_bounds.said_by(job, fixed=False)[MIN] is None) is is_gang
+    told = "a job whose pods start together loses all of them or none"
+    assert list(size_bounds.unheeded(a_view(job)).values()) == [told] * is_gang

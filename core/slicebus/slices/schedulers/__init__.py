@@ -6,6 +6,7 @@ what they return. No backend does I/O, and none knows what another makes.
 
 from slicebus.slices.schedulers.base import Gang, Profile, SchedulerBackend, SchedulingObject, Synced, object_name
 from slicebus.slices.schedulers.registry import (
+    DEFAULT,
     NAMES,
     NO_PROFILES,
     chosen_by,
@@ -16,6 +17,7 @@ from slicebus.slices.schedulers.registry import (
 )
 
 __all__ = [
+    "DEFAULT",
     "NAMES",
     "NO_PROFILES",
     "Gang",

@@ -16,6 +16,7 @@ from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.jobs.copies import MOST_PODS
+from slicebus.slices.schedulers import DEFAULT, chosen_by
 from slicebus.slices.workload import elasticity
 from slicebus.slices.workload.elasticity import Elasticity
 
@@ -75,13 +76,16 @@ def problems(job: Manifest) -> list[Problem]:
 def said_by(job: Manifest, *, fixed: bool) -> dict[str, str | None]:
     """What a job says of its size, as annotations of its slices; None for what it does not say, or what makes no sense.
 
-    A job of a `fixed` size says nothing, nor does one whose size Ray's autoscaler owns: only what notice it wants. A
-    greatest size that names no pod set is for what its worker asks for.
+    A job of a `fixed` size says nothing, nor does one whose size Ray's autoscaler owns: only what notice it wants. One
+    that names a gang scheduler has no least size. A greatest size that names no pod set is for what its worker asks
+    for.
     """
     wrong = _problems(job)
     said = {name: None if fixed or name in wrong else annotation(job, name) for name in _SAID}
     if not _names_pod_sets(said[_MAX] or ""):
         said[_MAX] = None
+    if _is_gang(job):
+        said[_MIN] = None
     is_autoscaled = any(text is not None for text in said.values()) and KINDS[job["kind"]].is_autoscaled(as_copied(job))
     return said | dict.fromkeys((_MIN, _MAX)) if is_autoscaled else said
 
@@ -93,6 +97,8 @@ def unheeded(view: JobView) -> dict[str, str]:
     told = {name: f"it makes no sense, as {problem.message}" for name, problem in _problems(view.job).items()}
     if view.is_fixed and annotation(view.job, _MIN) is not None:
         told[_MIN] = "a job of a fixed size loses all of its pods or none"
+    elif _is_gang(view.job) and annotation(view.job, _MIN) is not None:
+        told[_MIN] = "a job whose pods start together loses all of them or none"
     return {f"metadata.annotations[{name}]": message for name, message in told.items()}
 
 
@@ -113,6 +119,10 @@ def _problems(job: Manifest) -> dict[str, Problem]:
     if _MIN in said and _MIN not in found and (message := _too_few(job, sizes, said[_MIN])):
         found[_MIN] = Problem(elasticity.INVALID_MIN_SIZE, message)
     return found
+
+
+def _is_gang(job: Manifest) -> bool:
+    return chosen_by(job) not in ("", DEFAULT)
 
 
 def _fixed(job: Manifest, sizes: Counts) -> frozenset[str]:
