@@ -9,10 +9,9 @@ from typing import Annotated
 
 import msgspec
 
+from slicebus.proto.messages import Counts
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
-
-Counts = dict[str, int]
 
 INVALID_MIN_SIZE = "InvalidMinSize"
 INVALID_MAX_SIZE = "InvalidMaxSize"

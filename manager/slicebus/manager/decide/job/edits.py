@@ -4,6 +4,8 @@ A slice is admitted by its own fields. Until they equal its job's it is not admi
 for as long as it has quota.
 """
 
+from collections.abc import Mapping
+
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.job import execution_time, pod_templates, reclaims, size_bounds
@@ -87,13 +89,7 @@ def _set_priority(view: JobView, job: Manifest) -> list[Command]:
 
 def _set_placement(view: JobView, job: Manifest) -> list[Command]:
     """Copy an edited cluster selector or scheduler onto the slices: it counts for those that wait or are requeued."""
-    wanted = placement_choices(job)
-    body = {"metadata": {"annotations": wanted}}
-    return [
-        Patch(resource=WORKLOADS, target=workload, body=body)
-        for workload in map(view.workload, view.unfinished)
-        if any(annotation(workload, name) != value for name, value in wanted.items())
-    ]
+    return _annotate(view, placement_choices(job))
 
 
 def _set_queue(view: JobView, job: Manifest) -> list[Command]:
@@ -123,8 +119,12 @@ def _set_elastic(view: JobView, job: Manifest) -> list[Command]:
 
 def _set_elasticity(view: JobView, job: Manifest) -> list[Command]:
     """Copy what the job says of its size onto the slices: it counts from then on, also for those with quota."""
-    wanted = size_bounds.said_by(job, fixed=view.is_fixed)
-    body = {"metadata": {"annotations": wanted}}
+    return _annotate(view, size_bounds.said_by(job, fixed=view.is_fixed))
+
+
+def _annotate(view: JobView, wanted: Mapping[str, str | None]) -> list[Command]:
+    """Give the slices that run or wait these annotations; None takes one off."""
+    body = {"metadata": {"annotations": dict(wanted)}}
     return [
         Patch(resource=WORKLOADS, target=workload, body=body)
         for workload in map(view.workload, view.unfinished)
