@@ -58,6 +58,14 @@ async def submit_high(world: World, size: int = 4, *, name: str = "high") -> Sce
     return Scenario(world, "Job", name)
 
 
+async def submit_both(world: World, kind: str) -> Scenario:
+    """The job that can shrink, after the other one has taken half of its pods."""
+    low = await submit_low(world, kind)
+    await (await submit_high(world)).expect_pods(running=4)
+    await low.expect_unfinished(4, 8)
+    return low
+
+
 async def resize_there(low: Scenario, size: int) -> None:
     """As its user does it on the worker."""
     group = JsonPatch([{"op": "add", "path": "/spec/workerGroupSpecs/0/replicas", "value": size}])
@@ -131,10 +139,7 @@ async def test_it_has_back_what_there_is(world: World, urls: dict[str, str], kin
 @pytest.mark.parametrize("size", [3, 6])
 async def test_a_resize_on_the_worker_wins(world: World, urls: dict[str, str], kind: str, size: int) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST):
-        low = await submit_low(world, kind)
-        high = await submit_high(world)
-        await high.expect_pods(running=4)
-        await low.expect_unfinished(4, 8)
+        low = await submit_both(world, kind)
         await resize_there(low, size)
         await expect_note(low)
         await low.expect_unfinished(*([3] if size == 3 else [4, 6]))
@@ -147,10 +152,7 @@ async def test_a_resize_on_the_worker_wins(world: World, urls: dict[str, str], k
 @pytest.mark.parametrize("size", [2, 6])
 async def test_a_resize_at_the_manager_wins(world: World, urls: dict[str, str], kind: str, size: int) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST):
-        low = await submit_low(world, kind)
-        high = await submit_high(world)
-        await high.expect_pods(running=4)
-        await low.expect_unfinished(4, 8)
+        low = await submit_both(world, kind)
         spec: Any = {"parallelism": size}
         if kind == "RayCluster":
             job = await world.manager.get(low.resource, "low", NAMESPACE)
@@ -187,9 +189,7 @@ async def test_roles_that_end_in_the_middle(world: World, urls: dict[str, str], 
 async def test_a_job_that_is_evicted_begins_anew(world: World, urls: dict[str, str]) -> None:
     """What it had lost is forgotten: it comes back at its spec's size."""
     async with roles.manager(world, urls), roles.agent(world, urls, EAST):
-        low = await submit_low(world, "Job")
-        await (await submit_high(world)).expect_pods(running=4)
-        await low.expect_unfinished(4, 8)
+        low = await submit_both(world, "Job")
         await (await submit_high(world, 3, name="more")).expect_pods(running=3)
         await expect_note(low)
         assert len(await events_of(world, "EvictedDueToPreempted")) == 2, "on the job and on its Workload"
