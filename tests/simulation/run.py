@@ -3,7 +3,19 @@
 import asyncio
 from contextlib import suppress
 
-from simulation import additions, defaults, elastic, floods, indexed, meddlers, recorded, refusals, suspensions, tenants
+from simulation import (
+    additions,
+    defaults,
+    elastic,
+    floods,
+    indexed,
+    lost_copies,
+    meddlers,
+    recorded,
+    refusals,
+    suspensions,
+    tenants,
+)
 from simulation.agreement import Agreement, UnderWay
 from simulation.definitions import bring_definition, remove_definition
 from simulation.fleet import MANAGER, Fleet
@@ -132,6 +144,8 @@ class Run:
                 await defaults.resize(self._fleet.client(item.cluster), item)
             case suspensions.Suspend():
                 await suspensions.suspend(self._fleet.client(item.api), item)
+            case lost_copies.DeleteWorkload():
+                await lost_copies.delete_workload(self._fleet.client(item.cluster), item)
             case tenants.Forged():
                 await tenants.forge(self._fleet.client(MANAGER), item)
             case Submit():

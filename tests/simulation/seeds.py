@@ -6,6 +6,7 @@ from simulation.elastic import with_elastic
 from simulation.floods import with_floods
 from simulation.indexed import with_indexed
 from simulation.later import OLD
+from simulation.lost_copies import with_lost_copies
 from simulation.meddlers import with_meddlers
 from simulation.random_choices import everything_of
 from simulation.refusals import with_refusals
@@ -25,6 +26,7 @@ _LATER = (
     with_suspensions,
     with_floods,
     with_elastic,
+    with_lost_copies,
 )
 """What came later, in this order."""
 

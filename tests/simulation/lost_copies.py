@@ -1,0 +1,39 @@
+"""Tenants of workers who delete the Workloads of jobs there, where a role lets them.
+
+While one is missing none of its pods may start, and it comes again from the manager. Nothing is different in the end.
+"""
+
+from collections.abc import Iterator
+from random import Random
+
+from simulation.later import with_later
+from simulation.schedule import WORKERS, Moment, Schedule
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import WORKLOADS
+
+
+class DeleteWorkload(Moment):
+    """Some Workload of a worker is deleted."""
+
+    cluster: str
+    pick: int
+
+
+def with_lost_copies(schedule: Schedule) -> Schedule:
+    """The same run, on one of six with such tenants."""
+    return with_later(schedule, "lost copies", _deletes)
+
+
+async def delete_workload(client: KubeClient, item: DeleteWorkload) -> None:
+    """Play it."""
+    if workloads := (await client.list(WORKLOADS)).items:
+        metadata = workloads[item.pick % len(workloads)]["metadata"]
+        await client.delete(WORKLOADS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+
+
+def _deletes(random: Random, run_s: float) -> Iterator[DeleteWorkload]:
+    if random.random() > 1 / 6:
+        return
+    for _ in range(random.randint(1, 8)):
+        at_s = round(random.uniform(0, run_s), 2)
+        yield DeleteWorkload(at_s=at_s, cluster=random.choice(WORKERS), pick=random.randrange(12))
