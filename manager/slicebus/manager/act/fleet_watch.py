@@ -77,8 +77,11 @@ class FleetWatch:
     async def _report_lost(self, name: ClusterName) -> None:
         silent_s = self._silent_s(name, self._started_at)
         if silent_s > self._cluster_lost_s:
-            if self._speaks_for_fleet:
-                await self._executor.run(self._decide(catalog.lose, cluster=name, silent_s=silent_s, now=now_text()))
+            if self._speaks_for_fleet and (
+                shown := self._decide(catalog.lose, cluster=name, silent_s=silent_s, now=now_text())
+            ):
+                _log.warning("cluster.silent", cluster=name, silent_s=round(silent_s, 1))
+                await self._executor.run(shown)
             self._resyncer.forget(name)
 
     async def _assess_silent(self, names: list[ClusterName]) -> None:
@@ -139,7 +142,9 @@ class FleetWatch:
 
     async def _show(self, name: ClusterName, finding: Finding) -> None:
         try:
-            await self._executor.run(self._decide(catalog.show_standing, cluster=name, finding=finding, now=now_text()))
+            if shown := self._decide(catalog.show_standing, cluster=name, finding=finding, now=now_text()):
+                _log.info("cluster.standing", cluster=name, given_up=finding.status, reason=finding.reason)
+                await self._executor.run(shown)
         except (ConflictError, DecisionError, PermanentError, TransientError) as error:
             _log.info("cluster.unwritten", cluster=name, error=str(error))
 
