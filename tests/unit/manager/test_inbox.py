@@ -87,6 +87,21 @@ async def test_an_older_epoch_is_fenced_from_the_hello_on(manager: Manager) -> N
     assert manager.dead == [], "its successor has reported everything anew"
 
 
+async def test_a_heartbeat_that_comes_after_a_newer_one_has_no_effect(manager: Manager) -> None:
+    """Its first ones may lie in the queues of strangers, while newer ones come by its own."""
+    first = await manager.receive(Heartbeat())
+    second = await manager.receive(Heartbeat(fence_s=4.5, jobs=7))
+    answered = len(manager.published)
+    await manager.again(first)
+    assert len(manager.published) == answered
+    await manager.again(second)
+    status = (await manager.client.get(WORKERCLUSTERS, "east"))["status"]
+    assert (status["fenceSeconds"], status["jobs"]) == (4.5, 7)
+    await manager.receive(Heartbeat(), epoch=4)
+    status = (await manager.client.get(WORKERCLUSTERS, "east"))["status"]
+    assert ("fenceSeconds" in status, status["jobs"]) == (False, 0), "the agent began anew"
+
+
 @pytest.mark.parametrize("cluster", ["north", "nowhere"], ids=["not accepted", "unknown"])
 async def test_heartbeats_of_an_unaccepted_cluster_are_no_dead_letters(manager: Manager, cluster: str) -> None:
     await manager.receive(Heartbeat(), cluster=cluster)

@@ -81,6 +81,8 @@ class ManagerStore:
         """The newest spec version published since the worker's agent last said hello."""
         self.last_status: Table[tuple[str, str], tuple[int, int]] = Table(tuple[str, str], tuple[int, int])
         """Epoch and sequence of the last status of each job, by the envelope's speaker and the job's UID."""
+        self.last_heartbeat: Table[str, tuple[int, int]] = Table(str, tuple[int, int])
+        """Epoch and sequence of the last heartbeat of each cluster, by the envelope's speaker."""
         self.uncertain: Table[SliceKey, Uncertain] = Table(str, Uncertain)
         """Admissions whose write got no answer."""
         self.reported: Table[JobRef, Status] = Table(JobRef, Status)
@@ -191,6 +193,7 @@ class ManagerStore:
         return {
             ManagerTable.PUBLISHED: self.published,
             ManagerTable.LAST_STATUS: self.last_status,
+            ManagerTable.LAST_HEARTBEAT: self.last_heartbeat,
             ManagerTable.UNCERTAIN: self.uncertain,
             ManagerTable.SETTINGS: self._configured,
             ManagerTable.REPORTED: self.reported,

@@ -8,6 +8,7 @@ class ManagerTable(StrEnum):
 
     PUBLISHED = "published"
     LAST_STATUS = "last_status"
+    LAST_HEARTBEAT = "last_heartbeat"
     UNCERTAIN = "uncertain"
     SETTINGS = "settings"
     REPORTED = "reported"

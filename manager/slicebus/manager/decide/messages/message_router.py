@@ -122,8 +122,12 @@ def keep_end(store: ManagerStore, *, job: JobRef) -> Sequence[Command]:
 def _handle_of_cluster(
     store: ManagerStore, envelope: Envelope, message: Hello | Heartbeat, now: str
 ) -> Sequence[Command]:
+    """Take in what an agent says of its cluster. A heartbeat that comes after a newer one, by way of another queue or
+    because it was requeued, has no effect."""
     cluster = store.clusters.get(None, envelope.cluster)
-    if cluster is None:
+    key, at = envelope.cluster_uid, (envelope.epoch, envelope.sequence)
+    is_late = isinstance(message, Heartbeat) and at < store.last_heartbeat.get(key, at)
+    if cluster is None or is_late:
         return []
     is_leaving = envelope.cluster in store.given_up and store.has_leaving_jobs(envelope.cluster)
     is_back = not is_leaving and not store.jobs_left_on(envelope.cluster)
@@ -138,6 +142,7 @@ def _handle_of_cluster(
         return [*clock, *worker_cluster_status.hello(cluster, message, envelope, now=now), *answer]
     granted = store.quotas.ledger.granted.get(envelope.cluster, {})
     return [
+        Remember(table=ManagerTable.LAST_HEARTBEAT, key=key, value=at),
         *clock,
         *worker_cluster_status.heartbeat(cluster, message, envelope, now=now, fence_s=fence_s, granted=granted),
         *answer,
