@@ -1,8 +1,8 @@
-"""Which tests go to the testers that have a control plane."""
+"""Which tests go to the testers that have a control plane, and what begins first."""
 
 import pytest
 
-from support.testers import needs_control_plane
+from support.testers import needs_control_plane, rank
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,15 @@ from support.testers import needs_control_plane
 )
 def test_a_control_plane_is_for_what_runs_on_real_servers(nodeid: str, needs: bool) -> None:
     assert needs_control_plane(nodeid) is needs
+
+
+def test_what_takes_longest_begins_first() -> None:
+    begun = [
+        "control plane 2",
+        "tests/simulation/test_seeds.py",
+        "tests/e2e/test_view.py",
+        "tests/integration/bus/test_bus_contract.py",
+        "tests/simulation/test_turns.py",
+        "tests/unit/agent/test_room.py",
+    ]
+    assert [rank(scope) for scope in begun] == [*range(len(begun))]
