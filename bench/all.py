@@ -31,6 +31,7 @@ SHARED = {
     "all.py",
     "bare.py",
     "broker.py",
+    "contention.py",
     "copies.py",
     "figures.py",
     "installation.py",
@@ -68,6 +69,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     ),
     "journal.py": ("--jobs", "1", "--resizes", "2", "--blocks", "4", "--rounds", "1", "--no-rabbitmq"),
     "memory.py": ("--jobs", "50", "--hostile", "2"),
+    "reclaim.py": ("--seeds", "2"),
     "restart.py": ("--workloads", "20", "--agent-jobs", "5", "--messages", "50", "--rounds", "1"),
     "resync.py": ("--jobs", "20", "--rounds", "1"),
     "shards.py": (
