@@ -257,7 +257,7 @@ class Play:
             case Shrink():
                 note = take_back(
                     slice.reclaimed,
-                    slice.held_counts,
+                    {MAIN: run.job.pods},
                     decision.to,
                     beneficiary=decision.beneficiary,
                     at=now,

@@ -76,7 +76,7 @@ _RECLAIMED = msgspec.json.Decoder(Reclaimed)
 
 def take_back(
     note: Reclaimed | None,
-    held: Counts,
+    wanted: Counts,
     to: Counts,
     *,
     beneficiary: Beneficiary,
@@ -84,17 +84,19 @@ def take_back(
     reason: str,
     message: str,
 ) -> Reclaimed:
-    """The note of a job that holds these pods and shall hold no more than `to`. `note` is what it has so far.
+    """The note of a job that wants this size and shall hold no more than `to`. `note` is what it has so far.
 
-    The same arguments give the same note, with the same id.
+    What it wants to have again is what it wants now, and no less than it keeps; while pods of an earlier note are to
+    go, what it wanted before that. The same arguments give the same note, with the same id.
     """
-    lost = {name: max(count, note.before.get(name, 0)) for name, count in held.items()} if note is not None else held
+    wished = note.before if note is not None and not note.done else wanted
+    before = {name: max(count, wished[name]) for name, count in to.items()}
     earlier = note.beneficiaries if note is not None else ()
     others = tuple(other for other in earlier if other.uid != beneficiary.uid)
     taken = Taken(workload=beneficiary.workload, uid=beneficiary.uid, job_uid=beneficiary.job_uid, at=at)
     return Reclaimed(
-        id=content_hash([lost, to, at, message]),
-        before=lost,
+        id=content_hash([before, to, at, message]),
+        before=before,
         to=to,
         at=at,
         beneficiaries=(*others, taken)[-_REMEMBERED:],

@@ -149,7 +149,7 @@ class Scenario:
         self.shrinks += 1
         note = take_back(
             slice.reclaimed,
-            slice.held_counts,
+            self.wanted[slice.job_uid],
             decision.to,
             beneficiary=decision.beneficiary,
             at="2026-01-01T00:00:00Z",

@@ -43,7 +43,7 @@ def written(slice: Slice, decisions: Iterable[Decision], *, at: str = NOW) -> Sl
         if isinstance(each, Shrink):
             note = take_back(
                 slice.reclaimed,
-                slice.held_counts,
+                slice.reclaimed.before if slice.reclaimed is not None else slice.held_counts,
                 each.to,
                 beneficiary=each.beneficiary,
                 at=at,

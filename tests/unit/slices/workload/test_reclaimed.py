@@ -17,13 +17,13 @@ SECOND = Beneficiary(workload="team/second", uid="uid-second", job_uid="job-seco
 
 def taken(
     note: Reclaimed | None,
-    held: int,
+    wanted: int,
     to: int,
     beneficiary: Beneficiary = FIRST,
     at: str = AT,
 ) -> Reclaimed:
     return take_back(
-        note, {"main": held}, {"main": to}, beneficiary=beneficiary, at=at, reason="InClusterQueue", message="why"
+        note, {"main": wanted}, {"main": to}, beneficiary=beneficiary, at=at, reason="InClusterQueue", message="why"
     )
 
 
@@ -68,11 +68,18 @@ def test_the_same_words_give_the_same_id_and_others_another() -> None:
 
 def test_what_is_taken_again_adds_to_what_was() -> None:
     first = msgspec.structs.replace(taken(None, 10, 6), done=True)
-    again = taken(first, 6, 4, SECOND, LATER)
+    again = taken(first, 10, 4, SECOND, LATER)
     assert (again.before, again.to, again.at, again.done) == ({"main": 10}, {"main": 4}, LATER, False)
     assert [(each.workload, each.at) for each in again.beneficiaries] == [("team/first", AT), ("team/second", LATER)]
     for_the_first = taken(again, 4, 3, FIRST, LATER)
     assert for_the_first.names == ("team/second", "team/first")
+    assert for_the_first.before == {"main": 10}, "it still wants what it had before the pods that are going"
+
+
+def test_what_it_wants_to_have_again_is_no_less_than_it_keeps() -> None:
+    assert taken(None, 5, 6).before == {"main": 6}
+    done = msgspec.structs.replace(taken(None, 10, 6), done=True)
+    assert taken(done, 7, 4).before == {"main": 7}, "somebody has resized it since"
 
 
 def test_only_the_last_beneficiaries_are_kept() -> None:

@@ -174,7 +174,7 @@ def _shrink(view: JobView, slice: Slice, decision: Shrink, *, now: str) -> list[
     is_held = slice.keeps_quota and slice == view.holder and slice.held_counts.keys() == decision.to.keys()
     if view.job is None or not is_held or view.desired.counts.keys() != decision.to.keys():
         return []
-    note = reclaims.take_back(view, slice, decision, now=now)
+    note = reclaims.take_back(view, decision, now=now)
     text = f"{reclaims.taken_text(slice.held_counts, decision.to)} for {decision.beneficiary.workload}"
     return [
         *size_requests.record(view, reclaims.overruled(view, note, now=now), note=note),

@@ -28,21 +28,18 @@ _MARGIN_S = 1.0
 """Times in notes are whole seconds."""
 
 
-def take_back(view: JobView, holder: Slice, decision: Shrink, *, now: str) -> Reclaimed:
-    """The note that a job loses pods. What it wants to have again is what it wants now, and no less than it keeps: also
-    what it waits for, and what an earlier note has taken."""
-    last, wanted = view.desired.reclaimed, view.desired.counts
-    note = reclaimed.take_back(
-        last,
-        holder.held_counts,
+def take_back(view: JobView, decision: Shrink, *, now: str) -> Reclaimed:
+    """The note that a job loses pods. What it wants to have again is also what it waits for, and what an earlier note
+    has taken."""
+    return reclaimed.take_back(
+        view.desired.reclaimed,
+        view.desired.counts,
         decision.to,
         beneficiary=decision.beneficiary,
         at=now,
         reason=decision.preemption,
         message=decision.message,
     )
-    wished = last.before if last is not None and not last.done else wanted
-    return replace(note, before={name: max(count, wished[name]) for name, count in decision.to.items()})
 
 
 def overruled(view: JobView, note: Reclaimed, *, now: str) -> SizeRequest:
