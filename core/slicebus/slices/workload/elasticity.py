@@ -66,17 +66,18 @@ _MIN, _MAX, _NOTICE = api_names.MIN_SIZE_ANNOTATION, api_names.MAX_SIZE_ANNOTATI
 
 def problems(
     annotations: Mapping[str, str], sizes: Mapping[str, int], *, fixed: Collection[str] = ()
-) -> list[tuple[str, str]]:
-    """Why the annotations of a job with these sizes make no sense: reason and message of each, none where they do.
+) -> list[tuple[str, str, str]]:
+    """Why the annotations of a job with these sizes make no sense: name, reason and message of each, none where they
+    do.
 
     `fixed` are the pod sets that have always the same size, such as the head of a Ray cluster.
     """
     found = (
-        (INVALID_MIN_SIZE, least_problem(annotations[_MIN], sizes, fixed=fixed) if _MIN in annotations else ""),
-        (INVALID_MAX_SIZE, most_problem(annotations[_MAX], sizes, fixed=fixed) if _MAX in annotations else ""),
-        (INVALID_NOTICE, notice_problem(annotations[_NOTICE]) if _NOTICE in annotations else ""),
+        (_MIN, INVALID_MIN_SIZE, least_problem(annotations[_MIN], sizes, fixed=fixed) if _MIN in annotations else ""),
+        (_MAX, INVALID_MAX_SIZE, most_problem(annotations[_MAX], sizes, fixed=fixed) if _MAX in annotations else ""),
+        (_NOTICE, INVALID_NOTICE, notice_problem(annotations[_NOTICE]) if _NOTICE in annotations else ""),
     )
-    return [(reason, message) for reason, message in found if message]
+    return [(name, reason, message) for name, reason, message in found if message]
 
 
 def least_problem(text: str, sizes: Mapping[str, int], *, fixed: Collection[str] = ()) -> str:

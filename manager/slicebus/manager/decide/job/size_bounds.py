@@ -114,8 +114,8 @@ def _problems(job: Manifest) -> dict[str, Problem]:
             message = f"the annotation {_MAX} is neither a number of pods nor a map of them by pod set"
             found[_MAX] = Problem(elasticity.INVALID_MAX_SIZE, message)
         del said[_MAX]
-    for reason, message in elasticity.problems(said, sizes, fixed=_fixed(job, sizes)):
-        found[_BY_REASON[reason]] = Problem(reason, message)
+    for name, reason, message in elasticity.problems(said, sizes, fixed=_fixed(job, sizes)):
+        found[name] = Problem(reason, message)
     if _MIN in said and _MIN not in found and (message := _too_few(job, sizes, said[_MIN])):
         found[_MIN] = Problem(elasticity.INVALID_MIN_SIZE, message)
     return found
@@ -164,10 +164,5 @@ def _names_pod_sets(text: str) -> bool:
 
 _MIN, _MAX, _NOTICE = api_names.MIN_SIZE_ANNOTATION, api_names.MAX_SIZE_ANNOTATION, api_names.NOTICE_ANNOTATION
 _SAID = (_MIN, _MAX, _NOTICE)
-_BY_REASON = {
-    elasticity.INVALID_MIN_SIZE: _MIN,
-    elasticity.INVALID_MAX_SIZE: _MAX,
-    elasticity.INVALID_NOTICE: _NOTICE,
-}
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_PODS)]
 _SIZES: msgspec.json.Decoder[int | dict[str, int]] = msgspec.json.Decoder(_Size | dict[str, _Size])
