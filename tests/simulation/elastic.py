@@ -1,12 +1,15 @@
 """Jobs that can shrink, where jobs of higher priority come and go, and the rules for what is taken back from them.
 
-No job is made smaller than its least size by a shrink, and whoever lost pods asks for them again until it has them.
+No job is made smaller than its least size by a shrink, no two take pods from each other in turn, and whoever lost pods
+asks for them again until it has them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
 
+from simulation.cycle_rules import floor_of
 from simulation.later import with_later
 from simulation.queues import FLAVORS, QUEUES, policy_of
 from simulation.schedule import WORKERS, Moment, Policy, Quota, Scale, Schedule, Submit
@@ -15,7 +18,9 @@ from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOB_RESOURCES, JOBS
 from slicebus.manager.decide.job import size_bounds
+from slicebus.slices.admission.preemption import preemptor_job
 from slicebus.slices.api import api_names
+from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.workload import Slice
 
@@ -23,6 +28,8 @@ Manifest = dict[str, Any]
 _KINDS = ("Job", "Job", "RayCluster", "RayJob")
 _LOW, _HIGH = "lmno", "pqrs"
 """Not the names of the other jobs of a run."""
+_SOON = timedelta(minutes=5)
+"""Pods do not go forth and back in ten minutes; the clocks of two managers may be four apart."""
 
 
 class Least(Moment):
@@ -62,16 +69,48 @@ def is_refused(job: Manifest) -> bool:
 def check_note(slice: Slice, old: Slice | None) -> None:
     """A slice has changed: raise Violation where more is taken back than its job can miss."""
     note = slice.reclaimed
-    if note is None or old is None or (old.reclaimed is not None and old.reclaimed.id == note.id):
+    if note is None or old is None or not _is_new(slice, old):
         return
     before = old.reclaimed.to if old.reclaimed is not None else {}
     for name, held in slice.held_counts.items():
         left = note.to.get(name, 0)
-        floor = old.elasticity.floor(name, step=old.replica_sizes.get(name, 1))
+        floor = floor_of(old, name)
         if left < held and left != before.get(name) and (floor is None or left < floor):
             raise Violation(f"least size: {slice.name} keeps {left} of {held} {name}, and {floor} are of use")
     if slice.job_uid in {each.job_uid for each in note.beneficiaries}:
         raise Violation(f"least size: {slice.name} loses pods to itself")
+
+
+def check_ring(slice: Slice, old: Slice | None, slices: Iterable[Slice]) -> None:
+    """A slice has changed, of those that there are: raise Violation where its job loses pods to one that it has lost
+    some to before, and that has lost some to it."""
+    note = slice.reclaimed
+    if note is None or old is None or not _is_new(slice, old):
+        return
+    beneficiary = note.beneficiaries[-1]
+    others = [other for other in slices if other.job_uid == beneficiary.job_uid and not other.finished]
+    lost, taken = _lost_to(beneficiary.job_uid, [old]), _lost_to(slice.job_uid, others)
+    since = datetime.fromisoformat(note.at) - _SOON
+    if all(any(datetime.fromisoformat(at) > since for at in times) for times in (lost, taken)):
+        raise Violation(f"forth and back: {slice.name} loses pods to {beneficiary.workload}, which lost some to it")
+
+
+def _is_new(slice: Slice, old: Slice) -> bool:
+    """Whether more is taken back from a slice."""
+    note, before = slice.reclaimed, old.reclaimed
+    return note is not None and (before is None or before.id != note.id)
+
+
+def _lost_to(job_uid: str, slices: Iterable[Slice]) -> list[str]:
+    """When these slices were preempted for a job, or lost pods to it."""
+    found = []
+    for slice in slices:
+        notes = slice.reclaimed.beneficiaries if slice.reclaimed is not None else ()
+        found += [note.at for note in notes if note.job_uid == job_uid]
+        preempted = slice.conditions.get(Condition.PREEMPTED, {})
+        if preemptor_job(preempted.get("message", "")) == job_uid:
+            found.append(preempted["lastTransitionTime"])
+    return found
 
 
 def check_restored(name: str, holder: Slice, waiting: list[Slice], ended: dict[str, int]) -> None:

@@ -20,7 +20,7 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.kube.informers import Informers
-from slicebus.manager.decide.admission import admission_writes
+from slicebus.manager.decide.admission import admission_writes, builtin
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
 from slicebus.manager.decide.job import charges
 from slicebus.manager.state import store, worker_clusters
@@ -28,10 +28,12 @@ from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.shards import Shards, belongs_to
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import Sender
+from slicebus.slices.admission.trials import Trial
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.jobs import copies
 from slicebus.slices.jobs.batch import BatchJob
 from slicebus.slices.placement.fleet import Fleet
+from slicebus.slices.workload.elasticity import Elasticity
 from slicebus.slices.workload.ungate import PodSets, to_ungate
 
 Manifest = dict[str, Any]
@@ -129,6 +131,9 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "gangs": lambda: patch.object(gangs, "_are_there", lambda *_: True),
     "tenants": lambda: patch.object(JobView, "requested", property(_request_of_the_job)),
     "observed pods": lambda: patch.object(charges, "take", lambda *_, **__: []),
+    "least sizes": lambda: patch.object(Elasticity, "floor", lambda *_, **__: 0),
+    "trimming": lambda: patch.object(Trial, "trim", lambda *_: None),
+    "pods that go": lambda: patch.object(builtin, "_with_kept_quota", lambda desired, _view: desired),
     "completions": lambda: patch.object(BatchJob, "as_ended", lambda _self, job, _reported: job),
 }
 """Each switches one safeguard off for as long as the context lasts."""

@@ -8,6 +8,7 @@ import structlog
 
 from simulation import beside_kueue
 from simulation import run as one_run
+from simulation.cycle_rules import watching
 from simulation.fleet import Fleet
 from simulation.loop import run
 from simulation.mutations import SHARDED, mutated
@@ -56,7 +57,7 @@ def play(
     fleet, problem, is_error = Fleet(schedule, admission=admission), "", False
     story = beside_kueue.play if admission is AdmissionModeName.KUEUE else one_run.play
     # A mutation that does not fit the product is no outcome.
-    with mutated(mutation):
+    with mutated(mutation), watching(fleet.rules.decided):
         try:
             run(fleet.run(story))
         except Violation as violation:

@@ -8,9 +8,10 @@ from typing import Any
 
 import orjson
 
+from simulation import cycle_rules
 from simulation.activation_rules import ActivationRules
 from simulation.definition_rules import DefinitionRules
-from simulation.elastic import check_note
+from simulation.elastic import check_note, check_ring
 from simulation.end_rules import EndRules, has_outlived
 from simulation.gang_rules import GROUP_KEY, GangRules
 from simulation.impostors import check_name, check_other
@@ -36,6 +37,8 @@ from slicebus.proto.envelope import WireMessage
 from slicebus.proto.messages import Delete, Heartbeat, Status, Suspend
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.store import HistoryEntry
+from slicebus.slices.admission.cycle import Decision
+from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.kueue import Condition, FinishedReason
 from slicebus.slices.jobs import KINDS
@@ -144,6 +147,11 @@ class Rules:
             with self._noting():
                 self._definitions.check_order(order)
 
+    def decided(self, snapshot: Snapshot, decided: list[Decision], sought: cycle_rules.Sought) -> None:
+        """A manager has decided who gets and loses quota."""
+        with self._noting():
+            cycle_rules.check(snapshot, decided, sought)
+
     def acknowledged(self, queue: str, message: WireMessage) -> None:
         """Whoever took a message says that its effect is durable."""
         cluster = message.routing_key.partition(".")[0]
@@ -236,6 +244,7 @@ class Rules:
         self.activations.see_slice(slice, old, is_suspended=is_suspended)
         self.quota.see_slice(slice, old)
         check_note(slice, old)
+        check_ring(slice, old, self._slices.values())
         self._room.see_slice(slice, old)
         check_shard(self._apis["manager"], slice, old, by=self._by, is_late=self._was_held)
         if old is not None and old.evicted and old.admission is None and slice.admission is not None:

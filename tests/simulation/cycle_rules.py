@@ -1,0 +1,207 @@
+"""What a single admission cycle may decide, by its snapshot alone: who comes first, and that nobody loses too much.
+
+The rules ask the cycle itself about other snapshots, in which nobody has to be preempted: of the search for victims
+they know nothing.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import msgspec
+
+from simulation.violations import Violation
+from slicebus.slices.admission import cycle as admission
+from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink
+from slicebus.slices.admission.preemption import Preemptor, preemptor_uid
+from slicebus.slices.admission.reductions import Victim
+from slicebus.slices.admission.snapshot import Snapshot
+from slicebus.slices.admission.victims import Search
+from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, Condition, PreemptionReason
+from slicebus.slices.placement.placement import usage_of
+from slicebus.slices.quota.holdings import Part
+from slicebus.slices.quota.quota import ClusterQueue, Usage
+from slicebus.slices.workload.workload import Admission, Counts, Slice, SliceKey
+
+Plan = Mapping[SliceKey, Counts | None]
+"""The pods that each victim keeps, by pod set; None where it is evicted."""
+_MOST_VICTIMS = 4
+_decide = admission.cycle
+
+
+Sought = Mapping[str, Usage]
+"""What preemptors sought victims for, by their UIDs. Those are left out who were refused what they sought, and took all
+that their victims can give."""
+
+
+@contextmanager
+def watching(check: Callable[[Snapshot, list[Decision], Sought], None]) -> Iterator[None]:
+    """Have every admission cycle checked, while the context lasts."""
+    plans, sought = Search.plans, dict[str, Usage]()
+
+    def noted(search: Search, preemptor: Preemptor) -> Iterator[list[Victim]]:
+        for number, victims in enumerate(plans(search, preemptor)):
+            sought[preemptor.slice.uid] = preemptor.needs if not number else {}
+            yield victims
+
+    def checked(snapshot: Snapshot) -> list[Decision]:
+        sought.clear()
+        decided = _decide(snapshot)
+        check(snapshot, decided, {uid: needs for uid, needs in sought.items() if needs})
+        return decided
+
+    with patch.object(admission, "cycle", checked), patch.object(Search, "plans", noted):
+        yield
+
+
+def check(snapshot: Snapshot, decided: list[Decision], sought: Sought) -> None:
+    """Raise Violation for a decision that breaks a rule."""
+    _check_order(snapshot, decided)
+    _check_spared(snapshot, decided, sought)
+
+
+def _check_order(snapshot: Snapshot, decided: Iterable[Decision]) -> None:
+    """What a job has lost comes back before newer claims of its priority in its queue. Whoever waits for those it has
+    preempted comes first."""
+    waiting = {slice.key: slice for slice in snapshot.part.waiting}
+    admitted = [waiting[each.key] for each in decided if isinstance(each, Admit)]
+    lost = [slice for slice in waiting.values() if slice.queued_since and slice not in admitted and slice.active]
+    for slice in lost:
+        for other in admitted:
+            reserved = other.conditions.get(Condition.QUOTA_RESERVED, {})
+            if (
+                _queue_of(snapshot, other) == _queue_of(snapshot, slice)
+                and other.priority == slice.priority
+                and (other.queued_since or other.created) > slice.queued_since
+                and reserved.get("reason") != WAITING_FOR_PREEMPTED
+                and slice.key in _admitted_without(snapshot, other)
+            ):
+                raise Violation(f"comes back: {other.name} gets what {slice.name} has lost, and is newer")
+
+
+def _admitted_without(snapshot: Snapshot, left_out: Slice) -> Mapping[SliceKey, Admission]:
+    """What is admitted where one slice does not wait."""
+    others = tuple(slice for slice in snapshot.part.waiting if slice.key != left_out.key)
+    part = msgspec.structs.replace(snapshot.part, waiting=others)
+    return _admissions(msgspec.structs.replace(snapshot, part=part))
+
+
+def _check_spared(snapshot: Snapshot, decided: list[Decision], sought: Sought) -> None:
+    """No smaller plan would have done: with one replica more for somebody the preemptor does not get what it gets.
+
+    Said of a cycle with one preemption, while nobody else leaves: then its plan is all that happens. The preemptor has
+    to get the very flavors that it sought victims for: it chooses anew, and in others may need less. What was found
+    without borrowing has to be the least without. By fair shares a plan is the least of what the strategy allows.
+    """
+    plan = {each.key: each.to if isinstance(each, Shrink) else None for each in decided if _takes(each)}
+    preemptors = {_preemptor(each) for each in decided if _takes(each)}
+    part = snapshot.part
+    if not 0 < len(plan) <= _MOST_VICTIMS or len(preemptors) > 1 or part.leaving or part.shrinking:
+        return
+    if any(isinstance(each, Admit) or _is_by_share(each) for each in decided):
+        return
+    preemptor = next((slice for slice in part.waiting if slice.uid in preemptors), None)
+    if preemptor is None:
+        return
+    smaller = [*_smaller(snapshot, plan)]
+    found = [
+        [each for each in smaller if _gets(way, preemptor, each) == gets]
+        for way in _ways(snapshot, preemptor)
+        if (gets := _gets(way, preemptor, plan)) is not None and usage_of(preemptor, gets) == sought.get(preemptor.uid)
+    ]
+    if found and all(found):
+        raise Violation(f"spared: {preemptor.name} takes {dict(plan)}, and {dict(found[0][0])} would have done")
+
+
+def _takes(decision: Decision) -> bool:
+    return isinstance(decision, Shrink) or (isinstance(decision, Evict) and bool(decision.preemption))
+
+
+def _is_by_share(decision: Decision) -> bool:
+    by_share = PreemptionReason.IN_COHORT_FAIR_SHARING
+    return isinstance(decision, Evict | Shrink) and decision.preemption == by_share
+
+
+def _preemptor(decision: Decision) -> str:
+    """The UID of the slice that gets the quota."""
+    if isinstance(decision, Shrink):
+        return decision.beneficiary.uid
+    return preemptor_uid(decision.message) if isinstance(decision, Evict) else ""
+
+
+def _ways(snapshot: Snapshot, preemptor: Slice) -> list[Snapshot]:
+    """The world as it is, and with a queue that does not borrow; both with room for everything on every cluster."""
+    clusters = tuple(msgspec.structs.replace(each, capacity=None, max_room={}) for each in snapshot.clusters)
+    world = msgspec.structs.replace(snapshot, clusters=clusters, growth_limit=None, preemption_cycles_since=None)
+    queue = snapshot.cluster_queues[_queue_of(snapshot, preemptor)]
+    queues = {**snapshot.cluster_queues, queue.name: _without_borrowing(queue)}
+    return [world, msgspec.structs.replace(world, cluster_queues=queues)]
+
+
+def _without_borrowing(queue: ClusterQueue) -> ClusterQueue:
+    groups = tuple(
+        msgspec.structs.replace(
+            group,
+            flavors=tuple(
+                msgspec.structs.replace(
+                    flavor,
+                    limits={
+                        resource: msgspec.structs.replace(limits, borrowing=0)
+                        for resource, limits in flavor.limits.items()
+                    },
+                )
+                for flavor in group.flavors
+            ),
+        )
+        for group in queue.resource_groups
+    )
+    return msgspec.structs.replace(queue, resource_groups=groups)
+
+
+def _smaller(snapshot: Snapshot, plan: Plan) -> Iterator[Plan]:
+    """The plans that leave one victim one replica more, or its least size where it is evicted."""
+    for key, to in plan.items():
+        [slice] = [slice for slice in _holders(snapshot, plan) if slice.key == key]
+        for kept in _next_sizes(slice, to):
+            yield {**plan, key: kept}
+
+
+def _next_sizes(slice: Slice, to: Counts | None) -> Iterator[Counts]:
+    held = slice.held_counts
+    if to is None:
+        floors = {name: floor_of(slice, name) for name in held}
+        yield {name: held[name] if floor is None else min(held[name], floor) for name, floor in floors.items()}
+        return
+    for name, count in to.items():
+        if count < held[name]:
+            yield to | {name: min(held[name], count + slice.replica_sizes.get(name, 1))}
+
+
+def floor_of(slice: Slice, pod_set: str) -> int | None:
+    """How many pods of a pod set are always left; None where it loses none."""
+    least, step = slice.elasticity.least.get(pod_set), slice.replica_sizes.get(pod_set, 1)
+    return None if least is None else -(-max(least, slice.elasticity.gang.get(pod_set, 0)) // step) * step
+
+
+def _gets(world: Snapshot, preemptor: Slice, plan: Plan) -> Admission | None:
+    """What the preemptor is admitted with, alone, when everything of a plan has happened."""
+    holdings = world.part.holdings.copy()
+    for slice in _holders(world, plan):
+        to = plan[slice.key]
+        holdings.settle(slice.chain_id, [slice.at_most(to)] if to is not None else [])
+    part = Part(waiting=(preemptor,), holdings=holdings, leaving=(), to_stop=(), preempted=())
+    return _admissions(msgspec.structs.replace(world, part=part)).get(preemptor.key)
+
+
+def _holders(snapshot: Snapshot, plan: Plan) -> list[Slice]:
+    holdings = snapshot.part.holdings
+    return [slice for queue in snapshot.cluster_queues for slice in holdings.holders_in(queue) if slice.key in plan]
+
+
+def _admissions(snapshot: Snapshot) -> Mapping[SliceKey, Admission]:
+    return {each.key: each.admission for each in _decide(snapshot) if isinstance(each, Admit)}
+
+
+def _queue_of(snapshot: Snapshot, slice: Slice) -> str:
+    local = snapshot.local_queues.get(slice.local_queue)
+    return local.cluster_queue if local is not None else ""
