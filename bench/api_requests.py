@@ -4,9 +4,11 @@
 
 A fleet in this process, on the servers of the tests: API servers, Job controller, scheduler and RabbitMQ. One job at a
 time is dispatched, resized on its worker from 1 pod to 5 and down to 2, evicted, started again and deleted; another one
-ends. After each step the fleet comes to rest. Each role counts its requests by verb, resource and answer. Left out is
-what it asks whether anything happens or not: watches, lists, its Lease, heartbeats. What the API servers count beyond
-that is the controllers' part, and the bench's own.
+ends. Then a job starts that has waited until another one shrinks from 5 pods to 2: by hand on the worker, and by
+preemption. The slice that gives those pods back belongs to the latter. After each step the fleet comes to rest. Each
+role counts its requests by verb, resource and answer. Left out is what it asks whether anything happens or not:
+watches, lists, its Lease, heartbeats. What the API servers count beyond that is the controllers' part, and the bench's
+own.
 
 Requests for the statuses of queues are counted apart: many jobs share one when they come together, and here each comes
 alone. No other figure has them in it, and no target, but conflicts are counted wherever they are.
@@ -38,9 +40,10 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, fleet, real_world
 from slicebus.kube.client import MergePatch
 from slicebus.kube.kubeconfig import of_kubeconfig
-from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS
+from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS, WORKLOADPRIORITYCLASSES
 from slicebus.kube.transport import HttpTransport, Request
 from slicebus.proto.messages import ClusterName
+from slicebus.slices.api import api_names, kueue
 from support.controlplane import ControlPlane
 from support.requests import api_requests
 from support.scenario import Scenario, set_quota
@@ -52,6 +55,15 @@ EAST = ClusterName("east")
 _QUEUES = ("clusterqueues", "localqueues")
 TARGETS = {"dispatch": Target(10), "resize from 1 pod to 5": Target(18), "shrink from 5 pods to 2": Target(9)}
 NO_CONFLICT = Target(0)
+BY_HAND, BY_PREEMPTION = "start after a shrink by hand", "start after a shrink by preemption"
+MOST_MORE = 2
+"""Requests of a shrink by preemption beyond those of one by hand."""
+_HIGH = {
+    "apiVersion": WORKLOADPRIORITYCLASSES.api_version,
+    "kind": WORKLOADPRIORITYCLASSES.kind,
+    "metadata": {"name": "high"},
+    "value": 100,
+}
 _STANDING_VERBS = ("watch", "list")
 _STANDING = ("", "leases", "workerclusters", "namespaces", "selfsubjectaccessreviews")
 _COUNTED = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
@@ -158,6 +170,8 @@ class Steps:
         self._world = world
         self._job = Scenario(world, "Job", f"train-{number}")
         self._short = Scenario(world, "Job", f"short-{number}")
+        self._low = Scenario(world, "Job", f"low-{number}")
+        self._high = Scenario(world, "Job", f"high-{number}")
 
     async def dispatch(self) -> None:
         await self._world.manager.create(JOBS, objects.job(self._job.name))
@@ -207,6 +221,36 @@ class Steps:
         await self._world.manager.delete(JOBS, self._short.name, objects.NAMESPACE)
         await self._short.expect_nothing_left()
 
+    async def prepare_shrink(self) -> None:
+        """A job has all of the quota, and one of a higher priority waits."""
+        await self._preempt("Never")
+        low, high = objects.job(self._low.name, parallelism=5), objects.job(self._high.name, parallelism=3)
+        low["metadata"]["annotations"][api_names.MIN_SIZE_ANNOTATION] = "main=2"
+        high["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = "high"
+        await set_quota(self._world, 5)
+        await self._world.manager.create(JOBS, low)
+        await self._low.expect_pods(running=5)
+        await self._world.manager.create(JOBS, high)
+        await self._high.expect_unfinished(3)
+
+    async def make_room(self) -> None:
+        await self._low.scale(2)
+        await self._high.expect_pods(running=3)
+
+    async def preempt(self) -> None:
+        await self._preempt("LowerPriority")
+        await self._high.expect_pods(running=3)
+
+    async def clear_both(self) -> None:
+        for job in (self._low, self._high):
+            await self._world.manager.delete(JOBS, job.name, objects.NAMESPACE)
+            await job.expect_nothing_left()
+        await set_quota(self._world, 10)
+
+    async def _preempt(self, policy: str) -> None:
+        body = MergePatch({"spec": {"preemption": {"withinClusterQueue": policy}}})
+        await self._world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, body)
+
     async def _stop(self, policy: str) -> None:
         body = MergePatch({"spec": {"stopPolicy": policy}})
         await self._world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, body)
@@ -225,6 +269,10 @@ async def one_round(world: World, meter: Meter, number: int) -> dict[str, Asked]
     await steps.prepare_end()
     asked["end"] = await meter.during(steps.end())
     await steps.clear()
+    for step, shrink in ((BY_HAND, steps.make_room), (BY_PREEMPTION, steps.preempt)):
+        await steps.prepare_shrink()
+        asked[step] = await meter.during(shrink())
+        await steps.clear_both()
     return asked
 
 
@@ -246,6 +294,7 @@ async def measured() -> AsyncIterator[tuple[World, Meter]]:
                 fleet(world, urls) as registries,
             ):
                 await set_quota(world, 10)
+                await world.ensure(world.manager, WORKLOADPRIORITYCLASSES, _HIGH)
                 yield world, Meter(registries, servers)
         finally:
             for server in servers:
@@ -263,6 +312,8 @@ def figures_of(rounds: list[dict[str, Asked]]) -> list[Figure]:
             return statistics.median(map(of, each))
 
         ours, others, target = median(Asked.ours), median(lambda asked: asked.others), TARGETS.get(step)
+        if step == BY_PREEMPTION:
+            target = Target(statistics.median(asked[BY_HAND].ours() for asked in rounds) + MOST_MORE)
         name, beside = f"{step}: requests", "of controllers"
         found.append(Figure.of(name, ours, "requests", beside=beside, beside_value=others, target=target))
         found += [Figure.of(f"{step}: {part}", median(of), "requests") for part, of in PARTS.items()]

@@ -52,6 +52,28 @@ REQUESTS = {
         "east 1 delete workloads 200",
         "east 1 patch configmaps 200",
     },
+    "start after a shrink by hand": {
+        "manager 2 create events 201",
+        "manager 4 patch workloads 200",
+        "manager 1 patch jobs 200",
+        "east 1 create jobs 201",
+        "east 1 create workloads 201",
+        "east 1 patch workloads 200",
+        "east 2 patch jobs 200",
+        "east 3 patch pods 200",
+    },
+    "start after a shrink by preemption": {
+        "manager 9 create events 201",
+        "manager 1 create workloads 201",
+        "manager 6 patch workloads 200",
+        "manager 3 patch jobs 200",
+        "east 1 create events 201",
+        "east 1 create jobs 201",
+        "east 1 create workloads 201",
+        "east 2 patch workloads 200",
+        "east 4 patch jobs 200",
+        "east 3 patch pods 200",
+    },
 }
 """What each step costs. Another number is a change that somebody has to want."""
 VARIES = {"eviction": "manager . patch jobs"}
