@@ -97,6 +97,8 @@ ONCE_FAILED: tuple[int, ...] = (
     3500231,  # a job grew past its cluster's room by what its pods requested beyond its admission: no report had that
     3500378,  # an edit made an evicted job impossible for a while: then it counted as suspended by its user, for ever
     3500683,  # what the manager's API server refused to show once was not shown again for ten minutes
+    3501044,  # the reason to wait that a tenant's suspension had displaced on the worker's job did not come back
+    3501053,  # an edit to the size that an Indexed Job had asked for the quota of indexes that had succeeded
     3500656,  # a cluster made the copy of a job whose pod sets had other names for a while, and it kept those
 )
 """Seeds past the set that have shown a defect. They are always played with it; a line says what the seed showed."""

@@ -48,6 +48,16 @@ def test_then_the_worker_gets_the_lower_grant_and_the_whole_job() -> None:
     assert spec.workload["spec"]["podSets"][0]["count"] == 5
 
 
+@pytest.mark.parametrize(("edited_to", "wanted"), [(5, 2), (6, 6)], ids=["to the size that it has", "to another"])
+def test_an_edit_of_the_spec_counts_them_until_the_worker_says_more(edited_to: int, wanted: int) -> None:
+    """An edit to the size of the worker's job changes nothing there, so its agent has nothing to ask for."""
+    asked = ended()
+    edited = merge_patch(asking(4, 2, finished=THREE), {"spec": {"parallelism": edited_to}})
+    assert a_view(asked, runs()).desired.counts == {"main": 2}
+    desired = a_view(edited, runs()).desired
+    assert (desired.counts, desired.own) == ({"main": wanted}, {"main": edited_to})
+
+
 def test_a_job_that_is_made_anew_grows_again() -> None:
     """Nobody stands by the request any more, and a new copy begins with all its pods."""
     [create] = [

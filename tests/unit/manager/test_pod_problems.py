@@ -177,6 +177,16 @@ def test_a_report_of_one_thing_leaves_the_other() -> None:
     assert written(waiting.take_report(view, a_report(None, waits=said), EAST)) == [surplus]
 
 
+def test_what_stood_on_the_workers_job_is_said_again_when_the_workers_own_reason_is_over() -> None:
+    """It took the place of the manager's notice there, which nobody else repeats."""
+    said = Waits(wanted={"main": 1}, reason=SURPLUS, message="2 pods run", since=NOW)
+    forget = Forget(table=ManagerTable.NOTICES, key=a_view(a_job(), OLD).ref)
+    over = a_view(a_job(), OLD, waits=said, last_notice="w2 Pending")
+    assert forget in waiting.take_report(over, a_report(None), EAST)
+    assert forget not in waiting.take_report(over, a_report(None, waits=said), EAST)
+    assert forget not in waiting.take_report(structs.replace(over, waits=None), a_report(), EAST)
+
+
 INVENTORIES: dict[str, tuple[JobView, dict[str, str], bool]] = {
     "it runs on both sides": (a_view(a_job(), OLD), {}, False),
     "the report was lost": (a_view(a_job(), OLD), {"main": "Unschedulable"}, True),

@@ -144,6 +144,11 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         """The key of the request in messages."""
         return RequestKey(self.worker_uid, self.worker_generation)
 
+    def is_of_size(self, size: Counts) -> bool:
+        """Whether the worker's job had this size, of which it asked for what had not ended for good."""
+        left = {name: count - self.finished.get(name, 0) for name, count in size.items()}
+        return any(self.finished.values()) and left == self.counts
+
     def to_annotation(self) -> str:
         """The annotation's value, as JSON."""
         return msgspec.json.encode(self).decode()
@@ -228,12 +233,16 @@ def own_counts(job: Manifest, kind: JobKind) -> Counts:
 
 
 def desired_size_of(job: Manifest, own: Counts, requested: SizeRequest | None) -> DesiredSize:
-    """The desired size: the worker's last request, unless the user's own counts were edited since."""
+    """The desired size: the worker's last request, unless the user's own counts were edited since.
+
+    An edit to the size that the worker's job has, of which some pods have ended for good, changes nothing there, and no
+    request would say again that these do not come back.
+    """
     generation = job["metadata"].get("generation", 1)
-    if requested is None or requested.baseline != own:
+    if requested is None or (requested.baseline != own and not requested.is_of_size(own)):
         return DesiredSize(counts=own, name_seed=str(generation), correlation=None, own=own, requested=requested)
     seed = f"{generation}_{requested.worker_uid}-{requested.worker_generation}"
-    taken = requested.taken_back or None
+    taken = (requested.taken_back or None) if requested.baseline == own else None
     is_overruled = taken is not None and taken.request == requested.key
     return DesiredSize(
         counts=taken.counts if taken is not None and is_overruled else requested.counts,

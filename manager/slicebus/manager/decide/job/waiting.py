@@ -129,6 +129,9 @@ def take_report(view: JobView, report: Status, cluster: ClusterName) -> list[Com
         *_note(ManagerTable.WAITS, view, waits, before=view.waits),
         *_note(ManagerTable.REPORTED_PODS, view, pods, before=view.reported_pods),
     ]
+    if waits is None and view.waits is not None and view.last_notice:
+        # On the worker's job it stood in the place of what the manager had said, which is said again.
+        notes.append(Forget(table=ManagerTable.NOTICES, key=view.ref))
     # An earlier manager may have shown it, so the job tells what is over and not the memory of this one.
     requeue = [Requeue(job=view.ref, delay_s=0.0)] if notes else []
     return [*notes, *_clear(view.job, is_waiting=waits is not None, has_problems=pods is not None), *requeue]
