@@ -118,6 +118,29 @@ async def test_it_loses_pods_and_has_them_back(world: World, urls: dict[str, str
         assert await events_of(world, "EvictedDueToPreempted") == []
 
 
+async def test_a_ray_cluster_loses_the_pods_that_wait_first(world: World, urls: dict[str, str]) -> None:
+    """KubeRay takes any pods, where none are named."""
+    async with roles.manager(world, urls), roles.agent(world, urls, EAST):
+        await set_quota(world, 7)
+        await allow_preemption(world)
+        await world.manager.create(JOB_RESOURCES["RayCluster"], shrinkable("RayCluster", size=6))
+        low = Scenario(world, "RayCluster", "low")
+        await low.expect_pods(running=6)
+        began = await low.running()
+        await resize_there(low, 8)
+        await low.expect_pods(running=6, gated=2)
+        await (await submit_high(world)).expect_pods(running=4)
+        await low.expect_pods(running=2)
+        assert await low.running() < began
+        worker = await low.worker()
+
+        async def cleared() -> bool:
+            job = await worker.get(low.resource, "low", NAMESPACE)
+            return bool(job["spec"]["workerGroupSpecs"][0]["scaleStrategy"] == {"workersToDelete": []})
+
+        await eventually(cleared, "the names of the pods that have gone are taken out")
+
+
 @BOTH
 async def test_it_has_back_what_there_is(world: World, urls: dict[str, str], kind: str) -> None:
     """Two others come, and go one after the other."""

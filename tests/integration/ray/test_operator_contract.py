@@ -60,6 +60,15 @@ WHOLE_REPLICAS = [
     State(id="smaller-and-nothing-named", replicas=2, hosts=2, to=1, stay=(0, 1, 2, 3)),
     State(id="one-pod-named", replicas=2, hosts=2, to=1, named=(1,), stay=(2, 3)),
     State(id="both-pods-named", replicas=2, hosts=2, to=1, named=(0, 1), stay=(2, 3)),
+    State(
+        id="smaller-without-autoscaling-with-names",
+        autoscaling=False,
+        replicas=3,
+        hosts=2,
+        to=1,
+        named=(0, 1, 4, 5),
+        stay=(2, 3),
+    ),
     State(id="named-but-no-smaller-size", replicas=2, hosts=2, named=(1,), stay=(2, 3), made=2),
     State(
         id="named-and-still-there",
@@ -80,6 +89,15 @@ SINGLE_PODS = [
     State(id="smaller-and-nothing-named", replicas=2, hosts=2, to=1, stay=(0, 1, 2, 3)),
     State(id="one-pod-named", replicas=2, hosts=2, to=1, named=(1,), stay=(0, 2, 3)),
     State(id="both-pods-named", replicas=2, hosts=2, to=1, named=(0, 1), stay=(2, 3)),
+    State(
+        id="smaller-without-autoscaling-with-names",
+        autoscaling=False,
+        replicas=2,
+        hosts=2,
+        to=1,
+        named=(1, 2),
+        stay=(0, 3),
+    ),
     State(id="deleted", replicas=2, hosts=2, deleted=(0,), stay=(1, 2, 3), made=1),
     State(id="one-fails", replicas=2, hosts=2, failed=(3,), stay=(0, 1, 2), made=1),
 ]

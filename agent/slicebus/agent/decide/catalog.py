@@ -19,7 +19,7 @@ from slicebus.agent.decide.job import (
     waiting,
     withdrawals,
 )
-from slicebus.agent.decide.order import orders, triage
+from slicebus.agent.decide.order import orders, pods_that_go, triage
 from slicebus.agent.decide.order.orders import NextStep
 from slicebus.agent.decide.pods import pod_problems
 from slicebus.agent.state import annotations
@@ -116,6 +116,7 @@ def reconcile_job(
         # Before the request is published, which waits for the broker.
         yield Continuation.AGAIN, waiting.show_unreached(view, unreached)
         yield Continuation.AGAIN, reconcile.request(view, cluster)
+        yield Continuation.AGAIN, pods_that_go.cleared(view)
         yield Continuation.AGAIN, gangs.reconcile(view, now=now, now_s=now_s)
         yield Continuation.DONE, gangs.removes(view)
         if not fenced:

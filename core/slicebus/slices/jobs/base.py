@@ -1,6 +1,6 @@
 """Defines the interface of a job kind, and what every kind shares."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -209,6 +209,10 @@ class JobKind(Protocol):
 
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """The names of pods that the job's controller is told to delete, whatever the counts are."""
+
+    def name_for_deletion(self, scale_target: Manifest, names: Mapping[str, Sequence[str]]) -> list[Manifest]:
+        """The JSON patch by which the controller is told to delete these pods, by pod set, and no others of theirs.
+        Empty where it is told so already, or cannot be told."""
 
     def bounds(self, job: Manifest) -> Manifest:
         """What may change beside the size while the job runs, as its user has set it: the bounds of an autoscaler, the

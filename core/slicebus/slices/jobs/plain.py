@@ -1,6 +1,6 @@
 """Answers for a job kind where it lacks what other kinds have."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -82,6 +82,10 @@ class PlainKind:
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """None: its controller chooses the pods."""
         return frozenset()
+
+    def name_for_deletion(self, scale_target: Manifest, names: Mapping[str, Sequence[str]]) -> list[Manifest]:
+        """None: its controller chooses the pods."""
+        return []
 
     def bounds(self, job: Manifest) -> Manifest:
         """None: no autoscaler."""

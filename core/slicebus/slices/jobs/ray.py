@@ -1,5 +1,6 @@
 """Reads and writes a RayCluster's spec for all Ray kinds: groups, their pods, and what KubeRay adds to the head."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slicebus.proto.messages import Counts
@@ -317,8 +318,27 @@ def replica(labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
 
 def named_for_deletion(cluster_spec: Manifest) -> frozenset[str]:
     """The pods that `workersToDelete` names: KubeRay deletes them at every reconcile, whatever `replicas` says."""
-    strategies = (group.get("scaleStrategy") or {} for group in groups(cluster_spec))
-    return frozenset(name for strategy in strategies for name in strategy.get("workersToDelete") or ())
+    return frozenset(name for group in groups(cluster_spec) for name in _named(group))
+
+
+def name_for_deletion(cluster_spec: Manifest, names: Mapping[str, Sequence[str]]) -> list[Manifest]:
+    """The JSON patch that gives groups these pods to delete, by pod set, each guarded by the group's name at its index.
+
+    Source: KubeRay 1.7, `reconcilePods`: it obeys the list with and without Ray's autoscaler, and never clears it.
+    """
+    patch: list[Manifest] = []
+    for index, group in enumerate(groups(cluster_spec)):
+        wanted = names.get(pod_set_name(group))
+        if wanted is None or [*wanted] == _named(group):
+            continue
+        path = f"/spec/workerGroupSpecs/{index}"
+        patch.append({"op": "test", "path": f"{path}/groupName", "value": group["groupName"]})
+        patch.append({"op": "add", "path": f"{path}/scaleStrategy", "value": {"workersToDelete": [*wanted]}})
+    return patch
+
+
+def _named(group: Manifest) -> list[str]:
+    return list((group.get("scaleStrategy") or {}).get("workersToDelete") or ())
 
 
 def _gated_group(group: Manifest, name: str, placements: dict[str, Placement]) -> Manifest:

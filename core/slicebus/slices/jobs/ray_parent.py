@@ -1,5 +1,6 @@
 """Holds what RayJob and RayService share: KubeRay makes RayClusters of them, whose specs then have the counts."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slicebus.proto.messages import Counts
@@ -85,6 +86,11 @@ class RayParent(PlainKind):
         """The pods that the autoscaler has named on a child: a list of the job's own is no order."""
         is_child = scale_target["kind"] == self.child_kind
         return ray.named_for_deletion(scale_target["spec"]) if is_child else frozenset()
+
+    def name_for_deletion(self, scale_target: Manifest, names: Mapping[str, Sequence[str]]) -> list[Manifest]:
+        """Name them on a child, as the autoscaler does."""
+        is_child = scale_target["kind"] == self.child_kind
+        return ray.name_for_deletion(scale_target["spec"], names) if is_child else []
 
     def bounds(self, job: Manifest) -> Manifest:
         """The bounds of its cluster."""

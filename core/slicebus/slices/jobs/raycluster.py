@@ -1,5 +1,6 @@
 """Describes the kind ray.io/v1 RayCluster."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -114,6 +115,10 @@ class RayCluster(PlainKind):
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """The pods that the autoscaler has named."""
         return ray.named_for_deletion(scale_target["spec"])
+
+    def name_for_deletion(self, scale_target: Manifest, names: Mapping[str, Sequence[str]]) -> list[Manifest]:
+        """Name them as the autoscaler does."""
+        return ray.name_for_deletion(scale_target["spec"], names)
 
     def bounds(self, job: Manifest) -> Manifest:
         """The bounds of each group, and of the autoscaler."""

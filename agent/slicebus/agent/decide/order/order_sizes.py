@@ -7,6 +7,7 @@ Nothing is taken from an edit that nobody can run: the job runs on as it was, wh
 
 import msgspec
 
+from slicebus.agent.decide.order import pods_that_go
 from slicebus.agent.decide.order.policy import creator, ensure_edit_allowed
 from slicebus.agent.decide.pods.pod_placement import places
 from slicebus.agent.state import annotations
@@ -126,9 +127,15 @@ def _count_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading)
     kind, sized = KINDS[view.key.kind], _sized(view, order, job)
     if sized is None:
         return []
-    # A suspended job has no cluster, or one that is going.
-    targets = [job.manifest] if is_suspended(job.manifest) else _targets(view, job)
-    return [_patch(target, body) for target in targets for body in kind.follow(target, sized)]
+    if is_suspended(job.manifest):
+        # It has no cluster, or one that is going.
+        return [_patch(job.manifest, body) for body in kind.follow(job.manifest, sized)]
+    counts = kind.counts(sized, sized)
+    return [
+        _patch(target, [*body, *pods_that_go.named(view, target, counts)])
+        for target in _targets(view, job)
+        for body in kind.follow(target, sized)
+    ]
 
 
 def _sized(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> Manifest | None:
