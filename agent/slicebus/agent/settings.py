@@ -34,6 +34,8 @@ class AgentSettings(RoleSettings, frozen=True, kw_only=True):
     """The pause between inventories, up to a fifth shorter or longer."""
     status_interval_s: Seconds = 0.5
     """The least pause between two reports on one job; the next one has all changes in between."""
+    autoscaler_shrink_s: Seconds = 30.0
+    """How long Ray's autoscaler has to end pods that are taken back for others. Then the agent names them itself."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for what every role refuses, and for profiles of scheduler backends that are wrong."""
@@ -55,6 +57,7 @@ class AgentSettings(RoleSettings, frozen=True, kw_only=True):
             cluster_uid=cluster_uid,
             manager_user=self.manager_user,
             status_interval_s=self.status_interval_s,
+            autoscaler_shrink_s=self.autoscaler_shrink_s,
             profiles=self.profiles,
         )
 

@@ -9,4 +9,5 @@ SLICEBUS_NAMESPACES: {{ join "," . | quote }}
 SLICEBUS_SCHEDULERS: {{ include "slicebus.schedulerProfiles" . | quote }}
 SLICEBUS_HEARTBEAT_SECONDS: {{ .Values.heartbeatSeconds }}
 SLICEBUS_STATUS_INTERVAL_SECONDS: {{ .Values.statusIntervalSeconds }}
+SLICEBUS_AUTOSCALER_SHRINK_SECONDS: {{ .Values.autoscalerShrinkSeconds }}
 {{- end }}

@@ -254,6 +254,16 @@ async def test_the_status_of_a_list_that_was_cleared_names_an_older_generation(c
     assert await cluster.generations() == (seen + 1, observed)
 
 
+async def test_a_smaller_maximum_removes_no_pod_with_autoscaling(clusters: Clusters) -> None:
+    """It is for the autoscaler, whose names are obeyed."""
+    cluster = await clusters.make("maximum", {"replicas": 3, "minReplicas": 0, "maxReplicas": 5})
+    await cluster.patch({"op": "replace", "path": "/spec/workerGroupSpecs/0/maxReplicas", "value": 1})
+    await cluster.until_seen()
+    await cluster.expect(stay=(0, 1, 2))
+    await cluster.scale(1, cluster.names(0, 2))
+    await cluster.expect(stay=(1,))
+
+
 async def test_without_autoscaling_the_surplus_goes(clusters: Clusters) -> None:
     cluster = await clusters.make("random", {"replicas": 3}, autoscaling=False)
     await cluster.scale(1)

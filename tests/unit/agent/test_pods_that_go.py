@@ -1,4 +1,4 @@
-"""Which pods of a Ray cluster without the autoscaler go when an order makes it smaller, and when their names go."""
+"""Which pods of a Ray cluster go when an order makes it smaller, and when their names go."""
 
 from typing import Any
 
@@ -10,7 +10,9 @@ from slicebus.agent.state.annotations import annotation
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Patch
 from slicebus.proto.messages import JobRef, WorkloadSpec
+from slicebus.sandbox.apiserver.patches import json_patch
 from slicebus.slices.api import api_names
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.ungate import Pod
 from unit.agent.objects import a_spec as an_order
 from unit.agent.test_ray_pods import WORKERS, a_spec, a_view, a_worker
@@ -189,3 +191,46 @@ def test_a_job_that_does_not_run_is_left_alone() -> None:
     assert annotation(job, api_names.GRANTED_ANNOTATION)
     halted = structs.replace(view, job=job, reading=WorkerJobReading.from_manifest(job), scale_target=job)
     assert pods_that_go.cleared(halted) == []
+
+
+# --- with the autoscaler on ------------------------------------------------------------------------------------------
+
+
+def capped_view(*pods: Manifest, kind: str = "RayCluster", since: str | None = "2026-01-31T12:00:00Z") -> WorkerView:
+    """A cluster whose autoscaler is kept to one worker, and has not acted since."""
+    view = view_of(a_spec(replicas=3), *pods, kind=kind, autoscaled=True)
+    target = view.scale_target
+    assert target is not None
+    capped = json_patch(target, KINDS[kind].cap(target, {"head": 1, WORKERS: 1}))
+    is_own = target is view.job
+    reading = WorkerJobReading.from_manifest(capped) if is_own else view.reading
+    return structs.replace(
+        view, job=capped if is_own else view.job, reading=reading, scale_target=capped, surplus_since=since
+    )
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
+def test_when_ray_has_not_acted_the_pods_are_named(kind: str) -> None:
+    view = capped_view(pod("a"), pod("b", "starts"), pod("c"), kind=kind)
+    assert pods_that_go.overdue(view, now="2026-01-31T12:00:29Z", after_s=30) == []
+    [waits] = pods_that_go.requeue_after(view, now="2026-01-31T12:00:29Z", after_s=30)
+    assert waits.delay_s == 2
+    [patch] = pods_that_go.overdue(view, now="2026-01-31T12:00:30Z", after_s=30)
+    assert pods_that_go.requeue_after(view, now="2026-01-31T12:00:30Z", after_s=30) == []
+    assert patch.target == view.scale_target
+    assert [(entry["path"], entry["value"]) for entry in patch.body if entry["op"] == "add"] == [  # type: ignore[index]
+        (f"{GROUP}/replicas", 1),
+        (f"{GROUP}/scaleStrategy", {"workersToDelete": ["a", "b"]}),
+    ]
+
+
+def test_a_surplus_that_is_not_for_others_is_rays_own() -> None:
+    view = view_of(a_spec(replicas=1), pod("a"), pod("b"), autoscaled=True)
+    late = structs.replace(view, surplus_since="2026-01-31T12:00:00Z")
+    assert pods_that_go.overdue(late, now="2026-01-31T13:00:00Z", after_s=30) == []
+    assert pods_that_go.requeue_after(late, now="2026-01-31T12:00:01Z", after_s=30) == []
+
+
+def test_nothing_is_overdue_while_ray_acts() -> None:
+    view = capped_view(pod("a"), pod("b"), since=None)
+    assert pods_that_go.overdue(view, now="2026-01-31T13:00:00Z", after_s=30) == []

@@ -125,6 +125,11 @@ SENSELESS: dict[str, tuple[Manifest, str, str]] = {
     "no form": (a_job(4, annotations={MIN: "2"}), "InvalidMinSize", f"{MIN} is not of the form main=4"),
     "more than it has": (a_job(4, annotations={MIN: "main=5"}), "InvalidMinSize", f"{MIN} has more pods of main"),
     "another pod set": (a_job(4, annotations={MIN: "workers=2"}), "InvalidMinSize", "names the pod set workers"),
+    "more than its autoscaler may have": (
+        grid({MIN: "small-group=9"}, autoscaled=True),
+        "InvalidMinSize",
+        "has more pods of small-group than the job: 8",
+    ),
     "a head that goes": (grid({MIN: "head=0,small-group=2"}), "InvalidMinSize", "which it always has"),
     "fewer than its spec keeps": (grid({MIN: "small-group=0"}), "InvalidMinSize", "than the job keeps by its spec: 1"),
     "the same in pods": (grid({MIN: "small-group=0"}, hosts=2), "InvalidMinSize", "than the job keeps by its spec: 2"),
@@ -157,7 +162,22 @@ SAID: dict[str, tuple[Manifest, bool, dict[str, str | None]]] = {
     "nothing": (a_job(4), False, {MIN: None, MAX: None, NOTICE: None}),
     "all of it": (grid(ALL), False, {**ALL}),
     "a fixed size": (grid(ALL), True, {MIN: None, MAX: None, NOTICE: None}),
-    "with the autoscaler on": (grid(ALL, autoscaled=True), False, {MIN: None, MAX: None, NOTICE: "2m"}),
+    "with the autoscaler on": (grid(ALL, autoscaled=True), False, {MIN: "small-group=2", MAX: None, NOTICE: "2m"}),
+    "more than the autoscaler begins with": (
+        grid({MIN: "small-group=6"}, autoscaled=True),
+        False,
+        {MIN: "small-group=6", MAX: None, NOTICE: None},
+    ),
+    "for a group that is not named, what its autoscaler keeps": (
+        grid({MIN: "head=1"}, hosts=2, autoscaled=True),
+        False,
+        {MIN: "small-group=2,head=1", MAX: None, NOTICE: None},
+    ),
+    "without a word, with the autoscaler on": (
+        grid({}, autoscaled=True),
+        False,
+        {MIN: None, MAX: None, NOTICE: None},
+    ),
     "a bound of what its worker asks for": (
         a_job(4, annotations={MAX: "8"}),
         False,

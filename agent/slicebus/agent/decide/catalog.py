@@ -116,7 +116,9 @@ def reconcile_job(
         # Before the request is published, which waits for the broker.
         yield Continuation.AGAIN, waiting.show_unreached(view, unreached)
         yield Continuation.AGAIN, reconcile.request(view, cluster)
+        overdue_s = store.settings.autoscaler_shrink_s
         yield Continuation.AGAIN, pods_that_go.cleared(view)
+        yield Continuation.AGAIN, pods_that_go.overdue(view, now=now, after_s=overdue_s)
         yield Continuation.AGAIN, gangs.reconcile(view, now=now, now_s=now_s)
         yield Continuation.DONE, gangs.removes(view)
         if not fenced:
@@ -132,6 +134,7 @@ def reconcile_job(
             gangs.requeue_after(view, now_s=now_s),
             withdrawals.requeue_after(view, now_s=now_s),
             finishing.requeue_after(view, now_s=now_s),
+            pods_that_go.requeue_after(view, now=now, after_s=overdue_s),
         ]
         yield Continuation.DONE, [*report, *itertools.chain(*later)]
 

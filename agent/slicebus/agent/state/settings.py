@@ -17,5 +17,6 @@ class AgentDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The UID that the cluster itself has, whatever its name."""
     manager_user: str = ""
     status_interval_s: float = 0.0
+    autoscaler_shrink_s: float = 30.0
     profiles: tuple[Profile, ...] = NO_PROFILES
     """The profiles of the scheduler backends; that of jobs which choose none comes first."""

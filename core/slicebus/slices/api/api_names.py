@@ -134,6 +134,8 @@ RECLAIMED_ANNOTATION: Final = "slicebus.dev/reclaimed"
 """On a manager's Workload, JSON: which pods were taken back from its job, and for whom (`reclaimed`)."""
 FOLLOWS_ANNOTATION: Final = "slicebus.dev/follows"
 """On the worker's job: the id of the note by which the manager has set its size."""
+CAPPED_ANNOTATION: Final = "slicebus.dev/capped"
+"""On a worker's RayCluster, JSON: the `maxReplicas` of its user by group, while pods were taken back (`ray_caps`)."""
 QUEUED_SINCE_ANNOTATION: Final = "slicebus.dev/queued-since"
 """On a manager's Workload that waits for what was taken back from its job: when the job was first admitted, RFC 3339.
 By that time it is ranked."""
@@ -197,6 +199,8 @@ AGENTS_OWN: Final = frozenset(
         CHARGED_ANNOTATION,
         BOUNDS_ANNOTATION,
         TAKEN_BACK_ANNOTATION,
+        FOLLOWS_ANNOTATION,
+        CAPPED_ANNOTATION,
         WAITING_ANNOTATION,
         SCHEDULER_ANNOTATION,
         GANG_ANNOTATION,

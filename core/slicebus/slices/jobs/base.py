@@ -214,6 +214,20 @@ class JobKind(Protocol):
         """The JSON patch by which the controller is told to delete these pods, by pod set, and no others of theirs.
         Empty where it is told so already, or cannot be told."""
 
+    def cap(self, scale_target: Manifest, counts: Counts | None) -> list[Manifest]:
+        """The JSON patch by which Ray's autoscaler has no more pods than these where it has lost some, and gets back
+        what its user allowed it; None takes every cap off. Empty where nothing changes."""
+
+    def is_capped(self, scale_target: Manifest) -> bool:
+        """Whether Ray's autoscaler is kept to fewer pods than its user allows it."""
+
+    def enforce_cap(self, scale_target: Manifest, names: Mapping[str, Sequence[str]]) -> list[Manifest]:
+        """The JSON patch by which what is capped loses these pods, by pod set, although Ray's autoscaler has not acted.
+        Empty for none."""
+
+    def least(self, job: Manifest) -> Counts:
+        """The fewest pods by pod set that the job's spec allows, where it says so itself. Empty where it does not."""
+
     def bounds(self, job: Manifest) -> Manifest:
         """What may change beside the size while the job runs, as its user has set it: the bounds of an autoscaler, the
         completions of an Indexed Job, and under `fields` the hash of each field of the spec that `take_over` takes.

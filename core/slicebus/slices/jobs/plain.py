@@ -87,6 +87,22 @@ class PlainKind:
         """None: its controller chooses the pods."""
         return []
 
+    def cap(self, scale_target: Manifest, counts: Counts | None) -> list[Manifest]:
+        """None: no autoscaler."""
+        return []
+
+    def is_capped(self, scale_target: Manifest) -> bool:
+        """Never: it has no autoscaler."""
+        return False
+
+    def enforce_cap(self, scale_target: Manifest, names: Mapping[str, Sequence[str]]) -> list[Manifest]:
+        """None: no autoscaler."""
+        return []
+
+    def least(self, job: Manifest) -> Counts:
+        """Nothing: its spec has one size, and no bounds."""
+        return {}
+
     def bounds(self, job: Manifest) -> Manifest:
         """None: no autoscaler."""
         return {}

@@ -136,6 +136,11 @@ def most(cluster_spec: Manifest) -> Counts:
     return {HEAD: 1} | bound
 
 
+def least(cluster_spec: Manifest) -> Counts:
+    """The fewest pods of each group by pod set, whatever anybody scales."""
+    return {pod_set_name(group): (group.get("minReplicas") or 0) * hosts(group) for group in groups(cluster_spec)}
+
+
 def waiting_for_gcs(template: Manifest) -> Manifest:
     """A worker's template with the init container that KubeRay adds last, unless its operator is told not to.
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from slicebus.proto.messages import Counts
 from slicebus.slices.api.resource import Resource
-from slicebus.slices.jobs import ray
+from slicebus.slices.jobs import ray, ray_caps
 from slicebus.slices.jobs.base import Exposure, lacks_managed_by
 from slicebus.slices.jobs.plain import PlainKind
 from slicebus.slices.jobs.raycluster import RayCluster
@@ -91,6 +91,22 @@ class RayParent(PlainKind):
         """Name them on a child, as the autoscaler does."""
         is_child = scale_target["kind"] == self.child_kind
         return ray.name_for_deletion(scale_target["spec"], names) if is_child else []
+
+    def cap(self, scale_target: Manifest, counts: Counts | None) -> list[Manifest]:
+        """Those of a child: the clusters that follow have no cap."""
+        return ray_caps.cap(scale_target, counts) if scale_target["kind"] == self.child_kind else []
+
+    def is_capped(self, scale_target: Manifest) -> bool:
+        """By the note on a child."""
+        return scale_target["kind"] == self.child_kind and ray_caps.is_capped(scale_target)
+
+    def enforce_cap(self, scale_target: Manifest, names: Mapping[str, Sequence[str]]) -> list[Manifest]:
+        """On a child, as the autoscaler would write it."""
+        return ray_caps.enforce(scale_target, names) if scale_target["kind"] == self.child_kind else []
+
+    def least(self, job: Manifest) -> Counts:
+        """Those of its cluster."""
+        return ray.least(self.cluster_spec(job))
 
     def bounds(self, job: Manifest) -> Manifest:
         """The bounds of its cluster."""

@@ -7,7 +7,7 @@ import msgspec
 
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.api.resource import Resource
-from slicebus.slices.jobs import ray
+from slicebus.slices.jobs import ray, ray_caps
 from slicebus.slices.jobs.base import SUSPEND_PATH, Exposure, Outcome, Placement, Problem, lacks_managed_by
 from slicebus.slices.jobs.copies import common_problems, copy_of
 from slicebus.slices.jobs.paths import Path
@@ -119,6 +119,22 @@ class RayCluster(PlainKind):
     def name_for_deletion(self, scale_target: Manifest, names: Mapping[str, Sequence[str]]) -> list[Manifest]:
         """Name them as the autoscaler does."""
         return ray.name_for_deletion(scale_target["spec"], names)
+
+    def cap(self, scale_target: Manifest, counts: Counts | None) -> list[Manifest]:
+        """By the maxReplicas of its groups."""
+        return ray_caps.cap(scale_target, counts)
+
+    def is_capped(self, scale_target: Manifest) -> bool:
+        """By the note beside it."""
+        return ray_caps.is_capped(scale_target)
+
+    def enforce_cap(self, scale_target: Manifest, names: Mapping[str, Sequence[str]]) -> list[Manifest]:
+        """As the autoscaler would write it."""
+        return ray_caps.enforce(scale_target, names)
+
+    def least(self, job: Manifest) -> Counts:
+        """The minReplicas of each group."""
+        return ray.least(job["spec"])
 
     def bounds(self, job: Manifest) -> Manifest:
         """The bounds of each group, and of the autoscaler."""

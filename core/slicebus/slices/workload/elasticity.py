@@ -52,7 +52,8 @@ class Elasticity(msgspec.Struct, frozen=True):
             return RIGID
         gang = read_json(annotations.get(api_names.GANG_ANNOTATION), _GANG)
         return cls(
-            least=_sizes_of(least) if least is not None and not least_problem(least, sizes) else {},
+            # One above the present size stands: the size of a Ray cluster goes up and down.
+            least=_sizes_of(least) if least is not None and not _sizes_problem(least, sizes, fixed=()) else {},
             most=_sizes_of(most) if most is not None and not most_problem(most, sizes) else {},
             notice_s=_seconds_of(notice) if notice is not None and not notice_problem(notice) else 0.0,
             gang=gang or {},

@@ -219,7 +219,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.reading is None or self.holder is None or self.checks or not self.reading.is_autoscaled:
             return None
         edited, requested = self._edited, self.requested
-        if edited.correlation is not None:
+        if edited.correlation is not None or edited.reclaimed is not None:
             return None
         kept = requested.counts if requested is not None and requested.counts else self.holder.counts
         return kept if kept.keys() == edited.counts.keys() and kept != edited.counts else None

@@ -87,7 +87,7 @@ def test_a_kind_that_lacks_a_part_is_told_which() -> None:
     kinds, left_out = load([entry("half", "Half")])
     assert list(kinds) == OWN
     assert left_out["half"].startswith(
-        f"{__name__}:Half is no job kind: it has no as_ended, autoscaled, bounds, child_kind, children, "
+        f"{__name__}:Half is no job kind: it has no as_ended, autoscaled, bounds, cap, child_kind, children, "
     )
 
 

@@ -144,8 +144,14 @@ def test_a_slice_reads_the_annotations_of_its_workload() -> None:
     assert not admitted(slice).restores
 
 
+def test_a_least_size_above_the_present_one_stands() -> None:
+    """As that of a Ray cluster whose autoscaler has made it smaller."""
+    slice = Slice.from_manifest(manifest(min="main=6"))
+    assert slice.elasticity.floor("main") == 6
+
+
 def test_a_slice_without_them() -> None:
-    slice = Slice.from_manifest(manifest(min="main=6", note="?"))
+    slice = Slice.from_manifest(manifest(min="main=-6", note="?"))
     assert (slice.elasticity.least, slice.reclaimed, slice.queued_since) == ({}, None, "")
     assert not slice.partial
     assert not slice.restores

@@ -69,7 +69,7 @@ def take(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[C
     A suspended job comes back with the counts of the manager's spec, whatever it had grown to. Of several patches of
     one object the first makes the next conflict, and the order is taken again.
     """
-    counts, why = _count_patches(view, order, job), order.resized_because or ""
+    counts, caps, why = _count_patches(view, order, job), _caps(view, order, job), order.resized_because or ""
     done = [(patch.target["metadata"]["uid"], operation) for patch in counts for operation in patch.body]
     bounds = [
         patch
@@ -79,10 +79,10 @@ def take(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[C
     reason = order.resized_reason or "ScaleUpTakenBack"
     events = [
         Emit(regarding=patch.target, reason=reason, note=why, warning=reason != api_names.RESTORED)
-        for patch in counts[:1]
+        for patch in (counts or (caps if _is_set(view, order, job) else []))[:1]
         if why
     ]
-    return [*counts, *events, *bounds]
+    return [*counts, *events, *bounds, *caps]
 
 
 def ensure_taken(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> None:
@@ -136,6 +136,22 @@ def _count_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading)
         for target in _targets(view, job)
         for body in kind.follow(target, sized)
     ]
+
+
+def _caps(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Patch]:
+    """Keep Ray's autoscaler to the size that others leave the job, in its present clusters. All is left to it again
+    where nothing is taken back, or where it has set another size since."""
+    stands = _is_set(view, order, job)
+    if order.resized_reason == api_names.RECLAIMED and not stands:
+        return []
+    kind, counts = KINDS[view.key.kind], counts_of(order) if stands else None
+    return [_patch(target, body) for target in view.scale_targets if (body := kind.cap(target, counts))]
+
+
+def _is_set(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> bool:
+    """Whether the job, which runs, has to have the size that an order takes back to, or gives back."""
+    is_word = bool(order.resized_reason) and _can_run(order) and not is_suspended(job.manifest)
+    return is_word and _sized(view, order, job) is not None
 
 
 def _sized(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> Manifest | None:

@@ -7,8 +7,9 @@ KubeRay without Ray's autoscaler takes any pods otherwise. It never clears the n
 from collections import defaultdict
 from collections.abc import Iterable
 
+from slicebus.agent.decide.pods.pod_problems import age
 from slicebus.agent.state.views import WorkerView
-from slicebus.decisions.commands import Patch
+from slicebus.decisions.commands import Command, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.jobs import KINDS
@@ -35,6 +36,32 @@ def cleared(view: WorkerView) -> list[Patch]:
             body = kind.name_for_deletion(target, dict.fromkeys(kind.counts(job.manifest, target), ()))
             patches.append(Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=body))
     return patches
+
+
+def overdue(view: WorkerView, *, now: str, after_s: float) -> list[Patch]:
+    """Ends pods that Ray's autoscaler has not ended in this time since they are no longer allowed, in one patch as it
+    would write it."""
+    kind, job, since = KINDS[view.key.kind], view.reading, view.surplus_since
+    if job is None or not job.runs or since is None or age(since, now).total_seconds() < after_s:
+        return []
+    patches: list[Patch] = []
+    for target in filter(kind.is_capped, view.scale_targets):
+        counts = kind.counts(job.manifest, target)
+        names = {name: _surplus(view, target, name, count) for name, count in counts.items()}
+        if body := kind.enforce_cap(target, {name: going for name, going in names.items() if going}):
+            patches.append(Patch(resource=JOB_RESOURCES[target["kind"]], target=target, body=body))
+    return patches
+
+
+def requeue_after(view: WorkerView, *, now: str, after_s: float) -> list[Command]:
+    """Requeue the job for when `overdue` ends pods. Call it after each reconcile: of several delays only the earliest
+    counts."""
+    job, since = view.reading, view.surplus_since
+    if job is None or since is None or not any(map(KINDS[view.key.kind].is_capped, view.scale_targets)):
+        return []
+    left_s = after_s - age(since, now).total_seconds()
+    # Times are whole seconds.
+    return [Requeue(job=job.ref, delay_s=left_s + 1)] if left_s > 0 else []
 
 
 def _surplus(view: WorkerView, target: Manifest, pod_set: str, count: int) -> list[str]:

@@ -29,7 +29,6 @@ from slicebus.manager.decide.job import (
     pod_templates,
     pods_left,
     reclaims,
-    size_bounds,
     status_mirror,
     unknown_ends,
     unshown_ends,
@@ -271,7 +270,7 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     if view.holder is not None:
         annotations |= execution_time.said_by(view.workload(view.holder), view.holder)
     annotations |= size_requests.annotations(view) | reclaims.annotations(view)
-    said = edits.placement_choices(job) | size_bounds.said_by(job, fixed=view.is_fixed)
+    said = edits.placement_choices(job) | edits.elasticity(view, job)
     annotations |= {name: wanted for name, wanted in said.items() if wanted}
     if annotation(job, api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true":
         annotations[api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"

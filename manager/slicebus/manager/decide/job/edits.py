@@ -16,6 +16,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.selectors import MOST_CHARACTERS
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.schedulers import chosen_by
 from slicebus.slices.workload.chain import SetCounts, plan
 
@@ -77,6 +78,12 @@ def placement_choices(job: Manifest) -> dict[str, str | None]:
     return choices | {api_names.SCHEDULER_LABEL: chosen_by(job) or None}
 
 
+def elasticity(view: JobView, job: Manifest) -> dict[str, str | None]:
+    """What the job says of its size, as annotations of its slices; None for what it does not say."""
+    upgrade = KINDS[view.ref.kind].is_upgrade(view.desired.counts)
+    return size_bounds.said_by(job, fixed=view.is_fixed, upgrade=upgrade)
+
+
 def _set_priority(view: JobView, job: Manifest) -> list[Command]:
     """Copy another class, or another value of it, onto the slices that run or wait."""
     wanted = priority(job, view)
@@ -119,7 +126,7 @@ def _set_elastic(view: JobView, job: Manifest) -> list[Command]:
 
 def _set_elasticity(view: JobView, job: Manifest) -> list[Command]:
     """Copy what the job says of its size onto the slices: it counts from then on, also for those with quota."""
-    return _annotate(view, size_bounds.said_by(job, fixed=view.is_fixed))
+    return _annotate(view, elasticity(view, job))
 
 
 def _annotate(view: JobView, wanted: Mapping[str, str | None]) -> list[Command]:

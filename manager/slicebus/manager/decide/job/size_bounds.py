@@ -73,21 +73,24 @@ def problems(job: Manifest) -> list[Problem]:
     return list(_problems(job).values())
 
 
-def said_by(job: Manifest, *, fixed: bool) -> dict[str, str | None]:
+def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False) -> dict[str, str | None]:
     """What a job says of its size, as annotations of its slices; None for what it does not say, or what makes no sense.
 
-    A job of a `fixed` size says nothing, nor does one whose size Ray's autoscaler owns: only what notice it wants. One
-    that names a gang scheduler has no least size. A greatest size that names no pod set is for what its worker asks
-    for.
+    A job of a `fixed` size says nothing. One whose size Ray's autoscaler owns has no greatest size, as it asks by
+    itself; the least of a group that its own does not name is the group's `minReplicas`. A RayService has no least size
+    during an `upgrade`, nor has a job that names a gang scheduler. A greatest size that names no pod set is for what
+    its worker asks for.
     """
     wrong = _problems(job)
     said = {name: None if fixed or name in wrong else annotation(job, name) for name in _SAID}
     if not _names_pod_sets(said[_MAX] or ""):
         said[_MAX] = None
-    if _is_gang(job):
+    if _is_gang(job) or upgrade:
         said[_MIN] = None
-    is_autoscaled = any(text is not None for text in said.values()) and KINDS[job["kind"]].is_autoscaled(as_copied(job))
-    return said | dict.fromkeys((_MIN, _MAX)) if is_autoscaled else said
+    least = said[_MIN]
+    if (least is not None or said[_MAX] is not None) and _is_autoscaled(job):
+        said |= {_MIN: _with_own_least(job, least) if least is not None else None, _MAX: None}
+    return said
 
 
 def unheeded(view: JobView) -> dict[str, str]:
@@ -114,11 +117,26 @@ def _problems(job: Manifest) -> dict[str, Problem]:
             message = f"the annotation {_MAX} is neither a number of pods nor a map of them by pod set"
             found[_MAX] = Problem(elasticity.INVALID_MAX_SIZE, message)
         del said[_MAX]
-    for name, reason, message in elasticity.problems(said, sizes, fixed=_fixed(job, sizes)):
+    fixed = _fixed(job, sizes)
+    if _is_autoscaled(job):
+        # It begins with few pods, and says how many it may have.
+        most = KINDS[job["kind"]].most(job)
+        sizes |= {name: max(count, most.get(name, MOST_PODS)) for name, count in sizes.items() if name not in fixed}
+    for name, reason, message in elasticity.problems(said, sizes, fixed=fixed):
         found[name] = Problem(reason, message)
     if _MIN in said and _MIN not in found and (message := _too_few(job, sizes, said[_MIN])):
         found[_MIN] = Problem(elasticity.INVALID_MIN_SIZE, message)
     return found
+
+
+def _is_autoscaled(job: Manifest) -> bool:
+    return KINDS[job["kind"]].is_autoscaled(as_copied(job))
+
+
+def _with_own_least(job: Manifest, text: str) -> str:
+    """A least size with that of the job's spec for the pod sets that it does not name."""
+    named = Elasticity.from_annotations({_MIN: text}, _sizes(job)).least
+    return ",".join(f"{name}={count}" for name, count in {**KINDS[job["kind"]].least(job), **named}.items())
 
 
 def _is_gang(job: Manifest) -> bool:
