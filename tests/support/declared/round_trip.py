@@ -16,22 +16,28 @@ import msgspec
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, fleet, real_world, running
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, CRDS, LEASES
+from slicebus.kube.resources import CLUSTERQUEUES, CRDS, JOBS, LEASES, WORKLOADPRIORITYCLASSES
 from slicebus.proto.messages import ClusterName
 from slicebus.runtime.leadership import LEFT_OUT_ANNOTATION
-from slicebus.slices.api import api_names
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.workload.ungate import is_gated
 from slicebus.slices.workload.workload import Slice
 from support.declared.cluster import GROUPS, JOBSETS, GroupController, JobSetController, definitions, undefine
 from support.declared.scenario import SIZE, STATUS, DeclaredScenario
-from support.scenario import NAMESPACE, expect_used, set_quota
+from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
 from support.waiting import eventually
 from support.wiping import wipe, wipe_resource
 
 Manifest = dict[str, Any]
 
+_HIGH: Manifest = {
+    "apiVersion": kueue.API_VERSION,
+    "kind": WORKLOADPRIORITYCLASSES.kind,
+    "metadata": {"name": "high"},
+    "value": 1000,
+}
 _GROUP = "leaderworkerset.sigs.k8s.io/group-key"
 
 
@@ -157,7 +163,35 @@ async def within_its_completions(world: World) -> None:
     await set_quota(world, 20)
 
 
+async def reclaimed(world: World) -> None:
+    """A JobSet that loses pods to a job of a higher priority instead of all, of each of its Jobs as many, and has them
+    back."""
+    scenario = DeclaredScenario(world, "JobSet", "shrinks")
+    await set_quota(world, 4 * SIZE)
+    await world.ensure(world.manager, WORKLOADPRIORITYCLASSES, _HIGH)
+    spec = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": spec}))
+    await scenario.submit(4, **{api_names.MIN_SIZE_ANNOTATION: f"workers={SIZE}"})
+    await scenario.expect(running=4)
+    began = await scenario.running()
+    job = objects.job("high", parallelism=3)
+    job["metadata"]["labels"] |= {kueue.PRIORITY_CLASS_LABEL: "high"}
+    await world.manager.create(JOBS, job)
+    await Scenario(world, "Job", "high").expect_pods(running=3)
+    await scenario.expect(running=2)
+    kept = await scenario.running()
+    assert kept < began, "no pod was made anew"
+    await scenario.expect_unfinished(2, 4)
+    await world.manager.delete(JOBS, "high", NAMESPACE)
+    await scenario.expect(running=4)
+    assert kept < await scenario.running()
+    assert not any(slice.evicted for slice in await scenario.chain())
+    await deleted(scenario)
+    await set_quota(world, 20)
+
+
 async def jobsets(world: World) -> None:
+    await reclaimed(world)
     await suspended_by_its_user(world)
     await within_its_completions(world)
     await completed(world)

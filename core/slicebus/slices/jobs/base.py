@@ -203,6 +203,9 @@ class JobKind(Protocol):
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
         """How many pods of a pod set start and stop together."""
 
+    def step(self, job: Manifest, pod_set: str) -> int:
+        """How many pods the smallest resize of a pod set adds or takes; no fewer than start together."""
+
     def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
         """The controller's UID, and the name of the replica with which a pod starts, by its labels and its controller.
         Without a name any pods of one controller make a replica, if they are as many."""

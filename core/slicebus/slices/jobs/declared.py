@@ -200,6 +200,10 @@ class DeclaredKind(PlainKind):
         entries = (entry for entry in self._pod_sets(scale_target) if entry.name == pod_set)
         return max([1, *(self._size(entry, scale_target) for entry in entries)])
 
+    def step(self, job: Manifest, pod_set: str) -> int:
+        """The pods by which the declared number counts; at least one."""
+        return max([1, *(self._pods_of_one(entry, job) for entry in self._pod_sets(job) if entry.name == pod_set)])
+
     def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
         """Read the declared label, whoever makes the pods."""
         name = labels.get(self.declaration.replica_label or "", "")

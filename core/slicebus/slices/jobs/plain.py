@@ -87,6 +87,10 @@ class PlainKind:
         """None: its controller chooses the pods."""
         return []
 
+    def step(self: JobKind, job: Manifest, pod_set: str) -> int:
+        """The pods that start together."""
+        return self.replica_size(job, pod_set)
+
     def cap(self, scale_target: Manifest, counts: Counts | None) -> list[Manifest]:
         """None: no autoscaler."""
         return []

@@ -46,6 +46,10 @@ COUNTS: dict[str, tuple[dict[str, int], dict[str, int]]] = {
 }
 
 
+STEPS = {"JobSet": {"workers": 2}, "JobSet of two": {"workers": 2}}
+"""Where a resize changes more pods than start together."""
+
+
 def at(found: Any, *path: str | int) -> Any:
     for step in path:
         found = found[step]
@@ -69,6 +73,15 @@ def test_its_counts_and_how_many_pods_start_together(name: str) -> None:
     assert kind.counts(job, job) == counts
     assert {pod_set["name"]: pod_set["count"] for pod_set in kind.pod_sets(job)} == counts
     assert {pod_set: kind.replica_size(job, pod_set) for pod_set in counts} == sizes
+    assert {pod_set: kind.step(job, pod_set) for pod_set in counts} == sizes | STEPS.get(name, {})
+
+
+@pytest.mark.parametrize("name", ["JobSet", "JobSet of two", "groups", "groups with a leader"])
+def test_a_step_less_is_a_size_that_it_can_have(name: str) -> None:
+    kind, job = JOBS[name]
+    less = {pod_set: count - kind.step(job, pod_set) for pod_set, count in kind.counts(job, job).items()}
+    resized = kind.with_counts(job, less)
+    assert kind.counts(resized, resized) == less
 
 
 @every_job

@@ -309,10 +309,10 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
 
 
 def _replica_sizes(view: JobView, job: Manifest, pod_sets: list[Manifest]) -> dict[str, int]:
-    """The sizes of replicas of more than one pod, by pod set: a part of such a replica is of no use."""
+    """By how many pods a pod set is resized, where that is more than one: a part of them is of no use."""
     kind, names = KINDS[job["kind"]], [pod_set["name"] for pod_set in pod_sets]
     known = view.unfinished[-1].replica_sizes if view.unfinished else {}
-    sizes = {name: kind.replica_size(job, name) if name in view.desired.own else known.get(name, 1) for name in names}
+    sizes = {name: kind.step(job, name) if name in view.desired.own else known.get(name, 1) for name in names}
     return {name: size for name, size in sizes.items() if size > 1}
 
 

@@ -146,7 +146,7 @@ def _is_gang(job: Manifest) -> bool:
 def _fixed(job: Manifest, sizes: Counts) -> frozenset[str]:
     """The pod sets that no resize of the job changes, such as a Ray cluster's head."""
     kind = KINDS[job["kind"]]
-    steps = {name: kind.replica_size(job, name) for name in sizes}
+    steps = {name: kind.step(job, name) for name in sizes}
     return frozenset(
         name
         for name, count in sizes.items()
@@ -158,7 +158,7 @@ def _too_few(job: Manifest, sizes: Counts, text: str) -> str:
     """Why the job cannot have as few pods as its least size; empty where it can."""
     kind = KINDS[job["kind"]]
     for name, least in Elasticity.from_annotations({_MIN: text}, sizes).least.items():
-        step = kind.replica_size(job, name)
+        step = kind.step(job, name)
         whole = -(-least // step) * step
         if (left := _resized(job, name, whole)) > whole:
             return f"the annotation {_MIN} has fewer pods of {name} than the job keeps by its spec: {left}"
