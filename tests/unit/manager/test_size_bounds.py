@@ -157,6 +157,7 @@ def test_each_annotation_is_told_apart() -> None:
     assert size_bounds.said_by(job, fixed=False) == {MIN: None, MAX: None, NOTICE: "90s"}
 
 
+PARTIAL = kueue.PARTIAL_PREEMPTION_ANNOTATION
 ALL = {MIN: "small-group=2", MAX: "small-group=8", NOTICE: "2m"}
 SAID: dict[str, tuple[Manifest, bool, dict[str, str | None]]] = {
     "nothing": (a_job(4), False, {MIN: None, MAX: None, NOTICE: None}),
@@ -173,6 +174,32 @@ SAID: dict[str, tuple[Manifest, bool, dict[str, str | None]]] = {
         False,
         {MIN: "small-group=2,head=1", MAX: None, NOTICE: None},
     ),
+    "as Kueue's design has it": (
+        a_job(4, annotations={PARTIAL: "true", kueue.MIN_PARALLELISM_ANNOTATION: "2"}),
+        False,
+        {MIN: "main=2", MAX: None, NOTICE: None},
+    ),
+    "the same of a fixed size": (
+        a_job(4, annotations={PARTIAL: "true", kueue.MIN_PARALLELISM_ANNOTATION: "2"}),
+        True,
+        {MIN: None, MAX: None, NOTICE: None},
+    ),
+    "the same, and nothing says the least": (
+        a_job(4, annotations={PARTIAL: "true"}),
+        False,
+        {MIN: None, MAX: None, NOTICE: None},
+    ),
+    "the same of a Ray cluster": (
+        grid({PARTIAL: "true"}, hosts=2),
+        False,
+        {MIN: "small-group=2", MAX: None, NOTICE: None},
+    ),
+    "the same, with a least size of ours": (
+        grid({PARTIAL: "true", MIN: "small-group=3"}, autoscaled=True),
+        False,
+        {MIN: "small-group=3", MAX: None, NOTICE: None},
+    ),
+    "not that": (grid({PARTIAL: "false"}, autoscaled=True), False, {MIN: None, MAX: None, NOTICE: None}),
     "without a word, with the autoscaler on": (
         grid({}, autoscaled=True),
         False,
@@ -202,6 +229,14 @@ def test_a_least_size_means_nothing_to_a_job_of_a_fixed_size() -> None:
     del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
     view = a_view(job, fixed_jobs=True)
     assert list(size_bounds.unheeded(view).values()) == ["a job of a fixed size loses all of its pods or none"]
+
+
+@pytest.mark.parametrize(("least", "is_told"), [({}, True), ({kueue.MIN_PARALLELISM_ANNOTATION: "2"}, False)])
+def test_partial_preemption_needs_a_least_size(least: dict[str, str], is_told: bool) -> None:
+    job = a_job(4, annotations={PARTIAL: "true"} | least)
+    assert size_bounds.problems(job) == KINDS["Job"].problems(job) == []
+    [*told] = size_bounds.unheeded(a_view(job)).values()
+    assert told == ["the job loses all of its pods or none: slicebus.dev/min-size says how few are of use"] * is_told
 
 
 def test_a_worker_may_ask_for_the_greatest_size() -> None:

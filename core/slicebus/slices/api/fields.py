@@ -153,7 +153,8 @@ JOB_KEYS: Final[Fields] = {
         kueue.PRIORITY_CLASS_LABEL,
         kueue.ELASTIC_ANNOTATION,
         kueue.MAX_EXECUTION_TIME_LABEL,
-        # Refused with the job.
+        kueue.PARTIAL_PREEMPTION_ANNOTATION,
+        # Without partial preemption it is refused with the job.
         kueue.MIN_PARALLELISM_ANNOTATION,
     ),
     **_all(WRITTEN, kueue.PREBUILT_NAME, kueue.SLICE_NAME_ANNOTATION, kueue.JOB_UID_LABEL, kueue.POD_SET_LABEL),

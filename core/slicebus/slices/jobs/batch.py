@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 
 from slicebus.proto.messages import Counts, JobPhase
+from slicebus.slices.api import kueue
+from slicebus.slices.api.annotation_values import read_number
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import SUSPEND_PATH, Outcome, Placement, Problem, lacks_managed_by
 from slicebus.slices.jobs.batch_status import complete_indexes, fitted
@@ -101,6 +103,11 @@ class BatchJob(PlainKind):
         if "successPolicy" in job["spec"] or _completions(job) in (None, number) or number is None:
             return job
         return job | {"spec": job["spec"] | {"parallelism": number, "completions": number}}
+
+    def least(self, job: Manifest) -> Counts:
+        """Kueue's annotation for that."""
+        least = read_number(job["metadata"].get("annotations", {}).get(kueue.MIN_PARALLELISM_ANNOTATION))
+        return {_POD_SET: least} if least > 0 else {}
 
     def bounds(self, job: Manifest) -> Manifest:
         """The completions of an Indexed Job."""

@@ -113,7 +113,8 @@ def _travelling_labels(labels: Manifest) -> Manifest:
 def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
     """Why no kind can take a job: partial admission, pod sets that no Workload can have, too many pods."""
     problems = []
-    if kueue.MIN_PARALLELISM_ANNOTATION in job["metadata"].get("annotations", {}):
+    notes = job["metadata"].get("annotations", {})
+    if kueue.MIN_PARALLELISM_ANNOTATION in notes and notes.get(kueue.PARTIAL_PREEMPTION_ANNOTATION) != "true":
         text = (
             f"annotation {kueue.MIN_PARALLELISM_ANNOTATION} (partial admission) cannot be used together with "
             f"{kueue.ELASTIC_ANNOTATION}: remove one of them"

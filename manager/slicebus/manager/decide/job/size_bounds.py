@@ -12,7 +12,7 @@ import msgspec
 from slicebus.manager.state.annotations import annotation, as_copied
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest, ScaleRequest, counts_text
-from slicebus.slices.api import api_names
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.jobs.copies import MOST_PODS
@@ -77,9 +77,10 @@ def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False) -> dict[str, s
     """What a job says of its size, as annotations of its slices; None for what it does not say, or what makes no sense.
 
     A job of a `fixed` size says nothing. One whose size Ray's autoscaler owns has no greatest size, as it asks by
-    itself; the least of a group that its own does not name is the group's `minReplicas`. A RayService has no least size
-    during an `upgrade`, nor has a job that names a gang scheduler. A greatest size that names no pod set is for what
-    its worker asks for.
+    itself; the least of a group that its own does not name is the group's `minReplicas`. With Kueue's annotation for
+    partial preemption, and none of ours, the job's spec says the least size. A RayService has no least size during an
+    `upgrade`, nor has a job that names a gang scheduler. A greatest size that names no pod set is for what its worker
+    asks for.
     """
     wrong = _problems(job)
     said = {name: None if fixed or name in wrong else annotation(job, name) for name in _SAID}
@@ -87,9 +88,10 @@ def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False) -> dict[str, s
         said[_MAX] = None
     if _is_gang(job) or upgrade:
         said[_MIN] = None
-    least = said[_MIN]
-    if (least is not None or said[_MAX] is not None) and _is_autoscaled(job):
-        said |= {_MIN: _with_own_least(job, least) if least is not None else None, _MAX: None}
+    elif not fixed:
+        said[_MIN] = _least(job, said[_MIN])
+    if said[_MAX] is not None and _is_autoscaled(job):
+        said[_MAX] = None
     return said
 
 
@@ -102,6 +104,12 @@ def unheeded(view: JobView) -> dict[str, str]:
         told[_MIN] = "a job of a fixed size loses all of its pods or none"
     elif _is_gang(view.job) and annotation(view.job, _MIN) is not None:
         told[_MIN] = "a job whose pods start together loses all of them or none"
+    if (
+        _is_partial(view.job)
+        and annotation(view.job, _MIN) is None
+        and said_by(view.job, fixed=view.is_fixed)[_MIN] is None
+    ):
+        told[_PARTIAL] = f"the job loses all of its pods or none: {_MIN} says how few are of use"
     return {f"metadata.annotations[{name}]": message for name, message in told.items()}
 
 
@@ -133,10 +141,20 @@ def _is_autoscaled(job: Manifest) -> bool:
     return KINDS[job["kind"]].is_autoscaled(as_copied(job))
 
 
-def _with_own_least(job: Manifest, text: str) -> str:
-    """A least size with that of the job's spec for the pod sets that it does not name."""
-    named = Elasticity.from_annotations({_MIN: text}, _sizes(job)).least
-    return ",".join(f"{name}={count}" for name, count in {**KINDS[job["kind"]].least(job), **named}.items())
+def _least(job: Manifest, named: str | None) -> str | None:
+    """A job's least size: what it has named, with that of its spec for the other groups of Ray's autoscaler, or that of
+    its spec alone where it takes part in partial preemption. None for none."""
+    if named is None:
+        own = KINDS[job["kind"]].least(job) if _is_partial(job) else {}
+    elif _is_autoscaled(job):
+        own = {**KINDS[job["kind"]].least(job), **Elasticity.from_annotations({_MIN: named}, _sizes(job)).least}
+    else:
+        return named
+    return ",".join(f"{name}={count}" for name, count in own.items()) or None
+
+
+def _is_partial(job: Manifest) -> bool:
+    return annotation(job, _PARTIAL) == "true"
 
 
 def _is_gang(job: Manifest) -> bool:
@@ -182,5 +200,6 @@ def _names_pod_sets(text: str) -> bool:
 
 _MIN, _MAX, _NOTICE = api_names.MIN_SIZE_ANNOTATION, api_names.MAX_SIZE_ANNOTATION, api_names.NOTICE_ANNOTATION
 _SAID = (_MIN, _MAX, _NOTICE)
+_PARTIAL = kueue.PARTIAL_PREEMPTION_ANNOTATION
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_PODS)]
 _SIZES: msgspec.json.Decoder[int | dict[str, int]] = msgspec.json.Decoder(_Size | dict[str, _Size])
