@@ -280,3 +280,11 @@ def test_a_gang_loses_all_of_its_pods_or_none(scheduler: str, is_gang: bool) -> 
     assert (size_bounds.said_by(job, fixed=False)[MIN] is None) is is_gang
     told = "a job whose pods start together loses all of them or none"
     assert list(size_bounds.unheeded(a_view(job)).values()) == [told] * is_gang
+
+
+def test_a_service_that_is_upgraded_has_no_least_size() -> None:
+    """Nobody could say which of its two clusters has pods to spare."""
+    job = objects.ray_service("chat")
+    job["metadata"] |= {"uid": "uid-chat", "annotations": job["metadata"]["annotations"] | {MIN: "small-group=1"}}
+    assert size_bounds.said_by(job, fixed=False)[MIN] == "small-group=1"
+    assert size_bounds.said_by(job, fixed=False, upgrade=True)[MIN] is None
