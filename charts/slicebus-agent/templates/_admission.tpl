@@ -35,9 +35,10 @@ spec:
 (request.operation == 'CREATE' && request.resource.resource != 'workloads' || request.operation == 'UPDATE' && request.resource.resource == 'rayservices' && request.?subResource.orValue('') == '') && request.userInfo.username == 'system:serviceaccount:' + request.namespace + ':{{ .Values.policy.createAs }}' && '{{ .Release.Namespace }}' in request.userInfo.?extra[?'slicebus.dev/agent'].orValue([])
 {{- end }}
 
-{{/* Whether old and new Labels or Notes (annotations) have the same of ours. Called with which. */}}
+{{/* Whether old and new Labels or Notes (annotations) have the same of ours. Called with which. Who may change a job may acknowledge
+     its notice. */}}
 {{- define "slicebus.keepsOurs" -}}
-variables.new{{ . }}.all(name, !name.startsWith('slicebus.dev/') || variables.old{{ . }}[?name] == variables.new{{ . }}[?name]) && variables.old{{ . }}.all(name, !name.startsWith('slicebus.dev/') || name in variables.new{{ . }})
+variables.new{{ . }}.all(name, !name.startsWith('slicebus.dev/') || name == 'slicebus.dev/reclaim-ack' || variables.old{{ . }}[?name] == variables.new{{ . }}[?name]) && variables.old{{ . }}.all(name, !name.startsWith('slicebus.dev/') || name == 'slicebus.dev/reclaim-ack' || name in variables.new{{ . }})
 {{- end }}
 
 {{/* The pod templates of a job. Called with a dict: of, the variable that holds it, and root. */}}

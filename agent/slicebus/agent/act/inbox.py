@@ -24,6 +24,7 @@ from slicebus.bus.lanes import Backlog, consume
 from slicebus.bus.metering import OnSettled
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.kube.times import now_text
 from slicebus.proto.codec import decode_order
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import (
@@ -192,7 +193,7 @@ class AgentInbox:
         number: int | None = 0
         while number is not None:
             is_first = number == 0
-            number, commands = self._decide(catalog.proceed, incoming=incoming, number=number)
+            number, commands = self._decide(catalog.proceed, incoming=incoming, number=number, now=now_text())
             await self._executor.run(commands, caused_by=incoming.envelope)
             if is_first and isinstance(order, Relabel):
                 await self._let_start(JobKey.of(order.job))

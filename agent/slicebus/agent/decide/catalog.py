@@ -19,7 +19,7 @@ from slicebus.agent.decide.job import (
     waiting,
     withdrawals,
 )
-from slicebus.agent.decide.order import orders, pods_that_go, triage
+from slicebus.agent.decide.order import notices, orders, pods_that_go, triage
 from slicebus.agent.decide.order.orders import NextStep
 from slicebus.agent.decide.pods import pod_problems
 from slicebus.agent.state import annotations
@@ -45,8 +45,8 @@ from slicebus.proto.messages import (
 # --- orders of the manager ------------------------------------------------------------------------------------------
 
 
-def proceed(store: AgentStore, *, incoming: Incoming[Order], number: int) -> NextStep:
-    """The next step of an order, from step `number` on. Raises ConflictError and RefusedOrder.
+def proceed(store: AgentStore, *, incoming: Incoming[Order], number: int, now: str = "") -> NextStep:
+    """The next step of an order, from step `number` on. Raises ConflictError and RefusedOrder. `now` is RFC 3339.
 
     An order does not create a job again that somebody has deleted here: the manager sent it before it knew.
     """
@@ -55,7 +55,7 @@ def proceed(store: AgentStore, *, incoming: Incoming[Order], number: int) -> Nex
     view = store.view(JobKey.of(order.job))
     if _has_deleted(store, view, order):
         return NextStep(None, [])
-    return orders.next_step(orders.steps(order, store.settings.cluster), number, view)
+    return orders.next_step(orders.steps(order, store.settings.cluster, now=now), number, view)
 
 
 # --- a job is reconciled --------------------------------------------------------------------------------------------
@@ -109,6 +109,7 @@ def reconcile_job(
                 view, cluster, tombstone=_tombstone_of(store, view), last=store.reported.get(key), now_s=now_s
             ),
         )
+        yield Continuation.AGAIN, notices.reconcile(view, now=now)
         yield Continuation.AGAIN, suspension.undo(view, now=now)
         confirmed = store.confirmed_suspended.get(key)
         yield Continuation.AGAIN, reconcile.confirm_suspended(view, cluster, reported=confirmed)
@@ -131,6 +132,7 @@ def reconcile_job(
             waiting.requeue_after(view, now=now),
             pod_problems.requeue_after(view, now=now),
             suspension.requeue_after(view, now=now),
+            notices.requeue_after(view, now=now),
             gangs.requeue_after(view, now_s=now_s),
             withdrawals.requeue_after(view, now_s=now_s),
             finishing.requeue_after(view, now_s=now_s),

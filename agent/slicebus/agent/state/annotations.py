@@ -155,6 +155,11 @@ def left_behind(requested: PendingRequests | None, by: RequestKey) -> PendingReq
     return PendingRequests(by.worker_uid, by.worker_generation, wanted={}, overruled=True)
 
 
+def request_note(before: PendingRequests | None, after: PendingRequests | None) -> dict[str, str]:
+    """The annotation of requests that have changed; empty where they have not."""
+    return {api_names.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
+
+
 _PENDING_REQUESTS = msgspec.json.Decoder(PendingRequests)
 _COUNTS = msgspec.json.Decoder(Counts)
 _BOUNDS = msgspec.json.Decoder(dict[str, Any])

@@ -11,6 +11,7 @@ from propcache.api import cached_property
 from slicebus.agent.state import annotations
 from slicebus.agent.state.edited_templates import EditedTemplates
 from slicebus.agent.state.policy import Policy
+from slicebus.agent.state.reclaim import Reclaim
 from slicebus.agent.state.schedulers import RefusedObject, Schedulers
 from slicebus.kube.resources import GONE
 from slicebus.proto.messages import (
@@ -76,6 +77,8 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
     """Whether the manager has suspended it."""
     is_going: bool
     outcome: Outcome
+    reclaim: Reclaim | None = None
+    """The notice that runs for it."""
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self | None:
@@ -92,6 +95,7 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
             is_suspended=annotations.is_suspended(manifest),
             is_going="deletionTimestamp" in manifest["metadata"],
             outcome=KINDS[manifest["kind"]].outcome(manifest),
+            reclaim=Reclaim.from_job(manifest),
         )
 
     def is_of(self, job: JobRef) -> bool:
@@ -103,6 +107,11 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
         """Whether it is neither being deleted, nor suspended, nor ended."""
         is_halted = self.is_going or self.is_suspended or is_suspended(self.manifest)
         return not is_halted and self.outcome.phase is JobPhase.RUNNING
+
+    @property
+    def startable(self) -> Counts:
+        """The pods by pod set that may be started: what is granted, without what a notice says that it loses."""
+        return annotations.lowered(self.granted, self.reclaim.to) if self.reclaim is not None else self.granted
 
     def report(self, pods: Mapping[str, PodSetStatus] = {}, *, waits: Waits | UnsetType = UNSET) -> Status:
         """The report on the job's state, with its pods by pod set."""

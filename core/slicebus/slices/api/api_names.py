@@ -136,6 +136,13 @@ FOLLOWS_ANNOTATION: Final = "slicebus.dev/follows"
 """On the worker's job: the id of the note by which the manager has set its size."""
 CAPPED_ANNOTATION: Final = "slicebus.dev/capped"
 """On a worker's RayCluster, JSON: the `maxReplicas` of its user by group, while pods were taken back (`ray_caps`)."""
+RECLAIM_ANNOTATION: Final = "slicebus.dev/reclaim"
+"""On the worker's job, its RayCluster and the pods that go, JSON: what the job loses, when, why and for whom, while its
+notice runs."""
+RECLAIM_ACK_ANNOTATION: Final = "slicebus.dev/reclaim-ack"
+"""On the worker's job, by its user or its program: the id of that. Its pods may go at once."""
+RECLAIM_NOTICE: Final = "ReclaimNotice"
+"""The reason of the Event on the worker's job where its notice begins."""
 QUEUED_SINCE_ANNOTATION: Final = "slicebus.dev/queued-since"
 """On a manager's Workload that waits for what was taken back from its job: when the job was first admitted, RFC 3339.
 By that time it is ranked."""
@@ -207,6 +214,8 @@ AGENTS_OWN: Final = frozenset(
         RESUMED_ANNOTATION,
         SPEC_HASH_ANNOTATION,
         SET_ASIDE_ANNOTATION,
+        RECLAIM_ANNOTATION,
+        RECLAIM_ACK_ANNOTATION,
     }
 )
 """The labels and annotations that only an agent gives to a worker's objects, whatever an order brings."""

@@ -31,6 +31,18 @@ class PodSetFlavor(msgspec.Struct, frozen=True):
     tolerations: list[Manifest] = msgspec.field(default_factory=list)
 
 
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """The time between the word that a job loses pods and the deed."""
+
+    id: str
+    """Another one for each word to the job."""
+    notice_s: Seconds
+    """From the moment on at which the agent has it: no clock of the manager counts on the worker."""
+    why: str = ""
+    beneficiaries: list[str] = msgspec.field(default_factory=list)
+    """The slices that get the quota, as `namespace/name`, as far as they are known."""
+
+
 class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     """The admitted slice and its job. Creates both on the worker where they are missing; changes counts in place."""
 
@@ -59,6 +71,8 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     """The reason of that Event where pods were taken back for others, or are given back: `Reclaimed`, `Restored`. The
     size is then only ever lowered for another `taken_back`. For the same one it is applied where nobody has resized the
     job on the worker since, and the worker's requests name it (`follows`)."""
+    notice: Notice | UnsetType = UNSET
+    """Set where the job is told of its smaller size before it gets it. An order without one withdraws it."""
 
     def summary(self) -> str:
         """One line for people."""
@@ -96,6 +110,8 @@ class Suspend(JobMessage, frozen=True, kw_only=True):
     """The slice that the job names from now on."""
     reason: OptionalReason = ""
     message: str = ""
+    notice: Notice | UnsetType = UNSET
+    """Set where the job is told before it is suspended."""
 
     def summary(self) -> str:
         """One line for people."""

@@ -34,13 +34,19 @@ def counts_of(order: WorkloadSpec) -> Counts:
 def sets_another(order: WorkloadSpec, job: WorkerJobReading) -> bool:
     """Whether the manager has set another size than the last time. The size of a scale-up that is taken back always
     counts as another: the worker may have grown from the same size."""
-    if not _can_run(order):
+    if not _can_run(order) or waits(order, job):
         return False
     taken_back = order.taken_back or None
     is_news = (
         taken_back is not None and annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION) != taken_back
     )
     return is_news or annotations.baseline(job.manifest) != counts_of(order)
+
+
+def waits(order: WorkloadSpec, job: WorkerJobReading) -> bool:
+    """Whether the size that the manager has set is for when the job's notice is over (`notices`)."""
+    is_told = order.notice is not msgspec.UNSET and job.runs and _can_run(order)
+    return is_told and annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION) != order.taken_back
 
 
 def sets_other_bounds(order: WorkloadSpec, job: WorkerJobReading) -> bool:
@@ -52,9 +58,12 @@ def sets_other_bounds(order: WorkloadSpec, job: WorkerJobReading) -> bool:
 def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str | None]:
     """The annotations of a job by which the next order is compared with this one, and None for one that it loses. `job`
     is None where it is made."""
-    noted: dict[str, str | None] = {api_names.BASELINE_ANNOTATION: annotations.encode_counts(counts_of(order))}
+    noted: dict[str, str | None] = {}
     if bounds := _noted_bounds(order, job):
         noted[api_names.BOUNDS_ANNOTATION] = msgspec.json.encode(bounds, order="sorted").decode()
+    if job is not None and waits(order, job):
+        return noted
+    noted[api_names.BASELINE_ANNOTATION] = annotations.encode_counts(counts_of(order))
     if order.taken_back and (job is None or _can_run(order)):
         noted[api_names.TAKEN_BACK_ANNOTATION] = order.taken_back
     follows = order.taken_back if order.resized_reason and order.taken_back else None
@@ -124,9 +133,14 @@ def _count_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading)
     clusters."""
     if not sets_another(order, job):
         return []
-    kind, sized = KINDS[view.key.kind], _sized(view, order, job)
-    if sized is None:
-        return []
+    sized = _sized(view, order, job)
+    return set_size(view, job, sized) if sized is not None else []
+
+
+def set_size(view: WorkerView, job: WorkerJobReading, sized: Manifest) -> list[Patch]:
+    """Give the job and its present clusters the size of `sized`, and name the pods that go; of several patches of one
+    object only the first takes effect."""
+    kind = KINDS[view.key.kind]
     if is_suspended(job.manifest):
         # It has no cluster, or one that is going.
         return [_patch(job.manifest, body) for body in kind.follow(job.manifest, sized)]
@@ -138,14 +152,25 @@ def _count_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading)
     ]
 
 
-def _caps(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Patch]:
-    """Keep Ray's autoscaler to the size that others leave the job, in its present clusters. All is left to it again
-    where nothing is taken back, or where it has set another size since."""
-    stands = _is_set(view, order, job)
-    if order.resized_reason == api_names.RECLAIMED and not stands:
-        return []
-    kind, counts = KINDS[view.key.kind], counts_of(order) if stands else None
+def set_caps(view: WorkerView, counts: Counts | None) -> list[Patch]:
+    """Keep Ray's autoscaler to these counts in the job's present clusters; None leaves all to it again."""
+    kind = KINDS[view.key.kind]
     return [_patch(target, body) for target in view.scale_targets if (body := kind.cap(target, counts))]
+
+
+def lacks_cluster(view: WorkerView, job: WorkerJobReading) -> bool:
+    """Whether the job names a cluster that nobody has brought yet: no size reaches it."""
+    named = KINDS[view.key.kind].children(job.manifest) if job.runs else None
+    return bool(named and {*named} - {target["metadata"]["name"] for target in view.scale_targets})
+
+
+def _caps(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Patch]:
+    """Keep Ray's autoscaler to the size that others leave the job. All is left to it again where nothing is taken back,
+    or where it has set another size since. While the job's notice runs it keeps what it has."""
+    stands = _is_set(view, order, job)
+    if waits(order, job) or (order.resized_reason == api_names.RECLAIMED and not stands):
+        return []
+    return set_caps(view, counts_of(order) if stands else None)
 
 
 def _is_set(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> bool:

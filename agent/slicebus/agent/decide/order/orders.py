@@ -13,14 +13,14 @@ import msgspec
 from slicebus.agent.decide.job import gangs, waiting
 from slicebus.agent.decide.job.reconcile import link_copies, link_to
 from slicebus.agent.decide.job.room import patch_job
-from slicebus.agent.decide.order import order_sizes, scheduling
+from slicebus.agent.decide.order import notices, order_sizes, scheduling
 from slicebus.agent.decide.order.order_contents import charged_of, ensure_named, flavors_of
 from slicebus.agent.decide.order.policy import creator, ensure_allowed, ensure_namespace
 from slicebus.agent.decide.order.refusals import KindNotServed, RefusedOrder
 from slicebus.agent.decide.pods.pod_placement import placements_note, places
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
-from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove
+from slicebus.decisions.commands import Command, Create, Patch, Publish, Remove
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.proto.errors import ConflictError, DeadReason, ProtocolError
 from slicebus.proto.messages import (
@@ -39,7 +39,7 @@ from slicebus.proto.messages import (
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
-from slicebus.slices.jobs.suspension import can_suspend, suspension, to_resume
+from slicebus.slices.jobs.suspension import can_suspend, to_resume
 from slicebus.slices.workload.pod_scheduling import PodScheduling
 
 _MANAGERS_OWN = (
@@ -69,15 +69,15 @@ class NextStep(NamedTuple):
     commands: Sequence[Command]
 
 
-def steps(order: JobOrder, cluster: ClusterName) -> list[OrderStep]:
-    """The steps of an order."""
+def steps(order: JobOrder, cluster: ClusterName, *, now: str = "") -> list[OrderStep]:
+    """The steps of an order. `now` is RFC 3339; the notice of a job begins then."""
     match order:
         case WorkloadSpec():
-            return workload_spec(order, cluster)
+            return workload_spec(order, cluster, now=now)
         case Relabel():
             return relabel(order, cluster)
         case Suspend():
-            return suspend(order)
+            return suspend(order, now=now)
         case Delete():
             return delete(order)
         case Pending():
@@ -95,7 +95,7 @@ def next_step(steps: Sequence[OrderStep], number: int, view: WorkerView) -> Next
     return NextStep(None, [])
 
 
-def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[OrderStep]:
+def workload_spec(order: WorkloadSpec, cluster: ClusterName, *, now: str = "") -> list[OrderStep]:
     """Creates the job and the copy of its slice, or changes them in place.
 
     A new job comes first, so that its copy is written once, with the link to it. A job that is there follows its copy:
@@ -107,7 +107,7 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName) -> list[OrderStep]:
         OrderStep(lambda view: _upsert_copy(view, order) if view.job is not None else []),
         OrderStep(lambda view: _take_sizes(view, order)),
         OrderStep(lambda view: _take_over(view, order)),
-        OrderStep(lambda view: _upsert_job(view, order)),
+        OrderStep(lambda view: _upsert_job(view, order, now=now)),
         OrderStep(lambda view: _upsert_copy(view, order)),
         OrderStep(
             lambda view: [
@@ -128,9 +128,13 @@ def relabel(order: Relabel, cluster: ClusterName) -> list[OrderStep]:
     ]
 
 
-def suspend(order: Suspend) -> list[OrderStep]:
-    """Takes the job's grant and with it its pods away. `reconcile.confirm_suspended` answers when no pod is left."""
-    return [OrderStep(lambda view: _suspend(view, order)), OrderStep(lambda view: _drop_old_copies(view, order.job))]
+def suspend(order: Suspend, *, now: str = "") -> list[OrderStep]:
+    """Takes the job's grant and with it its pods away, now or when its notice is over. `reconcile.confirm_suspended`
+    answers when no pod is left."""
+    return [
+        OrderStep(lambda view: _suspend(view, order, now=now)),
+        OrderStep(lambda view: _drop_old_copies(view, order.job)),
+    ]
 
 
 def delete(order: Delete) -> list[OrderStep]:
@@ -261,7 +265,7 @@ def _take_over(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     return [] if job is None or _is_stale(view, order) else order_sizes.take_over(view, order, job)
 
 
-def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
+def _upsert_job(view: WorkerView, order: WorkloadSpec, *, now: str) -> list[Command]:
     job, name = _own_job(view, order.job), order.workload["metadata"]["name"]
     if _is_stale(view, order):
         return []
@@ -272,21 +276,23 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec) -> list[Command]:
         left = annotations.left_behind(view.left_requests.get(order.job.uid), order.answers)
         at = _stamp(order, left, workload=name)
         backend = scheduling.ensure_usable(view, order)
-        at["annotations"] |= noted | _request_note(None, left) | scheduling.note(backend)
+        at["annotations"] |= noted | annotations.request_note(None, left) | scheduling.note(backend)
         copy = _new_job(order, scheduling=lambda pod_set: backend.prepare(order.manifest, pod_set))
         manifest, impersonate = _with_metadata(copy, at), creator(view.policy, view.key.namespace)
         return [Create(resource=resource, manifest=manifest, impersonate=impersonate)]
     order_sizes.ensure_taken(view, order, job)
     counts = order_sizes.counts_of(order)
     is_resized = order_sizes.sets_another(order, job)
+    told, events = notices.of_spec(view, order, job, now=now)
+    noted |= told
     if job.slice == name and job.version < order.spec_version:
         at = _stamp(order, job.requested, workload=name, before=job.granted, own=counts if is_resized else None)
         at["annotations"] |= noted
-        return _stamped(view, job, at)
-    if is_resized or order_sizes.sets_other_bounds(order, job):
+        return [*_stamped(view, job, at), *events]
+    if is_resized or told or order_sizes.sets_other_bounds(order, job):
         requested = job.requested.beside(counts) if job.requested is not None and is_resized else job.requested
-        changed = noted | _request_note(job.requested, requested)
-        return patch_job(job.manifest, {"metadata": {"annotations": changed}})
+        changed = noted | annotations.request_note(job.requested, requested)
+        return [*patch_job(job.manifest, {"metadata": {"annotations": changed}}), *events]
     return []
 
 
@@ -319,15 +325,8 @@ def _stamp(
         left = left.beside(own)
     elif requested is not None and requested.is_forgotten(before or {}, granted):
         left = requested.renewed(granted)
-    at["annotations"] |= _request_note(requested, left)
+    at["annotations"] |= annotations.request_note(requested, left)
     return at
-
-
-def _request_note(
-    before: annotations.PendingRequests | None, after: annotations.PendingRequests | None
-) -> dict[str, str]:
-    """The annotation of a request that an order has changed; empty where it has not."""
-    return {api_names.REQUESTED_ANNOTATION: after.to_annotation()} if after is not None and after != before else {}
 
 
 def _stamped(view: WorkerView, job: WorkerJobReading, at: Manifest) -> list[Command]:
@@ -366,15 +365,13 @@ def _drop_old_copies(view: WorkerView, job: JobRef) -> list[Command]:
     ]
 
 
-def _suspend(view: WorkerView, order: Suspend) -> list[Command]:
+def _suspend(view: WorkerView, order: Suspend, *, now: str) -> list[Command]:
     job = _own_job(view, order.job)
     if job is None or job.version >= order.spec_version:
         return []
     if not can_suspend(order.job.kind):
         # The manager has another declaration of the kind. It holds the quota until the job is deleted.
         raise ProtocolError(DeadReason.REFUSED, f"a {order.job.kind} cannot be suspended: compare its declarations")
-    nothing: Counts = {}
-    at = annotations.job_metadata(order.job, workload=order.workload, version=order.spec_version, grant=nothing)
-    at["annotations"] |= {api_names.REQUESTED_ANNOTATION: None, api_names.BASELINE_ANNOTATION: None}
-    event = Emit(regarding=job.manifest, reason=order.reason or "Suspended", note=order.message, warning=True)
-    return [*patch_job(job.manifest, {"metadata": at} | suspension(order.job.kind, True)), event]
+    if job.runs and order.notice is not msgspec.UNSET:
+        return notices.of_suspension(view, order, job, order.notice, now=now)
+    return notices.suspend(job, order.spec_version, order.workload, reason=order.reason, message=order.message)

@@ -8,7 +8,8 @@ from slicebus.slices.workload.ungate import to_ungate
 
 
 def next_pods(view: WorkerView) -> list[Manifest]:
-    """The gated pods that may start by the grant, in order; none of a job that does not run."""
+    """The gated pods that may start by the grant, in order; none of a job that does not run. Where a notice runs,
+    none takes the place of one that goes."""
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
         return []
@@ -16,7 +17,7 @@ def next_pods(view: WorkerView) -> list[Manifest]:
     kind, targets = KINDS[view.key.kind], {target["metadata"]["uid"]: target for target in view.scale_targets}
     return to_ungate(
         view.pod_sets,
-        job.granted,
+        job.startable,
         owners=(job.manifest, *view.scale_targets),
         replica=kind.replica,
         replica_size=lambda pod_set, owner: kind.replica_size(targets.get(owner, scale_target), pod_set),

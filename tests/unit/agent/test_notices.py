@@ -1,0 +1,334 @@
+"""A job is told of the pods that it loses, and loses them when its notice is over."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from slicebus.agent.decide.job import inventory
+from slicebus.agent.decide.order import notices, orders
+from slicebus.agent.decide.pods.going_pods import going_pods
+from slicebus.agent.decide.pods.next_pods import next_pods
+from slicebus.agent.state import annotations
+from slicebus.agent.state.reclaim import Reclaim
+from slicebus.agent.state.views import WorkerView
+from slicebus.decisions.commands import Command, Emit, Patch, Requeue
+from slicebus.proto.messages import JobOrder, Notice, Suspend, WorkloadSpec
+from slicebus.sandbox.apiserver.patches import json_patch, merge_patch
+from slicebus.slices.api import api_names
+from unit.agent.objects import EAST, REF, a_copy, a_job, a_pod, a_spec, a_view
+
+Manifest = dict[str, Any]
+TOLD, ACK = api_names.RECLAIM_ANNOTATION, api_names.RECLAIM_ACK_ANNOTATION
+BEGUN, BEFORE, DEADLINE = "2026-01-31T12:00:00Z", "2026-01-31T12:02:00Z", "2026-01-31T12:02:01Z"
+"""A notice of two minutes that began in the second before its own, the last second before its deadline, and that."""
+
+
+def shrink(to: int = 4, *, id: str = "word-1", version: int = 2, notice_s: float = 120.0) -> WorkloadSpec:
+    """An order that takes pods back, with a notice."""
+    return structs.replace(
+        a_spec(version, granted=8, parallelism=to),
+        resized_because="so it is",
+        resized_reason=api_names.RECLAIMED,
+        taken_back=id,
+        notice=Notice(id=id, notice_s=notice_s, why="so it is", beneficiaries=["team/high"]),
+    )
+
+
+def suspension(version: int = 2, *, id: str = "eviction-1") -> Suspend:
+    notice = Notice(id=id, notice_s=120.0, why="so it is")
+    return Suspend(job=REF, spec_version=version, workload="w1", reason="EvictedDueToPreempted", notice=notice)
+
+
+class Worker:
+    """A job of eight pods, from one decision to the next."""
+
+    def __init__(self, size: int = 8) -> None:
+        self.job = a_job(size, baseline=size, granted=size)
+        self.pods = {f"p{number}": a_pod(f"p{number}", ready=True) for number in range(size)}
+        self.now = BEGUN
+        self.events: list[str] = []
+
+    @property
+    def view(self) -> WorkerView:
+        return a_view(self.job, a_copy(linked="worker-uid"), pods=tuple(self.pods.values()))
+
+    @property
+    def reclaim(self) -> Reclaim | None:
+        return Reclaim.from_job(self.job)
+
+    @property
+    def told(self) -> set[str]:
+        """The pods that are told."""
+        return {name for name, pod in self.pods.items() if TOLD in pod["metadata"].get("annotations", {})}
+
+    def noted(self, name: str) -> str | None:
+        return annotations.annotation(self.job, name)
+
+    def take(self, order: JobOrder) -> None:
+        for step in orders.steps(order, EAST, now=self.now):
+            self._write(step.decide(self.view))
+        self.reconcile()
+
+    def reconcile(self, now: str | None = None) -> None:
+        self.now = now or self.now
+        for _ in range(10):
+            if not (commands := notices.reconcile(self.view, now=self.now)):
+                return
+            self._write(commands)
+        raise AssertionError(commands)
+
+    def _write(self, commands: Any) -> None:
+        for command in commands:
+            if isinstance(command, Emit):
+                self.events.append(command.reason)
+            if not isinstance(command, Patch) or command.target["kind"] == "Workload":
+                continue
+            target = self.job if command.target["kind"] == "Job" else self.pods[command.target["metadata"]["name"]]
+            assert target["metadata"]["resourceVersion"] == command.target["metadata"]["resourceVersion"], "a conflict"
+            patch = json_patch if isinstance(command.body, list) else merge_patch
+            changed = patch(target, command.body)  # type: ignore[operator]
+            changed["metadata"]["resourceVersion"] += "0"
+            if target is self.job:
+                self.job = changed
+            else:
+                self.pods[changed["metadata"]["name"]] = changed
+
+
+def test_a_shrink_waits_for_its_deadline() -> None:
+    worker = Worker()
+    worker.take(shrink())
+    told = worker.reclaim
+    assert told is not None
+    assert (told.id, told.before, told.to, told.deadline) == ("word-1", {"main": 8}, {"main": 4}, DEADLINE)
+    assert (told.why, told.beneficiaries) == ("so it is", ["team/high"])
+    assert annotations.spec_version(worker.job) == 2, "all else of the order is carried out"
+    for now in (BEGUN, BEFORE):
+        worker.reconcile(now)
+        assert worker.job["spec"]["parallelism"] == 8
+        assert (worker.noted(api_names.FOLLOWS_ANNOTATION), annotations.baseline(worker.job)) == (None, {"main": 8})
+    worker.reconcile(DEADLINE)
+    assert worker.job["spec"]["parallelism"] == 4
+    assert worker.reclaim is None
+    words = [worker.noted(name) for name in (api_names.FOLLOWS_ANNOTATION, api_names.TAKEN_BACK_ANNOTATION)]
+    assert (words, annotations.baseline(worker.job)) == (["word-1", "word-1"], {"main": 4})
+    assert worker.events == [api_names.RECLAIM_NOTICE, api_names.RECLAIMED]
+    worker.take(shrink())
+    assert (worker.reclaim, worker.events[2:]) == (None, []), "the order comes twice"
+
+
+def test_an_eviction_waits_for_its_deadline() -> None:
+    worker = Worker()
+    worker.take(suspension())
+    assert worker.told == {*worker.pods}
+    worker.reconcile(BEFORE)
+    assert (worker.job["spec"]["suspend"], annotations.spec_version(worker.job)) == (False, 1)
+    worker.reconcile(DEADLINE)
+    assert (worker.job["spec"]["suspend"], annotations.is_suspended(worker.job)) == (True, True)
+    assert (annotations.spec_version(worker.job), worker.reclaim) == (2, None)
+    assert worker.events == [api_names.RECLAIM_NOTICE, "EvictedDueToPreempted"]
+    worker.take(suspension())
+    assert worker.events[2:] == [], "the order comes twice"
+
+
+ORDERS = pytest.mark.parametrize("order", [shrink(), suspension()], ids=["shrink", "eviction"])
+
+
+def is_done(worker: Worker) -> bool:
+    return bool(worker.job["spec"]["suspend"] or worker.job["spec"]["parallelism"] == 4)
+
+
+@ORDERS
+def test_an_acknowledgement_ends_the_wait(order: JobOrder) -> None:
+    worker = Worker()
+    worker.take(order)
+    worker.job["metadata"]["annotations"][ACK] = "another"
+    worker.reconcile()
+    assert not is_done(worker)
+    told = worker.reclaim
+    assert told is not None
+    worker.job["metadata"]["annotations"][ACK] = told.id
+    worker.reconcile()
+    assert (is_done(worker), worker.noted(ACK)) == (True, None)
+
+
+@ORDERS
+def test_the_end_of_the_pods_ends_the_wait(order: JobOrder) -> None:
+    worker = Worker()
+    worker.take(order)
+    [*first, last] = sorted(worker.told)
+    for name in first:
+        worker.pods[name]["status"]["phase"] = "Succeeded"
+    worker.reconcile()
+    assert not is_done(worker)
+    del worker.pods[last]
+    worker.reconcile()
+    assert is_done(worker)
+
+
+@ORDERS
+def test_an_order_that_comes_again_does_not_begin_anew(order: JobOrder) -> None:
+    """Neither does a restart of the agent: it has only what stands on the job."""
+    worker = Worker()
+    worker.take(order)
+    told = worker.reclaim
+    worker.now = BEFORE
+    worker.take(order)
+    assert worker.reclaim == told
+    worker.reconcile(DEADLINE)
+    assert is_done(worker)
+
+
+def test_the_word_for_the_same_size_runs_on_and_that_for_another_begins() -> None:
+    worker = Worker()
+    worker.take(shrink())
+    worker.now = BEFORE
+    worker.take(shrink(id="word-2", version=3))
+    told = worker.reclaim
+    assert told is not None
+    assert (told.id, told.deadline, told.word) == ("word-1", DEADLINE, "word-2")
+    worker.take(shrink(2, id="word-3", version=4))
+    told = worker.reclaim
+    assert told is not None
+    assert (told.id, told.deadline, len(worker.told)) == ("word-3", "2026-01-31T12:04:01Z", 6)
+    worker.take(suspension(5))
+    assert (len(worker.told), worker.events) == (8, [api_names.RECLAIM_NOTICE] * 3)
+
+
+def test_the_newest_word_is_followed() -> None:
+    worker = Worker()
+    worker.take(shrink())
+    worker.take(shrink(id="word-2", version=3))
+    worker.reconcile(DEADLINE)
+    assert worker.noted(api_names.FOLLOWS_ANNOTATION) == "word-2"
+
+
+@ORDERS
+def test_an_order_without_a_notice_withdraws_it(order: JobOrder) -> None:
+    worker = Worker()
+    worker.take(order)
+    worker.take(a_spec(1, granted=8, parallelism=8))
+    assert worker.reclaim is not None, "a late order does not"
+    worker.take(a_spec(3, granted=8, parallelism=8))
+    assert (worker.reclaim, worker.told) == (None, set())
+    worker.reconcile(DEADLINE)
+    assert not is_done(worker)
+
+
+def test_a_smaller_size_of_its_user_stays() -> None:
+    worker = Worker()
+    worker.take(shrink())
+    worker.job["spec"]["parallelism"] = 3
+    worker.reconcile(DEADLINE)
+    assert (worker.job["spec"]["parallelism"], annotations.baseline(worker.job)) == (3, {"main": 4})
+
+
+def test_no_pod_starts_in_place_of_one_that_goes() -> None:
+    worker = Worker()
+    worker.pods["p9"] = a_pod("p9", gated=True)
+    del worker.pods["p0"]
+    assert [pod["metadata"]["name"] for pod in next_pods(worker.view)] == ["p9"]
+    worker.take(shrink())
+    assert next_pods(worker.view) == []
+
+
+def test_the_inventory_shows_the_size_that_was_ordered() -> None:
+    """Otherwise every inventory would have the order sent again."""
+    waits, does = Worker(), Worker()
+    waits.take(shrink())
+    does.take(structs.replace(shrink(), notice=msgspec.UNSET))
+    does.job["spec"]["parallelism"] = 8
+    hashes = [inventory._spec_hash(worker.job, EAST) for worker in (waits, does)]
+    assert hashes[0] == hashes[1]
+
+
+def test_it_is_reconciled_at_its_deadline() -> None:
+    worker = Worker()
+    assert notices.requeue_after(worker.view, now=BEGUN) == []
+    worker.take(shrink())
+    assert notices.requeue_after(worker.view, now=BEGUN) == [Requeue(job=REF, delay_s=121.0)]
+    assert notices.requeue_after(worker.view, now=DEADLINE) == []
+
+
+@pytest.mark.parametrize("value", ["", "{", '{"id": "a", "from": {}, "to": {}, "deadline": "soon"}'])
+def test_what_nobody_can_read_is_no_notice(value: str) -> None:
+    worker = Worker()
+    worker.job["metadata"]["annotations"][TOLD] = value
+    assert worker.reclaim is None
+    worker.reconcile()
+    assert worker.view.reading is not None
+
+
+def aged(name: str, **how: Any) -> Manifest:
+    """A pod that runs on a node since the first second of a day."""
+    pod = a_pod(name, ready=how.get("ready", True), phase=how.get("phase", "Running"))
+    pod["spec"]["nodeName"] = how.get("node", "n1")
+    pod["metadata"]["creationTimestamp"] = how.get("made", "2026-01-01T00:00:00Z")
+    pod["metadata"]["labels"] |= how.get("labels", {})
+    for condition in pod["status"].get("conditions", []):
+        condition["lastTransitionTime"] = how.get("since", "2026-01-01T00:00:00Z")
+    pod["status"]["containerStatuses"] = [{"name": "c", "restartCount": how.get("restarts", 0)}]
+    return pod
+
+
+FIRST: dict[str, dict[str, Any]] = {
+    "without a node": {"node": ""},
+    "pending": {"phase": "Pending"},
+    "not ready": {"ready": False},
+    "ready for a shorter time": {"since": "2026-01-01T00:00:01Z"},
+    "more restarts": {"restarts": 1},
+    "newer": {"made": "2026-01-01T00:00:01Z"},
+}
+
+
+@pytest.mark.parametrize("how", FIRST.values(), ids=FIRST.keys())
+def test_the_pods_go_that_the_job_controller_picks(how: dict[str, Any]) -> None:
+    worker = Worker()
+    worker.pods = {name: aged(name) for name in ("p0", "p2")} | {"p1": aged("p1", **how)}
+    reclaim = Reclaim(id="a", before={"main": 3}, to={"main": 2}, deadline=DEADLINE)
+    assert [pod.name for pod in going_pods(worker.view, reclaim)] == ["p1"]
+
+
+def test_an_indexed_job_loses_its_highest_indexes() -> None:
+    worker = Worker(3)
+    worker.job["spec"] |= {"completionMode": "Indexed", "completions": 3}
+    index = "batch.kubernetes.io/job-completion-index"
+    worker.pods = {f"p{number}": aged(f"p{number}", labels={index: str(number)}) for number in (10, 9, 2)}
+    reclaim = Reclaim(id="a", before={"main": 3}, to={"main": 1}, deadline=DEADLINE)
+    assert [pod.name for pod in going_pods(worker.view, reclaim)] == ["p10", "p9"]
+
+
+def test_who_was_told_stays_the_one_that_goes() -> None:
+    worker = Worker()
+    worker.take(shrink())
+    told = worker.told
+    assert len(told) == 4
+    for name in {*worker.pods} - told:
+        worker.pods[name]["status"]["conditions"] = []
+    worker.reconcile()
+    assert worker.told == told
+
+
+def test_the_pods_are_told_what_concerns_them() -> None:
+    worker = Worker()
+    worker.take(shrink())
+    [text] = {worker.pods[name]["metadata"]["annotations"][TOLD] for name in worker.told}
+    assert msgspec.json.decode(text) == {
+        "id": "word-1",
+        "from": {"main": 8},
+        "to": {"main": 4},
+        "deadline": DEADLINE,
+        "why": "so it is",
+        "for": ["team/high"],
+    }
+
+
+def test_a_write_that_is_refused_holds_up_nothing() -> None:
+    worker = Worker()
+    worker.take(suspension())
+    for pod in worker.pods.values():
+        del pod["metadata"]["annotations"]
+    commands: list[Command] = notices.reconcile(worker.view, now=BEGUN)
+    assert len(commands) == 8
+    assert all(isinstance(command, Patch) and command.only_shows for command in commands)
