@@ -18,6 +18,7 @@ SLICEBUS_CLUSTER_LOST_SECONDS: {{ .Values.clusterLostSeconds }}
 SLICEBUS_CLUSTER_LOST_REQUEUE_SECONDS: {{ . }}
 {{- end }}
 SLICEBUS_REFUSED_REQUEUE_SECONDS: {{ .Values.refusedRequeueSeconds }}
+SLICEBUS_NOTICE_CAP_SECONDS: {{ .Values.noticeCapSeconds }}
 {{- with .Values.waitForPodsReady.timeoutSeconds }}
 SLICEBUS_PODS_READY_SECONDS: {{ . }}
 {{- end }}

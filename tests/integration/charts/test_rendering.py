@@ -214,6 +214,7 @@ def test_what_the_manager_waits_for_and_what_it_runs_are_values(helm: Path) -> N
         600,
         0,
     ]
+    assert [one.decisions.notice_cap_s for one in (plain, settings(noticeCapSeconds=90))] == [0, 90]
     waits = {"timeoutSeconds": 300, "recoveryTimeoutSeconds": 60.5, "scaleUpTimeoutSeconds": 120}
     other = settings(waitForPodsReady=waits, clusterLostRequeueSeconds=900).decisions
     assert (other.pods_ready_s, other.pods_recovery_s, other.scale_up_ready_s) == (300, 60.5, 120)

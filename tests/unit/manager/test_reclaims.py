@@ -17,7 +17,7 @@ from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices.admission.cycle import Admit, Shrink
+from slicebus.slices.admission.cycle import Admit, Evict, Shrink
 from slicebus.slices.api import api_names
 from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed
 from slicebus.slices.workload.workload import Admission, FlavorName, PodSetAssignment, SliceKey
@@ -47,11 +47,14 @@ def admit(name: str, count: int) -> Admit:
 class Story:
     """A job of the manager from one decision to the next."""
 
-    def __init__(self, size: int = 8, *, now: str = NOW) -> None:
-        self.job = a_job(size, annotations={api_names.MIN_SIZE_ANNOTATION: "main=2"})
-        self.now = now
+    def __init__(self, size: int = 8, *, now: str = NOW, notice: str | None = None, cap_s: float = 0.0) -> None:
+        says = {api_names.MIN_SIZE_ANNOTATION: "main=2"}
+        if notice is not None:
+            says[api_names.NOTICE_ANNOTATION] = notice
+        self.job = a_job(size, annotations=says)
+        self.now, self.cap_s = now, cap_s
         workload = a_workload(count=size, admitted=size, dispatched=1, applied=1)
-        workload["metadata"]["annotations"][api_names.MIN_SIZE_ANNOTATION] = "main=2"
+        workload["metadata"]["annotations"] |= says
         self.workloads = {"w1": workload}
         self.generation = 1
         self.reconcile()
@@ -59,7 +62,7 @@ class Story:
 
     @property
     def view(self) -> JobView:
-        return a_view(self.job, *self.workloads.values())
+        return a_view(self.job, *self.workloads.values(), notice_cap_s=self.cap_s)
 
     @property
     def note(self) -> Reclaimed | None:
@@ -102,6 +105,11 @@ class Story:
         holder = self.view.holder
         assert holder is not None
         return self.carry_out(admitting.commands(self.view, holder, shrink(to, **how), now=self.now))
+
+    def evict(self, decision: Evict) -> None:
+        holder = self.view.holder
+        assert holder is not None
+        self.carry_out(admission_writes.commands(self.view, holder, decision, now=self.now))
 
     def admit(self, count: int) -> WorkloadSpec:
         """The order for the slice that waits, which gets so many pods."""

@@ -47,6 +47,8 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     reason: str
     """The rule that allowed it, as for a preemption."""
     message: str
+    notice_s: float = 0.0
+    """How long before these pods are ended their job is told, from the moment on at which its worker knows."""
     done: bool = False
     """Whether the job shows that it has no more pods than that."""
 

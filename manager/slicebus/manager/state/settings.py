@@ -64,6 +64,8 @@ class ManagerDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many workloads the growth of jobs on one cluster may preempt within `growth_window_s`, in each tree of quota;
     0 for any number."""
     growth_window_s: Seconds = 600.0
+    notice_cap_s: Annotated[float, msgspec.Meta(ge=0, le=_DAY_S)] = 0.0
+    """The longest notice that a job gets of pods that it loses to others, however long a one it asks for."""
     device_class_mappings: tuple[DeviceClassMapping, ...] = ()
     """By which resources devices are charged that pods claim; a claim of another DeviceClass is refused."""
     slice_history_limit: Count = 10

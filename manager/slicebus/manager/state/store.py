@@ -273,6 +273,7 @@ class ManagerStore:
             readiness=self._readiness(place_of(chain)),
             fixed_jobs=self.settings.fixed_jobs,
             refused_s=self.settings.refused_requeue_s,
+            notice_cap_s=0.0 if self.beside_kueue else self.settings.notice_cap_s,
         )
 
     def _readiness(self, cluster: ClusterName | None) -> Readiness | None:

@@ -156,6 +156,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Whether jobs without the elastic annotation are run too."""
     refused_s: float = 0.0
     """How long a job that its controller refuses keeps its quota; 0 for ever."""
+    notice_cap_s: float = 0.0
+    """The longest notice that it gets of pods that it loses to others."""
+
+    def notice_s(self, slice: Slice) -> float:
+        """How long before it loses pods the job is told: what it asks for, as far as that is allowed."""
+        return min(slice.elasticity.notice_s, self.notice_cap_s)
 
     @property
     def job(self) -> Manifest | None:

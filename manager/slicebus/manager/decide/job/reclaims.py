@@ -31,7 +31,7 @@ _MARGIN_S = 1.0
 def take_back(view: JobView, decision: Shrink, *, now: str) -> Reclaimed:
     """The note that a job loses pods. What it wants to have again is also what it waits for, and what an earlier note
     has taken."""
-    return reclaimed.take_back(
+    note = reclaimed.take_back(
         view.desired.reclaimed,
         view.desired.counts,
         decision.to,
@@ -40,6 +40,7 @@ def take_back(view: JobView, decision: Shrink, *, now: str) -> Reclaimed:
         reason=decision.preemption,
         message=decision.message,
     )
+    return replace(note, notice_s=view.notice_s(view.holder) if view.holder is not None else 0.0)
 
 
 def overruled(view: JobView, note: Reclaimed, *, now: str) -> SizeRequest:

@@ -30,6 +30,7 @@ from slicebus.proto.messages import (
     Counts,
     Delete,
     Manifest,
+    Notice,
     PodSetFlavor,
     Relabel,
     Suspend,
@@ -105,6 +106,7 @@ def suspend(view: JobView, slice: Slice) -> list[Command]:
             workload=slice.name,
             reason=f"EvictedDueTo{evicted.get('reason', '')}",
             message=evicted.get("message", ""),
+            notice=_notice_of_eviction(view, slice, evicted),
         )
         return [Publish(cluster=cluster, message=message)]
 
@@ -339,6 +341,7 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
         resized_because=desired.taken_back.message if desired.taken_back else msgspec.UNSET,
         taken_back=desired.taken_back.id if desired.taken_back else msgspec.UNSET,
         resized_reason=_resized_reason(desired),
+        notice=_notice_of_shrink(desired),
     )
     messages = [Publish(cluster=cluster, message=spec, correlation=desired.correlation)]
     if record.moved is True or (slice.replaces and applied_version(workload) == 0):
@@ -358,6 +361,21 @@ def _resized_reason(desired: DesiredSize) -> str | msgspec.UnsetType:
     if desired.taken_back is None or not desired.taken_back.note:
         return msgspec.UNSET
     return api_names.RESTORED if desired.reclaimed is None or desired.reclaimed.done else api_names.RECLAIMED
+
+
+def _notice_of_shrink(desired: DesiredSize) -> Notice | msgspec.UnsetType:
+    note, taken = desired.reclaimed, desired.taken_back
+    if note is None or taken is None or note.done or not note.notice_s:
+        return msgspec.UNSET
+    return Notice(id=taken.id, notice_s=note.notice_s, why=taken.message, beneficiaries=list(note.names))
+
+
+def _notice_of_eviction(view: JobView, slice: Slice, evicted: Manifest) -> Notice | msgspec.UnsetType:
+    notice_s = view.notice_s(slice) if slice.condition(Condition.PREEMPTED) else 0.0
+    if not notice_s:
+        return msgspec.UNSET
+    word = content_hash([slice.uid, evicted.get("lastTransitionTime", "")])
+    return Notice(id=word, notice_s=notice_s, why=evicted.get("message", ""))
 
 
 def _flavor(view: JobView, slice: Slice, pod_set: str) -> PodSetFlavor:
