@@ -1,18 +1,24 @@
 """How long before it loses pods a job is told: what it asks for, as far as the manager allows."""
 
-import pytest
-from msgspec import UNSET
+from typing import Any
 
-from slicebus.decisions.commands import Publish
+import pytest
+from msgspec import UNSET, structs
+
+from slicebus.decisions.commands import Emit, Publish, Requeue
+from slicebus.manager.decide.job import reclaims
 from slicebus.manager.decide.order import dispatch
+from slicebus.manager.state.reclaims import is_awaited
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import Notice, Suspend
 from slicebus.slices.admission.cycle import Evict
+from slicebus.slices.api import api_names
 from slicebus.slices.api.kueue import EvictionReason
-from slicebus.slices.workload.workload import SliceKey
-from unit.manager.objects import REF
-from unit.manager.test_reclaims import Story
+from slicebus.slices.workload.reclaimed import Beneficiary, take_back
+from slicebus.slices.workload.workload import Slice, SliceKey
+from unit.manager.objects import NOW, REF, a_workload
+from unit.manager.test_reclaims import Story, counts_of
 
 NOTICES: dict[str, tuple[str | None, float, float]] = {
     "none is asked for": (None, 600, 0),
@@ -70,3 +76,91 @@ def test_the_setting_allows_it_where_the_manager_admits(mode: AdmissionModeName,
     store = ManagerStore()
     store.configure(LeaderSettings(admission=mode, notice_cap_s=90.0))
     assert store.view(REF).notice_cap_s == cap_s
+
+
+@pytest.fixture
+def story() -> Story:
+    """A job that is told to lose half of its pods."""
+    told = Story(notice="120s", cap_s=600)
+    told.shrink(4)
+    told.reconcile()
+    told.report()
+    return told
+
+
+def test_a_notice_for_which_nobody_waits_is_withdrawn(story: Story) -> None:
+    assert story.orders(story.reconcile()) == []
+    word = story.note
+    story.is_awaited = False
+    commands = story.reconcile()
+    [order] = story.orders(commands)
+    assert word is not None
+    assert (order.manifest["spec"]["parallelism"], order.granted, order.notice) == (8, {"main": 8}, UNSET)
+    assert (order.taken_back, order.resized_reason) == (word.id, api_names.RESTORED)
+    told = [(each.regarding["kind"], each.reason) for each in commands if isinstance(each, Emit)]
+    assert told[:2] == [("Workload", "ReclaimWithdrawn"), ("Job", "ReclaimWithdrawn")]
+    assert story.note is not None
+    assert (story.note.done, story.note.to, story.sizes) == (True, {"main": 8}, [8])
+    story.report()
+    assert story.orders(story.reconcile()) == [], "once"
+
+
+def test_a_worker_that_has_followed_the_word_meanwhile_is_told_to_restore(story: Story) -> None:
+    word = story.note
+    assert word is not None
+    story.is_awaited = False
+    story.reconcile()
+    story.ask(4, follows=word.id)
+    orders = story.orders(story.reconcile())
+    assert story.sizes == [8]
+    assert story.note is not None
+    assert all(counts_of(order) == (8, {"main": 8}) for order in orders)
+    story.report()
+    story.ask(8, follows=word.id)
+    story.reconcile()
+    assert story.sizes == [8]
+
+
+def test_what_was_lost_before_still_comes_back() -> None:
+    story = Story(notice="120s", cap_s=600).shrunk(6)
+    story.shrink(4)
+    story.reconcile()
+    story.report()
+    story.is_awaited = False
+    story.reconcile()
+    assert story.sizes == [6, 8]
+    assert story.note is not None
+    assert (story.note.before, story.note.to) == ({"main": 8}, {"main": 6})
+
+
+def test_it_is_asked_again_while_the_notice_runs(story: Story) -> None:
+    assert reclaims.requeue_after(story.view, now=NOW) == [Requeue(job=REF, delay_s=6.0)]
+
+
+def a_slice(*, told: bool = True, **of: Any) -> Slice:
+    workload = a_workload(count=8, admitted=8)
+    beneficiary = Beneficiary(workload="team/high", uid="uid-high", job_uid="job-high")
+    note = take_back(None, {"main": 8}, {"main": 4}, beneficiary=beneficiary, at=NOW, reason="", message="")
+    note = structs.replace(note, notice_s=9.0 if told else 0.0, **of)
+    workload["metadata"]["annotations"][api_names.RECLAIMED_ANNOTATION] = note.to_annotation()
+    return Slice.from_manifest(workload)
+
+
+def waiting(**of: Any) -> Slice:
+    return structs.replace(Slice.from_manifest(a_workload("high")), **of)
+
+
+AWAITED: dict[str, tuple[Slice, list[Slice], bool]] = {
+    "whom it is for waits": (a_slice(), [waiting()], True),
+    "is gone": (a_slice(), [], False),
+    "has ended": (a_slice(), [waiting(finished=True)], False),
+    "is deactivated": (a_slice(), [waiting(active=False)], False),
+    "has quota": (a_slice(), [Slice.from_manifest(a_workload("high", admitted=1))], False),
+    "it is done": (a_slice(done=True), [], True),
+    "it was not told before": (a_slice(told=False), [], True),
+}
+
+
+@pytest.mark.parametrize(("slice", "chain", "wanted"), AWAITED.values(), ids=AWAITED.keys())
+def test_whether_anybody_waits(slice: Slice, chain: list[Slice], wanted: bool) -> None:
+    assert is_awaited([slice], {"team/job-high": chain}.__getitem__) is wanted

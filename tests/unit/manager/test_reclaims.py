@@ -52,7 +52,7 @@ class Story:
         if notice is not None:
             says[api_names.NOTICE_ANNOTATION] = notice
         self.job = a_job(size, annotations=says)
-        self.now, self.cap_s = now, cap_s
+        self.now, self.cap_s, self.is_awaited = now, cap_s, True
         workload = a_workload(count=size, admitted=size, dispatched=1, applied=1)
         workload["metadata"]["annotations"] |= says
         self.workloads = {"w1": workload}
@@ -62,7 +62,7 @@ class Story:
 
     @property
     def view(self) -> JobView:
-        return a_view(self.job, *self.workloads.values(), notice_cap_s=self.cap_s)
+        return a_view(self.job, *self.workloads.values(), notice_cap_s=self.cap_s, is_awaited=self.is_awaited)
 
     @property
     def note(self) -> Reclaimed | None:

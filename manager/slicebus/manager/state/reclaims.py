@@ -5,6 +5,7 @@ worker's newest size request is the one that was overruled, or it follows the no
 left, the job's size is what it keeps. From then on it wants again what it had, and its worker has what is granted.
 """
 
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack
 from slicebus.proto.messages import Counts, counts_text
 from slicebus.slices.workload.reclaimed import Reclaimed
-from slicebus.slices.workload.workload import Slice
+from slicebus.slices.workload.workload import Slice, chain_id
 
 RING = timedelta(minutes=10)
 """Workloads that have taken quota from each other in turn within this time do not begin again."""
@@ -36,6 +37,18 @@ def as_reclaimed(desired: DesiredSize, holder: Slice | None) -> DesiredSize:
         taken_back=restored,
         reclaimed=replace(note, done=True),
     )
+
+
+def is_awaited(slices: Iterable[Slice], chain_of: Callable[[str], Iterable[Slice]]) -> bool:
+    """Whether a slice waits for what this chain is told to lose; also where that is lost already, or not told before.
+
+    `chain_of` gives the slices of a job by its chain.
+    """
+    note = next((slice.reclaimed for slice in slices if slice.keeps_quota and slice.reclaimed is not None), None)
+    if note is None or note.done or not note.notice_s:
+        return True
+    chains = (chain_id(each.workload.partition("/")[0], each.job_uid or each.uid) for each in note.beneficiaries)
+    return any(slice.pending for chain in chains for slice in chain_of(chain))
 
 
 def _stands(note: Reclaimed, requested: SizeRequest, taken: TakenBack) -> bool:

@@ -23,6 +23,7 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
+from slicebus.manager.state import reclaims
 from slicebus.manager.state.annotations import SizeRequest, annotation, job_ref
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.quota_trees import Quotas
@@ -273,6 +274,7 @@ class ManagerStore:
             readiness=self._readiness(place_of(chain)),
             fixed_jobs=self.settings.fixed_jobs,
             refused_s=self.settings.refused_requeue_s,
+            is_awaited=reclaims.is_awaited(chain, self.quotas.ledger.chain),
             notice_cap_s=0.0 if self.beside_kueue else self.settings.notice_cap_s,
         )
 

@@ -156,6 +156,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Whether jobs without the elastic annotation are run too."""
     refused_s: float = 0.0
     """How long a job that its controller refuses keeps its quota; 0 for ever."""
+    is_awaited: bool = True
+    """Whether somebody still waits for the pods that it is told to lose."""
     notice_cap_s: float = 0.0
     """The longest notice that it gets of pods that it loses to others."""
 

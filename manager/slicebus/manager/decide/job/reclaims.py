@@ -9,7 +9,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from slicebus.decisions.commands import Command, Patch, Requeue
+from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.order import size_requests
 from slicebus.manager.state.annotations import SizeRequest, TakenBack, annotation
@@ -24,6 +24,9 @@ from slicebus.slices.workload import reclaimed
 from slicebus.slices.workload.reclaimed import Reclaimed
 from slicebus.slices.workload.workload import Slice
 
+_LOOK_S = 5.0
+"""After so long it is asked again whether anybody waits for the pods of a job whose notice runs."""
+_WITHDRAWN = "ReclaimWithdrawn"
 _MARGIN_S = 1.0
 """Times in notes are whole seconds."""
 
@@ -118,7 +121,10 @@ def _brought_together(view: JobView, slice: Slice, wanted: Mapping[str, str]) ->
 
 
 def reconcile(view: JobView, *, now: str) -> list[Command]:
-    """Forget the note of a job that has everything back, when nobody needs it any more to see a ring."""
+    """Forget the note of a job that has everything back, when nobody needs it any more to see a ring. Withdraw a
+    notice for which nobody waits."""
+    if not view.is_awaited:
+        return _withdraw(view)
     requested, taken = view.desired.requested, view.desired.taken_back
     left_s = _remembered_s(view, datetime.fromisoformat(now))
     if requested is None or taken is None or left_s is None or left_s > 0:
@@ -129,7 +135,24 @@ def reconcile(view: JobView, *, now: str) -> list[Command]:
 def requeue_after(view: JobView, *, now: str) -> list[Command]:
     """Reconcile the job when its note is no longer needed."""
     left_s = _remembered_s(view, datetime.fromisoformat(now))
+    note = view.desired.reclaimed if view.job is not None else None
+    if note is not None and note.notice_s and not note.done:
+        left_s = _LOOK_S
     return [Requeue(job=view.ref, delay_s=max(0.0, left_s) + _MARGIN_S)] if left_s is not None else []
+
+
+def _withdraw(view: JobView) -> list[Command]:
+    """Leave a job the pods that it has not lost yet. The word stays the same: a worker that has followed it gives them
+    back, as their quota is held."""
+    note, requested, holder = view.desired.reclaimed, view.desired.requested, view.holder
+    if view.job is None or note is None or requested is None or holder is None or note.done:
+        return []
+    kept = {name: max(count, holder.held_counts.get(name, 0)) for name, count in note.to.items()}
+    text = f"Nobody waits any more for the pods that were to be taken: keeps {counts_text(kept)}"
+    return [
+        *size_requests.record(view, requested, note=replace(note, to=kept, done=True)),
+        *(Emit(regarding=target, reason=_WITHDRAWN, note=text) for target in (view.workload(holder), view.job)),
+    ]
 
 
 def told(view: JobView) -> Iterator[str]:
