@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from slicebus.slices.admission.growth_limit import Growths
+from slicebus.slices.admission.notices import Notices, named
 from slicebus.slices.admission.preemption import Claim, Preemptor, message_of, preempted_for
 from slicebus.slices.admission.preemption_conflicts import PreemptionConflicts
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
@@ -32,8 +33,6 @@ from slicebus.slices.quota.quota import (
 )
 from slicebus.slices.workload.reclaimed import Beneficiary
 from slicebus.slices.workload.workload import Admission, Counts, Slice, SliceKey
-
-_VICTIMS_SHOWN = 3
 
 
 class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -111,6 +110,8 @@ class _Cycle:
         for slice, _ in self.use.shrinking_holders():
             for taken in slice.reclaimed.beneficiaries if slice.reclaimed is not None else ():
                 self.losers.setdefault(taken.uid, []).append(slice.key)
+        losing = [*leaving, *(slice for slice, _ in self.use.shrinking_holders())]
+        self.notices = Notices(losing, cap_s=snapshot.notice_cap_s)
         self.preemptors = self.victims.keys() | self.losers.keys()
 
     def decide(self, pending: Iterable[Slice]) -> Iterator[Decision]:
@@ -315,9 +316,10 @@ class _Cycle:
             ends = f"the end of evicted workloads{pods}"
             return Wait(key=slice.key, reason=reason, message=message, would_admit=ends)
         losers = (evicted, "{} workload(s)", "the end of {}"), (shrunk, "pods of {} workload(s)", "fewer pods of {}")
-        told = [(size.format(len(keys)), end.format(_named(keys))) for keys, size, end in losers if keys]
+        told = [(size.format(len(keys)), end.format(named(keys))) for keys, size, end in losers if keys]
         message = f"{nomination.misfit.message}. Pending the preemption of {' and '.join(size for size, _ in told)}"
-        ends = " and ".join(end for _, end in told)
+        ends, until = " and ".join(end for _, end in told), self.notices.told(evicted | shrunk)
+        message, ends = f"{message}{until}", f"{ends}{until}"
         return Wait(key=slice.key, reason=WAITING_FOR_PREEMPTED, message=message, would_admit=ends)
 
     def _admit(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> Decision:
@@ -375,12 +377,6 @@ def _deed_of(preemptor: Preemptor, victim: Victim) -> Evict | Shrink:
     slice = preemptor.slice
     beneficiary = Beneficiary(workload=slice.key, uid=slice.uid, job_uid=slice.job_uid)
     return Shrink(key=key, to=victim.to, beneficiary=beneficiary, preemption=victim.reason, message=message)
-
-
-def _named(keys: Iterable[SliceKey]) -> str:
-    """The first of these slices."""
-    ordered = sorted(keys)
-    return f"{', '.join(ordered[:_VICTIMS_SHOWN])}{' and others' * (len(ordered) > _VICTIMS_SHOWN)}"
 
 
 def _wait(slice: Slice, misfit: Misfit) -> Wait:

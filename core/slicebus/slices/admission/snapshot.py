@@ -38,6 +38,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """See `PreemptionCycles`."""
     growth_limit: GrowthLimit | None = None
     """None for no limit."""
+    notice_cap_s: float = 0.0
+    """The longest notice that a job gets before it loses pods."""
 
 
 def stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]]]:

@@ -216,6 +216,7 @@ def cycle(
         growth_limit=GrowthLimit(settings.growth_victims, settings.growth_window_s, growth_since)
         if settings.growth_victims and growth_since
         else None,
+        notice_cap_s=settings.notice_cap_s,
     )
     decided = admission.cycle(snapshot)
     unanswered = [admission_writes.retry(uncertain) for uncertain in store.uncertain.values()]

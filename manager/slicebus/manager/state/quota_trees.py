@@ -138,6 +138,7 @@ class Quotas:
         fair_sharing: FairSharing = FairSharing.OFF,
         preemption_cycles_since: str | None = None,
         growth_limit: GrowthLimit | None = None,
+        notice_cap_s: float = 0.0,
     ) -> Snapshot:
         """The input of an admission cycle over some trees; all for None. `assumed` slices count as admitted."""
         forest = self._forest
@@ -167,6 +168,7 @@ class Quotas:
             fair_sharing=fair_sharing,
             preemption_cycles_since=preemption_cycles_since,
             growth_limit=growth_limit,
+            notice_cap_s=notice_cap_s,
         )
 
     def _added_usage(self, slice: Slice, admit: Admit) -> Usage:

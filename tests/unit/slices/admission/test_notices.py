@@ -1,0 +1,73 @@
+"""Whoever waits for pods that have notice is told until when."""
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from slicebus.slices.admission.cycle import Wait, cycle
+from slicebus.slices.admission.notices import Notices, named
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.workload.elasticity import Elasticity
+from slicebus.slices.workload.reclaimed import Beneficiary, take_back
+from slicebus.slices.workload.workload import Slice, SliceKey
+from unit.slices.admission.test_preemption import holding, waiting, world
+from unit.slices.admission.test_shrinks import elastic
+
+BEGAN = "2026-01-01T12:00:00Z"
+FOR = Beneficiary(workload="team/w", uid="uid-w", job_uid="job-w")
+
+
+def shrinking(*, notice_s: float = 90.0) -> Slice:
+    slice = elastic("a", 10, 1, since=1)
+    note = take_back(None, slice.held_counts, {"main": 7}, beneficiary=FOR, at=BEGAN, reason="", message="")
+    return structs.replace(slice, reclaimed=structs.replace(note, notice_s=notice_s))
+
+
+def evicted(*, notice_s: float = 120.0, preempted: bool = True) -> Slice:
+    message = (
+        "Preempted to accommodate a workload (UID: uid-w, JobUID: job-w) due to prioritization in the ClusterQueue; "
+        "preemptor path: /cq; preemptee path: /cq"
+    )
+    true: dict[str, Any] = {"status": "True", "lastTransitionTime": BEGAN, "message": message}
+    conditions = {Condition.EVICTED: true | {"reason": "Preempted"}} | (
+        {Condition.PREEMPTED: true} if preempted else {}
+    )
+    slice = holding("a", 10, since=1)
+    said = Elasticity(notice_s=notice_s)
+    return structs.replace(slice, evicted=True, conditions=slice.conditions | conditions, elasticity=said)
+
+
+UNTIL: dict[str, tuple[Slice, float, str]] = {
+    "a shrink, by its note": (shrinking(), 0.0, "2026-01-01T12:01:30Z"),
+    "a shrink without": (shrinking(notice_s=0.0), 600.0, ""),
+    "an eviction": (evicted(), 600.0, "2026-01-01T12:02:00Z"),
+    "as far as it is allowed": (evicted(), 60.0, "2026-01-01T12:01:00Z"),
+    "not allowed": (evicted(), 0.0, ""),
+    "evicted for another reason": (evicted(preempted=False), 600.0, ""),
+    "it stays": (holding("a", 10, since=1), 600.0, ""),
+}
+
+
+@pytest.mark.parametrize(("slice", "cap_s", "until"), UNTIL.values(), ids=UNTIL.keys())
+def test_until_when(slice: Slice, cap_s: float, until: str) -> None:
+    said = Notices([slice], cap_s=cap_s).told([slice.key])
+    assert said == (f", which have notice until {until}" if until else "")
+
+
+def test_the_last_one_counts() -> None:
+    first, last = shrinking(), structs.replace(shrinking(notice_s=120.0), name="b")
+    assert Notices([first, last], cap_s=0.0).told([first.key, last.key]).endswith("12:02:00Z")
+
+
+@pytest.mark.parametrize("victim", [shrinking(), evicted(notice_s=90.0)], ids=["shrink", "eviction"])
+def test_the_preemptor_says_so(victim: Slice) -> None:
+    snapshot = structs.replace(world(victim, waiting("w", 3, 1)), notice_cap_s=600.0)
+    [wait] = cycle(snapshot)
+    assert isinstance(wait, Wait)
+    for text in (wait.message, wait.would_admit):
+        assert text.endswith(", which have notice until 2026-01-01T12:01:30Z"), text
+
+
+def test_the_first_are_named() -> None:
+    assert named([SliceKey(name) for name in "dcba"]) == "a, b, c and others"
