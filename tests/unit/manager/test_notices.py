@@ -40,6 +40,7 @@ def test_the_order_to_shrink_has_it(notice: str | None, cap_s: float, notice_s: 
     wanted = Notice(id=note.id, notice_s=notice_s, why="so it is", beneficiaries=["team/high"])
     assert order.notice == (wanted if notice_s else UNSET)
     assert order.granted == {"main": 8}
+    assert (f" after {notice_s:g} s of notice; " in "".join(reclaims.told(story.view))) is bool(notice_s)
     story.report()
     story.ask(4, follows=note.id)
     assert all(again.notice is UNSET for again in story.orders(story.reconcile())), "it has lost them"

@@ -163,7 +163,8 @@ def told(view: JobView) -> Iterator[str]:
     head = f"{api_names.RECLAIMED} {note.at}"
     by = f"{counts_text(note.before)} for {', '.join(note.names)} ({note.reason})"
     if not note.done:
-        yield f"{head}: goes to {counts_text(note.to)} of {by}; grows again when those are gone"
+        after = f" after {note.notice_s:g} s of notice" if note.notice_s else ""
+        yield f"{head}: goes to {counts_text(note.to)} of {by}{after}; grows again when those are gone"
     elif _lacks(view, holder):
         yield f"{head}: has {counts_text(holder.granted)} of {by}; the rest comes back with quota"
 
