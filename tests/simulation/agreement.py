@@ -76,10 +76,14 @@ class Agreement:
         self._check_queues()
 
     async def _check_under_way(self, workloads: list[Slice]) -> None:
-        """No slice is being evicted, and no pod is ending."""
+        """No slice is being evicted or has notice, and no pod is ending."""
         evicting = [slice.name for slice in workloads if slice.evicting]
         if evicting:
             raise UnderWay(f"converged: evictions are under way: {evicting}")
+        told = [slice.name for slice in workloads if slice.shrinks_to and slice.reclaimed and slice.reclaimed.notice_s]
+        if told:
+            # The clocks of two agents may differ by minutes.
+            raise UnderWay(f"converged: jobs have notice: {told}")
         for cluster, client in self._workers.items():
             pods = (await client.list(PODS, namespace=objects.NAMESPACE)).items
             ending = [pod["metadata"]["name"] for pod in pods if "deletionTimestamp" in pod["metadata"]]

@@ -16,6 +16,7 @@ from simulation import additions, loop
 from simulation.definitions import remove_at_first
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Target, Weather
 from simulation.gangs import PROFILES, install
+from simulation.notices import CAP_S
 from simulation.queues import FLAVORS, node_labels
 from simulation.refusals import Refusals
 from simulation.relocations import REQUEUE_S, crowd, fail_pods
@@ -198,6 +199,7 @@ class Process:
             self._program = loop.Program()
             skew = timedelta(seconds=self._random.uniform(-self._fleet.skew_s, self._fleet.skew_s))
             clock = lambda skew=skew: self._fleet.now() + skew  # noqa: E731 one clock an incarnation
+            self._fleet.rules.clocks[self.name] = clock
             with ambient(clock=clock, random=self._own), loop.of(self._program):
                 self._task = asyncio.create_task(self._one(link), name=self.name)
             await self._ended(self._task, link)
@@ -466,6 +468,7 @@ class Fleet:
                     pods_ready_s=self.schedule.patience.start_s,
                     pods_recovery_s=self.schedule.patience.recovery_s,
                     scale_up_ready_s=self.schedule.patience.scale_up_s,
+                    notice_cap_s=CAP_S,
                 ),
             )
             client, bus = self._connections(MANAGER, link, identity)

@@ -67,6 +67,8 @@ def job_of(item: Submit) -> Manifest:
         del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
     if item.least is not None:
         job["metadata"]["annotations"] |= said_by(job, item.least)
+    if item.notice:
+        job["metadata"]["annotations"][api_names.NOTICE_ANNOTATION] = item.notice
     if item.partial:
         job["metadata"]["annotations"][api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     return job

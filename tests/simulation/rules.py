@@ -1,9 +1,10 @@
 """The design's rules, checked on every change of every API server, before anybody can act on it."""
 
 import asyncio
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -16,6 +17,7 @@ from simulation.end_rules import EndRules, has_outlived
 from simulation.gang_rules import GROUP_KEY, GangRules
 from simulation.impostors import check_name, check_other
 from simulation.indexed import IndexRules
+from simulation.notices import check_kept
 from simulation.quota_rules import QuotaRules
 from simulation.room_rules import RoomRules
 from simulation.shard_rules import check_shard
@@ -95,6 +97,8 @@ class Rules:
         """Slices that a manager made who had been stopped between its decision and its request."""
         self._late_copies: set[str] = set()
         """UIDs of the jobs that an agent made in the same way."""
+        self.clocks: dict[str, Callable[[], datetime]] = {}
+        """Those of the roles' processes, by their names."""
         self.checked = 0
         self.violation: Violation | None = None
         """The first one: whoever made the change may be dying of something else."""
@@ -206,6 +210,8 @@ class Rules:
             _check_version(cluster, change)
         elif kind in _JOB_KINDS:
             self._check_worker_job(cluster, change)
+            if self._by in self.clocks:
+                self._check_notice(cluster, change)
 
     def _see_namespace(self, cluster: str, change: HistoryEntry) -> None:
         where = cluster, change.key[3]
@@ -328,6 +334,23 @@ class Rules:
                 raise Violation(f"rule 1: {cluster} grants {count} {name} to {slice}, which was never admitted so")
         if change.type == "ADDED":
             self._check_only_copy(cluster, job)
+
+    def _check_notice(self, cluster: str, change: HistoryEntry) -> None:
+        job = change.old if annotations.is_ours(change.object) else self._job_of(cluster, change.object)
+        if job is not None:
+            uid, clock = job["metadata"]["uid"], self.clocks[self._by]
+            check_kept(change, job, now=clock(), running=lambda: self._running(cluster, uid))
+
+    def _running(self, cluster: str, uid: str) -> Counter[str]:
+        """The running pods of a job by pod set."""
+        return Counter(
+            pod_set_of(pod)
+            for pod in self._pods(cluster)
+            if not is_gated(pod)
+            and pod.get("status", {}).get("phase") not in _OVER
+            and (job := self._job_of(cluster, pod)) is not None
+            and job["metadata"]["uid"] == uid
+        )
 
     def _check_fence(self, cluster: str, job: Manifest) -> None:
         """Rule 3: what was deleted on the manager's order does not run again for an older message.

@@ -11,6 +11,7 @@ from simulation import (
     indexed,
     lost_copies,
     meddlers,
+    notices,
     recorded,
     refusals,
     suspensions,
@@ -128,6 +129,8 @@ class Run:
                 await self.users.mislead(item)
             case indexed.Tandem():
                 await indexed.resize(self._fleet.client(item.api), item)
+            case notices.Agree():
+                await notices.agree(self._fleet.client(item.worker), item)
             case elastic.Least():
                 await elastic.set_least(self._fleet.client(MANAGER), item)
             case floods.Flood():

@@ -154,6 +154,8 @@ class Submit(Moment):
     """Whether its pods have a RuntimeClass."""
     least: int | None = None
     """How many pods of each group it keeps at least, where it can lose some."""
+    notice: str = ""
+    """How long before it loses pods it wants to be told; empty for not at all."""
 
 
 class Scale(Moment):

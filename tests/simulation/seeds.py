@@ -8,6 +8,7 @@ from simulation.indexed import with_indexed
 from simulation.later import OLD
 from simulation.lost_copies import with_lost_copies
 from simulation.meddlers import with_meddlers
+from simulation.notices import with_notices
 from simulation.random_choices import everything_of
 from simulation.refusals import with_refusals
 from simulation.schedule import Schedule
@@ -27,6 +28,7 @@ _LATER = (
     with_floods,
     with_elastic,
     with_lost_copies,
+    with_notices,
 )
 """What came later, in this order."""
 
