@@ -80,6 +80,18 @@ def test_a_tenant_resizes_and_labels_a_copy(declared: Worker) -> None:
         declared.tenant.kubectl("patch", "deployment", "web", *HERE, "--type=merge", "-p", json.dumps(body))
 
 
+def test_a_tenant_acknowledges_a_notice_and_gives_none(declared: Worker) -> None:
+    def noted(name: str, value: str | None) -> str:
+        return json.dumps({"metadata": {"annotations": {name: value}}})
+
+    for value in ("an-id", "another", None):
+        body = noted(api_names.RECLAIM_ACK_ANNOTATION, value)
+        declared.tenant.kubectl("patch", "deployment", "web", *HERE, "--type=merge", "-p", body)
+    body = noted(api_names.RECLAIM_ANNOTATION, "{}")
+    with pytest.raises(Refused, match="only its agent changes annotations"):
+        declared.tenant.kubectl("patch", "deployment", "web", *HERE, "--type=merge", "-p", body)
+
+
 def test_a_tenant_grants_itself_nothing_and_makes_no_job_of_ours(declared: Worker) -> None:
     granted = json.dumps({"metadata": {"annotations": {api_names.GRANTED_ANNOTATION: '{"main":99}'}}})
     with pytest.raises(Refused, match="only its agent changes annotations"):
