@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from slicebus.agent.decide.order import order_sizes, pods_that_go
+from slicebus.agent.decide.order import notices, order_sizes, pods_that_go
 from slicebus.agent.state.annotations import annotation
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Patch
-from slicebus.proto.messages import JobRef, WorkloadSpec
-from slicebus.sandbox.apiserver.patches import json_patch
+from slicebus.proto.messages import JobRef, Notice, WorkloadSpec
+from slicebus.sandbox.apiserver.patches import json_patch, merge_patch
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.ungate import Pod
@@ -22,13 +22,17 @@ GROUP = "/spec/workerGroupSpecs/0"
 MINUTES = {"old": "2026-01-31T12:00:00Z", "young": "2026-01-31T12:07:00Z"}
 
 
-def pod(name: str, state: str = "ready", *, age: str = "old", of: str = "", replica: str = "") -> Manifest:
+def pod(
+    name: str, state: str = "ready", *, age: str = "old", of: str = "", replica: str = "", told: bool = False
+) -> Manifest:
     """A pod in a state: ready, starts, gated, going, over."""
     made = a_worker(name, gated=state == "gated", replica=replica)
     made["metadata"]["creationTimestamp"] = MINUTES[age]
     if of:
         owner = {"kind": "RayCluster", "name": of, "uid": f"uid-{of}", "controller": True}
         made["metadata"]["ownerReferences"] = [owner]
+    if told:
+        made["metadata"]["annotations"] = {api_names.RECLAIM_ANNOTATION: "{}"}
     if state == "going":
         made["metadata"]["deletionTimestamp"] = MINUTES["young"]
     ready = "True" if state == "ready" else "False"
@@ -83,6 +87,7 @@ LOSSES: dict[str, tuple[tuple[Manifest, ...], int, list[str] | None]] = {
     "of one age by name": ((pod("x"), pod("y"), pod("w")), 1, ["w", "x"]),
     "what goes already": ((pod("a", "going"), pod("b", "gated"), pod("c")), 2, ["a"]),
     "what has ended": ((pod("a", "over"), pod("b", "gated"), pod("c")), 2, ["a"]),
+    "what had its notice": ((pod("a", told=True), pod("b", "gated"), pod("c")), 2, ["a"]),
     "of another cluster": ((pod("a", of="another"), pod("b"), pod("c")), 1, ["b"]),
 }
 
@@ -222,6 +227,23 @@ def test_when_ray_has_not_acted_the_pods_are_named(kind: str) -> None:
         (f"{GROUP}/replicas", 1),
         (f"{GROUP}/scaleStrategy", {"workersToDelete": ["a", "b"]}),
     ]
+
+
+def test_ray_keeps_its_nodes_until_the_notice_is_over() -> None:
+    view = view_of(a_spec(replicas=3), pod("a"), pod("b"), pod("c"), autoscaled=True)
+    notice = Notice(id="word-1", notice_s=120.0, why="so it is")
+    order = structs.replace(order_of(view, 1, api_names.RECLAIMED), notice=notice)
+    assert view.reading is not None
+    assert order_sizes.take(view, order, view.reading) == []
+    begun = "2026-01-31T12:00:00Z"
+    noted, _ = notices.of_spec(view, order, view.reading, now=begun)
+    assert view.job is not None
+    job = merge_patch(view.job, {"metadata": {"annotations": noted}})
+    told = structs.replace(view, job=job, reading=WorkerJobReading.from_manifest(job), scale_target=job)
+    assert {command.target["kind"] for command in notices.reconcile(told, now=begun)} == {"Pod"}  # type: ignore[union-attr]
+    [patch] = notices.reconcile(told, now="2026-01-31T12:02:01Z")
+    assert isinstance(patch, Patch)
+    assert {"op": "add", "path": f"{GROUP}/maxReplicas", "value": 1} in patch.body
 
 
 def test_a_surplus_that_is_not_for_others_is_rays_own() -> None:

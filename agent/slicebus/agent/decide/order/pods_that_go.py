@@ -8,10 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from slicebus.agent.decide.pods.pod_problems import age
+from slicebus.agent.state.annotations import annotation
 from slicebus.agent.state.views import WorkerView
 from slicebus.decisions.commands import Command, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.messages import Counts, Manifest
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.ungate import Pod
 
@@ -93,11 +95,15 @@ def _loss(pods: list[Pod], *, size: int, asked: frozenset[str]) -> int:
     """How much is lost with the pods of a replica, or with one pod: more for a larger number."""
     if any(pod.name in asked for pod in pods):
         return 0
-    if len(pods) < size or any(pod.is_terminating or pod.is_over for pod in pods):
+    if len(pods) < size or any(pod.is_terminating or pod.is_over or _is_told(pod) for pod in pods):
         return 1
     if any(pod.is_gated for pod in pods):
         return 2
     return 4 if all(pod.is_ready for pod in pods) else 3
+
+
+def _is_told(pod: Pod) -> bool:
+    return annotation(pod.manifest, api_names.RECLAIM_ANNOTATION) is not None
 
 
 def _created(pod: Pod) -> str:
