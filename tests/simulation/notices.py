@@ -15,7 +15,7 @@ from simulation.later import OLD
 from simulation.schedule import WORKERS, Moment, Schedule, Submit
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
-from slicebus.agent.state.reclaim import Reclaim
+from slicebus.agent.state.reclaim import PendingReclaim
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import JOB_RESOURCES
@@ -64,7 +64,7 @@ def _agreed(random: Random, run_s: float) -> Iterator[Moment]:
 async def agree(client: KubeClient, item: Agree) -> None:
     """Play it."""
     jobs = [job for resource in JOB_RESOURCES.values() for job in (await client.list(resource)).items]
-    told = [(job, notice) for job in jobs if annotations.is_ours(job) and (notice := Reclaim.from_job(job))]
+    told = [(job, notice) for job in jobs if annotations.is_ours(job) and (notice := PendingReclaim.from_job(job))]
     if told:
         job, notice = told[item.pick % len(told)]
         body = MergePatch({"metadata": {"annotations": {api_names.RECLAIM_ACK_ANNOTATION: notice.id}}})
@@ -76,7 +76,7 @@ def check_kept(change: HistoryEntry, job: Manifest, *, now: datetime, running: C
 
     `job` is the job as it was before, and `now` by the agent's clock. `running` gives its running pods by pod set.
     """
-    old, new, notice = change.old, change.object, Reclaim.from_job(job)
+    old, new, notice = change.old, change.object, PendingReclaim.from_job(job)
     if old is None or notice is None or not _takes_pods(job, old, new, notice):
         return
     is_agreed = annotations.annotation(job, api_names.RECLAIM_ACK_ANNOTATION) == notice.id
@@ -88,7 +88,7 @@ def check_kept(change: HistoryEntry, job: Manifest, *, now: datetime, running: C
         raise Violation(f"notice: {name} loses {surplus} to {notice.to} before {notice.deadline}, at {now}")
 
 
-def _takes_pods(job: Manifest, old: Manifest, new: Manifest, notice: Reclaim) -> bool:
+def _takes_pods(job: Manifest, old: Manifest, new: Manifest, notice: PendingReclaim) -> bool:
     """Whether a change does what the notice says: another order may suspend or resize the job for another reason."""
     if notice.suspends is not None:
         return not is_suspended(old) and is_suspended(new) and annotations.spec_version(new) == notice.version

@@ -11,7 +11,7 @@ from slicebus.agent.decide.order import notices, orders
 from slicebus.agent.decide.pods.going_pods import going_pods
 from slicebus.agent.decide.pods.next_pods import next_pods
 from slicebus.agent.state import annotations
-from slicebus.agent.state.reclaim import Reclaim
+from slicebus.agent.state.reclaim import PendingReclaim
 from slicebus.agent.state.views import WorkerView
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.proto.messages import JobOrder, Notice, Suspend, WorkloadSpec
@@ -55,8 +55,8 @@ class Worker:
         return a_view(self.job, a_copy(linked="worker-uid"), pods=tuple(self.pods.values()))
 
     @property
-    def reclaim(self) -> Reclaim | None:
-        return Reclaim.from_job(self.job)
+    def reclaim(self) -> PendingReclaim | None:
+        return PendingReclaim.from_job(self.job)
 
     @property
     def told(self) -> set[str]:
@@ -286,7 +286,7 @@ FIRST: dict[str, dict[str, Any]] = {
 def test_the_pods_go_that_the_job_controller_picks(how: dict[str, Any]) -> None:
     worker = Worker()
     worker.pods = {name: aged(name) for name in ("p0", "p2")} | {"p1": aged("p1", **how)}
-    reclaim = Reclaim(id="a", before={"main": 3}, to={"main": 2}, deadline=DEADLINE)
+    reclaim = PendingReclaim(id="a", before={"main": 3}, to={"main": 2}, deadline=DEADLINE)
     assert [pod.name for pod in going_pods(worker.view, reclaim)] == ["p1"]
 
 
@@ -295,7 +295,7 @@ def test_an_indexed_job_loses_its_highest_indexes() -> None:
     worker.job["spec"] |= {"completionMode": "Indexed", "completions": 3}
     index = "batch.kubernetes.io/job-completion-index"
     worker.pods = {f"p{number}": aged(f"p{number}", labels={index: str(number)}) for number in (10, 9, 2)}
-    reclaim = Reclaim(id="a", before={"main": 3}, to={"main": 1}, deadline=DEADLINE)
+    reclaim = PendingReclaim(id="a", before={"main": 3}, to={"main": 1}, deadline=DEADLINE)
     assert [pod.name for pod in going_pods(worker.view, reclaim)] == ["p10", "p9"]
 
 

@@ -24,7 +24,7 @@ class Suspension(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     message: str = ""
 
 
-class Reclaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PendingReclaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Pods that a job is about to lose."""
 
     id: str
@@ -43,7 +43,7 @@ class Reclaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     suspends: Suspension | None = None
     """Set where the job is suspended when the notice is over."""
 
-    def begins_as(self, last: "Reclaim | None") -> "Reclaim":
+    def begins_as(self, last: "PendingReclaim | None") -> "PendingReclaim":
         """This notice after an earlier one: where the same pods go, that one runs on."""
         if last is None or (last.to, last.suspends is None) != (self.to, self.suspends is None):
             return self
@@ -58,7 +58,9 @@ class Reclaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return replace(self, version=0, word="", suspends=None).to_annotation()
 
     @classmethod
-    def of(cls, notice: Notice, *, before: Counts, to: Counts, now: str, version: Version, **deed: object) -> "Reclaim":
+    def of(
+        cls, notice: Notice, *, before: Counts, to: Counts, now: str, version: Version, **deed: object
+    ) -> "PendingReclaim":
         """A notice that begins now. `deed` are `word` or `suspends`.
 
         `now` has whole seconds, so the deadline is after the next one.
@@ -76,7 +78,7 @@ class Reclaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         )
 
     @staticmethod
-    def from_job(job: Manifest) -> "Reclaim | None":
+    def from_job(job: Manifest) -> "PendingReclaim | None":
         """The notice that runs for a job; None where none does, or it is unreadable."""
         read = read_json((job["metadata"].get("annotations") or {}).get(api_names.RECLAIM_ANNOTATION), _RECLAIM)
         return read if read is not None and _is_time(read.deadline) else None
@@ -89,4 +91,4 @@ def _is_time(text: str) -> bool:
         return False
 
 
-_RECLAIM = msgspec.json.Decoder(Reclaim)
+_RECLAIM = msgspec.json.Decoder(PendingReclaim)

@@ -11,7 +11,7 @@ from propcache.api import cached_property
 from slicebus.agent.state import annotations
 from slicebus.agent.state.edited_templates import EditedTemplates
 from slicebus.agent.state.policy import Policy
-from slicebus.agent.state.reclaim import Reclaim
+from slicebus.agent.state.reclaim import PendingReclaim
 from slicebus.agent.state.schedulers import RefusedObject, Schedulers
 from slicebus.kube.resources import GONE
 from slicebus.proto.messages import (
@@ -77,7 +77,7 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
     """Whether the manager has suspended it."""
     is_going: bool
     outcome: Outcome
-    reclaim: Reclaim | None = None
+    reclaim: PendingReclaim | None = None
     """The notice that runs for it."""
 
     @classmethod
@@ -95,7 +95,7 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
             is_suspended=annotations.is_suspended(manifest),
             is_going="deletionTimestamp" in manifest["metadata"],
             outcome=KINDS[manifest["kind"]].outcome(manifest),
-            reclaim=Reclaim.from_job(manifest),
+            reclaim=PendingReclaim.from_job(manifest),
         )
 
     def is_of(self, job: JobRef) -> bool:

@@ -37,7 +37,7 @@ class FlavorRoom(msgspec.Struct, frozen=True, kw_only=True):
     """The same for what our jobs are granted."""
 
 
-class Notice(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterNotice(msgspec.Struct, frozen=True, kw_only=True):
     """A condition or an Event of the WorkerCluster."""
 
     at: str
@@ -74,8 +74,8 @@ class ClusterDetails(msgspec.Struct, frozen=True, kw_only=True):
     """The namespaces whose jobs it does not take, with the reasons."""
     room: tuple[FlavorRoom, ...]
     jobs: tuple[JobRow, ...]
-    conditions: tuple[Notice, ...]
-    events: tuple[Notice, ...]
+    conditions: tuple[ClusterNotice, ...]
+    events: tuple[ClusterNotice, ...]
     """The last ones, oldest first."""
 
 
@@ -144,18 +144,18 @@ def _room(cluster: Cluster, granted: Usage) -> Iterator[FlavorRoom]:
         )
 
 
-def _notices(manifest: Manifest) -> Iterator[Notice]:
+def _notices(manifest: Manifest) -> Iterator[ClusterNotice]:
     for entry in conditions_of(manifest):
-        yield Notice(
+        yield ClusterNotice(
             at=entry.get("lastTransitionTime", ""),
             reason=f"{entry['type']}={entry['status']} {entry.get('reason', '')}",
             message=entry.get("message", ""),
         )
 
 
-def _last(events: Iterable[Manifest], cluster: str) -> list[Notice]:
+def _last(events: Iterable[Manifest], cluster: str) -> list[ClusterNotice]:
     about = [
-        Notice(
+        ClusterNotice(
             at=_time_of(event), reason=event.get("reason", ""), message=event.get("message") or event.get("note", "")
         )
         for event in events

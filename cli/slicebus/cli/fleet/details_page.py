@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from slicebus.cli.cluster.listing import aligned
 from slicebus.cli.durations import age_of
-from slicebus.cli.fleet.details import ClusterDetails, FlavorRoom, Notice
+from slicebus.cli.fleet.details import ClusterDetails, ClusterNotice, FlavorRoom
 from slicebus.cli.jobs.rows import JobRow
 
 _UNLIMITED = "unlimited"
@@ -58,7 +58,7 @@ def _job(job: JobRow) -> tuple[str, ...]:
     return (job.namespace, job.name, job.kind, job.state, str(sum(job.granted.values())), ready, job.why)
 
 
-def _notice(notice: Notice) -> tuple[str, ...]:
+def _notice(notice: ClusterNotice) -> tuple[str, ...]:
     return (notice.at, notice.reason, notice.message)
 
 

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from slicebus.agent.decide.job import reconcile
 from slicebus.agent.state import annotations
-from slicebus.agent.state.reclaim import Reclaim
+from slicebus.agent.state.reclaim import PendingReclaim
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import (
     ClusterName,
@@ -122,7 +122,7 @@ def _is_known(manifest: Manifest) -> bool:
 
 def _spec_hash(job: Manifest, cluster: ClusterName) -> str:
     """By the size that was ordered, also while the job's notice runs."""
-    reclaim = Reclaim.from_job(job)
+    reclaim = PendingReclaim.from_job(job)
     size = reclaim.to if reclaim is not None and reclaim.suspends is None else annotations.baseline(job)
     return spec_hash(cluster, annotations.slice_of(job), annotations.granted(job), size)
 

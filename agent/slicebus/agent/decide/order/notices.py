@@ -11,7 +11,7 @@ from slicebus.agent.decide.job.room import patch_job
 from slicebus.agent.decide.order import order_sizes
 from slicebus.agent.decide.pods.going_pods import going_pods, is_told, surplus
 from slicebus.agent.state import annotations
-from slicebus.agent.state.reclaim import Reclaim, Suspension
+from slicebus.agent.state.reclaim import PendingReclaim, Suspension
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, PODS, Resource
@@ -29,7 +29,7 @@ def of_spec(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading, *, now
     if last is not None and last.version >= order.spec_version:
         return {}, []
     if order_sizes.waits(order, job) and isinstance(order.notice, Notice):
-        reclaim = Reclaim.of(
+        reclaim = PendingReclaim.of(
             order.notice,
             before=view.counts,
             to=order_sizes.counts_of(order),
@@ -48,7 +48,7 @@ def of_suspension(
     last = job.reclaim
     if last is not None and last.version >= order.spec_version:
         return []
-    reclaim = Reclaim.of(
+    reclaim = PendingReclaim.of(
         notice,
         before=view.counts,
         to=dict.fromkeys(view.counts, 0),
@@ -94,16 +94,16 @@ def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
     return [Requeue(job=job.ref, delay_s=left_s)]
 
 
-def _is_over(view: WorkerView, job: WorkerJobReading, reclaim: Reclaim, *, now: str) -> bool:
+def _is_over(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim, *, now: str) -> bool:
     is_acknowledged = annotations.annotation(job.manifest, api_names.RECLAIM_ACK_ANNOTATION) == reclaim.id
     return is_acknowledged or _left_s(reclaim, now=now) <= 0 or not surplus(view, reclaim.to)
 
 
-def _left_s(reclaim: Reclaim, *, now: str) -> float:
+def _left_s(reclaim: PendingReclaim, *, now: str) -> float:
     return (datetime.fromisoformat(reclaim.deadline) - datetime.fromisoformat(now)).total_seconds()
 
 
-def _shrink(view: WorkerView, job: WorkerJobReading, reclaim: Reclaim) -> list[Command]:
+def _shrink(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim) -> list[Command]:
     """Lower the size first; then note that it follows the manager's word. Nobody gets pods by it who has fewer."""
     if order_sizes.lacks_cluster(view, job):
         return []
@@ -131,7 +131,7 @@ def _one_each(patches: list[Patch]) -> list[Command]:
     return [*first.values()]
 
 
-def _tell(view: WorkerView, job: WorkerJobReading, reclaim: Reclaim) -> list[Command]:
+def _tell(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim) -> list[Command]:
     told = reclaim.to_told()
     objects = [*_clusters(view, job), *((PODS, pod.manifest) for pod in going_pods(view, reclaim))]
     return [_note(resource, target, told) for resource, target in objects if not is_told(target, reclaim)]
@@ -165,7 +165,7 @@ def _note(resource: Resource, target: Manifest, told: str | None) -> Patch:
     return Patch(resource=resource, target=target, body=body, only_shows=True)
 
 
-def _noted(reclaim: Reclaim) -> dict[str, str | None]:
+def _noted(reclaim: PendingReclaim) -> dict[str, str | None]:
     return {api_names.RECLAIM_ANNOTATION: reclaim.to_annotation()}
 
 
@@ -175,7 +175,7 @@ def _over(job: WorkerJobReading) -> dict[str, str | None]:
     return {name: None for name in names if annotations.annotation(job.manifest, name) is not None}
 
 
-def _event(job: WorkerJobReading, reclaim: Reclaim) -> list[Command]:
+def _event(job: WorkerJobReading, reclaim: PendingReclaim) -> list[Command]:
     if job.reclaim is not None and job.reclaim.id == reclaim.id:
         return []
     lost = {name: count - reclaim.to.get(name, 0) for name, count in reclaim.before.items()}

@@ -9,7 +9,7 @@ kubernetes/pkg/controller/controller_utils.go). A pod's deletion cost it does no
 from collections import defaultdict
 from datetime import datetime
 
-from slicebus.agent.state.reclaim import Reclaim
+from slicebus.agent.state.reclaim import PendingReclaim
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.api import api_names
@@ -22,7 +22,7 @@ _INDEX = "batch.kubernetes.io/job-completion-index"
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
-def going_pods(view: WorkerView, reclaim: Reclaim) -> list[Pod]:
+def going_pods(view: WorkerView, reclaim: PendingReclaim) -> list[Pod]:
     """The running pods that go, in whole replicas. Those that were told already stay the ones that go."""
     return [
         pod
@@ -37,7 +37,7 @@ def surplus(view: WorkerView, to: Counts) -> Counts:
     return {name: count - to.get(name, 0) for name, count in running.items() if count > to.get(name, 0)}
 
 
-def _first(view: WorkerView, reclaim: Reclaim, pod_set: str, pods: list[Pod]) -> list[Pod]:
+def _first(view: WorkerView, reclaim: PendingReclaim, pod_set: str, pods: list[Pod]) -> list[Pod]:
     number = len(pods) - reclaim.to.get(pod_set, 0)
     if number <= 0 or view.reading is None:
         return []
@@ -54,7 +54,7 @@ def _first(view: WorkerView, reclaim: Reclaim, pod_set: str, pods: list[Pod]) ->
     return chosen
 
 
-def _rank(pod: Pod, reclaim: Reclaim, *, is_indexed: bool) -> tuple[float | bool | str, ...]:
+def _rank(pod: Pod, reclaim: PendingReclaim, *, is_indexed: bool) -> tuple[float | bool | str, ...]:
     """What goes first is least."""
     metadata, status, index = pod.manifest["metadata"], pod.manifest.get("status", {}), pod.labels.get(_INDEX, "")
     ready = next((one for one in conditions_of(pod.manifest) if one["type"] == "Ready"), {})
@@ -83,7 +83,7 @@ def _seconds(time: str | None) -> float:
         return 0.0
 
 
-def is_told(manifest: Manifest, reclaim: Reclaim) -> bool:
+def is_told(manifest: Manifest, reclaim: PendingReclaim) -> bool:
     """Whether an object shows this notice."""
     notes = manifest["metadata"].get("annotations") or {}
     return bool(notes.get(api_names.RECLAIM_ANNOTATION) == reclaim.to_told())
