@@ -12,14 +12,19 @@ Unhonored = dict[str, str]
 """What happens instead, by the path of each field that is not honored."""
 _NOT_OF_USERS = ("apiVersion", "kind", "metadata", "status")
 _KUEUES = (f"{kueue.GROUP}/", f"provreq.{kueue.GROUP}/")
+_CHOICES = {("ClusterQueue", api_names.SPARE_ANNOTATION): ("pods",)}
+"""What annotations of slicebus may say, by kind and name: any other value counts as not set."""
+_SHOWN = 63
+"""Characters of a value that is none of these."""
 _REASON = "NotHonored"
 _ALL_HONORED = "AllHonored"
 
 
 def unhonored(kind: str, manifest: Manifest) -> Unhonored:
-    """The fields of an object of one of Kueue's kinds that are set and not honored. Empty ones say nothing."""
+    """The fields of an object of one of Kueue's kinds that are set and not honored. Empty ones say nothing. An
+    annotation of slicebus is among them where its value is none that it may have."""
     fields = FIELDS[kind]
-    return dict(sorted(_unhonored(manifest, fields, skipped=_NOT_OF_USERS)))
+    return dict(sorted((*_unhonored(manifest, fields, skipped=_NOT_OF_USERS), *_unknown_choices(kind, manifest))))
 
 
 def unhonored_of_job(job: Manifest, templates: Iterable[Manifest]) -> Unhonored:
@@ -56,6 +61,14 @@ def _unhonored(
     for name, entry in value.items():
         if name not in skipped:
             yield from _of(entry, fields, f"{at}.{name}" if at else name)
+
+
+def _unknown_choices(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    annotations = (manifest.get("metadata") or {}).get("annotations") or {}
+    for (of, name), choices in _CHOICES.items():
+        if of == kind and (value := annotations.get(name, choices[0])) not in choices:
+            known = " or ".join(map(repr, choices))
+            yield f"metadata.annotations[{name}]", f"it may be {known}, and is {value[:_SHOWN]!r}"
 
 
 def _of(value: Any, fields: Fields, path: str) -> Iterator[tuple[str, str]]:

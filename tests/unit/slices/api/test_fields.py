@@ -236,3 +236,19 @@ def test_a_condition_is_told_once_and_taken_back_once() -> None:
     assert back.status
     manifest["status"] = {"conditions": [shown | {"status": "True", "reason": back.reason, "message": back.message}]}
     assert finding(manifest, {}) is None
+
+
+@pytest.mark.parametrize("value", ["", "Pods", "jobs", "true", "x" * 5000])
+def test_an_annotation_of_ours_with_a_value_that_it_cannot_have(value: str) -> None:
+    [(path, instead)] = unhonored("ClusterQueue", _spare(value)).items()
+    assert path == "metadata.annotations[slicebus.dev/spare]"
+    assert instead == f"it may be 'pods', and is {value[:63]!r}"
+
+
+def test_an_annotation_of_ours_with_a_value_that_it_can_have() -> None:
+    assert unhonored("ClusterQueue", _spare("pods")) == {}
+    assert unhonored("LocalQueue", _spare("jobs")) == {}, "it says something on a ClusterQueue only"
+
+
+def _spare(value: str) -> Manifest:
+    return {"metadata": {"name": "a", "annotations": {"slicebus.dev/spare": value}}}
