@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait, cycle
+from slicebus.slices.admission.cycle import Admit, Decision, Evict, Grow, Shrink, Wait, cycle
 from slicebus.slices.admission.preemption import preemptor_job
 from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.api.kueue import Condition
@@ -267,6 +267,8 @@ class Play:
                 run.slices = [slice]
                 run.replace(slice, reclaimed=note)
                 self._kill(run, decision.to[MAIN], decision)
+            case Grow():
+                raise ValueError(f"{slice.name} has no greatest size: {decision}")
 
     def _kill(self, run: "_Run", left: int, decision: Evict | Shrink) -> None:
         """End the youngest pods of a job."""

@@ -4,6 +4,8 @@ SLICEBUS_ADMISSION: {{ .Values.admission.mode }}
 {{- if .Values.admission.fixedJobs }}
 SLICEBUS_FIXED_JOBS: "true"
 {{- end }}
+SLICEBUS_IDLE_GROWTH_SECONDS: {{ .Values.admission.idleQuota.growthSeconds }}
+SLICEBUS_IDLE_HEADROOM: {{ .Values.admission.idleQuota.headroom }}
 {{- with .Values.admission.deviceClassMappings }}
 SLICEBUS_DEVICE_CLASS_MAPPINGS: {{ toJson . | quote }}
 {{- end }}

@@ -267,6 +267,8 @@ class Manager(Role[ManagerSettings]):
     def _admit(self, base: _Base, parts: _Parts, group: asyncio.TaskGroup) -> None:
         """Admit workloads, or report to the Kueue that does what it has to know."""
         if base.store.beside_kueue:
+            if base.store.settings.idle_growth_s:
+                _log.info("idle_quota.off", reason="a Kueue admits")
             on_fleet_change(base.store, base.queue.add)
             group.create_task(self._checks_reporter(base.decide, base.executor).run(), name="admission-checks")
             return

@@ -52,6 +52,7 @@ def after(order: WorkloadSpec, job: Manifest) -> Manifest:
 
 
 BACK = {"granted": 8, "reason": api_names.RESTORED}
+MORE = {"reason": api_names.GROWN}
 SET: dict[str, tuple[WorkloadSpec, Manifest, int | None]] = {
     "pods are taken": (word(4), running(8), 4),
     "its user wants more by now": (word(4), running(12), 4),
@@ -61,6 +62,10 @@ SET: dict[str, tuple[WorkloadSpec, Manifest, int | None]] = {
     "its user has resized it since": (word(4), running(6, baseline=4, heard="word-1"), None),
     "more are taken": (word(2, id="word-2"), running(4, baseline=4, heard="word-1"), 2),
     "the same again, after its user's resize": (word(4, id="word-2"), running(6, baseline=4, heard="word-1"), 4),
+    "it may have more later": (word(4, **MORE), running(4, baseline=4), None),
+    "it may have more later, and its user wants more by now": (word(4, **MORE), running(6, baseline=4), None),
+    "it has more": (word(8, **MORE), running(4, baseline=4, granted=4, heard="word-1"), 8),
+    "it has more, and its user has resized it": (word(8, **MORE), running(6, baseline=4, heard="word-1"), None),
     "pods come back": (word(8, **BACK), running(4, baseline=4, granted=4, heard="word-1"), 8),
     "they come back, and its user has resized it": (word(8, **BACK), running(3, baseline=4, heard="word-1"), None),
     "they come back to one that wants more": (word(8, **BACK), running(9, baseline=4, heard="word-1"), None),

@@ -268,6 +268,17 @@ def test_an_edit_reaches_the_slices_that_run_and_what_makes_no_sense_ends_it() -
     assert patch.body == {"metadata": {"annotations": {MIN: None, MAX: None, NOTICE: None}}}
 
 
+def test_a_greatest_size_is_no_more_than_its_spec_lets_it_have() -> None:
+    cluster = grid({MAX: "small-group=8"})
+    cluster["spec"]["workerGroupSpecs"][0]["maxReplicas"] = 5
+    assert size_bounds.said_by(cluster, fixed=False)[MAX] == "small-group=5"
+    job = a_job(2, annotations={MAX: "main=8"})
+    job["spec"]["completions"] = 4
+    assert size_bounds.said_by(job, fixed=False)[MAX] == "main=4"
+    job["spec"]["completions"] = 9
+    assert size_bounds.said_by(job, fixed=False)[MAX] == "main=8"
+
+
 @pytest.mark.parametrize("text", ["8", '{"main":8}', None])
 def test_any_other_is_not(text: str | None) -> None:
     assert size_bounds.problems(a_job(annotations={api_names.MAX_SIZE_ANNOTATION: text} if text else {})) == []
@@ -275,9 +286,10 @@ def test_any_other_is_not(text: str | None) -> None:
 
 @pytest.mark.parametrize(("scheduler", "is_gang"), [("kai", True), ("default", False)])
 def test_a_gang_loses_all_of_its_pods_or_none(scheduler: str, is_gang: bool) -> None:
-    job = a_job(4, annotations={MIN: "main=1"})
+    job = a_job(4, annotations={MIN: "main=1", MAX: "main=8"})
     job["metadata"]["labels"] = {**job["metadata"].get("labels", {}), api_names.SCHEDULER_LABEL: scheduler}
-    assert (size_bounds.said_by(job, fixed=False)[MIN] is None) is is_gang
+    said = size_bounds.said_by(job, fixed=False)
+    assert [said[name] is None for name in (MIN, MAX)] == [is_gang] * 2
     told = "a job whose pods start together loses all of them or none"
     assert list(size_bounds.unheeded(a_view(job)).values()) == [told] * is_gang
 

@@ -66,6 +66,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "message_bytes": "300000",
         "resize_factor": "7",
         "growth_victims": "9",
+        "idle_headroom": "0.25",
         "held_bytes": "600000",
         "lease_s": "70",
         "admission": "builtin",

@@ -10,9 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from slicebus.slices.admission.awaited import awaited
+from slicebus.slices.admission.decisions import Admit, Decision, Evict, Shrink, Wait, deed_of, shrink_of, wait_for
 from slicebus.slices.admission.growth_limit import Growths
-from slicebus.slices.admission.notices import Notices, named
-from slicebus.slices.admission.preemption import Claim, Preemptor, message_of, preempted_for
+from slicebus.slices.admission.idle_quota import Grow, IdleQuota
+from slicebus.slices.admission.notices import Notices
+from slicebus.slices.admission.opportunistic import Opportunistic, with_opportunistic
+from slicebus.slices.admission.preemption import Claim, Preemptor, fits, preempted_for
 from slicebus.slices.admission.preemption_conflicts import PreemptionConflicts
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
 from slicebus.slices.admission.queue_order import Pending, by_distance, by_share, claim_of, preemptors_first, rank
@@ -23,7 +27,7 @@ from slicebus.slices.admission.snapshot import Snapshot, stopped, why_deactivate
 from slicebus.slices.admission.trials import without
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.admission.victims import Search, no_victims
-from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED, EvictionReason
+from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED
 from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
 from slicebus.slices.placement.fleet import Fleet
 from slicebus.slices.placement.placement import Placed, Placer, usage_of
@@ -31,57 +35,9 @@ from slicebus.slices.quota.quota import (
     ClusterQueue,
     usable_queue,
 )
-from slicebus.slices.workload.reclaimed import Beneficiary
-from slicebus.slices.workload.workload import Admission, Counts, Slice, SliceKey
+from slicebus.slices.workload.workload import Admission, Slice, SliceKey
 
-
-class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A slice gets quota and a cluster."""
-
-    key: SliceKey
-    admission: Admission
-    cluster: str
-
-
-class Wait(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A slice waits, and why."""
-
-    key: SliceKey
-    reason: str
-    message: str
-    would_admit: str = ""
-
-
-class Evict(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A chain loses its quota; `key` is the slice that holds it.
-
-    The quota stays charged until the worker has no pod of it left: `Slice.evicting`.
-    """
-
-    key: SliceKey
-    reason: EvictionReason
-    message: str
-    preemption: str = ""
-    """The `PreemptionReason`; empty for any other eviction."""
-
-
-class Shrink(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """A chain loses pods; `key` is the slice that holds its quota.
-
-    Their quota stays charged until the worker has none of them left: `Slice.shrinks_to`.
-    """
-
-    key: SliceKey
-    to: Counts
-    """Its pods by pod set from now on."""
-    beneficiary: Beneficiary
-    """The slice that gets their quota."""
-    preemption: str
-    """The `PreemptionReason`."""
-    message: str
-
-
-Decision = Admit | Wait | Evict | Shrink
+__all__ = ["Admit", "Decision", "Evict", "Grow", "Shrink", "Wait", "cycle", "in_order"]
 
 
 class _Cycle:
@@ -90,7 +46,8 @@ class _Cycle:
     def __init__(self, snapshot: Snapshot, evicted: Iterable[Slice]) -> None:
         self.snapshot = snapshot
         part = snapshot.part
-        self.use = QuotaUse(snapshot.cluster_queues, snapshot.cohorts, part.holdings, evicted, part.shrinking)
+        queues, unasked = snapshot.cluster_queues, with_opportunistic(snapshot)
+        self.use = QuotaUse(queues, snapshot.cohorts, part.holdings, evicted, part.shrinking, unasked)
         self.search = Search(self.use, snapshot.fair_sharing.strategies)
         self.reservations = Reservations(self.use)
         self.preemption_cycles = PreemptionCycles(snapshot.part.preempted, snapshot.preemption_cycles_since)
@@ -100,24 +57,29 @@ class _Cycle:
         fleet = Fleet(snapshot.clusters, snapshot.load, snapshot.granted)
         self.placer = Placer(fleet, snapshot.strategy, snapshot.namespaces)
         self.placer.evict(leaving := self.use.evicted_holders())
-        self.placer.shrink(self.use.shrinking_holders())
+        self.placer.shrink(self.use.reduced_holders())
+        self.opportunistic = Opportunistic(self.use, self.placer)
         self.victims: dict[str, list[SliceKey]] = {}
         """The evicted slices by the UID of their preemptor."""
         for victim in leaving:
             self.victims.setdefault(preempted_for(victim), []).append(victim.key)
         self.losers: dict[str, list[SliceKey]] = {}
         """The slices that lose pods, in the same way."""
-        for slice, _ in self.use.shrinking_holders():
+        for slice in self.use.shrinking_holders():
             for taken in slice.reclaimed.beneficiaries if slice.reclaimed is not None else ():
                 self.losers.setdefault(taken.uid, []).append(slice.key)
-        losing = [*leaving, *(slice for slice, _ in self.use.shrinking_holders())]
+        losing = [*leaving, *self.use.shrinking_holders()]
         self.notices = Notices(losing, cap_s=snapshot.notice_cap_s)
         self.preemptors = self.victims.keys() | self.losers.keys()
 
     def decide(self, pending: Iterable[Slice]) -> Iterator[Decision]:
-        """Decide every pending slice once."""
+        """Decide every pending slice once, those last that ask for more than somebody did; then who else may grow."""
         by_queue: dict[str, deque[Slice]] = {}
+        unasked: list[Slice] = []
         for slice in pending:
+            if slice.grows_unasked:
+                unasked.append(slice)
+                continue
             queue = self._queue_of(slice)
             if isinstance(queue, str):
                 yield Wait(key=slice.key, reason=INADMISSIBLE, message=queue)
@@ -132,6 +94,29 @@ class _Cycle:
             if queue.strict_fifo and not isinstance(decisions[-1], Admit):
                 self.blocked.add(queue.name)
             yield from decisions
+        with self.opportunistic.counted():
+            for slice in unasked:
+                yield from self._grow(slice)
+            yield from IdleQuota(self.snapshot, self.use, self.placer).grown()
+
+    def _grow(self, slice: Slice) -> Iterator[Decision]:
+        """Admit a slice for more than somebody asked for where that has room now, or let its job ask for no more."""
+        queue, holder = self._queue_of(slice), self.use.holder(slice.chain_id)
+        is_next = holder is not None and holder.key == slice.replaces
+        if holder is None or not is_next or self.use.is_evicted(holder) or self.use.is_shrinking(holder):
+            return
+        if not isinstance(queue, str):
+            slice = self._as_charged(slice, queue)
+            with self.use.without(slice, queue.name):
+                room = msgspec.structs.replace(self._room(slice, queue), victims=None)
+                nomination = nominate(slice, room, replaced=holder)
+            if isinstance(nomination, Nomination) and nomination.mode is Mode.FIT:
+                placed = self._place(slice, queue, nomination.admission)
+                if isinstance(placed, Placed):
+                    yield self._take(slice, queue, placed)
+                    return
+        asked = holder.reclaimed.asked if holder.reclaimed is not None else {}
+        yield Grow(key=holder.key, to=holder.held_counts, asked=asked)
 
     def _as_charged(self, slice: Slice, queue: ClusterQueue) -> Slice:
         """The slice with what its pods will request, as far as clusters have told what they add."""
@@ -209,15 +194,27 @@ class _Cycle:
             # Its victims are leaving. It gets no more of them while it fits once they are gone.
             kept = nominate(slice, msgspec.structs.replace(room, victims=no_victims), replaced=replaced)
             nomination = kept if isinstance(kept, Nomination) and kept.mode >= Mode.AFTER_EVICTION else nomination
-        if self.use.is_apart(room.queue.name) and (isinstance(nomination, Misfit) or nomination.mode < Mode.FIT):
+        fits_now = isinstance(nomination, Nomination) and nomination.mode is Mode.FIT
+        if self.use.is_apart(room.queue.name) and not (fits_now and self.opportunistic.is_empty):
             # After the evictions it may fit in other flavors than those with room now. It reserves those that it
             # chooses then, as others count on (`Reservations.chosen_again`), whatever comes free before.
             later = nominate(slice, _projected(room), replaced=replaced)
             if isinstance(later, Nomination) and later.mode is Mode.FIT:
+                if isinstance(nomination, Nomination) and fits_now:
+                    # Pods that nobody asked for make no queue a borrower.
+                    return msgspec.structs.replace(nomination, distance=later.distance)
                 misfit = nomination if isinstance(nomination, Misfit) else nomination.misfit
                 return msgspec.structs.replace(later, mode=Mode.AFTER_EVICTION, misfit=misfit)
-        has_hope = isinstance(nomination, Nomination) and nomination.mode > Mode.NO_CANDIDATES
-        return nomination if has_hope else self._without_victims(slice, room, replaced) or nomination
+        if isinstance(nomination, Nomination) and nomination.mode > Mode.NO_CANDIDATES:
+            return nomination
+        if (spared := self._without_victims(slice, room, replaced)) is not None:
+            return spared
+        if slice.partial and replaced is not None and not self.opportunistic.is_empty:
+            part = assign_part(slice, _projected(room), replaced=replaced)
+            misfit = nomination if isinstance(nomination, Misfit) else nomination.misfit
+            if part is not None:
+                return Nomination(admission=part, mode=Mode.AFTER_EVICTION, misfit=misfit)
+        return nomination
 
     def _without_victims(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | None:
         """Nominate the slice in later flavors than those that its queue would preempt for, or else a part of it."""
@@ -231,15 +228,15 @@ class _Cycle:
     def _decisions_of(self, slice: Slice, queue: ClusterQueue, assessment: Nomination | Misfit) -> list[Decision]:
         """The decisions that admit the next slice or let it wait. Its own comes last, after the evictions for it."""
         if isinstance(assessment, Misfit):
-            return [_wait(slice, assessment)]
+            return [wait_for(slice, assessment)]
         match assessment.mode:
             case Mode.FIT:
-                return [self._admit(slice, queue, assessment.admission)]
+                return self._admit(slice, queue, assessment.admission)
             case Mode.AFTER_EVICTION:
-                return [self._await_room(slice, queue, assessment)]
+                return self._await_room(slice, queue, assessment)
             case Mode.NO_CANDIDATES:
                 self.preemption_conflicts.remember(slice, queue)
-                return [_wait(slice, assessment.misfit)]
+                return [wait_for(slice, assessment.misfit)]
             case _:
                 return self._preempt(slice, queue, assessment)
 
@@ -264,18 +261,18 @@ class _Cycle:
             with self.use.without(slice, queue.name):
                 spared = self._without_victims(slice, room, replaced)
             self.preemption_conflicts.remember(slice, queue)
-            return [self._admit(slice, queue, spared.admission) if spared else _wait(slice, misfit)]
+            return self._admit(slice, queue, spared.admission) if spared else [wait_for(slice, misfit)]
         self._note_lost(victims)
         with self.placer.projected(), without(victims):
             place = self._place(slice, queue, admission, later=True)
         if isinstance(place, Misfit):  # It would have quota and no cluster: nobody loses quota for that.
             self._note_lost(victims, times=-1)
-            return [_wait(slice, place)]
+            return [wait_for(slice, place)]
         self.use.preempt(victims)
         self.growths.note(replaced, victims)
         self.search.forget()
-        decided = [_deed_of(preemptor, victim) for victim in victims]
-        return [*decided, self._await_room(slice, queue, nomination, decided)]
+        decided = [deed_of(preemptor, victim) for victim in victims]
+        return [*decided, *self._await_room(slice, queue, nomination, decided)]
 
     def _note_lost(self, victims: Sequence[Victim], *, times: int = 1) -> None:
         """Note what victims leave on their clusters; `times` -1 takes that back."""
@@ -299,12 +296,14 @@ class _Cycle:
 
     def _await_room(
         self, slice: Slice, queue: ClusterQueue, nomination: Nomination, decided: Sequence[Evict | Shrink] = ()
-    ) -> Wait:
-        """Let a slice wait for evicted workloads and lost pods, and reserve their quota for it."""
+    ) -> list[Decision]:
+        """Let a slice wait for evicted workloads and lost pods, and reserve their quota for it. Pods that nobody asked
+        for, and that are in its way, go too."""
+        unasked = self._take_opportunistic(slice, queue, nomination.admission)
         evicted = {*self.victims.get(slice.uid, ()), *(each.key for each in decided if isinstance(each, Evict))}
         shrunk = {
             *self.losers.get(slice.uid, ()),
-            *(each.key for each in decided if isinstance(each, Shrink)),
+            *(each.key for each in (*decided, *unasked) if isinstance(each, Shrink)),
         } - evicted
         self.reservations.keep(slice, nomination.admission, queue)
         self.preemption_cycles.note_waiting(slice, self.use.tree_of(queue.name))
@@ -314,24 +313,40 @@ class _Cycle:
             # Its own victims may leave before the others: what they left stays reserved for it.
             reason = WAITING_FOR_PREEMPTED if self._claim_of(slice) is Claim.FREED else nomination.misfit.reason
             ends = f"the end of evicted workloads{pods}"
-            return Wait(key=slice.key, reason=reason, message=message, would_admit=ends)
-        losers = (evicted, "{} workload(s)", "the end of {}"), (shrunk, "pods of {} workload(s)", "fewer pods of {}")
-        told = [(size.format(len(keys)), end.format(named(keys))) for keys, size, end in losers if keys]
-        message = f"{nomination.misfit.message}. Pending the preemption of {' and '.join(size for size, _ in told)}"
-        ends, until = " and ".join(end for _, end in told), self.notices.told(evicted | shrunk)
-        message, ends = f"{message}{until}", f"{ends}{until}"
-        return Wait(key=slice.key, reason=WAITING_FOR_PREEMPTED, message=message, would_admit=ends)
+            return [Wait(key=slice.key, reason=reason, message=message, would_admit=ends)]
+        (who, ends), until = awaited(evicted, shrunk), self.notices.told(evicted | shrunk)
+        message, ends = f"{nomination.misfit.message}. Pending the preemption of {who}{until}", f"{ends}{until}"
+        return [*unasked, Wait(key=slice.key, reason=WAITING_FOR_PREEMPTED, message=message, would_admit=ends)]
 
-    def _admit(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> Decision:
+    def _take_opportunistic(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> list[Shrink]:
+        """Take the pods that nobody asked for and that are in the way of this admission."""
+        if self.opportunistic.is_empty:
+            return []
+        needs, node = usage_of(slice, admission), self.use.projected.queues[queue.name]
+        preemptor = Preemptor(slice=slice, queue=queue, node=node, needs=needs, short=frozenset())
+
+        def has_room() -> bool:
+            with self.use.without(slice, queue.name):
+                if not fits(preemptor):
+                    return False
+            with self.placer.projected():
+                return isinstance(self._place(slice, queue, admission, later=True), Placed)
+
+        return [shrink_of(preemptor, victim) for victim in self.opportunistic.take(has_room)]
+
+    def _admit(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> list[Decision]:
         placed = self._place(slice, queue, admission)
         if isinstance(placed, Misfit):
             with self.placer.projected():
                 later = self._place(slice, queue, admission)
             if isinstance(later, Misfit):
-                return _wait(slice, placed)
+                return [wait_for(slice, placed)]
             # Until then nobody else gets its quota: whoever got it would be preempted for it, again and again.
             nomination = Nomination(admission=admission, mode=Mode.AFTER_EVICTION, misfit=placed)
             return self._await_room(slice, queue, nomination)
+        return [self._take(slice, queue, placed)]
+
+    def _take(self, slice: Slice, queue: ClusterQueue, placed: Placed) -> Admit:
         replaced, own = self.use.holder(slice.chain_id), self.use.own(queue.name, slice)
         admitted = msgspec.structs.replace(slice, admission=placed.admission, cluster=placed.cluster)
         self.use.charge(admitted)
@@ -360,7 +375,7 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
         *(Evict(key=slice.key, reason=reason, message=message) for slice, (reason, message) in to_evict),
         *(Wait(key=slice.key, reason=INADMISSIBLE, message=why_deactivated(slice)) for slice in deactivated),
     ]
-    if not pending:
+    if not pending and snapshot.idle_growth is None:
         return decided
     return [*decided, *_Cycle(snapshot, [*part.leaving, *(slice for slice, _ in to_evict)]).decide(pending)]
 
@@ -368,19 +383,6 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
 def in_order(slices: Iterable[Slice]) -> list[Slice]:
     """The pending slices by rank."""
     return sorted((slice for slice in slices if slice.pending), key=rank)
-
-
-def _deed_of(preemptor: Preemptor, victim: Victim) -> Evict | Shrink:
-    key, message = victim.candidate.slice.key, message_of(preemptor, victim)
-    if victim.to is None:
-        return Evict(key=key, reason=EvictionReason.PREEMPTED, message=message, preemption=victim.reason)
-    slice = preemptor.slice
-    beneficiary = Beneficiary(workload=slice.key, uid=slice.uid, job_uid=slice.job_uid)
-    return Shrink(key=key, to=victim.to, beneficiary=beneficiary, preemption=victim.reason, message=message)
-
-
-def _wait(slice: Slice, misfit: Misfit) -> Wait:
-    return Wait(key=slice.key, reason=misfit.reason, message=misfit.message, would_admit=misfit.lacking)
 
 
 def _projected(room: Room) -> Room:

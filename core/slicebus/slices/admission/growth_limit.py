@@ -44,7 +44,7 @@ def _preemptors_of(slice: Slice, since: str) -> Iterator[tuple[str, str]]:
         text = condition.get("message", "").removeprefix("Previously: ")
         yield preemptor_job(text), preemptor_uid(text)
     # The note goes over to the slice that waits for what was taken: it counts where the quota is.
-    taken = slice.reclaimed.beneficiaries if slice.reclaimed is not None and slice.admission is not None else ()
+    taken = slice.reclaimed.preemptors if slice.reclaimed is not None and slice.admission is not None else ()
     yield from ((each.job_uid, each.uid) for each in taken if each.at >= since)
 
 

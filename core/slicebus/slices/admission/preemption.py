@@ -28,6 +28,7 @@ _DUE_TO = {
     PreemptionReason.IN_COHORT_RECLAMATION: "reclamation within the cohort",
     PreemptionReason.IN_COHORT_RECLAIM_WHILE_BORROWING: "reclamation within the cohort while borrowing",
     PreemptionReason.IN_COHORT_FAIR_SHARING: "Fair Sharing within the cohort",
+    PreemptionReason.OPPORTUNISTIC: "the return of pods that nobody had asked for",
 }
 _MESSAGE = re.compile(
     r"(Previously: )?(Preempted|Shrunk to [^;]+?) to accommodate a workload "

@@ -42,7 +42,7 @@ class PreemptionCycles:
         """The jobs that each one has lost pods to, all by the UIDs of their jobs."""
         found: dict[str, frozenset[str]] = {}
         for slice in self._recent:
-            taken = slice.reclaimed.beneficiaries if slice.reclaimed is not None else ()
+            taken = slice.reclaimed.preemptors if slice.reclaimed is not None else ()
             jobs = frozenset(each.job_uid for each in taken if each.job_uid and each.at >= (self._since or ""))
             if jobs:
                 found[slice.job_uid] = found.get(slice.job_uid, frozenset()) | jobs

@@ -15,6 +15,15 @@ from slicebus.slices.workload.workload import Slice
 _DEACTIVATED = "The workload is deactivated"
 
 
+class IdleGrowth(msgspec.Struct, frozen=True):
+    """Which running jobs may grow into quota that nobody waits for, and how far."""
+
+    since: str
+    """Those that have neither got quota nor lost pods since then, a metav1.Time."""
+    headroom: float
+    """The part of each queue's quota and of each cluster that stays free, from 0 to 1."""
+
+
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The inputs of a cycle."""
 
@@ -40,6 +49,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """None for no limit."""
     notice_cap_s: float = 0.0
     """The longest notice that a job gets before it loses pods."""
+    idle_growth: IdleGrowth | None = None
+    """None where no job grows into idle quota in this cycle."""
 
 
 def stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]]]:

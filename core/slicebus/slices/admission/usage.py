@@ -28,15 +28,22 @@ class QuotaUse:
         holdings: Holdings,
         evicted: Iterable[Slice],
         shrinking: Iterable[Slice] = (),
+        opportunistic: Iterable[Slice] = (),
     ) -> None:
         """`holdings` may also have chains of other queues. `evicted` are the holders that are leaving, with those whose
-        eviction is not written yet; `shrinking` those that lose pods."""
+        eviction is not written yet; `shrinking` those that lose pods; `opportunistic` those with pods that are free for
+        everybody else."""
         self._holdings = holdings
         self._queues, self._cohorts = queues, cohorts
         self._evicted = {slice.chain_id: slice for slice in evicted}
         self._shrinking = [slice for slice in shrinking if slice.chain_id not in self._evicted]
-        self._left = {slice.chain_id: self._left_of(slice) for slice in self._shrinking}
-        """The holders that lose pods, as they are without those, and what they hold then."""
+        self._losing = {slice.chain_id for slice in self._shrinking}
+        kept = [slice for slice in opportunistic if slice.chain_id not in self._evicted]
+        self._reduced = {slice.chain_id: slice for slice in (*self._shrinking, *kept)}
+        self._left = {chain_id: self._left_of(slice) for chain_id, slice in self._reduced.items()}
+        """The holders that lose pods or have opportunistic ones, as they are without those, and what they hold then."""
+        self.opportunistic = [(slice, self._left[slice.chain_id]) for slice in kept]
+        """The holders with opportunistic pods before this cycle, each without those, and with what it holds then."""
         self.current = grow(queues.values(), cohorts, holdings.totals)
         self._projected: Forest | None = None
         self._apart: set[Node] = set()
@@ -50,7 +57,7 @@ class QuotaUse:
         """Queue and usage that `without` leaves out at the moment."""
         self._has_given = False
         self._standing: Forest | None = None
-        if self._evicted or self._shrinking:
+        if self._evicted or self._left:
             self._project()
 
     @property
@@ -70,10 +77,13 @@ class QuotaUse:
         """The evicted quota holders."""
         return list(self._evicted.values())
 
-    def shrinking_holders(self) -> list[tuple[Slice, Slice]]:
-        """The quota holders that lost pods before this cycle and have still to let them go, each with what is left of
-        it."""
-        return [(slice, self._left[slice.chain_id][0]) for slice in self._shrinking]
+    def shrinking_holders(self) -> list[Slice]:
+        """The quota holders that lost pods before this cycle and have still to let them go."""
+        return self._shrinking
+
+    def reduced_holders(self) -> list[tuple[Slice, Slice]]:
+        """These and the holders with opportunistic pods, each with what is left of it without those."""
+        return [(slice, self._left[chain_id][0]) for chain_id, slice in self._reduced.items()]
 
     def holder(self, chain_id: str) -> Slice | None:
         """The newest slice of a chain that holds quota."""
@@ -129,8 +139,18 @@ class QuotaUse:
         return slice.chain_id in self._evicted
 
     def is_shrinking(self, slice: Slice) -> bool:
-        """Whether a holder has still to let pods go."""
-        return slice.chain_id in self._left
+        """Whether a holder has still to let pods go that others get."""
+        return slice.chain_id in self._losing
+
+    def note_losing(self, slice: Slice) -> None:
+        """Note that others get opportunistic pods of a holder."""
+        self._losing.add(slice.chain_id)
+
+    def left_of(self, slice: Slice) -> Slice | None:
+        """A holder without the pods that it loses, and without opportunistic ones; None where it has neither, or is
+        evicted."""
+        left = self._left.get(slice.chain_id)
+        return left[0] if left is not None and slice.chain_id not in self._evicted else None
 
     def charge(self, slice: Slice) -> None:
         """Count an admitted slice in place of what its chain held."""
@@ -167,6 +187,7 @@ class QuotaUse:
                 self._evicted[candidate.slice.chain_id] = candidate.slice
             else:
                 self._left[candidate.slice.chain_id] = victim.left.slice, victim.left.usage
+                self._losing.add(candidate.slice.chain_id)
             node.use_all(victim.freed, times=-1)
             self._apart.add(node.root)
             self._candidates.pop(candidate.node.name, None)
@@ -193,9 +214,10 @@ class QuotaUse:
     def _left_of(self, holder: Slice) -> tuple[Slice, Usage]:
         """A holder that loses pods, as it is without those, and what it holds then."""
         assert holder.admission is not None
-        assert holder.shrinks_to is not None
-        used = self._before_cycle(holder.admission.cluster_queue, holder.chain_id)
-        return holder.at_most(holder.shrinks_to), left_of(used, holder, holder.shrinks_to)
+        used, held = self._before_cycle(holder.admission.cluster_queue, holder.chain_id), holder.held_counts
+        limits = [to for to in (holder.shrinks_to, holder.asked_counts) if to is not None]
+        to = {name: min(count, *(limit[name] for limit in limits)) for name, count in held.items()}
+        return holder.at_most(to), left_of(used, holder, to)
 
     def _before_cycle(self, queue: str, chain_id: str) -> Usage:
         """What a chain held of a queue before this cycle."""

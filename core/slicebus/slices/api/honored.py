@@ -12,7 +12,10 @@ Unhonored = dict[str, str]
 """What happens instead, by the path of each field that is not honored."""
 _NOT_OF_USERS = ("apiVersion", "kind", "metadata", "status")
 _KUEUES = (f"{kueue.GROUP}/", f"provreq.{kueue.GROUP}/")
-_CHOICES = {("ClusterQueue", api_names.SPARE_ANNOTATION): ("pods",)}
+_CHOICES = {
+    ("ClusterQueue", api_names.SPARE_ANNOTATION): ("pods",),
+    ("ClusterQueue", api_names.OPPORTUNISTIC_ANNOTATION): ("true", "false"),
+}
 """What annotations of slicebus may say, by kind and name: any other value counts as not set."""
 _SHOWN = 63
 """Characters of a value that is none of these."""

@@ -85,6 +85,8 @@ class PreemptionReason(StrEnum):
     IN_COHORT_RECLAMATION = "InCohortReclamation"
     IN_COHORT_RECLAIM_WHILE_BORROWING = "InCohortReclaimWhileBorrowing"
     IN_COHORT_FAIR_SHARING = "InCohortFairSharing"
+    OPPORTUNISTIC = "Opportunistic"
+    """Ours: only pods go that nobody had asked for, whatever the policies."""
 
 
 class CheckState(StrEnum):

@@ -98,6 +98,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     max_room: Mapping[str, int] = {}
     """The most that our chains are granted there, by resource over all flavors, whatever its agent reports."""
 
+    @property
+    def takes_more(self) -> bool:
+        """Whether it takes pods of new chains, as far as itself is concerned."""
+        return self.accepted and self.connected and not (self.cordoned or self.draining or self.given_up)
+
     def limit(self, key: FlavorResource, *, but: int = 0) -> int | None:
         """What our chains may use of a flavor's resource; None without a limit, 0 where nothing is reported. `but`: so
         much of what others use is left out, if it is that much."""
@@ -176,6 +181,14 @@ class Fleet:
             if need > 0 and free is not None and need > free:
                 lacking[key] = need - free
         return lacking
+
+    def leaves_headroom(self, name: str, needs: Usage, headroom: float) -> bool:
+        """Whether a cluster has room for these needs, and this part of the whole stays free."""
+        cluster = self._clusters.get(name)
+        if cluster is None or self.short(name, needs):
+            return False
+        free = {key: self.free(name, key) for key in needs}
+        return all(left is None or left - needs[key] >= headroom * cluster.total(key) for key, left in free.items())
 
     def _over_cap(self, name: str, needs: Usage) -> Usage:
         cluster = self._clusters.get(name)

@@ -65,6 +65,14 @@ class Placer:
                 self._note(slice.cluster, self._fleet.held(slice.cluster, slice), times=times)
                 self._note(slice.cluster, self._fleet.held(slice.cluster, left), times=-times)
 
+    def leaves_headroom(self, cluster: str, needs: Usage, headroom: float) -> bool:
+        """Whether a cluster has room for these needs, and this part of it stays free."""
+        return self._fleet.leaves_headroom(cluster, needs, headroom)
+
+    def count(self, cluster: str, needs: Usage) -> None:
+        """Count what a chain on a cluster will use in addition."""
+        self._fleet.take(cluster, needs)
+
     def _note(self, cluster: str, held: Usage, *, times: int) -> None:
         usage = {key: times * amount for key, amount in held.items()}
         self._evicted[cluster] = add(self._evicted.get(cluster, {}), usage)

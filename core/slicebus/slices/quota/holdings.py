@@ -61,6 +61,7 @@ class Holdings:
         self._by_queue: dict[str, dict[str, Slice]] = {}
         self._leaving: dict[str, Slice] = {}
         self._shrinking: dict[str, Slice] = {}
+        self._opportunistic: dict[str, Slice] = {}
         self._used = Sums[str]()
 
     @classmethod
@@ -87,6 +88,11 @@ class Holdings:
     def shrinking(self) -> Collection[Slice]:
         """The holders that lose pods: a part of their quota comes free."""
         return self._shrinking.values()
+
+    @property
+    def opportunistic(self) -> Collection[Slice]:
+        """The holders with pods that nobody asked for."""
+        return self._opportunistic.values()
 
     def holder(self, chain_id: str) -> Slice | None:
         """The newest slice of a chain that holds quota."""
@@ -116,6 +122,7 @@ class Holdings:
         for kept, belongs in (
             (self._leaving, holder.evicted or holder.deleting),
             (self._shrinking, holder.shrinks_to is not None),
+            (self._opportunistic, holder.asked_counts is not None),
         ):
             if belongs:
                 kept[holder.chain_id] = holder
@@ -129,6 +136,7 @@ class Holdings:
         copy._by_queue = {queue: dict(chains) for queue, chains in self._by_queue.items()}
         copy._leaving = dict(self._leaving)
         copy._shrinking = dict(self._shrinking)
+        copy._opportunistic = dict(self._opportunistic)
         copy._used = self._used.copy()
         return copy
 
@@ -138,6 +146,7 @@ class Holdings:
             return
         self._leaving.pop(chain_id, None)
         self._shrinking.pop(chain_id, None)
+        self._opportunistic.pop(chain_id, None)
         chains = self._by_queue[holder.admission.cluster_queue]
         del chains[chain_id]
         if not chains:
@@ -159,6 +168,8 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Those that were preempted or lost pods once, and maybe others."""
     shrinking: tuple[Slice, ...] = ()
     """The quota holders that lose pods, and are not among `leaving`."""
+    opportunistic: tuple[Slice, ...] = ()
+    """The quota holders with pods that nobody asked for."""
 
     @classmethod
     def of(cls, slices: Iterable[Slice]) -> Self:
@@ -172,6 +183,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
             to_stop=tuple(slice for slice in members if slice.keeps_quota),
             preempted=members,
             shrinking=tuple(holdings.shrinking),
+            opportunistic=tuple(holdings.opportunistic),
         )
 
 

@@ -151,6 +151,7 @@ class Ledger:
             to_stop=tuple(slice for slice in holding if slice.keeps_quota and belongs(slice)),
             preempted=tuple(filter(belongs, preempted)),
             shrinking=tuple(filter(belongs, self.holdings.shrinking)),
+            opportunistic=tuple(filter(belongs, self.holdings.opportunistic)),
         )
 
     def waiting_in(self) -> Iterable[LocalQueueKey]:

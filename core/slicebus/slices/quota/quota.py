@@ -88,6 +88,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     fungibility: Fungibility = Fungibility()
     pods_first: bool = False
     """Its slices take pods of every priority before they preempt a whole job of any."""
+    opportunistic: bool = True
+    """Its jobs may grow into quota that nobody waits for."""
 
     @property
     def limits(self) -> dict[FlavorResource, Limits]:
@@ -116,6 +118,7 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
             preemption=Preemption.from_manifest(spec.get("preemption") or {}),
             fungibility=Fungibility.from_manifest(spec.get("flavorFungibility") or {}),
             pods_first=annotations.get(api_names.SPARE_ANNOTATION) == "pods",
+            opportunistic=annotations.get(api_names.OPPORTUNISTIC_ANNOTATION) != "false",
         )
 
 

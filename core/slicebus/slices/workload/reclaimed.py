@@ -4,13 +4,14 @@ The quota of these pods is held until their worker has none of them left. The no
 job gets back what it lost, and nobody takes pods back and forth.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from slicebus.proto.messages import Counts, Time
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.api.fingerprints import content_hash
+from slicebus.slices.api.kueue import PreemptionReason
 
 _REMEMBERED = 16
 """Most beneficiaries of a note, the last ones."""
@@ -26,10 +27,12 @@ class Beneficiary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     job_uid: str
 
 
-class Taken(Beneficiary, frozen=True, kw_only=True, rename="camel"):
+class Taken(Beneficiary, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     """A beneficiary of a note, and when it became one."""
 
     at: Time
+    opportunistic: bool = False
+    """Whether it got only pods that nobody had asked for: that is no preemption."""
 
 
 class Reclaimed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -51,11 +54,24 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     """How long before these pods are ended their job is told, from the moment on at which its worker knows."""
     done: bool = False
     """Whether the job shows that it has no more pods than that."""
+    asked: Counts = {}
+    """The size that somebody asked for, where the job was given quota that nobody else wanted: its pods beyond that are
+    opportunistic. Empty where it was not."""
 
     @property
     def names(self) -> tuple[str, ...]:
         """The slices for which pods were taken back, as `namespace/name`."""
         return tuple(beneficiary.workload for beneficiary in self.beneficiaries)
+
+    @property
+    def preemptors(self) -> Iterator[Taken]:
+        """The beneficiaries that got pods which somebody had asked for."""
+        return (beneficiary for beneficiary in self.beneficiaries if not beneficiary.opportunistic)
+
+    @property
+    def grows(self) -> bool:
+        """Whether it gives the job more than somebody asked for, and takes nothing."""
+        return bool(self.asked) and any(count > self.to.get(name, count) for name, count in self.before.items())
 
     def left_of(self, held: Mapping[str, int]) -> Counts | None:
         """The size that a job with these pods goes down to; None where nothing of it is still to go."""
@@ -89,13 +105,23 @@ def take_back(
     """The note of a job that wants this size and shall hold no more than `to`. `note` is what it has so far.
 
     What it wants to have again is what it wants now, and no less than it keeps; while pods of an earlier note are to
-    go, what it wanted before that. The same arguments give the same note, with the same id.
+    go, what it wanted before that. It never wants more than somebody asked for. The same arguments give the same note,
+    with the same id.
     """
     wished = note.before if note is not None and not note.done else wanted
-    before = {name: max(count, wished[name]) for name, count in to.items()}
+    asked = note.asked if note is not None else {}
+    before = {name: max(count, min(wished[name], asked.get(name, wished[name]))) for name, count in to.items()}
     earlier = note.beneficiaries if note is not None else ()
     others = tuple(other for other in earlier if other.uid != beneficiary.uid)
-    taken = Taken(workload=beneficiary.workload, uid=beneficiary.uid, job_uid=beneficiary.job_uid, at=at)
+    has_preempted = any(other.uid == beneficiary.uid and not other.opportunistic for other in earlier)
+    taken = Taken(
+        workload=beneficiary.workload,
+        uid=beneficiary.uid,
+        job_uid=beneficiary.job_uid,
+        at=at,
+        opportunistic=reason == PreemptionReason.OPPORTUNISTIC and not has_preempted,
+    )
+    keeps_more = any(count > asked.get(name, count) for name, count in to.items())
     return Reclaimed(
         id=content_hash([before, to, at, message]),
         before=before,
@@ -104,4 +130,24 @@ def take_back(
         beneficiaries=(*others, taken)[-_REMEMBERED:],
         reason=reason,
         message=message,
+        asked=asked if keeps_more else {},
+    )
+
+
+def grow(note: Reclaimed | None, held: Counts, to: Counts, *, asked: Counts, at: str, message: str) -> Reclaimed:
+    """The note of a job that holds these pods and is given more. Where `to` is what it holds, it is given no more.
+
+    Earlier beneficiaries stay: by them nobody takes pods back and forth.
+    """
+    is_more = any(count > asked.get(name, count) for name, count in to.items())
+    return Reclaimed(
+        id=content_hash([held, to, asked, at]),
+        before=to,
+        to=held,
+        at=at,
+        beneficiaries=note.beneficiaries if note is not None else (),
+        reason=PreemptionReason.OPPORTUNISTIC,
+        message=message,
+        done=to == held,
+        asked=asked if is_more else {},
     )

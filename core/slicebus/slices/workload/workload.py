@@ -171,6 +171,9 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     queued_since: str = ""
     """When its job was first admitted, RFC 3339, where it waits for what was taken back from that; else empty."""
 
+    grown_at: str = ""
+    """When its job was last given more than somebody asked for while this slice had its quota, RFC 3339; or empty."""
+
     @cached_property
     def key(self) -> SliceKey:
         """`namespace/name`."""
@@ -218,6 +221,24 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The pods by pod set that are left of those that it holds quota for when those are gone that were taken back;
         None where none are to go."""
         return self.reclaimed.left_of(self.held_counts) if self.reclaimed is not None and self.keeps_quota else None
+
+    @cached_property
+    def asked_counts(self) -> Counts | None:
+        """The pods by pod set that it holds quota for without the opportunistic ones, in whole replicas; None where it
+        has none of those."""
+        asked = self.reclaimed.asked if self.reclaimed is not None and self.keeps_quota else {}
+        steps = self.replica_sizes
+        kept = {
+            name: min(held, -(-asked.get(name, held) // steps.get(name, 1)) * steps.get(name, 1))
+            for name, held in self.held_counts.items()
+        }
+        return kept if asked and kept != self.held_counts else None
+
+    @property
+    def grows_unasked(self) -> bool:
+        """Whether it waits for quota that nobody else wants, for more pods than somebody asked for."""
+        is_waiting = self.admission is None and self.replaces is not None and not (self.evicted or self.queued_since)
+        return is_waiting and self.reclaimed is not None and bool(self.reclaimed.asked)
 
     @property
     def restores(self) -> bool:
@@ -325,6 +346,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             elasticity=Elasticity.from_annotations(annotations, {pod_set.name: pod_set.count for pod_set in pods}),
             reclaimed=Reclaimed.from_annotation(annotations.get(api_names.RECLAIMED_ANNOTATION)),
             queued_since=queued_since,
+            grown_at=annotations.get(api_names.GROWN_AT_ANNOTATION, ""),
         )
 
     @cached_property

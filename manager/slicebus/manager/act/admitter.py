@@ -41,7 +41,7 @@ from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, 
 from slicebus.proto.messages import JobRef, Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
-from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait
+from slicebus.slices.admission.cycle import Admit, Decision, Evict, Grow, Shrink, Wait
 from slicebus.slices.admission.growth_limit import is_limited
 from slicebus.slices.workload.workload import Slice, SliceKey
 
@@ -57,7 +57,7 @@ _REFUSED = "AdmissionRefused"
 _REFUSED_S = 30.0
 """How much later it is decided anew about a slice whose write the API server has refused."""
 _LOOKS = 10
-"""How often in its time a growth that is limited is decided again."""
+"""How often in its time a growth that is limited is decided again, and idle quota given away."""
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 """Seconds."""
 
@@ -101,6 +101,11 @@ class Admitter:
         """The trees of quota whose decision raises: nothing is admitted there."""
         self._limited: set[SliceKey] = set()
         """The growths that wait for time to pass (`growth_limit`)."""
+        self._willing: set[SliceKey] = set()
+        """The quota holders that take quota which nobody waits for (`idle_quota`)."""
+        self._gives_idle = False
+        """Whether the next cycle gives such quota away."""
+        self._idle_timer: asyncio.TimerHandle | None = None
         store.quotas.on_slice_change(self._slice_changed)
 
     async def run(self) -> None:
@@ -125,6 +130,27 @@ class Admitter:
             self._limited.add(new.key)
         if was_none and self._limited:
             self._decide_later()
+        if old is not None:
+            self._willing.discard(old.key)
+        if new is not None and new.keeps_quota and new.elasticity.most and self._idle_growth_s:
+            self._willing.add(new.key)
+            if self._idle_timer is None:
+                self._give_idle_later()
+
+    @property
+    def _idle_growth_s(self) -> float:
+        return 0.0 if self._store.beside_kueue else self._store.settings.idle_growth_s
+
+    def _give_idle_later(self) -> None:
+        """Have idle quota given away at times, as long as anybody would take any."""
+        self._idle_timer = asyncio.get_running_loop().call_later(self._idle_growth_s / _LOOKS, self._give_idle)
+
+    def _give_idle(self) -> None:
+        self._idle_timer = None
+        if self._willing and self._idle_growth_s:
+            self._gives_idle = True
+            self._dirty.add(None)
+            self._give_idle_later()
 
     def _decide_later(self) -> None:
         delay_s = self._store.settings.growth_window_s / _LOOKS
@@ -145,7 +171,7 @@ class Admitter:
         Most changes of a slice come while nobody waits for quota of its tree. Then there is nothing to decide.
         """
         self._forget_certain()
-        if self._store.quotas.is_settled(trees) and not self._store.uncertain:
+        if self._store.quotas.is_settled(trees) and not (self._store.uncertain or self._gives_idle):
             return True
         with self._times.time():
             return await self._decide_and_write(trees)
@@ -177,6 +203,9 @@ class Admitter:
             "preemption_cycles_since": time_text(now() - RING),
             "growth_since": time_text(now() - timedelta(seconds=self._store.settings.growth_window_s)),
         }
+        if self._gives_idle:
+            self._gives_idle = False
+            times["idle_since"] = time_text(now() - timedelta(seconds=self._idle_growth_s))
         try:
             decided = self._decide(catalog.cycle, trees=trees, **times)
         except DecisionError as error:
@@ -257,7 +286,7 @@ class Admitter:
         match decision:
             case Admit(admission=admission, cluster=cluster):
                 return self._dirty.is_edited(admission.cluster_queue, cluster)
-            case Evict(key=key) | Shrink(key=key):
+            case Evict(key=key) | Shrink(key=key) | Grow(key=key):
                 slice = self._store.slices.get(key)
                 held = slice.admission if slice else None
                 return held is not None and self._dirty.is_edited(held.cluster_queue, None)

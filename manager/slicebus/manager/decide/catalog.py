@@ -38,6 +38,7 @@ from slicebus.proto.messages import (
 from slicebus.slices.admission import cycle as admission
 from slicebus.slices.admission.cycle import Decision, Evict
 from slicebus.slices.admission.growth_limit import GrowthLimit
+from slicebus.slices.admission.snapshot import IdleGrowth
 from slicebus.slices.api.conditions import Finding
 
 
@@ -200,11 +201,17 @@ def move(store: ManagerStore) -> list[Evict]:
 
 
 def cycle(
-    store: ManagerStore, *, trees: Sequence[str] | None, preemption_cycles_since: str, growth_since: str = ""
+    store: ManagerStore,
+    *,
+    trees: Sequence[str] | None,
+    preemption_cycles_since: str,
+    growth_since: str = "",
+    idle_since: str = "",
 ) -> list[Decision]:
     """Run the admission cycle over some trees of quota; all for None. Decisions that are shown already are left out.
 
-    `preemption_cycles_since` as in `PreemptionCycles`, `growth_since` as in `GrowthLimit`.
+    `preemption_cycles_since` as in `PreemptionCycles`, `growth_since` as in `GrowthLimit`, `idle_since` as in
+    `IdleGrowth`: without it no job grows into idle quota.
     """
     settings, assumed = store.settings, {key: uncertain.decision for key, uncertain in store.uncertain.items()}
     snapshot = store.quotas.snapshot(
@@ -217,6 +224,7 @@ def cycle(
         if settings.growth_victims and growth_since
         else None,
         notice_cap_s=settings.notice_cap_s,
+        idle_growth=IdleGrowth(idle_since, settings.idle_headroom) if idle_since else None,
     )
     decided = admission.cycle(snapshot)
     unanswered = [admission_writes.retry(uncertain) for uncertain in store.uncertain.values()]

@@ -12,7 +12,7 @@ from slicebus.manager.state.requirements import is_nearly_managed
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest, Status
-from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink
+from slicebus.slices.admission.cycle import Admit, Decision, Evict, Grow, Shrink
 from slicebus.slices.placement.fleet import Fleet
 from slicebus.slices.workload.workload import Slice
 
@@ -77,7 +77,7 @@ class Builtin:
     def apply(self, view: JobView, slice: Slice, decision: Decision, *, in_turn: bool, now: str) -> list[Command]:
         """Write quota and admission, with `in_turn` also the order; or the reason to wait; or the eviction. Nothing is
         admitted, and nothing taken back, while edits of the job are due on its slices."""
-        if isinstance(decision, Admit | Shrink) and admitting.comes_too_early(view):
+        if isinstance(decision, Admit | Shrink | Grow) and admitting.comes_too_early(view):
             return []
         commands = admitting.commands if in_turn else admission_writes.commands
         return commands(view, slice, decision, now=now)

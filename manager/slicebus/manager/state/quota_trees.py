@@ -12,7 +12,7 @@ from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.admission.sharing import FairSharing
-from slicebus.slices.admission.snapshot import Snapshot
+from slicebus.slices.admission.snapshot import IdleGrowth, Snapshot
 from slicebus.slices.api.quantities import add
 from slicebus.slices.placement.fleet import Strategy
 from slicebus.slices.placement.placement import usage_of
@@ -139,6 +139,7 @@ class Quotas:
         preemption_cycles_since: str | None = None,
         growth_limit: GrowthLimit | None = None,
         notice_cap_s: float = 0.0,
+        idle_growth: IdleGrowth | None = None,
     ) -> Snapshot:
         """The input of an admission cycle over some trees; all for None. `assumed` slices count as admitted."""
         forest = self._forest
@@ -169,6 +170,7 @@ class Quotas:
             preemption_cycles_since=preemption_cycles_since,
             growth_limit=growth_limit,
             notice_cap_s=notice_cap_s,
+            idle_growth=idle_growth,
         )
 
     def _added_usage(self, slice: Slice, admit: Admit) -> Usage:

@@ -3,6 +3,8 @@
 The note on its Workload says what it had and what it keeps. The note stands while nobody has resized the job since: its
 worker's newest size request is the one that was overruled, or it follows the note. Until the worker has no surplus pod
 left, the job's size is what it keeps. From then on it wants again what it had, and its worker has what is granted.
+
+A job that is given more than somebody asked for has such a note too: what it wants is then more than it had.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,6 +13,7 @@ from datetime import timedelta
 from msgspec.structs import replace
 
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack
+from slicebus.manager.state.outbox import Outbox
 from slicebus.proto.messages import Counts, counts_text
 from slicebus.slices.workload.reclaimed import Reclaimed
 from slicebus.slices.workload.workload import Slice, chain_id
@@ -19,7 +22,7 @@ RING = timedelta(minutes=10)
 """Workloads that have taken quota from each other in turn within this time do not begin again."""
 
 
-def as_reclaimed(desired: DesiredSize, holder: Slice | None) -> DesiredSize:
+def as_reclaimed(desired: DesiredSize, holder: Slice | None, outbox: Outbox | None) -> DesiredSize:
     """The desired size by the note on the slice that holds the job's quota; unchanged where none stands."""
     note = holder.reclaimed if holder is not None else None
     requested, taken = desired.requested, desired.taken_back
@@ -27,10 +30,11 @@ def as_reclaimed(desired: DesiredSize, holder: Slice | None) -> DesiredSize:
         return desired
     if not note.before.keys() == note.to.keys() == desired.counts.keys() == desired.own.keys():
         return desired
-    if not (note.done or _is_done(note, requested, holder)):
+    if not (note.done or (_is_known(note, outbox) if note.grows else _is_done(note, requested, holder))):
         return replace(desired, reclaimed=note)
     size = _set_size(note, holder)
-    restored = replace(taken, counts=size, message=f"Pods are back: {counts_text(size)} of {counts_text(note.before)}")
+    what = "In quota that nobody waits for" if note.asked else "Pods are back"
+    restored = replace(taken, counts=size, message=f"{what}: {counts_text(size)} of {counts_text(note.before)}")
     return replace(
         desired,
         counts=_wish(note, requested),
@@ -53,6 +57,12 @@ def is_awaited(slices: Iterable[Slice], chain_of: Callable[[str], Iterable[Slice
 
 def _stands(note: Reclaimed, requested: SizeRequest, taken: TakenBack) -> bool:
     return taken.note == note.id and (taken.request == requested.key or requested.follows == note.id)
+
+
+def _is_known(note: Reclaimed, outbox: Outbox | None) -> bool:
+    """Whether the worker has applied an order with this note: it then applies the larger size that comes with the same
+    one, unless somebody resizes the job there first."""
+    return outbox is not None and outbox.is_reported and outbox.record.taken_back == note.id
 
 
 def _is_done(note: Reclaimed, requested: SizeRequest, holder: Slice) -> bool:

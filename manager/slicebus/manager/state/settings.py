@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 from slicebus.bus.sizes import MESSAGE_BYTES
-from slicebus.runtime.environment import Count, Seconds
+from slicebus.runtime.environment import Count, Seconds, Share
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.placement.fleet import Strategy
 from slicebus.slices.workload.device_claims import DeviceClassMapping
@@ -66,6 +66,10 @@ class ManagerDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     growth_window_s: Seconds = 600.0
     notice_cap_s: Annotated[float, msgspec.Meta(ge=0, le=_DAY_S)] = 0.0
     """The longest notice that a job gets of pods that it loses to others, however long a one it asks for."""
+    idle_growth_s: Annotated[float, msgspec.Meta(ge=0, le=_DAY_S)] = 300.0
+    """How often a running job with a greatest size may grow into quota that nobody waits for; 0 for never."""
+    idle_headroom: Share = 0.05
+    """The part of each queue's quota and of each cluster that such growth leaves free."""
     device_class_mappings: tuple[DeviceClassMapping, ...] = ()
     """By which resources devices are charged that pods claim; a claim of another DeviceClass is refused."""
     slice_history_limit: Count = 10

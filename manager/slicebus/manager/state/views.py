@@ -195,7 +195,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         pods were taken back."""
         assert self.reading is not None
         edited = desired_size_of(self.reading.manifest, self.reading.own_counts, self.requested)
-        return as_reclaimed(edited, self.holder)
+        return as_reclaimed(edited, self.holder, self.outbox)
 
     @cached_property
     def keeper(self) -> Slice | None:

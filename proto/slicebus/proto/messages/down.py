@@ -70,7 +70,8 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     resized_reason: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
     """The reason of that Event where pods were taken back for others, or are given back: `Reclaimed`, `Restored`. The
     size is then only ever lowered for another `taken_back`. For the same one it is applied where nobody has resized the
-    job on the worker since, and the worker's requests name it (`follows`)."""
+    job on the worker since, and the worker's requests name it (`follows`). `Grown`: the job is given more than somebody
+    asked for; for another `taken_back` the size stays as it is."""
     notice: Notice | UnsetType = UNSET
     """Set where the job is told of its smaller size before it gets it. An order without one withdraws it."""
 

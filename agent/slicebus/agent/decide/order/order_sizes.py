@@ -87,7 +87,9 @@ def take(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[C
     ]
     reason = order.resized_reason or "ScaleUpTakenBack"
     events = [
-        Emit(regarding=patch.target, reason=reason, note=why, warning=reason != api_names.RESTORED)
+        Emit(
+            regarding=patch.target, reason=reason, note=why, warning=reason not in (api_names.RESTORED, api_names.GROWN)
+        )
         for patch in (counts or (caps if _is_set(view, order, job) else []))[:1]
         if why
     ]
@@ -183,13 +185,15 @@ def _sized(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> Mani
     """The manager's job with the size to set; None where the worker's keeps its own.
 
     Where pods are taken back for others, none is added to a job that somebody has made smaller meanwhile. Pods that
-    come back are no reason to overrule what somebody has set since.
+    come back, or that nobody asked for, are no reason to overrule what somebody has set since.
     """
     if not order.resized_reason or is_suspended(job.manifest):
         return order.manifest
     present, noted = view.counts, annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION)
     if noted == order.taken_back:
         return order.manifest if present == annotations.baseline(job.manifest) else None
+    if order.resized_reason == api_names.GROWN:
+        return None
     least = {name: min(count, present.get(name, count)) for name, count in counts_of(order).items()}
     return KINDS[view.key.kind].with_counts(order.manifest, least)
 

@@ -49,6 +49,7 @@ _MANAGERS_OWN = (
     api_names.SUSPENDED_ANNOTATION,
     api_names.RECLAIMED_ANNOTATION,
     api_names.QUEUED_SINCE_ANNOTATION,
+    api_names.GROWN_AT_ANNOTATION,
 )
 
 

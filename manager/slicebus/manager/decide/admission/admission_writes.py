@@ -14,7 +14,7 @@ from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Manifest, counts_text
-from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait
+from slicebus.slices.admission.cycle import Admit, Decision, Evict, Grow, Shrink, Wait
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, has_finding, with_findings
 from slicebus.slices.api.kueue import INADMISSIBLE, Condition, EvictionReason
@@ -47,6 +47,8 @@ def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> li
             return _evict(view, slice, decision, now=now)
         case Shrink():
             return _shrink(view, slice, decision, now=now)
+        case Grow():
+            return _grow(view, slice, decision, now=now)
 
 
 def retry(uncertain: Uncertain) -> Decision:
@@ -183,6 +185,23 @@ def _shrink(view: JobView, slice: Slice, decision: Shrink, *, now: str) -> list[
             for target in (view.workload(slice), view.job)
         ),
     ]
+
+
+def _grow(view: JobView, slice: Slice, decision: Grow, *, now: str) -> list[Command]:
+    """Note that a job may have more than somebody asked for. The slice for that follows when its worker knows."""
+    is_held = slice.keeps_quota and slice == view.holder and slice.held_counts.keys() == decision.to.keys()
+    if view.job is None or not is_held or view.desired.counts.keys() != decision.to.keys():
+        return []
+    if slice.held_counts not in (decision.to, view.desired.counts):
+        return []
+    note = reclaims.give(view, slice, decision, now=now)
+    told = [
+        Emit(regarding=target, reason=api_names.GROWN, note=note.message)
+        for target in (view.workload(slice), view.job)
+        if note.grows
+    ]
+    more = {api_names.GROWN_AT_ANNOTATION: now}
+    return [*size_requests.record(view, reclaims.overruled(view, note, now=now), note=note, more=more), *told]
 
 
 def _waiting(decision: Wait) -> Finding:

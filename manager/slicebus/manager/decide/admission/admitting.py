@@ -12,7 +12,7 @@ from slicebus.manager.decide.job import edits, endings, pod_templates
 from slicebus.manager.decide.order import dispatch, holding
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import JobPhase, Manifest
-from slicebus.slices.admission.cycle import Admit, Decision, Shrink
+from slicebus.slices.admission.cycle import Admit, Decision, Grow, Shrink
 from slicebus.slices.api.conditions import with_findings
 from slicebus.slices.workload.workload import Slice
 
@@ -22,7 +22,7 @@ def commands(view: JobView, slice: Slice, decision: Decision, *, now: str) -> li
     match admission_writes.commands(view, slice, decision, now=now):
         case [Patch(body={"status": {"admission": dict()} as status}) as patch, *rest] if isinstance(decision, Admit):
             return [_with_order(view, slice, patch, status, now=now), *rest]
-        case [Patch() as patch, *rest] if isinstance(decision, Shrink) and _goes_on(view):
+        case [Patch() as patch, *rest] if isinstance(decision, Shrink | Grow) and _goes_on(view):
             return [*holding.with_order(view, slice, patch, now=now), *rest]
         case written:
             return written

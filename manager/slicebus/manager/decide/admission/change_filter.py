@@ -7,6 +7,7 @@ which changes it in any case.
 
 from slicebus.kube.cache import Change
 from slicebus.manager.decide.manifests import has_finalizer
+from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.outbox import HOLDING, Outbox
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names
@@ -14,6 +15,7 @@ from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
+from slicebus.slices.workload.reclaimed import Reclaimed
 
 
 def needs_reconcile(change: Change) -> bool:
@@ -35,10 +37,14 @@ def _holds_as_dispatched(manifest: Manifest) -> bool:
     """Whether the worker has applied the dispatch, and nothing has waited for that.
 
     The steps after a suspend and a delete wait for it. So does the dispatch of a job whose pods were edited before its
-    worker had a copy (`builtin._reconcile_chain`): the slice shows that, or has finished.
+    worker had a copy (`builtin._reconcile_chain`): the slice shows that, or has finished. A job that is given more than
+    somebody asked for grows when its worker knows.
     """
     outbox = Outbox.from_manifest(manifest)
     if outbox is None or outbox.state() != HOLDING:
+        return False
+    note = Reclaimed.from_annotation(annotation(manifest, api_names.RECLAIMED_ANNOTATION))
+    if note is not None and note.grows and not note.done:
         return False
     statuses = {(condition["type"], condition["status"]) for condition in conditions_of(manifest)}
     return statuses.isdisjoint(((api_names.RESIZABLE_CONDITION, "False"), (Condition.FINISHED, "True")))

@@ -16,7 +16,7 @@ from slicebus.manager.state.annotations import SizeRequest, TakenBack, annotatio
 from slicebus.manager.state.reclaims import RING
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, counts_text
-from slicebus.slices.admission.cycle import Shrink
+from slicebus.slices.admission.cycle import Grow, Shrink
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.kueue import Condition
@@ -46,6 +46,13 @@ def take_back(view: JobView, decision: Shrink, *, now: str) -> Reclaimed:
     return replace(note, notice_s=view.notice_s(view.holder) if view.holder is not None else 0.0)
 
 
+def give(view: JobView, holder: Slice, decision: Grow, *, now: str) -> Reclaimed:
+    """The note that a job may have more than somebody asked for."""
+    asked = {name: decision.asked.get(name, count) for name, count in holder.held_counts.items()}
+    message = f"Grows to {counts_text(decision.to)} in quota that nobody waits for; {counts_text(asked)} are asked for"
+    return reclaimed.grow(view.desired.reclaimed, holder.held_counts, decision.to, asked=asked, at=now, message=message)
+
+
 def overruled(view: JobView, note: Reclaimed, *, now: str) -> SizeRequest:
     """The job's size request, overruled by what a note leaves."""
     requested = view.desired.requested or SizeRequest.nothing()
@@ -65,7 +72,7 @@ def heard(view: JobView, request: SizeRequest) -> tuple[SizeRequest, Reclaimed |
     A request that carries the note out leaves it, and so does one for the very size that was set: an agent that ended
     in between could not say more. Any other is somebody's resize on the worker, and wins. While pods are still to go,
     one for no more than what is left needs no note; one for more is what the job wants to have again, and its worker is
-    told once more what is left.
+    told once more what is left. Where nobody takes any, it is what somebody asks for.
     """
     note, taken = view.desired.reclaimed, view.desired.taken_back
     if note is None or taken is None:
@@ -73,13 +80,18 @@ def heard(view: JobView, request: SizeRequest) -> tuple[SizeRequest, Reclaimed |
     size = {name: count + request.finished.get(name, 0) for name, count in request.counts.items()}
     if request.follows == note.id or size == taken.counts:
         return replace(request, follows=note.id), note
-    if note.done or size.keys() != note.to.keys() or all(size[name] <= count for name, count in note.to.items()):
+    if (
+        note.done
+        or note.grows
+        or size.keys() != note.to.keys()
+        or all(size[name] <= count for name, count in note.to.items())
+    ):
         return replace(request, follows=""), None
     if request.follows:
         # It carries out an earlier note. This one is on its way.
         return replace(request, follows="", taken_back=replace(taken, request=request.key)), note
     wished = {name: max(count, size[name]) for name, count in note.to.items()}
-    again = replace(note, id=content_hash([note.id, size, request.key]), before=wished)
+    again = replace(note, id=content_hash([note.id, size, request.key]), before=wished, asked={})
     return replace(request, follows="", taken_back=replace(taken, request=request.key, note=again.id)), again
 
 
@@ -88,6 +100,8 @@ def annotations(view: JobView) -> dict[str, str]:
     note = view.desired.reclaimed
     if note is None or not note.done or view.holder is None:
         return {}
+    if note.asked:
+        return {api_names.RECLAIMED_ANNOTATION: note.to_annotation()}
     since = view.holder.queued_since or _first_admitted(view)
     return {api_names.RECLAIMED_ANNOTATION: note.to_annotation(), api_names.QUEUED_SINCE_ANNOTATION: since}
 
@@ -160,6 +174,13 @@ def told(view: JobView) -> Iterator[str]:
     note, holder = view.desired.reclaimed, view.holder
     if note is None or holder is None:
         return
+    if note.asked:
+        unasked = {name: n for name, held in holder.granted.items() if (n := held - note.asked.get(name, held)) > 0}
+        if unasked:
+            held = counts_text(holder.granted)
+            yield f"{api_names.GROWN} {note.at}: {counts_text(unasked)} of {held} are opportunistic"
+        if note.done:
+            return
     head = f"{api_names.RECLAIMED} {note.at}"
     by = f"{counts_text(note.before)} for {', '.join(note.names)} ({note.reason})"
     if not note.done:
@@ -176,7 +197,7 @@ def _lacks(view: JobView, holder: Slice) -> bool:
 def _remembered_s(view: JobView, moment: datetime) -> float | None:
     """How long the note of a job that has everything back is still needed; None where it waits for something."""
     note, holder = view.desired.reclaimed if view.job is not None else None, view.holder
-    if note is None or holder is None or not note.done or _lacks(view, holder):
+    if note is None or holder is None or not note.done or note.asked or _lacks(view, holder):
         return None
     return (datetime.fromisoformat(note.at) + RING - moment).total_seconds()
 

@@ -79,19 +79,19 @@ def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False) -> dict[str, s
     A job of a `fixed` size says nothing. One whose size Ray's autoscaler owns has no greatest size, as it asks by
     itself; the least of a group that its own does not name is the group's `minReplicas`. With Kueue's annotation for
     partial preemption, and none of ours, the job's spec says the least size. A RayService has no least size during an
-    `upgrade`, nor has a job that names a gang scheduler. A greatest size that names no pod set is for what its worker
-    asks for.
+    `upgrade`, nor has a job that names a gang scheduler; neither has a greatest one. A greatest size that names no pod
+    set is for what its worker asks for; any other is no more than its spec lets it have.
     """
     wrong = _problems(job)
     said = {name: None if fixed or name in wrong else annotation(job, name) for name in _SAID}
     if not _names_pod_sets(said[_MAX] or ""):
         said[_MAX] = None
     if _is_gang(job) or upgrade:
-        said[_MIN] = None
+        said[_MIN] = said[_MAX] = None
     elif not fixed:
         said[_MIN] = _least(job, said[_MIN])
-    if said[_MAX] is not None and _is_autoscaled(job):
-        said[_MAX] = None
+    if (most := said[_MAX]) is not None:
+        said[_MAX] = None if _is_autoscaled(job) else _possible(job, most)
     return said
 
 
@@ -181,6 +181,15 @@ def _too_few(job: Manifest, sizes: Counts, text: str) -> str:
         if (left := _resized(job, name, whole)) > whole:
             return f"the annotation {_MIN} has fewer pods of {name} than the job keeps by its spec: {left}"
     return ""
+
+
+def _possible(job: Manifest, text: str) -> str:
+    """A greatest size without what the job's spec does not let it have: more than its maxReplicas or completions."""
+    bounds = KINDS[job["kind"]].most(job)
+    named = Elasticity.from_annotations({_MAX: text}, _sizes(job)).most
+    within = {name: min(count, bounds.get(name, count)) for name, count in named.items()}
+    possible = {name: min(count, _resized(job, name, count)) for name, count in within.items()}
+    return text if possible == named else ",".join(f"{name}={count}" for name, count in possible.items())
 
 
 def _resized(job: Manifest, pod_set: str, count: int) -> int:

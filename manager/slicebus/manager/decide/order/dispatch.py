@@ -360,6 +360,8 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
 def _resized_reason(desired: DesiredSize) -> str | msgspec.UnsetType:
     if desired.taken_back is None or not desired.taken_back.note:
         return msgspec.UNSET
+    if desired.reclaimed is not None and desired.reclaimed.grows:
+        return api_names.GROWN
     return api_names.RESTORED if desired.reclaimed is None or desired.reclaimed.done else api_names.RECLAIMED
 
 

@@ -1,5 +1,7 @@
 """Writes the worker's size request onto a Workload of its job, where the job's users may not write."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from slicebus.decisions.commands import Command, Patch
@@ -13,10 +15,13 @@ from slicebus.slices.workload.reclaimed import Reclaimed
 from slicebus.slices.workload.workload import Slice
 
 
-def record(view: JobView, request: SizeRequest, *, note: Reclaimed | None = None) -> list[Command]:
+def record(
+    view: JobView, request: SizeRequest, *, note: Reclaimed | None = None, more: Mapping[str, str] = {}
+) -> list[Command]:
     """The write of a request, above every one that the job's Workloads have; none where the job has ended.
 
-    `note`: what stands by then of pods that were taken back. Without one, the write forgets what stood.
+    `note`: what stands by then of pods that were taken back. Without one, the write forgets what stood. `more` are
+    other annotations of the slice.
     """
     slice, kept = _lasting(view), view.keeper
     if slice is None:
@@ -25,6 +30,7 @@ def record(view: JobView, request: SizeRequest, *, note: Reclaimed | None = None
     annotations: dict[str, str | None] = {
         api_names.REQUESTED_ANNOTATION: msgspec.structs.replace(request, revision=revision).to_annotation()
     }
+    annotations |= more
     body: Manifest = {"metadata": {"annotations": annotations}}
     if note != slice.reclaimed:
         annotations |= {api_names.RECLAIMED_ANNOTATION: note.to_annotation() if note is not None else None}

@@ -1,0 +1,82 @@
+"""What an admission cycle decides about a slice."""
+
+import msgspec
+
+from slicebus.slices.admission.idle_quota import Grow
+from slicebus.slices.admission.preemption import Preemptor, message_of
+from slicebus.slices.admission.reductions import Victim
+from slicebus.slices.api.kueue import EvictionReason
+from slicebus.slices.placement.flavors import Misfit
+from slicebus.slices.workload.reclaimed import Beneficiary
+from slicebus.slices.workload.workload import Admission, Counts, Slice, SliceKey
+
+
+class Admit(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A slice gets quota and a cluster."""
+
+    key: SliceKey
+    admission: Admission
+    cluster: str
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A slice waits, and why."""
+
+    key: SliceKey
+    reason: str
+    message: str
+    would_admit: str = ""
+
+
+class Evict(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A chain loses its quota; `key` is the slice that holds it.
+
+    The quota stays charged until the worker has no pod of it left: `Slice.evicting`.
+    """
+
+    key: SliceKey
+    reason: EvictionReason
+    message: str
+    preemption: str = ""
+    """The `PreemptionReason`; empty for any other eviction."""
+
+
+class Shrink(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """A chain loses pods; `key` is the slice that holds its quota.
+
+    Their quota stays charged until the worker has none of them left: `Slice.shrinks_to`.
+    """
+
+    key: SliceKey
+    to: Counts
+    """Its pods by pod set from now on."""
+    beneficiary: Beneficiary
+    """The slice that gets their quota."""
+    preemption: str
+    """The `PreemptionReason`."""
+    message: str
+
+
+Decision = Admit | Wait | Evict | Shrink | Grow
+
+
+def deed_of(preemptor: Preemptor, victim: Victim) -> Evict | Shrink:
+    """What a victim loses to a preemptor."""
+    if victim.to is not None:
+        return shrink_of(preemptor, victim)
+    key, message = victim.candidate.slice.key, message_of(preemptor, victim)
+    return Evict(key=key, reason=EvictionReason.PREEMPTED, message=message, preemption=victim.reason)
+
+
+def shrink_of(preemptor: Preemptor, victim: Victim) -> Shrink:
+    """The same, for a victim that only loses pods."""
+    key, slice, to = victim.candidate.slice.key, preemptor.slice, victim.to
+    assert to is not None
+    beneficiary = Beneficiary(workload=slice.key, uid=slice.uid, job_uid=slice.job_uid)
+    message = message_of(preemptor, victim)
+    return Shrink(key=key, to=to, beneficiary=beneficiary, preemption=victim.reason, message=message)
+
+
+def wait_for(slice: Slice, misfit: Misfit) -> Wait:
+    """That a slice waits, as it does not fit."""
+    return Wait(key=slice.key, reason=misfit.reason, message=misfit.message, would_admit=misfit.lacking)

@@ -1,0 +1,161 @@
+"""A job is given more than somebody asked for, until others need it or somebody asks for another size."""
+
+import pytest
+
+from slicebus.decisions.commands import Command, Emit
+from slicebus.kube.cache import Change
+from slicebus.manager.decide.admission import admitting, change_filter
+from slicebus.manager.decide.job import reclaims
+from slicebus.slices.admission.cycle import Grow
+from slicebus.slices.api import api_names
+from slicebus.slices.workload.workload import SliceKey
+from unit.manager.test_reclaims import Story
+
+
+def give(story: Story, to: int, *, asked: int) -> list[Command]:
+    decision = Grow(key=SliceKey("team/w1"), to={"main": to}, asked={"main": asked})
+    holder = story.view.holder
+    assert holder is not None
+    return story.carry_out(admitting.commands(story.view, holder, decision, now=story.now))
+
+
+def grown(to: int = 8) -> Story:
+    """A job of four pods that was given more."""
+    story = Story(4)
+    give(story, to, asked=4)
+    story.reconcile()
+    story.report()
+    story.reconcile()
+    story.admit(to)
+    story.reconcile()
+    story.report()
+    story.reconcile()
+    return story
+
+
+def asked(story: Story) -> dict[str, int] | None:
+    holder = story.view.holder
+    assert holder is not None
+    return holder.asked_counts
+
+
+def test_its_worker_hears_of_it_before_it_asks_for_more() -> None:
+    story = Story(4)
+    commands = give(story, 8, asked=4)
+    told = [each.note for each in commands if isinstance(each, Emit)]
+    assert told == ["Grows to main=8 in quota that nobody waits for; main=4 are asked for"] * 2
+    [order] = story.orders(story.reconcile())
+    assert (order.manifest["spec"]["parallelism"], order.resized_reason) == (4, api_names.GROWN)
+    assert story.sizes == [4], "a resize there that nobody has heard of would be overruled"
+    before = story.workloads["w1"]
+    story.report()
+    assert change_filter.needs_reconcile(Change(before, story.workloads["w1"]))
+    story.reconcile()
+    assert story.sizes == [4, 8]
+    waits = story.view.unfinished[-1]
+    assert (waits.grows_unasked, waits.queued_since, waits.partial) == (True, "", False)
+
+
+def test_it_grows_by_a_slice_of_its_own() -> None:
+    story = grown()
+    assert story.sizes == [8]
+    assert asked(story) == {"main": 4}
+    assert story.view.desired.sent == {"main": 8}
+    assert [*reclaims.told(story.view)] == [f"Grown {story.now}: main=4 of main=8 are opportunistic"]
+    assert story.reconcile() == []
+
+
+def test_it_is_not_forgotten_as_time_passes() -> None:
+    story = grown()
+    assert reclaims.requeue_after(story.view, now=story.now) == []
+    assert reclaims.reconcile(story.view, now=story.now) == []
+
+
+def test_where_its_room_is_gone_it_asks_for_no_more() -> None:
+    story = Story(4)
+    give(story, 8, asked=4)
+    story.reconcile()
+    story.report()
+    story.reconcile()
+    assert story.sizes == [4, 8]
+    assert not [each for each in give(story, 4, asked=4) if isinstance(each, Emit)]
+    story.reconcile()
+    assert story.sizes == [4]
+    assert asked(story) is None
+
+
+def test_others_take_them_and_it_asks_for_none_of_these() -> None:
+    story = grown()
+    story.shrink(6, message="Others need it")
+    story.reconcile()
+    story.ask(6, follows=story.note.id if story.note else "")
+    story.reconcile()
+    assert story.sizes == [6]
+    assert asked(story) == {"main": 4}
+    story.shrink(4, message="Others need more")
+    story.reconcile()
+    story.ask(4, follows=story.note.id if story.note else "")
+    story.reconcile()
+    assert (story.sizes, asked(story)) == ([4], None)
+
+
+def test_what_somebody_asked_for_comes_back() -> None:
+    story = grown()
+    story.shrink(2)
+    story.reconcile()
+    assert story.note is not None
+    assert (story.note.before, story.note.asked) == ({"main": 4}, {})
+    story.ask(2, follows=story.note.id)
+    story.reconcile()
+    assert story.sizes == [2, 4]
+    assert story.view.unfinished[-1].restores
+
+
+@pytest.mark.parametrize(("size", "sizes"), [(6, [6]), (3, [3]), (10, [8, 10])])
+def test_a_resize_on_the_worker_asks_for_all_of_that(size: int, sizes: list[int]) -> None:
+    story = grown()
+    story.ask(size)
+    story.reconcile()
+    assert (story.sizes, asked(story)) == (sizes, None)
+
+
+def test_a_resize_that_comes_before_the_slice_wins() -> None:
+    story = Story(4)
+    give(story, 8, asked=4)
+    story.ask(6)
+    story.reconcile()
+    assert story.note is None
+    assert story.sizes == [4, 6]
+    assert story.view.holder is not None
+    assert story.view.holder.grown_at == story.now
+
+
+def test_a_resize_while_such_pods_go_asks_for_all_of_that() -> None:
+    story = grown()
+    story.shrink(5)
+    story.reconcile()
+    story.ask(7)
+    story.reconcile()
+    assert story.note is not None
+    assert (story.note.before, story.note.to, story.note.asked) == ({"main": 7}, {"main": 5}, {})
+
+
+def test_nothing_is_given_where_somebody_wants_another_size() -> None:
+    story = Story(4)
+    story.ask(6)
+    story.reconcile()
+    assert give(story, 8, asked=4) == []
+
+
+def test_it_is_given_more_once_more() -> None:
+    story = grown(6)
+    holder = story.view.holder
+    assert holder is not None
+    decision = Grow(key=holder.key, to={"main": 8}, asked={"main": 4})
+    story.carry_out(admitting.commands(story.view, holder, decision, now="2026-01-01T01:00:00Z"))
+    story.reconcile()
+    story.report()
+    story.reconcile()
+    assert story.sizes == [6, 8]
+    story.admit(8)
+    assert asked(story) == {"main": 4}
