@@ -7,6 +7,7 @@ from simulation.activation_rules import ActivationRules
 from simulation.additions import check_charge
 from simulation.defaults import charged
 from simulation.elastic import check_restored, is_refused
+from simulation.idle_quota import as_asked
 from simulation.indexed import is_indexed
 from simulation.limits import fitting
 from simulation.refusals import check_dead_letters
@@ -135,6 +136,7 @@ class Agreement:
         """What waits does not fit."""
         queues = [ClusterQueue.from_manifest(found) for found in (await self._manager.list(CLUSTERQUEUES)).items]
         cohorts = [Cohort.from_manifest(found) for found in (await self._manager.list(COHORTS)).items]
+        workloads = as_asked(workloads)
         for slice in await charged(self._manager, (each for each in workloads if each.pending)):
             if slice.avoids >= {*WORKERS}:
                 raise UnderWay(f"converged: {slice.name} is about to be tried on a cluster again")
@@ -164,7 +166,7 @@ class Agreement:
         wanted = {pod_set: count - ended.get(pod_set, 0) for pod_set, count in total.items()}
         asked = waiting[0].counts if waiting else holder.unfinished_counts
         # What waits for pods that were taken back is the manager's wish: the worker has what is left.
-        restores = bool(waiting and waiting[0].queued_since)
+        restores = bool(waiting and (waiting[0].queued_since or waiting[0].grows_unasked))
         there_asked = holder.granted if restores else asked
         check_restored(name, holder, waiting, ended)
         there, granted = annotations.granted(copy), holder.granted

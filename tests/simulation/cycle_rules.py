@@ -96,7 +96,13 @@ def _check_spared(snapshot: Snapshot, decided: list[Decision], sought: Sought) -
     plan = {each.key: each.to if isinstance(each, Shrink) else None for each in decided if _takes(each)}
     preemptors = {_preemptor(each) for each in decided if _takes(each)}
     part = snapshot.part
-    if not 0 < len(plan) <= _MOST_VICTIMS or len(preemptors) > 1 or part.leaving or part.shrinking:
+    if (
+        not 0 < len(plan) <= _MOST_VICTIMS
+        or len(preemptors) > 1
+        or part.leaving
+        or part.shrinking
+        or part.opportunistic
+    ):
         return
     if any(isinstance(each, Admit) or _is_by_share(each) for each in decided):
         return

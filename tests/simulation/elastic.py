@@ -20,7 +20,7 @@ from slicebus.kube.resources import JOB_RESOURCES, JOBS
 from slicebus.manager.decide.job import size_bounds
 from slicebus.slices.admission.preemption import preemptor_job
 from slicebus.slices.api import api_names
-from slicebus.slices.api.kueue import Condition
+from slicebus.slices.api.kueue import Condition, PreemptionReason
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.workload import Slice
 
@@ -75,6 +75,8 @@ def check_note(slice: Slice, old: Slice | None) -> None:
     for name, held in slice.held_counts.items():
         left = note.to.get(name, 0)
         floor = floor_of(old, name)
+        if old.asked_counts is not None and left >= old.asked_counts[name]:
+            continue
         if left < held and left != before.get(name) and (floor is None or left < floor):
             raise Violation(f"least size: {slice.name} keeps {left} of {held} {name}, and {floor} are of use")
     if slice.job_uid in {each.job_uid for each in note.beneficiaries}:
@@ -85,7 +87,7 @@ def check_ring(slice: Slice, old: Slice | None, slices: Iterable[Slice]) -> None
     """A slice has changed, of those that there are: raise Violation where its job loses pods to one that it has lost
     some to before, and that has lost some to it."""
     note = slice.reclaimed
-    if note is None or old is None or not _is_new(slice, old):
+    if note is None or old is None or note.reason == PreemptionReason.OPPORTUNISTIC or not _is_new(slice, old):
         return
     beneficiary = note.beneficiaries[-1]
     others = [other for other in slices if other.job_uid == beneficiary.job_uid and not other.finished]
@@ -105,7 +107,7 @@ def _lost_to(job_uid: str, slices: Iterable[Slice]) -> list[str]:
     """When these slices were preempted for a job, or lost pods to it."""
     found = []
     for slice in slices:
-        notes = slice.reclaimed.beneficiaries if slice.reclaimed is not None else ()
+        notes = slice.reclaimed.preemptors if slice.reclaimed is not None else ()
         found += [note.at for note in notes if note.job_uid == job_uid]
         preempted = slice.conditions.get(Condition.PREEMPTED, {})
         if preemptor_job(preempted.get("message", "")) == job_uid:

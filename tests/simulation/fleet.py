@@ -16,6 +16,7 @@ from simulation import additions, loop
 from simulation.definitions import remove_at_first
 from simulation.faults import Broker, FaultyBus, FaultyTransport, Link, Network, Target, Weather
 from simulation.gangs import PROFILES, install
+from simulation.idle_quota import GROWTH_S
 from simulation.notices import CAP_S
 from simulation.queues import FLAVORS, node_labels
 from simulation.refusals import Refusals
@@ -465,6 +466,7 @@ class Fleet:
                     fair_sharing=self.schedule.fair_sharing,
                     fixed_jobs=self.schedule.fixed_jobs,
                     cluster_lost_requeue_s=REQUEUE_S if self.schedule.shards == 1 else None,
+                    idle_growth_s=GROWTH_S,
                     pods_ready_s=self.schedule.patience.start_s,
                     pods_recovery_s=self.schedule.patience.recovery_s,
                     scale_up_ready_s=self.schedule.patience.scale_up_s,

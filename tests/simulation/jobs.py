@@ -6,6 +6,7 @@ from typing import Any
 from simulation.defaults import shape
 from simulation.elastic import said_by
 from simulation.gangs import SCHEDULER
+from simulation.idle_quota import takes_up_to
 from simulation.schedule import Submit
 from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
@@ -69,6 +70,8 @@ def job_of(item: Submit) -> Manifest:
         job["metadata"]["annotations"] |= said_by(job, item.least)
     if item.notice:
         job["metadata"]["annotations"][api_names.NOTICE_ANNOTATION] = item.notice
+    if item.most is not None:
+        job["metadata"]["annotations"] |= takes_up_to(job, item.most)
     if item.partial:
         job["metadata"]["annotations"][api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"
     return job

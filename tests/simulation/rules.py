@@ -15,6 +15,7 @@ from simulation.definition_rules import DefinitionRules
 from simulation.elastic import check_note, check_ring
 from simulation.end_rules import EndRules, has_outlived
 from simulation.gang_rules import GROUP_KEY, GangRules
+from simulation.idle_quota import GrowthRules
 from simulation.impostors import check_name, check_other
 from simulation.indexed import IndexRules
 from simulation.notices import check_kept
@@ -73,6 +74,7 @@ class Rules:
         self.quota = QuotaRules(self._slices)
         self.activations = ActivationRules()
         self._room = RoomRules(self._slices, is_shared=shards > 1)
+        self._growth = GrowthRules()
         self.gangs = GangRules()
         self._ends = EndRules(self._apis)
         self._definitions = DefinitionRules(self._ends)
@@ -251,6 +253,7 @@ class Rules:
         self.quota.see_slice(slice, old)
         check_note(slice, old)
         check_ring(slice, old, self._slices.values())
+        self._growth.see_slice(slice, old)
         self._room.see_slice(slice, old)
         check_shard(self._apis["manager"], slice, old, by=self._by, is_late=self._was_held)
         if old is not None and old.evicted and old.admission is None and slice.admission is not None:

@@ -8,6 +8,7 @@ from simulation import (
     defaults,
     elastic,
     floods,
+    idle_quota,
     indexed,
     lost_copies,
     meddlers,
@@ -133,6 +134,8 @@ class Run:
                 await notices.agree(self._fleet.client(item.worker), item)
             case elastic.Least():
                 await elastic.set_least(self._fleet.client(MANAGER), item)
+            case idle_quota.Most():
+                await idle_quota.set_most(self._fleet.client(MANAGER), item)
             case floods.Flood():
                 await self.users.flood(item)
             case refusals.Refuse():

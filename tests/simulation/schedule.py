@@ -156,6 +156,8 @@ class Submit(Moment):
     """How many pods of each group it keeps at least, where it can lose some."""
     notice: str = ""
     """How long before it loses pods it wants to be told; empty for not at all."""
+    most: int | None = None
+    """Up to how many pods of each group it takes quota that nobody waits for."""
 
 
 class Scale(Moment):

@@ -4,6 +4,7 @@ from simulation.additions import with_additions
 from simulation.defaults import with_defaults
 from simulation.elastic import with_elastic
 from simulation.floods import with_floods
+from simulation.idle_quota import with_idle_quota
 from simulation.indexed import with_indexed
 from simulation.later import OLD
 from simulation.lost_copies import with_lost_copies
@@ -29,6 +30,7 @@ _LATER = (
     with_elastic,
     with_lost_copies,
     with_notices,
+    with_idle_quota,
 )
 """What came later, in this order."""
 
