@@ -1,6 +1,7 @@
 """Tenants of workers who delete the Workloads of jobs there, where a role lets them.
 
 While one is missing none of its pods may start, and it comes again from the manager. Nothing is different in the end.
+A job that was deleted there itself is left alone: without its Workload nobody but a comparison notices its end then.
 """
 
 from collections.abc import Iterator
@@ -8,8 +9,10 @@ from random import Random
 
 from simulation.later import with_later
 from simulation.schedule import WORKERS, Moment, Schedule
+from slicebus.agent.state.annotations import annotation
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import WORKLOADS
+from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.slices.api import api_names
 
 
 class DeleteWorkload(Moment):
@@ -26,7 +29,9 @@ def with_lost_copies(schedule: Schedule) -> Schedule:
 
 async def delete_workload(client: KubeClient, item: DeleteWorkload) -> None:
     """Play it."""
-    if workloads := (await client.list(WORKLOADS)).items:
+    jobs = {job["metadata"]["uid"] for of in JOB_RESOURCES.values() for job in (await client.list(of)).items}
+    copies = (await client.list(WORKLOADS)).items
+    if workloads := [copy for copy in copies if annotation(copy, api_names.JOB_UID_ANNOTATION) in jobs]:
         metadata = workloads[item.pick % len(workloads)]["metadata"]
         await client.delete(WORKLOADS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
 
