@@ -13,6 +13,7 @@ from support.kubeconfig import join_kubeconfigs, write_kubeconfig
 
 TRIED = [
     Example("job.yaml", "Job", "example-job", 1, 5),
+    Example("training.yaml", "Job", "example-training", 3, 5),
     Example("cohort.yaml", "Job", "example-research", 1, 15),
     Example("raycluster.yaml", "RayCluster", "example-raycluster", 1, 4),
     Example("rayjob.yaml", "RayJob", "example-rayjob", 1, 4),
