@@ -77,6 +77,7 @@ HANDLED = [
     Edit(TRIAGE, "Checkpoint() | ", after="        case WorkloadSpec() | "),
     Edit(TRIAGE, "Checkpoint() | ", after="        case Relabel() | Pending() | "),
     Edit(ORDERS, "    Checkpoint,\n", after=IMPORT),
+    Edit(ORDERS, "Emit, ", after="from slicebus.decisions.commands import Command, Create, "),
     Edit(ORDERS, "        case Checkpoint():\n            return checkpoint(order)\n", after="    match order:\n"),
     Edit(
         ORDERS,

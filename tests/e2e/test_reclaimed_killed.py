@@ -92,9 +92,9 @@ async def test_both_are_killed_in_the_middle(world: World, roles: Mapping[str, R
     await expect_note(low, to={"main": 4}, done=False)
     if moment == "while pods end":
         await expect_job(low, parallelism=4)
+    await expect_used(world, "8")
     for role in roles.values():
         role.kill()
-    await expect_used(world, "8")
     if moment == "while pods end":
         await hold_pods(low, None)
     await start(roles)
