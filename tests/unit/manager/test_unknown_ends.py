@@ -142,6 +142,18 @@ def test_a_slice_that_waits_to_replace_it_is_kept_from_running_too() -> None:
     assert world.reconcile() == [("w2", "Finished=True OutOfSync")]
 
 
+def test_to_resume_it_is_not_enough_where_its_user_had_suspended_it() -> None:
+    workload = runs()
+    workload["metadata"]["annotations"][api_names.SUSPENDED_ANNOTATION] = "true"
+    workload["spec"]["active"] = False
+    world = World(workload)
+    world.take(GONE)
+    world.settle()
+    stopped = world.workloads["w1"]
+    assert stopped["spec"]["active"] is False
+    assert api_names.SUSPENDED_ANNOTATION not in stopped["metadata"]["annotations"]
+
+
 def evict(world: World) -> None:
     """What the admission cycle, or a Kueue, does with a deactivated Workload."""
     world.workloads["w1"]["status"]["conditions"].append(EVICTED)

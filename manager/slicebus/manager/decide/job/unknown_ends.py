@@ -7,8 +7,9 @@ shows why. Its user deletes it, or activates its Workload to have it run anew.
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.manifests import findings_patch, write_status
+from slicebus.manager.decide.manifests import annotation_patch, findings_patch, write_status
 from slicebus.manager.decide.order import dispatch
+from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest, Status
 from slicebus.slices.api import api_names
@@ -53,9 +54,9 @@ def stop(view: JobView, *, now: str) -> list[Command]:
             Emit(regarding=view.job, reason=finding.reason, note=finding.message, warning=True),
         ]
     return [
-        Patch(resource=WORKLOADS, target=view.workload(slice), body={"spec": {"active": False}})
+        Patch(resource=WORKLOADS, target=view.workload(slice), body=unmarked | {"spec": {"active": False}})
         for slice in view.unfinished
-        if slice.active
+        if (unmarked := _unmarked(view.workload(slice))) or slice.active
     ]
 
 
@@ -91,6 +92,13 @@ def restarted(view: JobView, *, now: str) -> list[Command]:
     finding = Finding(api_names.END_KNOWN_CONDITION, True, "StartedAnew", "The job was started anew")
     body = findings_patch(workload, finding, now=now)
     return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
+
+
+def _unmarked(workload: Manifest) -> Manifest:
+    """The patch for a Workload that was deactivated as its user has suspended the job: to resume it is not enough any
+    more. Empty for any other."""
+    is_marked = annotation(workload, api_names.SUSPENDED_ANNOTATION) is not None
+    return annotation_patch(api_names.SUSPENDED_ANNOTATION, None) if is_marked else {}
 
 
 def _slice_of_copy(view: JobView) -> Slice | None:
