@@ -13,15 +13,14 @@ from simulation.cycle_rules import floor_of
 from simulation.later import with_later
 from simulation.queues import FLAVORS, QUEUES, policy_of
 from simulation.schedule import WORKERS, Moment, Policy, Quota, Scale, Schedule, Submit
+from simulation.sizes import annotate, said
 from simulation.violations import Violation
-from slicebus.cli.demo import objects
-from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.resources import JOB_RESOURCES, JOBS
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import JOBS
 from slicebus.manager.decide.job import size_bounds
 from slicebus.slices.admission.preemption import preemptor_job
 from slicebus.slices.api import api_names
 from slicebus.slices.api.kueue import Condition, PreemptionReason
-from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.workload import Slice
 
 Manifest = dict[str, Any]
@@ -46,19 +45,14 @@ def with_elastic(schedule: Schedule) -> Schedule:
 
 async def set_least(client: KubeClient, item: Least) -> None:
     """Play it."""
-    jobs = [job for resource in JOB_RESOURCES.values() for job in (await client.list(resource)).items]
-    if jobs:
-        job = jobs[item.pick % len(jobs)]
-        said = said_by(job, item.least) if item.least is not None else {api_names.MIN_SIZE_ANNOTATION: None}
-        body = MergePatch({"metadata": {"annotations": said}})
-        await client.patch(JOB_RESOURCES[job["kind"]], job["metadata"]["name"], objects.NAMESPACE, body)
+    none = {api_names.MIN_SIZE_ANNOTATION: None}
+    least = item.least
+    await annotate(client, item.pick, lambda job: none if least is None else said_by(job, least))
 
 
 def said_by(job: Manifest, least: int) -> dict[str, str]:
     """The annotation by which a job says its least size, for each pod set that is named by its user."""
-    sizes = KINDS[job["kind"]].counts(job, job)
-    named = {name: min(least, count) for name, count in sizes.items() if name not in ("head", "submitter")}
-    return {api_names.MIN_SIZE_ANNOTATION: ",".join(f"{name}={count}" for name, count in named.items())}
+    return said(job, api_names.MIN_SIZE_ANNOTATION, lambda count: min(least, count))
 
 
 def is_refused(job: Manifest) -> bool:

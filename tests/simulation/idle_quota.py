@@ -14,12 +14,11 @@ import msgspec
 from simulation.later import with_later
 from simulation.queues import FLAVORS, QUEUES
 from simulation.schedule import WORKERS, Moment, Quota, Scale, Schedule, Submit
+from simulation.sizes import annotate, said
 from simulation.violations import Violation
-from slicebus.cli.demo import objects
-from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.resources import JOB_RESOURCES, JOBS
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import JOBS
 from slicebus.slices.api import api_names
-from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.workload import Slice
 
 Manifest = dict[str, Any]
@@ -50,19 +49,14 @@ def with_idle_quota(schedule: Schedule) -> Schedule:
 
 async def set_most(client: KubeClient, item: Most) -> None:
     """Play it."""
-    jobs = [job for resource in JOB_RESOURCES.values() for job in (await client.list(resource)).items]
-    if not jobs:
-        return
-    job = jobs[item.pick % len(jobs)]
-    said = takes_up_to(job, item.most) if item.most is not None else {api_names.MAX_SIZE_ANNOTATION: None}
-    body = MergePatch({"metadata": {"annotations": said}})
-    await client.patch(JOB_RESOURCES[job["kind"]], job["metadata"]["name"], objects.NAMESPACE, body)
+    none = {api_names.MAX_SIZE_ANNOTATION: None}
+    most = item.most
+    await annotate(client, item.pick, lambda job: none if most is None else takes_up_to(job, most))
 
 
 def takes_up_to(job: Manifest, most: int) -> dict[str, str]:
     """The annotation by which a job says its greatest size, for each pod set that its user sizes."""
-    named = [name for name in KINDS[job["kind"]].counts(job, job) if name not in ("head", "submitter")]
-    return {api_names.MAX_SIZE_ANNOTATION: ",".join(f"{name}={most}" for name in named)}
+    return said(job, api_names.MAX_SIZE_ANNOTATION, lambda _: most)
 
 
 class GrowthRules:
