@@ -185,3 +185,12 @@ async def test_a_clients_certificate_is_read_again(tmp_path: Path) -> None:
 async def test_certificates_that_never_could_be_used_are_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError):
         certificates.Certificates(ApiServer(host="https://127.0.0.1:1", authority=tmp_path / "none"))
+
+
+async def test_clients_without_certificates_share_a_context_that_trusts_the_systems_authorities() -> None:
+    servers = (ApiServer(host=f"{scheme}://127.0.0.1:1") for scheme in ("http", "https"))
+    first, second = (certificates.Certificates(server).context() for server in servers)
+    assert first is second
+    assert first.verify_mode is ssl.CERT_REQUIRED
+    careless = certificates.Certificates(ApiServer(host="https://127.0.0.1:1", verify=False)).context()
+    assert (careless.verify_mode, first.check_hostname) == (ssl.CERT_NONE, True)
