@@ -11,17 +11,20 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 from pytest_asyncio import is_async_test
+from structlog.dev import ConsoleRenderer, plain_traceback
 
 from slicebus.sandbox.bus import MemoryBroker
 from support.failed_decisions import failed_decisions
 
 pytest_plugins = ["support.servers", "support.testers"]
+_RENDERER = ConsoleRenderer(exception_formatter=plain_traceback)
 
 
 def pytest_configure() -> None:
     """End on SIGINT, and let children do so. A shell starts what runs in its background with SIGINT ignored. No example
     of a property is late: on a busy machine any of them may be. Nothing is garbage while tests are collected."""
     gc.disable()
+    _log_plainly()
     suppressed = {*settings.default.suppress_health_check, HealthCheck.too_slow}
     settings.register_profile("patient", parent=settings.default, deadline=None, suppress_health_check=suppressed)
     settings.load_profile("patient")
@@ -66,7 +69,13 @@ def logging_put_back() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    _log_plainly()
+
+
+def _log_plainly() -> None:
+    """Log as structlog does, but for the variables in tracebacks: one takes a second, and the loop waits for it."""
     structlog.reset_defaults()
+    structlog.configure(processors=[*structlog.get_config()["processors"][:-1], _RENDERER])
 
 
 @pytest.fixture(autouse=True)
