@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.decisions.commands import Command, Create, Patch
+from slicebus.decisions.commands import Command, Create, Patch, Requeue
 from slicebus.kube.cache import Change
 from slicebus.manager.decide.admission import builtin
 from slicebus.manager.decide.admission.change_filter import needs_reconcile
@@ -98,6 +98,13 @@ def test_a_slice_that_was_made_here_waits_for_admission() -> None:
     assert needs_reconcile(Change(a_workload(), None))
 
 
+def ended_smaller() -> Manifest:
+    """An Indexed Job of four whose copy ended with three."""
+    job = a_job(4, over="Complete")
+    job["status"]["completedIndexes"] = "0-2"
+    return job | {"spec": job["spec"] | {"completionMode": "Indexed", "completions": 4}}
+
+
 RECORDS: dict[str, Edit] = {
     "never dispatched": lambda workload: None,
     "dispatched": dispatched(),
@@ -122,6 +129,7 @@ JOBS: dict[str, Manifest | None] = {
     "one with fewer of them": a_job() | {"spec": a_job(0)["spec"] | OTHER_PODS},
     "one that is suspended": a_job() | {"spec": a_job()["spec"] | {"suspend": True}},
     "one that has ended": a_job(over="Complete"),
+    "one that has ended with another size": ended_smaller(),
     "one that goes": a_job(deleting=True),
     "none": None,
 }
@@ -165,7 +173,7 @@ def test_a_filtered_change_leaves_nothing_more_to_do(edit: Edit) -> None:
 
 def _asks(command: Command) -> bool:
     """Whether carrying it out has the job reconciled again."""
-    return isinstance(command, Create) or (isinstance(command, Patch) and "release" not in _in_short(command))
+    return isinstance(command, Create | Requeue) or (isinstance(command, Patch) and "release" not in _in_short(command))
 
 
 def _in_short(command: Command) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove
+from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove, Requeue
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission import (
     evictions,
@@ -77,14 +77,10 @@ def _decide(view: JobView, now: str) -> list[Command]:
         return []
     if (waiting := pods_left.reconcile(view, now=now)) is not None:
         return _finish_others(view, now) or waiting
-    outcome = view.outcome
-    if outcome.phase in _FINISHED:
-        if dispatch.may_have_next_copy(view):
-            return end(view, reason="JobFinished", ended=())
-        reason = _FINISHED[outcome.phase]
-        finishes = [_finish(view, slice, reason=reason, message=outcome.message, now=now) for slice in view.unfinished]
-        # The order to withdraw is written on one of these Workloads, so it is decided after their own writes.
-        return finishes or end(view, reason="JobFinished", ended=view.slices) or status_mirror.complete(view.job)
+    if view.outcome.phase in _FINISHED:
+        steps, completes = _finish_ended(view, now), status_mirror.complete(view.job)
+        # That a Workload is let go has no job reconciled.
+        return [*steps, Requeue(job=view.ref, delay_s=0.0)] if steps and completes else steps or completes
     deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
         return _finish_kept(view, now) or end(view, reason="WorkloadDeleted", ended=deleting)
@@ -95,6 +91,17 @@ def _decide(view: JobView, now: str) -> list[Command]:
     if view.problems and view.holder is None and view.is_without_pods and not dispatch.has_unknown_end(view):
         return _give_up(view, now=now)
     return _finish_former(view, now=now) or _reconcile_chain(view, view.job, now)
+
+
+def _finish_ended(view: JobView, now: str) -> list[Command]:
+    """Finish the slices of a job that has ended, delete its copy, and release them. Where another copy of it may come
+    to be, its slices stay for that one."""
+    if dispatch.may_have_next_copy(view):
+        return end(view, reason="JobFinished", ended=())
+    reason, message = _FINISHED[view.outcome.phase], view.outcome.message
+    finishes = [_finish(view, slice, reason=reason, message=message, now=now) for slice in view.unfinished]
+    # The order to withdraw is written on one of these Workloads, so it is decided after their own writes.
+    return finishes or end(view, reason="JobFinished", ended=view.slices)
 
 
 def _finish_kept(view: JobView, now: str) -> list[Command]:
