@@ -15,6 +15,7 @@ from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOB_RESOURCES, JOBS
 from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.slices.api import api_names
+from slicebus.slices.jobs.suspension import is_suspended
 from support import roles
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
@@ -126,17 +127,37 @@ async def test_it_agrees_earlier(world: World, urls: dict[str, str], kind: str, 
 
 
 @BOTH
-async def test_it_keeps_its_pods_where_nobody_waits_any_more(world: World, urls: dict[str, str], kind: str) -> None:
+@pytest.mark.parametrize("can_shrink", [True, False], ids=["shrink", "eviction"])
+async def test_it_keeps_its_pods_where_nobody_waits_any_more(
+    world: World, urls: dict[str, str], kind: str, can_shrink: bool
+) -> None:
     """The manager looks every five seconds."""
     async with roles.manager(world, urls, decisions=ALLOWED), roles.agent(world, urls, EAST):
-        low = await submit_low(world, kind, notice=LONG)
+        low = await submit_low(world, kind, notice=LONG, can_shrink=can_shrink)
         began = await low.running()
         await submit_high(world)
-        await told(low, 4)
+        await told(low, 4 if can_shrink else 8 if kind == "Job" else 9)
         await world.manager.delete(JOBS, "high", NAMESPACE)
         await expect_untold(low)
         assert await low.running() == began
         await low.expect_unfinished(8)
+        await low.expect_event("ReclaimWithdrawn", on=world.manager)
+        assert not is_suspended(await world.manager.get(low.resource, low.name, NAMESPACE))
+
+
+async def test_a_size_of_the_worker_outlasts_an_eviction_that_is_withdrawn(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls, decisions=ALLOWED), roles.agent(world, urls, EAST):
+        low = await submit_low(world, "Job", notice=LONG, can_shrink=False)
+        await low.scale(6)
+        await low.expect_unfinished(6)
+        await submit_high(world)
+        await told(low, 6)
+        await world.manager.delete(JOBS, "high", NAMESPACE)
+        await expect_untold(low)
+        await low.expect_pods(running=6)
+        await low.scale(7)
+        await low.expect_pods(running=7)
+        await low.expect_unfinished(7)
 
 
 async def test_without_leave_nothing_waits(world: World, urls: dict[str, str]) -> None:

@@ -100,6 +100,8 @@ ONCE_FAILED: tuple[int, ...] = (
     3501044,  # the reason to wait that a tenant's suspension had displaced on the worker's job did not come back
     3501053,  # an edit to the size that an Indexed Job had asked for the quota of indexes that had succeeded
     36997489,  # whoever resumed a suspended job with an unknown end had it run again
+    247,  # as 280, of a job whose eviction had a notice for which nobody waited any more
+    280,  # a job that was told to shrink, and whose cluster was lost then, came back at the smaller size
     3501345,  # an Indexed Job that ended smaller kept its former completions: its Workload was let go first
     3500656,  # a cluster made the copy of a job whose pod sets had other names for a while, and it kept those
 )

@@ -9,7 +9,7 @@ from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.order import dispatch
-from slicebus.manager.state.annotations import SizeRequest
+from slicebus.manager.state.annotations import SizeRequest, TakenBack
 from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.proto.messages import Applied, ClusterName, ScaleRequest, Suspend
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -171,6 +171,18 @@ def test_the_request_of_a_worker_that_left_the_fleet_is_forgotten() -> None:
     assert isinstance(patch, Patch)
     job = merge_patch(asked, patch.body)
     assert desired_of(job).counts == {"main": 1}
+
+
+def test_so_is_what_was_taken_back_from_it() -> None:
+    """It was told to shrink, and its cluster is lost before it answers: it comes back at its spec's size."""
+    taken = TakenBack(counts={"main": 0}, request=SizeRequest.nothing().key, at=NOW, message="for another", note="n")
+    told = SizeRequest(baseline={"main": 3}, taken_back=taken).to_annotation()
+    lost = a_job(3, annotations={api_names.REQUESTED_ANNOTATION: told, api_names.SUSPENDED_ANNOTATION: "true"})
+    lost["spec"]["suspend"] = True
+    assert desired_of(lost).counts == {"main": 0}
+    [patch] = reconcile(a_view(lost, evicted(dispatched=3, applied=3), in_fleet=False), NOW)
+    assert isinstance(patch, Patch)
+    assert desired_of(merge_patch(lost, patch.body)).counts == {"main": 3}
 
 
 def test_a_deactivated_size_changes_while_nothing_runs() -> None:

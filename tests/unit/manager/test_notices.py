@@ -14,10 +14,11 @@ from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import Notice, Suspend
 from slicebus.slices.admission.cycle import Evict
 from slicebus.slices.api import api_names
-from slicebus.slices.api.kueue import EvictionReason
+from slicebus.slices.api.kueue import Condition, EvictionReason
+from slicebus.slices.quota.ledger import Ledger
 from slicebus.slices.workload.reclaimed import Beneficiary, take_back
 from slicebus.slices.workload.workload import Slice, SliceKey
-from unit.manager.objects import NOW, REF, a_workload
+from unit.manager.objects import NOW, REF, a_workload, condition
 from unit.manager.test_reclaims import Story, counts_of
 
 NOTICES: dict[str, tuple[str | None, float, float]] = {
@@ -122,6 +123,50 @@ def test_a_worker_that_has_followed_the_word_meanwhile_is_told_to_restore(story:
     assert story.sizes == [8]
 
 
+def evicted() -> Story:
+    """A job that is told to go, whose worker knows nothing of it yet."""
+    story = Story(notice="120s", cap_s=600)
+    assert story.view.holder is not None
+    key = SliceKey(story.view.holder.key)
+    evict = Evict(key=key, reason=EvictionReason.PREEMPTED, message=PREEMPTOR, preemption="InClusterQueue")
+    story.evict(evict)
+    return story
+
+
+def test_an_eviction_for_which_nobody_waits_is_withdrawn() -> None:
+    story = evicted()
+    order, *_ = [each.message for each in story.reconcile() if isinstance(each, Publish)]
+    assert isinstance(order, Suspend)
+    assert order.notice
+    assert Requeue(job=REF, delay_s=6.0) in story.reconcile()
+    story.is_awaited = False
+    assert [each.reason for each in story.reconcile() if isinstance(each, Emit)] == ["ReclaimWithdrawn"] * 2
+    assert story.view.holder is not None
+    assert story.view.holder.granted == {"main": 8}
+    [again] = story.orders(story.reconcile())
+    assert (again.granted, again.notice) == ({"main": 8}, UNSET)
+    assert again.spec_version > order.spec_version
+    assert not story.job["spec"].get("suspend")
+
+
+def test_an_eviction_that_the_worker_has_carried_out_stays() -> None:
+    story = evicted()
+    story.reconcile()
+    story.report()
+    story.is_awaited = False
+    story.reconcile()
+    assert story.view.holder is None
+    assert story.view.evicted is not None
+    assert story.view.evicted.admission is None
+
+
+def test_an_eviction_of_a_job_that_its_user_suspends_stays() -> None:
+    story = evicted()
+    story.job["spec"]["suspend"] = True
+    story.is_awaited = False
+    assert "ReclaimWithdrawn" not in [each.reason for each in story.reconcile() if isinstance(each, Emit)]
+
+
 def test_what_was_lost_before_still_comes_back() -> None:
     story = Story(notice="120s", cap_s=600).shrunk(6)
     story.shrink(4)
@@ -151,6 +196,10 @@ def waiting(**of: Any) -> Slice:
     return structs.replace(Slice.from_manifest(a_workload("high")), **of)
 
 
+PREEMPTOR = (
+    "Preempted to accommodate a workload (UID: uid-high, JobUID: job-high) due to prioritization in the ClusterQueue; "
+    "preemptor path: /queue; preemptee path: /queue"
+)
 AWAITED: dict[str, tuple[Slice, list[Slice], bool]] = {
     "whom it is for waits": (a_slice(), [waiting()], True),
     "is gone": (a_slice(), [], False),
@@ -164,4 +213,36 @@ AWAITED: dict[str, tuple[Slice, list[Slice], bool]] = {
 
 @pytest.mark.parametrize(("slice", "chain", "wanted"), AWAITED.values(), ids=AWAITED.keys())
 def test_whether_anybody_waits(slice: Slice, chain: list[Slice], wanted: bool) -> None:
-    assert is_awaited([slice], {"team/job-high": chain}.__getitem__) is wanted
+    assert is_awaited([slice], {"team/job-high": chain}.__getitem__, lambda uid, job_uid: False) is wanted
+
+
+def preempted(*, notice: str = "9s", status: str = "True", by: str = PREEMPTOR) -> Slice:
+    workload = a_workload(count=8, admitted=8, conditions=(condition(Condition.EVICTED, status == "True"),))
+    workload["status"]["conditions"].append(condition(Condition.PREEMPTED, status == "True", "InClusterQueue", by))
+    workload["metadata"]["annotations"][api_names.NOTICE_ANNOTATION] = notice
+    return Slice.from_manifest(workload)
+
+
+EVICTIONS: dict[str, tuple[Slice, list[Slice], bool]] = {
+    "its preemptor waits": (preempted(), [waiting(uid="uid-high")], True),
+    "a newer slice of its job does": (preempted(), [waiting(uid="uid-new", job_uid="job-high")], True),
+    "others do": (preempted(), [waiting(uid="uid-other", job_uid="job-other")], False),
+    "it is gone": (preempted(), [], False),
+    "it is deactivated": (preempted(), [waiting(uid="uid-high", active=False)], False),
+    "it has quota": (
+        preempted(),
+        [structs.replace(Slice.from_manifest(a_workload(admitted=1)), uid="uid-high")],
+        False,
+    ),
+    "nobody was told": (preempted(notice=""), [], True),
+    "it is evicted no more": (preempted(status="False"), [], True),
+    "by a message of somebody else": (preempted(by="so it is"), [], True),
+}
+
+
+@pytest.mark.parametrize(("slice", "others", "wanted"), EVICTIONS.values(), ids=EVICTIONS.keys())
+def test_whether_anybody_waits_for_an_eviction(slice: Slice, others: list[Slice], wanted: bool) -> None:
+    ledger = Ledger()
+    for other in others:
+        ledger.put(other)
+    assert is_awaited([slice], ledger.chain, ledger.waits) is wanted

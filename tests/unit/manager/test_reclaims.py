@@ -76,10 +76,13 @@ class Story:
 
     def carry_out(self, commands: list[Command]) -> list[Command]:
         for command in commands:
-            if isinstance(command, Patch) and command.target["kind"] == "Workload":
+            if isinstance(command, Patch):
                 name = command.target["metadata"]["name"]
                 assert isinstance(command.body, dict)
-                self.workloads[name] = merge_patch(self.workloads[name], command.body)
+                if command.target["kind"] == "Workload":
+                    self.workloads[name] = merge_patch(self.workloads[name], command.body)
+                else:
+                    self.job = merge_patch(self.job, command.body)
             elif isinstance(command, Create):
                 made = command.manifest
                 made["metadata"] |= {

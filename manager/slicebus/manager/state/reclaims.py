@@ -7,7 +7,7 @@ left, the job's size is what it keeps. From then on it wants again what it had, 
 A job that is given more than somebody asked for has such a note too: what it wants is then more than it had.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack
 from slicebus.manager.state.outbox import Outbox
 from slicebus.proto.messages import Counts, counts_text
+from slicebus.slices.admission.preemption import preempted_for, preemptor_job, preemptor_uid
+from slicebus.slices.api.kueue import Condition
 from slicebus.slices.workload.reclaimed import Reclaimed
 from slicebus.slices.workload.workload import Slice, chain_id
 
@@ -43,11 +45,19 @@ def as_reclaimed(desired: DesiredSize, holder: Slice | None, outbox: Outbox | No
     )
 
 
-def is_awaited(slices: Iterable[Slice], chain_of: Callable[[str], Iterable[Slice]]) -> bool:
+def is_awaited(
+    slices: Collection[Slice], chain_of: Callable[[str], Iterable[Slice]], waits: Callable[[str, str], bool]
+) -> bool:
     """Whether a slice waits for what this chain is told to lose; also where that is lost already, or not told before.
 
-    `chain_of` gives the slices of a job by its chain.
+    `chain_of` gives the slices of a job by its chain; `waits` says by their UIDs whether a Workload, or its job, wants
+    quota.
     """
+    evicted = next((slice for slice in slices if slice.evicting), None)
+    if evicted is not None:
+        message = evicted.conditions.get(Condition.PREEMPTED, {}).get("message", "")
+        is_told = preempted_for(evicted) and evicted.elasticity.notice_s
+        return not is_told or waits(preemptor_uid(message), preemptor_job(message))
     note = next((slice.reclaimed for slice in slices if slice.keeps_quota and slice.reclaimed is not None), None)
     if note is None or note.done or not note.notice_s:
         return True

@@ -274,7 +274,7 @@ class ManagerStore:
             readiness=self._readiness(place_of(chain)),
             fixed_jobs=self.settings.fixed_jobs,
             refused_s=self.settings.refused_requeue_s,
-            is_awaited=reclaims.is_awaited(chain, self.quotas.ledger.chain),
+            is_awaited=reclaims.is_awaited(chain, self.quotas.ledger.chain, self.quotas.ledger.waits),
             notice_cap_s=0.0 if self.beside_kueue else self.settings.notice_cap_s,
         )
 

@@ -87,9 +87,12 @@ def _tell(view: JobView, suspended: list[Command]) -> list[Command]:
 
 
 def _forget_request(view: JobView) -> list[Command]:
-    """Forget the worker's request where `message_handlers.applied` has not, because its cluster left the fleet."""
+    """Forget the worker's request, and what was taken back from the job, where `message_handlers.applied` has not,
+    because its cluster left the fleet."""
     requested = view.requested
-    return size_requests.record(view, requested.cleared()) if requested and requested.asks_for_size else []
+    if requested is None or not (requested.asks_for_size or requested.taken_back):
+        return []
+    return size_requests.record(view, requested.cleared())
 
 
 def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:

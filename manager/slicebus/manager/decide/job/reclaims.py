@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.decide.manifests import findings_patch
 from slicebus.manager.decide.order import size_requests
 from slicebus.manager.state.annotations import SizeRequest, TakenBack, annotation
 from slicebus.manager.state.reclaims import RING
@@ -18,14 +19,16 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, counts_text
 from slicebus.slices.admission.cycle import Grow, Shrink
 from slicebus.slices.api import api_names
+from slicebus.slices.api.conditions import Finding
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.kueue import Condition
+from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.workload import reclaimed
 from slicebus.slices.workload.reclaimed import Reclaimed
 from slicebus.slices.workload.workload import Slice
 
 _LOOK_S = 5.0
-"""After so long it is asked again whether anybody waits for the pods of a job whose notice runs."""
+"""After so long it is asked again whether anybody waits for the pods, or the quota, of a job whose notice runs."""
 _WITHDRAWN = "ReclaimWithdrawn"
 _MARGIN_S = 1.0
 """Times in notes are whole seconds."""
@@ -138,7 +141,7 @@ def reconcile(view: JobView, *, now: str) -> list[Command]:
     """Forget the note of a job that has everything back, when nobody needs it any more to see a ring. Withdraw a
     notice for which nobody waits."""
     if not view.is_awaited:
-        return _withdraw(view)
+        return _withdraw_eviction(view, now=now) if view.evicted is not None else _withdraw(view)
     requested, taken = view.desired.requested, view.desired.taken_back
     left_s = _remembered_s(view, datetime.fromisoformat(now))
     if requested is None or taken is None or left_s is None or left_s > 0:
@@ -150,9 +153,34 @@ def requeue_after(view: JobView, *, now: str) -> list[Command]:
     """Reconcile the job when its note is no longer needed."""
     left_s = _remembered_s(view, datetime.fromisoformat(now))
     note = view.desired.reclaimed if view.job is not None else None
-    if note is not None and note.notice_s and not note.done:
+    if _is_told_to_go(view) or (note is not None and note.notice_s and not note.done):
         left_s = _LOOK_S
     return [Requeue(job=view.ref, delay_s=max(0.0, left_s) + _MARGIN_S)] if left_s is not None else []
+
+
+def _is_told_to_go(view: JobView) -> bool:
+    """Whether a job is preempted whole, and its pods may still run, as they have notice."""
+    slice = view.evicted
+    if slice is None or not (slice.evicting and slice.condition(Condition.PREEMPTED) and can_suspend(view.ref.kind)):
+        return False
+    return bool(view.notice_s(slice)) and not view.is_without_pods
+
+
+def _withdraw_eviction(view: JobView, *, now: str) -> list[Command]:
+    """Leave a job its quota and its pods that is told to go for somebody who waits no more. A worker that has suspended
+    it resumes it, as its quota is held. What stops it for another reason evicts it again."""
+    slice, job = view.evicted, view.job
+    if slice is None or job is None or view.given_up or view.is_suspended_by_user or not _is_told_to_go(view):
+        return []
+    text = f"Nobody waits any more for its quota: keeps {counts_text(slice.held_counts)}"
+    findings = [Finding(type, False, _WITHDRAWN, text) for type in (Condition.EVICTED, Condition.PREEMPTED)]
+    findings.append(Finding(api_names.DISPATCHED_CONDITION, True, "Dispatched", f"Stays on cluster {view.cluster}"))
+    workload = view.workload(slice)
+    body = findings_patch(workload, *findings, now=now)
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
+        *(Emit(regarding=target, reason=_WITHDRAWN, note=text) for target in (workload, job)),
+    ]
 
 
 def _withdraw(view: JobView) -> list[Command]:
