@@ -47,7 +47,7 @@ test-peers: export KUBERAY_CRDS ?= $(TOOLS_CACHE)/crds/kuberay
 test-peers: export KUEUE_BINARY ?= $(TOOLS_CACHE)/bin/kueue
 test-peers: export KUEUE_CRDS ?= $(TOOLS_CACHE)/crds/kueue
 test-peers: $(READY) servers peers ## run the tests beside a real KubeRay and a real Kueue
-	$(BIN)/python -m pytest tests/integration/ray tests/e2e/test_kueue_mode.py -k 'kuberay or kueue_mode'
+	$(BIN)/python -m pytest tests/integration/ray tests/e2e/test_beside_kuberay.py tests/e2e/test_kueue_mode.py -k 'kuberay or kueue_mode'
 
 lint: $(READY) ## check style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -127,11 +127,11 @@ async def clusters(control_plane: ControlPlane, vhost: str) -> AsyncIterator[Wor
 
 
 @asynccontextmanager
-async def wiped_world(control_plane: ControlPlane) -> AsyncIterator[World]:
+async def wiped_world(control_plane: ControlPlane, *, ray_stand_in: bool = True) -> AsyncIterator[World]:
     """Real API servers, schedulers and Job controllers, nodes by KWOK, and a stand-in for KubeRay."""
     kubeconfigs = {ClusterName(name): cluster.kubeconfig for name, cluster in control_plane.clusters.items()}
     manager = kubeconfigs.pop(ClusterName("manager"))
-    async with real_world(manager, kubeconfigs, ray_stand_in=True) as world:
+    async with real_world(manager, kubeconfigs, ray_stand_in=ray_stand_in) as world:
         try:
             yield world
         finally:

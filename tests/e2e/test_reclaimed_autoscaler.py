@@ -18,6 +18,8 @@ from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
+Submit = Callable[[World], Awaitable[Scenario]]
+Acts = Callable[[Scenario], Awaitable[None]]
 MOST = "/spec/workerGroupSpecs/0/maxReplicas"
 
 
@@ -64,7 +66,7 @@ async def by_nobody(low: Scenario) -> None:
 
 @pytest.mark.parametrize(("acts", "patience_s"), [(by_ray, 60.0), (by_nobody, 1.0)], ids=["Ray acts", "Ray does not"])
 async def test_it_loses_pods_and_has_them_back(
-    world: World, urls: dict[str, str], acts: Callable[[Scenario], Awaitable[None]], patience_s: float
+    world: World, urls: dict[str, str], acts: Acts, patience_s: float
 ) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST, autoscaler_shrink_s=patience_s):
         low = await submit_low(world)
