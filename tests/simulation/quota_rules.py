@@ -10,7 +10,7 @@ A pod that is terminating counts: it runs until its node says that it has ended.
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from simulation import additions
@@ -21,7 +21,7 @@ from simulation.violations import Violation
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, Resource
 from slicebus.sandbox.apiserver.store import HistoryEntry, Key
 from slicebus.slices.admission.preemption import preempting_queue
-from slicebus.slices.api.kueue import Condition, PreemptionReason
+from slicebus.slices.api.kueue import Condition, EvictionReason, PreemptionReason
 from slicebus.slices.api.quantities import larger
 from slicebus.slices.quota.policies import Preemption, Whom
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, Usage, usage_by_chain
@@ -81,8 +81,9 @@ class QuotaRules:
 
     def leave(self, job_uid: str, clusters: Collection[str]) -> None:
         """A job went elsewhere, and took its quota along: what these clusters, which were given up, still run of it
-        cannot be stopped from the manager."""
-        self._left[job_uid] = set(clusters)
+        cannot be stopped from the manager. Nor can what one runs of a job that has ended there."""
+        clusters = {*clusters, *_ended_on_lost(slice for slice in self._slices.values() if slice.job_uid == job_uid)}
+        self._left[job_uid] = clusters
         for key, (uid, usage) in list(self._running.items()):
             if uid == job_uid and key[0] in clusters:
                 del self._running[key]
@@ -175,6 +176,14 @@ def _check_charge(slice: Slice, old: Slice) -> None:
 def _runs(change: HistoryEntry) -> bool:
     pod = change.object
     return not (change.type == "DELETED" or is_gated(pod) or pod.get("status", {}).get("phase") in _OVER)
+
+
+def _ended_on_lost(slices: Iterable[Slice]) -> Iterator[str]:
+    """The clusters that were given up with pods of a job that had ended: it goes nowhere, and its quota is free."""
+    for slice in slices:
+        is_lost = slice.conditions.get(Condition.EVICTED, {}).get("reason") == EvictionReason.CLUSTER_LOST
+        if slice.finished and slice.evicted and is_lost and slice.cluster is not None:
+            yield slice.cluster
 
 
 def _charged(chain: Iterable[Slice]) -> Usage:
