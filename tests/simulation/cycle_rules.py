@@ -6,11 +6,14 @@ they know nothing.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timedelta
+from typing import Any
 from unittest.mock import patch
 
 import msgspec
 
 from simulation.violations import Violation
+from slicebus.kube.times import time_text
 from slicebus.slices.admission import cycle as admission
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink
 from slicebus.slices.admission.preemption import Preemptor, preemptor_uid
@@ -21,11 +24,14 @@ from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, Condition, Preempti
 from slicebus.slices.placement.placement import usage_of
 from slicebus.slices.quota.holdings import Part
 from slicebus.slices.quota.quota import ClusterQueue, Usage
+from slicebus.slices.workload.reclaimed import Beneficiary, take_back
 from slicebus.slices.workload.workload import Admission, Counts, Slice, SliceKey
 
 Plan = Mapping[SliceKey, Counts | None]
 """The pods that each victim keeps, by pod set; None where it is evicted."""
 _MOST_VICTIMS = 4
+_MOST_NEWER = 16
+"""So many claims take what is free of a simulated quota, also where there is more than what comes back."""
 _decide = admission.cycle
 
 
@@ -57,6 +63,8 @@ def watching(check: Callable[[Snapshot, list[Decision], Sought], None]) -> Itera
 def check(snapshot: Snapshot, decided: list[Decision], sought: Sought) -> None:
     """Raise Violation for a decision that breaks a rule."""
     _check_order(snapshot, decided)
+    _check_newer(snapshot, decided)
+    _check_rings(snapshot, decided)
     _check_spared(snapshot, decided, sought)
 
 
@@ -68,22 +76,95 @@ def _check_order(snapshot: Snapshot, decided: Iterable[Decision]) -> None:
     lost = [slice for slice in waiting.values() if slice.queued_since and slice not in admitted and slice.active]
     for slice in lost:
         for other in admitted:
-            reserved = other.conditions.get(Condition.QUOTA_RESERVED, {})
             if (
                 _queue_of(snapshot, other) == _queue_of(snapshot, slice)
                 and other.priority == slice.priority
                 and (other.queued_since or other.created) > slice.queued_since
-                and reserved.get("reason") != WAITING_FOR_PREEMPTED
+                and not _is_preemptor(other)
                 and slice.key in _admitted_without(snapshot, other)
             ):
                 raise Violation(f"comes back: {other.name} gets what {slice.name} has lost, and is newer")
 
 
+def _check_newer(snapshot: Snapshot, decided: Iterable[Decision]) -> None:
+    """What a job has lost comes back before newer claims also where there are none: had its queue several for just
+    that, it would get the same."""
+    for each in decided:
+        slice = next((one for one in snapshot.part.waiting if one.key == each.key and one.restores), None)
+        holder = snapshot.part.holdings.holder(slice.chain_id) if slice is not None else None
+        if slice is None or holder is None or not isinstance(each, Admit):
+            continue
+        more = {name: max(0, n - holder.held_counts.get(name, 0)) for name, n in each.admission.counts.items()}
+        newer = [newcomer(slice, more, created=_later(slice.queued_since), number=n) for n in range(_MOST_NEWER)]
+        if _admissions(with_waiting(snapshot, (*snapshot.part.waiting, *newer))).get(slice.key) != each.admission:
+            raise Violation(f"comes back: newer claims for {more} would get what {slice.name} has lost")
+
+
+def _check_rings(snapshot: Snapshot, decided: Iterable[Decision]) -> None:
+    """Nobody takes pods from a job that has taken some from it, and lost some to it: the same preemptor would take
+    nothing from the same victim if that had happened just now."""
+    since = snapshot.preemption_cycles_since
+    for each in decided:
+        if not isinstance(each, Shrink) or not _preempts(each) or since is None:
+            continue
+        [victim] = _holders(snapshot, {each.key: each.to})
+        preemptor = next(slice for slice in snapshot.part.waiting if slice.uid == each.beneficiary.uid)
+        lost = (_lost_to(victim, preemptor, since), _lost_to(preemptor, victim, since))
+        part = msgspec.structs.replace(snapshot.part, preempted=(*snapshot.part.preempted, *lost))
+        others = filter(_preempts, _decide(msgspec.structs.replace(snapshot, part=part)))
+        if any(other.key == each.key and _preemptor(other) == preemptor.uid for other in others):
+            raise Violation(f"forth and back: {preemptor.name} would take pods of {victim.name} again and again")
+
+
+def _preempts(decision: Decision) -> bool:
+    """Whether it takes pods that somebody asked for."""
+    is_unasked = isinstance(decision, Shrink) and decision.preemption == PreemptionReason.OPPORTUNISTIC
+    return _takes(decision) and not is_unasked
+
+
+def _lost_to(slice: Slice, other: Slice, at: str) -> Slice:
+    """A slice as it is when its job has lost pods to another one."""
+    beneficiary = Beneficiary(workload=other.key, uid=other.uid, job_uid=other.job_uid)
+    held = slice.held_counts
+    note = take_back(slice.reclaimed, held, held, beneficiary=beneficiary, at=at, reason="", message="")
+    return msgspec.structs.replace(slice, reclaimed=msgspec.structs.replace(note, done=True))
+
+
+def newcomer(like: Slice, counts: Counts, *, number: int = 0, **changes: Any) -> Slice:
+    """The first slice of another job, of the same kind and in the same queue, which waits for so many pods. `number`
+    tells several apart."""
+    name = f"newcomer-{number}"
+    pod_sets = tuple(msgspec.structs.replace(pods, count=counts.get(pods.name, 0)) for pods in like.pod_sets)
+    fields = {"name": name, "uid": name, "job_uid": name, "pod_sets": pod_sets, "conditions": {}}
+    nothing = {"admission": None, "admitted": False, "cluster": None, "replaces": None, "reclaimable": {}}
+    unknown = {"observed": None, "reclaimed": None, "queued_since": "", "grown_at": "", "avoids": frozenset()}
+    return msgspec.structs.replace(like, **{**fields, **nothing, **unknown, "partial": False, **changes})
+
+
+def with_waiting(snapshot: Snapshot, waiting: tuple[Slice, ...]) -> Snapshot:
+    """A world in which others wait."""
+    return msgspec.structs.replace(snapshot, part=msgspec.structs.replace(snapshot.part, waiting=waiting))
+
+
+def with_room(snapshot: Snapshot) -> Snapshot:
+    """A world with room for everything on every cluster."""
+    clusters = tuple(msgspec.structs.replace(each, capacity=None, max_room={}) for each in snapshot.clusters)
+    return msgspec.structs.replace(snapshot, clusters=clusters)
+
+
+def _later(time: str) -> str:
+    return time_text(datetime.fromisoformat(time) + timedelta(seconds=1))
+
+
+def _is_preemptor(slice: Slice) -> bool:
+    """Whether it waits for those that it has preempted."""
+    return slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason") == WAITING_FOR_PREEMPTED
+
+
 def _admitted_without(snapshot: Snapshot, left_out: Slice) -> Mapping[SliceKey, Admission]:
     """What is admitted where one slice does not wait."""
     others = tuple(slice for slice in snapshot.part.waiting if slice.key != left_out.key)
-    part = msgspec.structs.replace(snapshot.part, waiting=others)
-    return _admissions(msgspec.structs.replace(snapshot, part=part))
+    return _admissions(with_waiting(snapshot, others))
 
 
 def _check_spared(snapshot: Snapshot, decided: list[Decision], sought: Sought) -> None:
@@ -137,8 +218,7 @@ def _preemptor(decision: Decision) -> str:
 
 def _ways(snapshot: Snapshot, preemptor: Slice) -> list[Snapshot]:
     """The world as it is, and with a queue that does not borrow; both with room for everything on every cluster."""
-    clusters = tuple(msgspec.structs.replace(each, capacity=None, max_room={}) for each in snapshot.clusters)
-    world = msgspec.structs.replace(snapshot, clusters=clusters, growth_limit=None, preemption_cycles_since=None)
+    world = msgspec.structs.replace(with_room(snapshot), growth_limit=None, preemption_cycles_since=None)
     queue = snapshot.cluster_queues[_queue_of(snapshot, preemptor)]
     queues = {**snapshot.cluster_queues, queue.name: _without_borrowing(queue)}
     return [world, msgspec.structs.replace(world, cluster_queues=queues)]

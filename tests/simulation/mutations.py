@@ -28,6 +28,7 @@ from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.shards import Shards, belongs_to
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import Sender
+from slicebus.slices.admission.preemption_cycles import PreemptionCycles
 from slicebus.slices.admission.trials import Trial
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.jobs import copies
@@ -35,6 +36,7 @@ from slicebus.slices.jobs.batch import BatchJob
 from slicebus.slices.placement.fleet import Fleet
 from slicebus.slices.workload.elasticity import Elasticity
 from slicebus.slices.workload.ungate import PodSets, to_ungate
+from slicebus.slices.workload.workload import Slice
 
 Manifest = dict[str, Any]
 
@@ -136,6 +138,8 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "pods that go": lambda: patch.object(builtin, "_with_kept_quota", lambda desired, _view: desired),
     "completions": lambda: patch.object(BatchJob, "as_ended", lambda _self, job, _reported: job),
     "notices": lambda: patch.object(notices, "_is_over", lambda *_, **__: True),
+    "rank": lambda: patch.object(Slice, "ranked_since", property(lambda slice: slice.created)),
+    "rings": lambda: patch.object(PreemptionCycles, "_shrunk_for", {}),
 }
 """Each switches one safeguard off for as long as the context lasts."""
 SHARDED = {"shards"}

@@ -8,6 +8,7 @@ import pytest
 from simulation import cycle_rules
 from simulation.cycle_rules import Sought, watching
 from simulation.elastic import check_ring
+from simulation.mutations import mutated
 from simulation.violations import Violation
 from slicebus.slices.admission import cycle as admission
 from slicebus.slices.admission.cycle import Admit, Decision, Shrink, Wait
@@ -80,6 +81,24 @@ def test_what_was_lost_comes_back_before_newer_claims() -> None:
     reverse: list[Decision] = [other, Wait(key=former.key, reason="Pending", message="waits")]
     with pytest.raises(Violation, match="comes back: newer gets what again has lost"):
         cycle_rules.check(snapshot, reverse, sought)
+
+
+def test_a_rank_that_is_lacking_is_noticed_without_newer_claims() -> None:
+    low, former, _ = restoring()
+    snapshot = world(low, former)
+    decided, sought = watched(snapshot)
+    assert any(isinstance(each, Admit) for each in decided)
+    cycle_rules.check(snapshot, decided, sought)
+    with mutated("rank"), pytest.raises(Violation, match=r"comes back: newer claims for \{'main': 2\} would get"):
+        cycle_rules.check(snapshot, decided, sought)
+
+
+def test_a_ring_of_shrinks_that_is_not_looked_for_is_noticed_without_one() -> None:
+    snapshot = msgspec.structs.replace(CROWDED, preemption_cycles_since="2026-01-01T00:00:00Z")
+    decided, sought = watched(snapshot)
+    cycle_rules.check(snapshot, decided, sought)
+    with mutated("rings"), pytest.raises(Violation, match="forth and back: w would take pods of "):
+        cycle_rules.check(snapshot, decided, sought)
 
 
 def test_a_newer_claim_may_take_what_is_of_no_use_to_the_other() -> None:
