@@ -81,8 +81,15 @@ class _Tree:
 
 def excess(queues: Collection[ClusterQueue], cohorts: Collection[Cohort], used: Mapping[str, Usage]) -> Excess:
     """Everything that is used past a limit: of a queue what it may borrow, of a root its quota."""
-    counts = _Tree(queues, cohorts, used).counts
-    return {where: use - most for where, (_, use, most) in counts.items() if most is not None and use > most}
+    counts = counted(queues, cohorts, used).items()
+    return {where: use - most for where, (_, use, most) in counts if most is not None and use > most}
+
+
+def counted(
+    queues: Collection[ClusterQueue], cohorts: Collection[Cohort], used: Mapping[str, Usage]
+) -> Mapping[Where, _Count]:
+    """What every queue and cohort has of each resource, and uses."""
+    return _Tree(queues, cohorts, used).counts
 
 
 def grown(before: Excess, after: Excess) -> Excess:

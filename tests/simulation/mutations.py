@@ -1,6 +1,6 @@
 """What each safeguard is good for: switch one off, and the simulation has to notice."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +20,7 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.kube.informers import Informers
+from slicebus.manager.decide import catalog as manager_catalog
 from slicebus.manager.decide.admission import admission_writes, builtin
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
 from slicebus.manager.decide.job import charges
@@ -28,7 +29,9 @@ from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.shards import Shards, belongs_to
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import Sender
+from slicebus.slices.admission import cycle, idle_quota
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
+from slicebus.slices.admission.snapshot import IdleGrowth
 from slicebus.slices.admission.trials import Trial
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.jobs import copies
@@ -109,6 +112,16 @@ def _trees_by_hash(shards: Shards, only: Any) -> Any:
     return sorted(own if only is None else own.intersection(only))
 
 
+_decided = cycle._Cycle.decide
+
+
+def _growth_as_any_claim(one: cycle._Cycle, pending: Iterable[Slice]) -> Iterator[Any]:
+    """As the cycle's method of this name, where nobody asks for more than somebody did."""
+    return _decided(
+        one, [msgspec.structs.replace(slice, reclaimed=None) if slice.grows_unasked else slice for slice in pending]
+    )
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "versions": lambda: patch.object(annotations, "spec_version", lambda _: 0),
     "epoch fence": lambda: patch.object(store.Sender, "from_manifest", _sender_without_epoch),
@@ -140,6 +153,10 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "notices": lambda: patch.object(notices, "_is_over", lambda *_, **__: True),
     "rank": lambda: patch.object(Slice, "ranked_since", property(lambda slice: slice.created)),
     "rings": lambda: patch.object(PreemptionCycles, "_shrunk_for", {}),
+    "opportunistic pods": lambda: patch.object(cycle, "with_opportunistic", lambda _: []),
+    "growth last": lambda: patch.object(cycle._Cycle, "decide", _growth_as_any_claim),
+    "growth time": lambda: patch.object(idle_quota, "_changed", lambda _: ""),
+    "headroom": lambda: patch.object(manager_catalog, "IdleGrowth", lambda since, _: IdleGrowth(since, 0.0)),
 }
 """Each switches one safeguard off for as long as the context lasts."""
 SHARDED = {"shards"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from simulation import cycle_rules
+from simulation import cycle_rules, idle_quota_rules
 from simulation.activation_rules import ActivationRules
 from simulation.definition_rules import DefinitionRules
 from simulation.elastic import check_note, check_ring
@@ -157,6 +157,7 @@ class Rules:
         """A manager has decided who gets and loses quota."""
         with self._noting():
             cycle_rules.check(snapshot, decided, sought)
+            idle_quota_rules.check(snapshot, decided)
 
     def acknowledged(self, queue: str, message: WireMessage) -> None:
         """Whoever took a message says that its effect is durable."""
