@@ -139,6 +139,7 @@ SHOWN_BY = {
     "trimming": 51,
     "pods that go": 3,
     "notices": 24,
+    "withdrawals": 247,
     "rank": 17,
     "rings": 3,
     "opportunistic pods": 8,
