@@ -50,7 +50,7 @@ class Grove:
         """The PodGang, the condition that says whether it is initialized, and the pods that may start."""
         present = gang.find(POD_GANGS, object_name(gang.job))
         named = _named(present)
-        are_there = all(len(gang.pods.get(pod_set, ())) >= gang.granted[pod_set] for pod_set in gang.minimum)
+        are_there = all(len(gang.pods.get(pod_set, ())) >= gang.granted.get(pod_set, 0) for pod_set in gang.minimum)
         was_initialized = present is not None and _is_initialized(present)
         # Whoever waits for it sees first that it names nobody yet.
         is_filled = was_initialized or (are_there and present is not None and _says_initialized(present))

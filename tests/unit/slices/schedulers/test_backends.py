@@ -264,6 +264,11 @@ def test_a_pod_gang(
     assert done.starts == starts
 
 
+def test_a_pod_gang_of_a_job_that_is_suspended_keeps_its_names_until_its_pods_are_gone() -> None:
+    done = synced("grove", a_job(), {"main": 2}, found=gang_of("a", "b"), granted={"other": 1}, pods={"main": ("a",)})
+    assert references(done) == ["a"]
+
+
 def test_a_pod_set_whose_pods_are_made_again_keeps_its_names_until_they_are_there() -> None:
     groups = [
         {"name": name, "minReplicas": 1, "podReferences": [{"namespace": "team", "name": pod}]}
