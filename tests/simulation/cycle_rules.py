@@ -266,7 +266,9 @@ def _next_sizes(slice: Slice, to: Counts | None) -> Iterator[Counts]:
 def floor_of(slice: Slice, pod_set: str) -> int | None:
     """How many pods of a pod set are always left; None where it loses none."""
     least, step = slice.elasticity.least.get(pod_set), slice.replica_sizes.get(pod_set, 1)
-    return None if least is None else -(-max(least, slice.elasticity.gang.get(pod_set, 0)) // step) * step
+    if least is None or slice.elasticity.gang is None:
+        return None
+    return -(-max(least, slice.elasticity.gang.get(pod_set, 0)) // step) * step
 
 
 def _gets(world: Snapshot, preemptor: Slice, plan: Plan) -> Admission | None:

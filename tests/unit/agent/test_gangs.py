@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from slicebus.agent.decide.job import reconcile as of_job
 from slicebus.agent.decide.order import orders, scheduling
 from slicebus.agent.decide.order.refusals import RefusedOrder
 from slicebus.agent.state import annotations
@@ -13,7 +14,7 @@ from slicebus.agent.state.schedulers import Schedulers
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.commands import Create
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import JOBS, PODS
+from slicebus.kube.resources import JOBS, PODS, WORKLOADS
 from slicebus.proto.errors import ForbiddenError, InvalidError
 from slicebus.proto.messages import WorkloadSpec
 from slicebus.slices.api import api_names
@@ -22,7 +23,7 @@ from slicebus.slices.schedulers.grove import POD_GANGS
 from slicebus.slices.schedulers.kai import POD_GROUPS, QUEUES
 from slicebus.slices.workload.ungate import is_gated
 from slicebus.slices.workload.waiting import Waiting
-from unit.agent.objects import EAST, KEY, a_job, a_pod, a_spec, a_view
+from unit.agent.objects import EAST, KEY, a_copy, a_job, a_pod, a_spec, a_view
 from unit.agent.test_reconciler import given_pods, patch_job, plain
 from unit.agent.worker import Worker
 from unit.kube.servers import NAMESPACE
@@ -103,6 +104,54 @@ async def test_growth_starts_pod_by_pod_and_leaves_the_minimum(worker: Worker) -
     assert await started(worker) == ["a", "b", "c"]
     [group] = await pod_groups(worker)
     assert (group["spec"]["minMember"], group["metadata"]["generation"]) == (2, 1)
+
+
+def reported(worker: Worker) -> Any:
+    """The gang of the job's status as it is now."""
+    status = of_job.status(worker.store.view(KEY))
+    assert status is not None
+    return status.gang
+
+
+LEAST: dict[str, tuple[str, int, int]] = {
+    "its least size": ("main=2", 3, 2),
+    "no more than is granted": ("main=3", 2, 2),
+    "at least a pod": ("main=0", 3, 1),
+    "of another pod set": ("other=1", 3, 3),
+    "nobody can read it": ("2", 3, 3),
+}
+
+
+@pytest.mark.parametrize(("least", "granted", "minimum"), LEAST.values(), ids=LEAST.keys())
+async def test_a_job_that_names_a_least_size_is_a_gang_of_that(
+    worker: Worker, least: str, granted: int, minimum: int
+) -> None:
+    copy = plain(a_copy())
+    copy["metadata"]["annotations"][api_names.MIN_SIZE_ANNOTATION] = least
+    await worker.create(WORKLOADS, copy)
+    await given(worker, KAI, *prepared(KAI, "a", "b"), granted=granted)
+    await reconcile(worker)
+    await reconcile(worker)
+    [group] = await pod_groups(worker)
+    assert group["spec"]["minMember"] == minimum
+    assert reported(worker) == {"main": minimum}
+    assert await started(worker) == (["a", "b"] if minimum <= 2 else [])
+
+
+async def test_what_starts_together_is_reported_while_it_runs(worker: Worker) -> None:
+    await given(worker, KAI, *prepared(KAI, "a"), granted=1)
+    await worker.client.delete(QUEUES, "research", None)
+    await worker.sync()
+    await reconcile(worker)
+    assert reported(worker) is msgspec.UNSET, "nothing can be made"
+    await worker.create(QUEUES, QUEUE)
+    await worker.sync()
+    await reconcile(worker)
+    await reconcile(worker)
+    assert reported(worker) == {"main": 1}
+    await patch_job(worker, {"spec": {"suspend": True}})
+    await reconcile(worker)
+    assert reported(worker) is msgspec.UNSET
 
 
 async def test_a_smaller_grant_lowers_the_minimum(worker: Worker) -> None:

@@ -47,6 +47,7 @@ class Worker:
         self.job["spec"]["suspend"] = False
         self.job["metadata"] |= annotations.job_metadata(REF, workload="w1", version=1, grant={})
         self.pods: list[Manifest] = []
+        self.copy = a_copy(of=REF, pod_sets=("head", "small"))
         self._note(api_names.SCHEDULER_ANNOTATION, "kube")
         self.grant(granted)
 
@@ -85,7 +86,7 @@ class Worker:
             job=self.job,
             reading=WorkerJobReading.from_manifest(self.job),
             scale_target=self.job,
-            copies=(a_copy(of=REF, pod_sets=("head", "small")),),
+            copies=(self.copy,),
             pods=tuple(map(Pod.from_manifest, self.pods)),
             schedulers=self.store.schedulers,
         )
@@ -181,6 +182,15 @@ def test_the_newer_version_lowers_the_minimum_of_a_gang_that_runs() -> None:
     worker.follow()
     assert worker.least(NEWEST) == {HEAD: 1, SMALL: 2}
     assert worker.follow() == []
+
+
+def test_a_gang_of_its_least_size_has_whole_replicas() -> None:
+    worker = Worker(OLDEST, granted=8)
+    worker.job["spec"]["workerGroupSpecs"][0]["numOfHosts"] = 2
+    worker.copy["metadata"]["annotations"][api_names.MIN_SIZE_ANNOTATION] = "small=3"
+    worker.follow()
+    assert worker.least(OLDEST) == {HEAD: 1, SMALL: 4}
+    assert gangs.reported(worker.view()) == {"head": 1, "small": 4}
 
 
 def test_a_group_that_had_no_pods_gets_a_gang_of_its_new_size() -> None:

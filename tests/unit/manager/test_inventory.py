@@ -338,6 +338,16 @@ WAITS: dict[str, tuple[JobView, str, bool]] = {
 }
 
 
+@pytest.mark.parametrize(("noted", "there"), [('{"main":2}', {"main": 2}), ("{}", {}), (None, None), ("?", None)])
+def test_a_gang_that_differs_is_asked_for(noted: str | None, there: dict[str, int] | None) -> None:
+    workload = a_workload(admitted=1, dispatched=3, applied=3)
+    workload["metadata"]["annotations"] |= {api_names.GANG_ANNOTATION: noted} if noted is not None else {}
+    for gang in (None, {}, {"main": 2}):
+        item = an_item(status=status_hash({}, JobPhase.RUNNING, None, gang=gang))
+        expected = Difference.NONE if gang == there else Difference.STATUS
+        assert difference(a_view(a_job(), workload), item) is expected
+
+
 @pytest.mark.parametrize(("view", "there", "differs"), WAITS.values(), ids=WAITS.keys())
 def test_a_reason_to_wait_that_differs_is_asked_for(view: JobView, there: str, differs: bool) -> None:
     item = an_item(status=status_hash({}, JobPhase.RUNNING, None, waits=there))

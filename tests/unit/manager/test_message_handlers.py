@@ -319,6 +319,41 @@ def status(phase: JobPhase = JobPhase.RUNNING, workload: str = "w1", *, version:
     return Status(job=REF, workload=workload, spec_version=version, phase=phase, **changes)
 
 
+def gang_notes(report: Status, *workloads: Manifest, cluster: str = EAST, **changes: Any) -> dict[str, str | None]:
+    """What a report writes on Workloads."""
+    commands = message_handlers.gang(a_view(a_job(), *workloads, **changes), report, cluster)
+    found: dict[str, str | None] = {}
+    for command in commands:
+        assert isinstance(command, Patch)
+        assert isinstance(command.body, dict)
+        found[command.target["metadata"]["name"]] = command.body["metadata"]["annotations"][api_names.GANG_ANNOTATION]
+    return found
+
+
+def of_gang(name: str = "w1", note: str | None = None, **how: Any) -> Manifest:
+    workload = a_workload(name, 4, dispatched=3, applied=3, **how)
+    workload["metadata"]["annotations"] |= {api_names.GANG_ANNOTATION: note} if note is not None else {}
+    return workload
+
+
+def test_how_many_pods_of_a_gang_stay_is_noted_on_its_slices() -> None:
+    two = status(version=3, gang={"main": 2, "other": 1})
+    held, waits = of_gang(admitted=4), a_workload("w2", 6, replaces="w1")
+    assert gang_notes(two, held, waits) == {"w1": '{"main":2}', "w2": '{"main":2}'}
+    assert gang_notes(two, of_gang(note='{"main":2}', admitted=4)) == {}
+    assert gang_notes(status(version=3, gang={}), held) == {"w1": "{}"}
+    assert gang_notes(status(version=3), of_gang(note='{"main":2}', admitted=4)) == {"w1": None}
+    assert gang_notes(status(version=3), held) == {}
+
+
+def test_no_gang_is_noted_by_a_report_that_does_not_count() -> None:
+    two, held = status(version=3, gang={"main": 2}), of_gang(admitted=4)
+    assert gang_notes(two, held, cluster=WEST) == {}
+    assert gang_notes(two, held, checks=frozenset({"check"})) == {}
+    assert gang_notes(status(JobPhase.SUCCEEDED, version=3), of_gang(note="{}", admitted=4)) == {}
+    assert gang_notes(status(version=2, gang={"main": 2}), evicted_once()) == {}
+
+
 def evicted_once(*, hash: str = "hash", applied: int = 0, suspended: bool = False) -> Manifest:
     """A slice that has been admitted and dispatched again."""
     workload = a_workload(admitted=1, applied=applied)

@@ -285,13 +285,23 @@ def test_any_other_is_not(text: str | None) -> None:
 
 
 @pytest.mark.parametrize(("scheduler", "is_gang"), [("kai", True), ("default", False)])
-def test_a_gang_loses_all_of_its_pods_or_none(scheduler: str, is_gang: bool) -> None:
+def test_a_gang_has_a_least_size_and_no_greatest_one(scheduler: str, is_gang: bool) -> None:
     job = a_job(4, annotations={MIN: "main=1", MAX: "main=8"})
     job["metadata"]["labels"] = {**job["metadata"].get("labels", {}), api_names.SCHEDULER_LABEL: scheduler}
     said = size_bounds.said_by(job, fixed=False)
-    assert [said[name] is None for name in (MIN, MAX)] == [is_gang] * 2
-    told = "a job whose pods start together loses all of them or none"
-    assert list(size_bounds.unheeded(a_view(job)).values()) == [told] * is_gang
+    assert [said[name] is None for name in (MIN, MAX)] == [False, is_gang]
+    assert size_bounds.unheeded(a_view(job)) == {}
+
+
+@pytest.mark.parametrize(
+    ("gang", "is_told"), [('{"main":3}', True), ('{"main":1}', False), ("{}", False), (None, False)]
+)
+def test_a_gang_that_keeps_more_pods_than_its_job_asks_for_says_so(gang: str | None, is_told: bool) -> None:
+    job, holder = a_job(4, annotations={MIN: "main=1"}), a_workload(count=4, admitted=4)
+    noted = {MIN: "main=1", api_names.SCHEDULER_LABEL: "kai"} | ({api_names.GANG_ANNOTATION: gang} if gang else {})
+    holder["metadata"]["annotations"] |= noted
+    told = "the job's gang was made for more pods, and keeps main=3 until it starts anew"
+    assert list(size_bounds.unheeded(a_view(job, holder)).values()) == [told] * is_told
 
 
 def test_a_service_that_is_upgraded_has_no_least_size() -> None:

@@ -113,7 +113,13 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
         """The pods by pod set that may be started: what is granted, without what a notice says that it loses."""
         return annotations.lowered(self.granted, self.reclaim.to) if self.reclaim is not None else self.granted
 
-    def report(self, pods: Mapping[str, PodSetStatus] = {}, *, waits: Waits | UnsetType = UNSET) -> Status:
+    def report(
+        self,
+        pods: Mapping[str, PodSetStatus] = {},
+        *,
+        waits: Waits | UnsetType = UNSET,
+        gang: Counts | UnsetType = UNSET,
+    ) -> Status:
         """The report on the job's state, with its pods by pod set."""
         return Status(
             job=self.ref,
@@ -124,6 +130,7 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
             job_status=fitting(self.manifest.get("status", {})),
             pods=dict(pods),
             waits=waits,
+            gang=gang,
         )
 
 

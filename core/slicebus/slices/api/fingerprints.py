@@ -33,19 +33,23 @@ def status_hash(
     left: Mapping[str, int] | None = None,
     problems: Mapping[str, str] | None = None,
     waits: str = "",
+    gang: Mapping[str, int] | None = None,
 ) -> str:
-    """The hash of a job's state as the manager mirrors it. Ready pods and the reason why it `waits` count only while it
-    runs. `left` are the pods that run on after its end, `problems` the reasons why pods do not run, by pod set."""
+    """The hash of a job's state as the manager mirrors it. Ready pods, the reason why it `waits` and the minimum of its
+    `gang` count only while it runs. `left` are the pods that run on after its end, `problems` the reasons why pods do
+    not run, by pod set."""
     present = pods_ready if phase is JobPhase.RUNNING else None
     left = {name: count for name, count in (left or {}).items() if count}
     content: list[Any] = [job_status, present]
-    waits = waits if phase is JobPhase.RUNNING else ""
-    if left or problems or waits:
+    waits, gang = (waits, gang) if phase is JobPhase.RUNNING else ("", None)
+    if left or problems or waits or gang is not None:
         content.append(left)
-    if problems or waits:
+    if problems or waits or gang is not None:
         content.append(problems or {})
-    if waits:
+    if waits or gang is not None:
         content.append(waits)
+    if gang is not None:
+        content.append(gang)
     return content_hash(content)
 
 

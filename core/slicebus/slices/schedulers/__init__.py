@@ -6,18 +6,17 @@ what they return. No backend does I/O, and none knows what another makes.
 
 from slicebus.slices.schedulers.base import Gang, Profile, SchedulerBackend, SchedulingObject, Synced, object_name
 from slicebus.slices.schedulers.registry import (
-    DEFAULT,
     NAMES,
     NO_PROFILES,
     chosen_by,
     every_resource,
     every_version,
     init,
+    is_gang,
     profiles_of,
 )
 
 __all__ = [
-    "DEFAULT",
     "NAMES",
     "NO_PROFILES",
     "Gang",
@@ -29,6 +28,7 @@ __all__ = [
     "every_resource",
     "every_version",
     "init",
+    "is_gang",
     "object_name",
     "profiles_of",
 ]

@@ -35,9 +35,9 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
 
     job: Manifest
     minimum: Counts
-    """Pods by pod set that start together: those that were granted when the pod set began to have pods, or fewer where
-    fewer are granted now. Without pod sets that have none, and without late ones (`JobKind.late_pod_sets`). Never
-    empty."""
+    """Pods by pod set that start together: those that were granted when the pod set began to have pods, or the least
+    size that the job names, or fewer where fewer are granted now. Without pod sets that have none, and without late
+    ones (`JobKind.late_pod_sets`). Never empty."""
     granted: Counts
     pods: Mapping[str, tuple[str, ...]]
     """The names of the pods that run, and of those that are next to start, by pod set, in order."""
@@ -71,6 +71,9 @@ class Synced(msgspec.Struct, frozen=True, kw_only=True):
 
     objects: tuple[SchedulingObject, ...] = ()
     """In the order in which they are made."""
+    minimum: Counts | None = None
+    """The least pods by pod set that the scheduler keeps together; a pod set that is left out may lose all. None while
+    nothing is made."""
     together: Counts = {}
     """The pods by pod set that have to be there before the first of them starts; empty where each starts by itself."""
     blocked: Problem | None = None

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from slicebus.slices.api import api_names
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import Problem
 from slicebus.slices.schedulers.base import Gang, Profile, Synced
@@ -13,7 +14,7 @@ Manifest = dict[str, Any]
 class Default:
     """Names the scheduler where the profile does, and nothing else."""
 
-    name = "default"
+    name = api_names.DEFAULT_SCHEDULER
     makes: tuple[Resource, ...] = ()
     reads: tuple[Resource, ...] = ()
     writes_status = False

@@ -77,7 +77,7 @@ class Grove:
         )
         starts = {name for names in named.values() for name in names} if was_initialized else set[str]()
         late = {name for pod_set, names in gang.pods.items() if is_late(gang.job, pod_set) for name in names}
-        return Synced(objects=(pod_gang,), together={}, starts=frozenset(starts | late))
+        return Synced(objects=(pod_gang,), minimum=gang.minimum, starts=frozenset(starts | late))
 
 
 def _named(present: Manifest | None) -> dict[str, tuple[str, ...]]:

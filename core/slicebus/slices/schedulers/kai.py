@@ -67,7 +67,7 @@ class Kai:
             "subGroups": [{"name": pod_set, "minMember": count} for pod_set, count in gang.minimum.items()],
         }
         pod_group = SchedulingObject(resource=POD_GROUPS, name=name, spec=spec, annotations=_SKIP_PODGROUPER)
-        return Synced(objects=(pod_group,), together=gang.minimum)
+        return Synced(objects=(pod_group,), minimum=gang.minimum, together=gang.minimum)
 
     def _queue(self, job: Manifest) -> str:
         return queue_of(job, QUEUE, self._profile)

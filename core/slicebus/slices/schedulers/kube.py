@@ -75,16 +75,23 @@ class Kube:
             least = together.get(pod_set)
             objects += self._pair(gang.job, pod_set, {"gang": {"minCount": least}} if least else {"basic": {}})
         stuck = next(filter(None, (self._too_large(gang, pod_set) for pod_set in together)), None)
-        return Synced(objects=tuple(objects), together=together, stuck=stuck)
+        minimum = {pod_set: self._made_for(gang, pod_set) or least for pod_set, least in together.items()}
+        return Synced(objects=tuple(objects), minimum=minimum, together=together, stuck=stuck)
+
+    def _made_for(self, gang: Gang, pod_set: str) -> int:
+        """The minimum of a PodGroup that is there and cannot be changed; 0 for none."""
+        present = gang.find(pod_groups(self._version), object_name(gang.job, pod_set))
+        if present is None or self._version != _ALPHA:
+            return 0
+        policy: Manifest = present.get("spec", {}).get("schedulingPolicy") or {}
+        least: int = (policy.get("gang") or {}).get("minCount", 0)
+        return least
 
     def _too_large(self, gang: Gang, pod_set: str) -> Problem | None:
         """The problem of a gang that has shrunk and cannot be changed: the scheduler keeps its first minimum."""
         name, granted = object_name(gang.job, pod_set), gang.granted.get(pod_set, 0)
-        present = gang.find(pod_groups(self._version), name)
-        if present is None or self._version != _ALPHA or pod_set not in gang.unplaced:
-            return None
-        least = (present["spec"]["schedulingPolicy"].get("gang") or {}).get("minCount", 0)
-        if least <= granted:
+        least = self._made_for(gang, pod_set)
+        if least <= granted or pod_set not in gang.unplaced:
             return None
         message = f"PodGroup {name} ({_GROUP}) was made for {least} pods and cannot be changed, {granted} are granted"
         return Problem("GangTooLarge", f"{message}: a pod that is made anew waits until as many are there")

@@ -22,11 +22,7 @@ _BACKENDS: Mapping[str, Callable[[Profile], SchedulerBackend]] = {
     Grove.name: Grove,
 }
 NAMES: tuple[str, ...] = tuple(_BACKENDS)
-DEFAULT = Default.name
-"""The backend of an agent without profiles: pods are scheduled as their templates say."""
-
-
-NO_PROFILES: tuple[Profile, ...] = (Profile(DEFAULT),)
+NO_PROFILES: tuple[Profile, ...] = (Profile(Default.name),)
 """The profiles of an agent whose settings have none."""
 
 
@@ -34,6 +30,11 @@ def chosen_by(job: Manifest) -> str:
     """The backend that a job's label names; empty for that of its cluster."""
     name: str = (job["metadata"].get("labels") or {}).get(api_names.SCHEDULER_LABEL, "")
     return name
+
+
+def is_gang(job: Manifest) -> bool:
+    """Whether a job's label names a backend whose pods start together."""
+    return chosen_by(job) not in ("", Default.name)
 
 
 def profiles_of(text: str) -> tuple[Profile, ...]:

@@ -58,7 +58,7 @@ class Volcano:
             "subGroupPolicy": [_subgroup(pod_set, count) for pod_set, count in gang.minimum.items()],
         }
         pod_group = SchedulingObject(resource=POD_GROUPS, name=name, spec=spec)
-        return Synced(objects=(pod_group,), together=gang.minimum)
+        return Synced(objects=(pod_group,), minimum=gang.minimum, together=gang.minimum)
 
 
 def _closed(queue: Manifest | None, name: str) -> Problem | None:

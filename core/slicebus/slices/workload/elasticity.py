@@ -35,14 +35,17 @@ class Elasticity(msgspec.Struct, frozen=True):
     """The pods by pod set up to which it takes quota that nobody else wants."""
     notice_s: float = 0.0
     """How long before it loses pods it wants to be told."""
-    gang: Mapping[str, int] = {}
-    """The pods by pod set that start together, as they were admitted."""
+    gang: Mapping[str, int] | None = {}
+    """The pods by pod set that the scheduler of its gang keeps together where it runs. Empty where it is no gang; None
+    while its worker has not told."""
 
     def floor(self, pod_set: str, *, step: int = 1) -> int | None:
         """How many pods of a pod set always stay: the least, no fewer than its gang, in whole replicas of `step` pods.
-        None where all of them stay."""
+        None where all of them stay, as those of a gang of which nobody knows that."""
         least = self.least.get(pod_set)
-        return None if least is None else -(-max(least, self.gang.get(pod_set, 0)) // step) * step
+        if least is None or self.gang is None:
+            return None
+        return -(-max(least, self.gang.get(pod_set, 0)) // step) * step
 
     @classmethod
     def from_annotations(cls, annotations: Mapping[str, str], sizes: Mapping[str, int]) -> "Elasticity":
@@ -50,14 +53,20 @@ class Elasticity(msgspec.Struct, frozen=True):
         least, most, notice = (annotations.get(name) for name in (_MIN, _MAX, _NOTICE))
         if least is None and most is None and notice is None:
             return RIGID
-        gang = read_json(annotations.get(api_names.GANG_ANNOTATION), _GANG)
+        gang = gang_of(annotations)
+        names_gang = annotations.get(api_names.SCHEDULER_LABEL) not in (None, "", api_names.DEFAULT_SCHEDULER)
         return cls(
             # One above the present size stands: the size of a Ray cluster goes up and down.
             least=_sizes_of(least) if least is not None and not _sizes_problem(least, sizes, fixed=()) else {},
             most=_sizes_of(most) if most is not None and not most_problem(most, sizes) else {},
             notice_s=_seconds_of(notice) if notice is not None and not notice_problem(notice) else 0.0,
-            gang=gang or {},
+            gang={} if gang is None and not names_gang else gang,
         )
+
+
+def gang_of(annotations: Mapping[str, str]) -> Counts | None:
+    """What a Workload's note says of its gang; None without one, and for one that nobody can read."""
+    return read_json(annotations.get(api_names.GANG_ANNOTATION), _GANG)
 
 
 RIGID = Elasticity()

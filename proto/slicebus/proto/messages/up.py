@@ -220,6 +220,9 @@ class Status(JobMessage, frozen=True, kw_only=True):
     """For a job that is gone: whether the agent saw it go before it ended. Otherwise it may have ended unseen."""
     waits: Waits | UnsetType = UNSET
     """Not set where the job has its size, or asks for it."""
+    gang: Counts | UnsetType = UNSET
+    """The least pods by pod set that the scheduler of its gang keeps together; a pod set that is left out may lose all.
+    Not set for a job that is no gang, nor while nothing was made for one."""
 
     @property
     def problems(self) -> dict[str, PodProblem]:

@@ -43,7 +43,7 @@ def elastic(name: str, pods: int, least: int, priority: int = 0, **changes: Any)
     return giving(holding(name, pods, priority, **changes), main=least)
 
 
-def giving(slice: Slice, *, gang: Mapping[str, int] = {}, **least: int) -> Slice:
+def giving(slice: Slice, *, gang: Mapping[str, int] | None = {}, **least: int) -> Slice:
     return msgspec.structs.replace(slice, elasticity=Elasticity(least=least, gang=gang))
 
 
@@ -170,6 +170,13 @@ def test_a_gang_loses_no_pod() -> None:
     gang = giving(holding("a", 10), gang={"main": 7}, main=1)
     assert taken(cycle(world(gang, waiting("w", 3, 1)))) == {"a": 7}
     assert taken(cycle(world(gang, waiting("w", 4, 1)))) == {"a": EVICTED}
+
+
+def test_a_gang_of_its_whole_size_or_of_an_unknown_one_loses_all_or_nothing() -> None:
+    for gang in ({"main": 10}, None):
+        held = giving(holding("a", 10), gang=gang, main=1)
+        assert taken(cycle(world(held, waiting("w", 1, 1)))) == {"a": EVICTED}
+        assert taken(cycle(world(held, waiting("w", 1, 0)))) == {}
 
 
 def ray(**least: int) -> Slice:

@@ -41,7 +41,9 @@ def test_what_is_wrong_with_pods_follows_where_something_is() -> None:
     assert status_hash({}, running, False, problems={}) == content_hash([{}, False])
     assert status_hash({}, running, False, problems=reasons) == content_hash([{}, False, {}, reasons])
     assert status_hash({}, running, False, waits="SurplusPods") == content_hash([{}, False, {}, {}, "SurplusPods"])
-    assert status_hash({}, JobPhase.FAILED, None, waits="SurplusPods") == content_hash([{}, None])
+    assert status_hash({}, running, False, gang={"main": 2}) == content_hash([{}, False, {}, {}, "", {"main": 2}])
+    assert status_hash({}, running, False, gang={}) == content_hash([{}, False, {}, {}, "", {}])
+    assert status_hash({}, JobPhase.FAILED, None, waits="SurplusPods", gang={"main": 2}) == content_hash([{}, None])
     assert status_hash({}, JobPhase.FAILED, None, left={"main": 1}) == content_hash([{}, None, {"main": 1}])
 
 

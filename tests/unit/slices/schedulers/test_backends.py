@@ -82,7 +82,7 @@ def test_a_job_gets_the_basic_policy_because_it_could_not_be_resized_in_a_gang()
     done = synced("kube", a_job(), {"main": 5})
     assert {spec["schedulingPolicy"] != {} for (kind, _), spec in specs(done).items() if kind == "PodGroup"} == {True}
     assert specs(done)["PodGroup", "job-demo.main"]["schedulingPolicy"] == {"basic": {}}
-    assert done.together == {}
+    assert done.together == done.minimum == {}
 
 
 def test_no_two_jobs_have_objects_of_one_name() -> None:
@@ -282,6 +282,36 @@ def test_a_pod_set_whose_pods_are_made_again_keeps_its_names_until_they_are_ther
         group["name"]: [each["name"] for each in group["podReferences"]] for group in done.objects[0].spec["podgroups"]
     }
     assert named == {"head": ["h"], "small": ["b"]}
+
+
+MINIMUMS: dict[str, Found] = {
+    "kube": {},
+    "kai": {(KAI_QUEUES, "research"): {}},
+    "volcano": {(VOLCANO_QUEUES, "research"): OPEN},
+    "grove": {},
+}
+
+
+@pytest.mark.parametrize(("name", "found"), MINIMUMS.items(), ids=MINIMUMS.keys())
+def test_a_backend_says_how_many_pods_its_scheduler_keeps_together(name: str, found: Found) -> None:
+    minimum = {"head": 1, "small": 2}
+    done = synced(name, a_cluster(a_group("small")), minimum, found=found, queue="research")
+    assert done.minimum == minimum
+    assert (synced(name, a_cluster(), minimum, queue="research").minimum is None) is bool(found)
+
+
+@pytest.mark.parametrize(("version", "kept"), [("v1beta1", 2), ("v1alpha2", 4)])
+def test_a_pod_group_that_cannot_be_changed_keeps_the_pods_of_its_beginning(version: str, kept: int) -> None:
+    backend = init(Profile("kube"), served=lambda resource: resource.version == version)
+    present = {"spec": {"schedulingPolicy": {"gang": {"minCount": 4}}}}
+    shrunk = Gang(
+        job=a_cluster(),
+        minimum={"head": 1, "small": 2},
+        granted={"head": 1, "small": 2},
+        pods={},
+        find=lambda _, name: present if name.endswith("small") else None,
+    )
+    assert backend.sync(shrunk).minimum == {"head": 1, "small": kept}
 
 
 # --- all of them ---------------------------------------------------------------------------------------------------

@@ -124,3 +124,24 @@ FLOORS: dict[str, tuple[str, str | None, int, int | None]] = {
 def test_the_pods_that_always_stay(text: str, gang: str | None, step: int, floor: int | None) -> None:
     annotations = {MIN: text} | ({api_names.GANG_ANNOTATION: gang} if gang else {})
     assert Elasticity.from_annotations(annotations, SIZES).floor("workers", step=step) == floor
+
+
+GANGS: dict[str, tuple[str, str | None, int | None]] = {
+    "its worker has not told": ("kai", None, None),
+    "its worker has told": ("kai", '{"head":1,"workers":5}', 5),
+    "nobody can read it": ("kai", "[]", None),
+    "only its head starts together": ("kube", '{"head":1}', 2),
+    "it is no gang": ("kube", "{}", 2),
+    "the default one": ("default", None, 2),
+    "none is named": ("", None, 2),
+    "the agent chooses": ("", '{"workers":5}', 5),
+}
+
+
+@pytest.mark.parametrize(("scheduler", "gang", "floor"), GANGS.values(), ids=GANGS.keys())
+def test_a_job_of_which_nobody_knows_how_many_start_together_keeps_all(
+    scheduler: str, gang: str | None, floor: int | None
+) -> None:
+    annotations = {MIN: "workers=2", api_names.SCHEDULER_LABEL: scheduler}
+    annotations |= {api_names.GANG_ANNOTATION: gang} if gang is not None else {}
+    assert Elasticity.from_annotations(annotations, SIZES).floor("workers") == floor

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from slicebus.agent.decide.job.room import patch_job
 from slicebus.agent.decide.pods.next_pods import next_pods
@@ -26,6 +27,7 @@ from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Problem
 from slicebus.slices.schedulers import Gang, SchedulerBackend, SchedulingObject, Synced
+from slicebus.slices.workload.elasticity import Elasticity
 from slicebus.slices.workload.ungate import pod_set_of
 
 _TRIED_AGAIN_S = 30.0
@@ -144,6 +146,16 @@ def _blocks(view: WorkerView) -> Problem | None:
     return _taken(view, scheduled) or _pruned(scheduled, pods)
 
 
+def reported(view: WorkerView) -> Counts | UnsetType:
+    """The least pods by pod set that the job's scheduler keeps together; UNSET for a job that is no gang, and where
+    nothing is made for it."""
+    job = view.reading
+    if job is None or not job.runs or not annotations.scheduler(job.manifest):
+        return UNSET
+    scheduled = _scheduled(view)
+    return scheduled.synced.minimum if scheduled is not None and scheduled.synced.minimum is not None else UNSET
+
+
 def requeue_after(view: WorkerView, *, now_s: float) -> list[Command]:
     """Requeue the job for when a refused object is to be tried again."""
     refused, job = view.refused_object, view.reading
@@ -169,10 +181,23 @@ def _scheduled(view: WorkerView) -> _Scheduled | None:
 
 
 def _minimum(view: WorkerView, job: WorkerJobReading) -> Counts:
-    """The pods of each pod set that start together: what was granted when it began to have pods, or less by now."""
+    """The pods of each pod set that start together: what was granted when it began to have pods, or the least size that
+    the job names, or less by now."""
     known, late = annotations.gang(job.manifest), KINDS[view.key.kind].late_pod_sets
     granted = {name: count for name, count in job.granted.items() if count and name not in late}
-    return {name: min(known.get(name) or count, count) for name, count in granted.items()}
+    least = _least(view, job)
+    return {name: min(known.get(name) or least.get(name, count), count) for name, count in granted.items()}
+
+
+def _least(view: WorkerView, job: WorkerJobReading) -> Counts:
+    """The least size of each pod set that the job names one for: at least a pod, in whole replicas."""
+    copy = view.copy_of(job.slice)
+    if copy is None:
+        return {}
+    sizes = {pod_set["name"]: pod_set["count"] for pod_set in copy["spec"]["podSets"]}
+    said = Elasticity.from_annotations(copy["metadata"].get("annotations") or {}, sizes).least
+    steps = {name: KINDS[view.key.kind].step(job.manifest, name) for name in said}
+    return {name: -(-max(count, 1) // steps[name]) * steps[name] for name, count in said.items()}
 
 
 def _pods(view: WorkerView) -> dict[str, tuple[str, ...]]:

@@ -142,5 +142,12 @@ def _hash(status: Status, view: WorkerView) -> str:
     is_over = status.phase is not JobPhase.RUNNING
     left = {name: min(count, granted.get(name, 0)) for name, count in status.running.items()} if is_over else {}
     problems = {name: problem.reason for name, problem in status.problems.items()}
-    waits = status.waits.reason if status.waits else ""
-    return status_hash(status.job_status, status.phase, pods_ready, left=left, problems=problems, waits=waits)
+    return status_hash(
+        status.job_status,
+        status.phase,
+        pods_ready,
+        left=left,
+        problems=problems,
+        waits=status.waits.reason if status.waits else "",
+        gang=None if status.gang is UNSET else status.gang,
+    )

@@ -306,7 +306,7 @@ def status(view: WorkerView) -> Status | None:
         return None
     problems = waiting.reported_problems(job) if job.runs else {}
     pods = {name: _status_of(members, problems.get(name)) for name, members in sorted(view.own_pod_sets.items())}
-    return job.report(pods, waits=waiting.reported(view, job))
+    return job.report(pods, waits=waiting.reported(view, job), gang=gangs.reported(view))
 
 
 def report(

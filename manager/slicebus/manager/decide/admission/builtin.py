@@ -264,6 +264,10 @@ def _commands_for(
             return refusals.refuse_scaling(view, job, slice, message=message, now=now)
 
 
+_COPIED = (api_names.AVOIDED_CLUSTERS_ANNOTATION, api_names.GANG_ANNOTATION)
+"""What a new slice has from the one before it."""
+
+
 def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: DesiredSize) -> list[Command]:
     ref = view.ref
     base = slice_name(
@@ -281,9 +285,9 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     annotations |= {name: wanted for name, wanted in said.items() if wanted}
     if annotation(job, api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true":
         annotations[api_names.PARTIAL_SCALE_UP_ANNOTATION] = "true"
-    before = view.workload(view.unfinished[-1]) if view.unfinished else None
-    if before is not None and (avoided := annotation(before, api_names.AVOIDED_CLUSTERS_ANNOTATION)):
-        annotations[api_names.AVOIDED_CLUSTERS_ANNOTATION] = avoided
+    if view.unfinished:
+        before = view.workload(view.unfinished[-1])
+        annotations |= {noted: value for noted in _COPIED if (value := annotation(before, noted))}
     if (observed := charges.known_beforehand(view)) is not None:
         annotations[api_names.OBSERVED_ANNOTATION] = observed.to_annotation()
     pod_sets = pod_templates.pod_sets(job, view, counts=command.counts)

@@ -16,9 +16,9 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.jobs.copies import MOST_PODS
-from slicebus.slices.schedulers import DEFAULT, chosen_by
+from slicebus.slices.schedulers import is_gang
 from slicebus.slices.workload import elasticity
-from slicebus.slices.workload.elasticity import Elasticity
+from slicebus.slices.workload.elasticity import RIGID, Elasticity
 
 PAST_BOUNDS = "PastBounds"
 """The reason of a request for more than the job itself allows."""
@@ -79,15 +79,17 @@ def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False) -> dict[str, s
     A job of a `fixed` size says nothing. One whose size Ray's autoscaler owns has no greatest size, as it asks by
     itself; the least of a group that its own does not name is the group's `minReplicas`. With Kueue's annotation for
     partial preemption, and none of ours, the job's spec says the least size. A RayService has no least size during an
-    `upgrade`, nor has a job that names a gang scheduler; neither has a greatest one. A greatest size that names no pod
-    set is for what its worker asks for; any other is no more than its spec lets it have.
+    `upgrade`, and no greatest one; nor has a job that names a gang scheduler a greatest one. A greatest size that names
+    no pod set is for what its worker asks for; any other is no more than its spec lets it have.
     """
     wrong = _problems(job)
     said = {name: None if fixed or name in wrong else annotation(job, name) for name in _SAID}
     if not _names_pod_sets(said[_MAX] or ""):
         said[_MAX] = None
-    if _is_gang(job) or upgrade:
-        said[_MIN] = said[_MAX] = None
+    if is_gang(job) or upgrade:
+        said[_MAX] = None
+    if upgrade:
+        said[_MIN] = None
     elif not fixed:
         said[_MIN] = _least(job, said[_MIN])
     if (most := said[_MAX]) is not None:
@@ -102,8 +104,8 @@ def unheeded(view: JobView) -> dict[str, str]:
     told = {name: f"it makes no sense, as {problem.message}" for name, problem in _problems(view.job).items()}
     if view.is_fixed and annotation(view.job, _MIN) is not None:
         told[_MIN] = "a job of a fixed size loses all of its pods or none"
-    elif _is_gang(view.job) and annotation(view.job, _MIN) is not None:
-        told[_MIN] = "a job whose pods start together loses all of them or none"
+    elif kept := _kept_by_gang(view):
+        told[_MIN] = f"the job's gang was made for more pods, and keeps {counts_text(kept)} until it starts anew"
     if (
         _is_partial(view.job)
         and annotation(view.job, _MIN) is None
@@ -157,8 +159,10 @@ def _is_partial(job: Manifest) -> bool:
     return annotation(job, _PARTIAL) == "true"
 
 
-def _is_gang(job: Manifest) -> bool:
-    return chosen_by(job) not in ("", DEFAULT)
+def _kept_by_gang(view: JobView) -> Counts:
+    """The pods by pod set that the gang of a job with quota keeps beyond its least size."""
+    said = view.holder.elasticity if view.holder is not None else RIGID
+    return {name: count for name, count in (said.gang or {}).items() if count > said.least.get(name, count)}
 
 
 def _fixed(job: Manifest, sizes: Counts) -> frozenset[str]:

@@ -27,6 +27,7 @@ from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import all_ready, status_hash
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.workload.elasticity import gang_of
 
 Stamp = NewType("Stamp", tuple[int, int])
 """Epoch and sequence of a message: they order the messages of one cluster."""
@@ -260,7 +261,8 @@ def _reported_hash(view: JobView, job: Manifest) -> str:
     succeeded = KINDS[view.ref.kind].succeeded(reported.job_status)
     is_ready = all_ready(beside_kueue.allowed(view, job, holder).granted, ready, succeeded)
     problems, waits = _problems(view, job), reported_reason(view, job)
-    return status_hash(reported.job_status, reported.phase, is_ready, problems=problems, waits=waits)
+    gang = None if reported.gang is msgspec.UNSET else reported.gang
+    return status_hash(reported.job_status, reported.phase, is_ready, problems=problems, waits=waits, gang=gang)
 
 
 def _problems(view: JobView, job: Manifest) -> dict[str, str]:
@@ -283,4 +285,5 @@ def _status_hash(view: JobView) -> str:
     ready = conditions.get(Condition.PODS_READY, {}).get("status")
     is_ready, problems = None if ready is None else ready == "True", _problems(view, view.job)
     waits = reported_reason(view, view.job)
-    return status_hash(reported_status(view.job), phase, is_ready, problems=problems, waits=waits)
+    gang = gang_of(view.workload(view.holder)["metadata"].get("annotations") or {}) if view.holder else None
+    return status_hash(reported_status(view.job), phase, is_ready, problems=problems, waits=waits, gang=gang)

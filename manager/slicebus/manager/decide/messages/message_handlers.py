@@ -14,7 +14,7 @@ from slicebus.manager.decide.job import pods_left, reclaims, status_mirror, unkn
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, one_write_each
 from slicebus.manager.decide.order import dispatch, size_requests
 from slicebus.manager.decide.order.outbox import write
-from slicebus.manager.state.annotations import SizeRequest
+from slicebus.manager.state.annotations import SizeRequest, annotation
 from slicebus.manager.state.outbox import Dispatch, Held, Outbox, Progress, applied_version
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
@@ -34,6 +34,7 @@ from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, has_finding
 from slicebus.slices.jobs.copies import MOST_PODS
 from slicebus.slices.jobs.suspension import can_suspend
+from slicebus.slices.workload.workload import Slice
 
 _RETRY_REFUSED_S = 30.0
 
@@ -188,6 +189,27 @@ def status(
     is_news = outbox is not None and outbox.record.is_of_this_run(report.spec_version)
     is_there = dispatch.note_vanished(view, vanished=False) if is_news else []
     return [*is_there, *_withdraw_next(view, report), *take(view, report, now)]
+
+
+def gang(view: JobView, report: Status, cluster: ClusterName) -> list[Command]:
+    """Note on the job's slices how many pods the scheduler of its gang keeps together, as its worker says. Without a
+    word of it the note goes. Of a job beside a Kueue nobody asks."""
+    record = view.outbox.record if view.outbox is not None else None
+    is_present = record is not None and record.is_of_this_run(report.spec_version) and view.cluster == cluster
+    if view.job is None or view.checks or not is_present or report.phase is not JobPhase.RUNNING:
+        return []
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=annotation_patch(api_names.GANG_ANNOTATION, note))
+        for workload, note in ((view.workload(slice), _gang_note(slice, report)) for slice in view.unfinished)
+        if annotation(workload, api_names.GANG_ANNOTATION) != note
+    ]
+
+
+def _gang_note(slice: Slice, report: Status) -> str | None:
+    if report.gang is msgspec.UNSET:
+        return None
+    minimum = {name: count for name, count in report.gang.items() if name in slice.counts}
+    return msgspec.json.encode(minimum, order="sorted").decode()
 
 
 def _withdraw_next(view: JobView, report: Status) -> list[Command]:

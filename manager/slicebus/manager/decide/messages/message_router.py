@@ -177,7 +177,8 @@ def _handle_status(store: ManagerStore, envelope: Envelope, message: Status, now
             notes.append(Remember(table=ManagerTable.REPORTED, key=message.job, value=message))
     taken = message_handlers.status(view, message, envelope, now=now, take=mode_of(store).mirror)
     charged = charges.take(view, message, envelope, queues=store.quotas.cluster_queues, now=now)
-    return [*notes, *taken, *charged, *waiting.take_report(view, message, envelope.cluster)]
+    gang = message_handlers.gang(view, message, envelope.cluster)
+    return [*notes, *taken, *charged, *gang, *waiting.take_report(view, message, envelope.cluster)]
 
 
 def _ensure_typed(message: Status) -> None:
