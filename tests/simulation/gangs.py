@@ -5,7 +5,8 @@ from random import Random
 
 import msgspec
 
-from simulation.schedule import Moment, Seed, Submit
+from simulation.later import OLD
+from simulation.schedule import Item, Moment, Schedule, Seed, Submit
 from slicebus.kube.client import KubeClient
 from slicebus.kube.crds import custom_resource_definitions
 from slicebus.kube.resources import CRDS
@@ -32,6 +33,20 @@ def with_gangs(seed: Seed, moments: Iterable[Moment]) -> Iterator[Moment]:
             yield msgspec.structs.replace(item, gang=True)
         else:
             yield item
+
+
+def with_elastic_gangs(schedule: Schedule) -> Schedule:
+    """The same run, but that every second job with a least size is a gang, on runs with gangs."""
+    if not schedule.gangs or schedule.seed in OLD:
+        return schedule
+    random = Random(f"{schedule.seed}/elastic gangs")
+    return schedule.with_items(tuple(_perhaps_gang(item, random) for item in schedule.items))
+
+
+def _perhaps_gang(item: Item, random: Random) -> Item:
+    if isinstance(item, Submit) and item.least is not None and random.random() < 0.5:
+        return msgspec.structs.replace(item, gang=True)
+    return item
 
 
 async def install(client: KubeClient) -> None:

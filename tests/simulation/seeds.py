@@ -4,6 +4,7 @@ from simulation.additions import with_additions
 from simulation.defaults import with_defaults
 from simulation.elastic import with_elastic
 from simulation.floods import with_floods
+from simulation.gangs import with_elastic_gangs
 from simulation.idle_quota import with_idle_quota
 from simulation.indexed import with_indexed
 from simulation.later import OLD
@@ -31,6 +32,7 @@ _LATER = (
     with_lost_copies,
     with_notices,
     with_idle_quota,
+    with_elastic_gangs,
 )
 """What came later, in this order."""
 
