@@ -122,6 +122,13 @@ def _growth_as_any_claim(one: cycle._Cycle, pending: Iterable[Slice]) -> Iterato
     )
 
 
+_floor = Elasticity.floor
+
+
+def _floor_without_gang(said: Elasticity, pod_set: str, *, step: int = 1) -> int | None:
+    return _floor(msgspec.structs.replace(said, gang={}), pod_set, step=step)
+
+
 MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "versions": lambda: patch.object(annotations, "spec_version", lambda _: 0),
     "epoch fence": lambda: patch.object(store.Sender, "from_manifest", _sender_without_epoch),
@@ -147,6 +154,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "tenants": lambda: patch.object(JobView, "requested", property(_request_of_the_job)),
     "observed pods": lambda: patch.object(charges, "take", lambda *_, **__: []),
     "least sizes": lambda: patch.object(Elasticity, "floor", lambda *_, **__: 0),
+    "gang minimums": lambda: patch.object(Elasticity, "floor", _floor_without_gang),
     "trimming": lambda: patch.object(Trial, "trim", lambda *_: None),
     "pods that go": lambda: patch.object(builtin, "_with_kept_quota", lambda desired, _view: desired),
     "completions": lambda: patch.object(BatchJob, "as_ended", lambda _self, job, _reported: job),

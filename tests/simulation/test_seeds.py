@@ -136,6 +136,7 @@ SHOWN_BY = {
     "observed pods": 2,
     "completions": 18,
     "least sizes": 3,
+    "gang minimums": 159,
     "trimming": 51,
     "pods that go": 3,
     "notices": 24,
