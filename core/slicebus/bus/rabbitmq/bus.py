@@ -161,7 +161,7 @@ class RabbitBus:
             for queue in queues:
                 await channel.get_queue(queue, ensure=True)
         kept = keep or partial(cut, most_bytes=limit_of(queues[0], self._settings.message_bytes))
-        subscription = RabbitSubscription(self, queues, prefetch=prefetch, keep=kept)
+        subscription = RabbitSubscription(self, queues, prefetch=prefetch, keep=kept, answer_s=self._settings.confirm_s)
         try:
             yield subscription
         finally:

@@ -20,6 +20,7 @@ from slicebus.ambient.cancellation import Cancellation
 from slicebus.ambient.connection_failures import reason_of
 from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, SlicebusError, UnavailableError
 
+_CLOSE_S = 5.0
 _TABLE: tuple[tuple[type[BaseException], type[SlicebusError]], ...] = (
     (exceptions.ChannelNotFoundEntity, NotFoundError),
     (exceptions.ChannelPreconditionFailed, InvalidError),
@@ -71,9 +72,10 @@ def translated(action: str) -> Iterator[None]:
 
 
 async def close_quietly(channel: AbstractChannel) -> None:
-    """Close a channel that may be gone already."""
+    """Close a channel that may be gone already, and whose connection may end before it answers."""
     with suppress(Exception), translated("close a channel"):
-        await channel.close()
+        async with asyncio.timeout(_CLOSE_S):
+            await channel.close()
 
 
 def _error_of(error: Exception) -> type[SlicebusError] | None:

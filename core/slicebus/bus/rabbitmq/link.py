@@ -33,6 +33,9 @@ class LinkConsumer(Protocol):
     async def leave(self) -> None:
         """Consume no more on it. Return when every message that came on it is settled."""
 
+    def end(self) -> None:
+        """Note that it is lost: nothing more comes, and what came can no longer be settled."""
+
 
 class Link:
     """Holds a connection, its channel for publishing, and its users."""
@@ -162,6 +165,8 @@ class LinkKeeper:
             return
         self._up.clear()
         self._down.set()
+        for consumer in self.link.consumers:
+            consumer.end()
         if not self.closed:
             _log.warning("bus.lost", name=self._name, error=str(error))
 

@@ -27,11 +27,12 @@ _GONE_S = 10.0
 class RabbitSubscription:
     """Consumes queues, and outlives its channels."""
 
-    def __init__(self, bus: "RabbitBus", queues: Sequence[str], *, prefetch: int, keep: Keep) -> None:
+    def __init__(self, bus: "RabbitBus", queues: Sequence[str], *, prefetch: int, keep: Keep, answer_s: float) -> None:
         self._bus = bus
         self._queues = queues
         self._prefetch = prefetch
         self._keep = keep
+        self._answer_s = answer_s
         self._closing = asyncio.Event()
         self._channel: AbstractChannel | None = None
 
@@ -72,11 +73,17 @@ class RabbitSubscription:
         self._channel = channel
         consumer = _Consumer(channel, self._keep)
         channel.close_callbacks.add(lambda *_: consumer.end())
-        # AMQP 0-9-1 bounds what each consumer of a channel holds.
-        with translated(f"consume {', '.join(self._queues)}"):
-            await channel.set_qos(prefetch_count=self._prefetch)
-            for queue in self._queues:
-                await consumer.begin(await channel.get_queue(queue, ensure=True))
+        try:
+            # AMQP 0-9-1 bounds what each consumer of a channel holds.
+            with translated(f"consume {', '.join(self._queues)}"):
+                # A connection that ends meanwhile may leave an answer out.
+                async with asyncio.timeout(self._answer_s):
+                    await channel.set_qos(prefetch_count=self._prefetch)
+                    for queue in self._queues:
+                        await consumer.begin(await channel.get_queue(queue, ensure=True))
+        except UnavailableError:
+            await close_quietly(channel)
+            raise
         link.consumers.add(consumer)
         try:
             while (arrival := await consumer.arrived.get()) is not None and not self._closing.is_set():
