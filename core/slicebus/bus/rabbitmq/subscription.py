@@ -81,11 +81,7 @@ class RabbitSubscription:
                     await channel.set_qos(prefetch_count=self._prefetch)
                     for queue in self._queues:
                         await consumer.begin(await channel.get_queue(queue, ensure=True))
-        except UnavailableError:
-            await close_quietly(channel)
-            raise
-        link.consumers.add(consumer)
-        try:
+            link.consumers.add(consumer)
             while (arrival := await consumer.arrived.get()) is not None and not self._closing.is_set():
                 queue, incoming, message = arrival
                 yield RabbitDelivery(self._bus, incoming, message, channel, queue=queue, on_settled=consumer.settle)
