@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack
 from slicebus.manager.state.outbox import Outbox
 from slicebus.proto.messages import Counts, counts_text
-from slicebus.slices.admission.preemption import preempted_for, preemptor_job, preemptor_uid
+from slicebus.slices.admission.preemption import preempted_for, preemptor_job
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.workload.reclaimed import Reclaimed
 from slicebus.slices.workload.workload import Slice, chain_id
@@ -55,9 +55,10 @@ def is_awaited(
     """
     evicted = next((slice for slice in slices if slice.evicting), None)
     if evicted is not None:
-        message = evicted.conditions.get(Condition.PREEMPTED, {}).get("message", "")
-        is_told = preempted_for(evicted) and evicted.elasticity.notice_s
-        return not is_told or waits(preemptor_uid(message), preemptor_job(message))
+        preemptor = preempted_for(evicted)
+        if not (preemptor and evicted.elasticity.notice_s):
+            return True
+        return waits(preemptor, preemptor_job(evicted.conditions[Condition.PREEMPTED]["message"]))
     note = next((slice.reclaimed for slice in slices if slice.keeps_quota and slice.reclaimed is not None), None)
     if note is None or note.done or not note.notice_s:
         return True
