@@ -203,6 +203,44 @@ async def test_a_blocked_connection_is_throttled_and_recovers(
     await impatient.aclose()
 
 
+async def test_a_subscription_outlives_a_connection_that_is_lost_while_the_broker_blocks_it(
+    rabbitmq: RabbitBroker, vhost: str
+) -> None:
+    settings = BusSettings(connect_s=3.0, confirm_s=30.0, reconnect_most_s=1.0)
+    received: set[int] = set()
+    bus = await connect(rabbitmq.url(vhost, "manager"), name="blocked", settings=settings)
+    await bus.declare(manager_topology())
+
+    async def is_blocked() -> bool:
+        return bool(bus.blocked)
+
+    async def has_come() -> bool:
+        return 9 in received
+
+    async with bus.subscribe(CONTROL, prefetch=5) as subscription:
+
+        async def consume() -> None:
+            async for delivery in subscription:
+                received.add(int(delivery.message.body))
+                await delivery.ack()
+
+        try:
+            await asyncio.to_thread(rabbitmq.ctl, "set_vm_memory_high_watermark", "0.00001")
+            publishing = asyncio.create_task(publish_many(bus))
+            await eventually(is_blocked, "the broker blocks the connection")
+            consuming = asyncio.create_task(consume())
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(rabbitmq.close_connections)
+        finally:
+            await asyncio.to_thread(rabbitmq.ctl, "set_vm_memory_high_watermark", "0.4")
+        await publishing
+        await bus.publish(UP, message(9))
+        await eventually(has_come, "the subscription begins on the next connection")
+        consuming.cancel()
+        await asyncio.gather(consuming, return_exceptions=True)
+    await bus.aclose()
+
+
 async def test_a_connection_that_stands_still_is_given_up(rabbitmq: RabbitBroker, vhost: str, bus: RabbitBus) -> None:
     received: set[int] = set()
     async with Proxy.before(rabbitmq.port) as proxy:

@@ -201,8 +201,10 @@ class RabbitBus:
         """A new channel on a connection; by default on the present one."""
         link = link or await self.wait_up()
         with translated("open a channel"):
-            channel = link.connection.channel(publisher_confirms=confirms, on_return_raises=confirms)
-            await channel.initialize(timeout=self._settings.connect_s)
+            # aiormq waits for ever for a connection that was lost while the broker blocked it.
+            async with asyncio.timeout(self._settings.connect_s):
+                channel = link.connection.channel(publisher_confirms=confirms, on_return_raises=confirms)
+                await channel.initialize()
         return channel
 
     @property
