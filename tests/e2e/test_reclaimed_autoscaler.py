@@ -20,7 +20,8 @@ from support.waiting import eventually
 Manifest = dict[str, Any]
 Submit = Callable[[World], Awaitable[Scenario]]
 Acts = Callable[[Scenario], Awaitable[None]]
-MOST = "/spec/workerGroupSpecs/0/maxReplicas"
+GROUP = "/spec/workerGroupSpecs/0"
+MOST, LEAST = f"{GROUP}/maxReplicas", f"{GROUP}/minReplicas"
 
 
 @pytest.fixture
@@ -103,6 +104,49 @@ async def test_what_its_user_allows_meanwhile_stands(world: World, urls: dict[st
         await expect_note(low)
         await expect_most(low, 6, capped=False)
         await low.expect_pods(running=4)
+
+
+async def test_a_least_size_that_is_raised_on_the_worker_keeps_nobody_waiting(
+    world: World, urls: dict[str, str]
+) -> None:
+    """KubeRay does nothing for a group whose least size is above its greatest one."""
+    async with roles.manager(world, urls), roles.agent(world, urls, EAST, autoscaler_shrink_s=3.0):
+        low = await submit_low(world)
+        high = await submit_high(world)
+        await expect_most(low, 4, capped=True)
+        patch = JsonPatch([{"op": "replace", "path": LEAST, "value": 7}])
+        await (await low.worker()).patch(RAYCLUSTERS, "low", NAMESPACE, patch)
+        await high.expect_pods(running=4)
+        await low.expect_pods(running=4)
+        group, _ = await group_of(low)
+        assert group["minReplicas"] == 4
+        await world.manager.delete(JOBS, "high", NAMESPACE)
+        await low.expect_pods(running=8)
+        await expect_most(low, 10, capped=False)
+        group, _ = await group_of(low)
+        assert group["minReplicas"] == 7
+
+
+async def test_bounds_that_come_from_the_manager_leave_the_cap(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls), roles.agent(world, urls, EAST, autoscaler_shrink_s=60.0):
+        low = await submit_low(world)
+        high = await submit_high(world)
+        await expect_most(low, 4, capped=True)
+        await by_ray(low)
+        await high.expect_pods(running=4)
+        wider = [{"op": "replace", "path": path, "value": value} for path, value in ((MOST, 20), (LEAST, 2))]
+        await world.manager.patch(RAYCLUSTERS, "low", NAMESPACE, JsonPatch(wider))
+
+        async def is_noted() -> bool:
+            cluster = await (await low.worker()).get(RAYCLUSTERS, "low", NAMESPACE)
+            return '"most":20' in cluster["metadata"]["annotations"].get(api_names.CAPPED_ANNOTATION, "")
+
+        await eventually(is_noted, "the wider bounds are noted for later")
+        await expect_most(low, 4, capped=True)
+        await low.expect_unfinished(4, 8)
+        await world.manager.delete(JOBS, "high", NAMESPACE)
+        await low.expect_pods(running=8)
+        await expect_most(low, 20, capped=False)
 
 
 async def test_a_smaller_size_that_ray_wants_by_itself_stands(world: World, urls: dict[str, str]) -> None:

@@ -142,7 +142,7 @@ GROWN_AT_ANNOTATION: Final = "slicebus.dev/grown-at"
 FOLLOWS_ANNOTATION: Final = "slicebus.dev/follows"
 """On the worker's job: the id of the note by which the manager has set its size."""
 CAPPED_ANNOTATION: Final = "slicebus.dev/capped"
-"""On a worker's RayCluster, JSON: the `maxReplicas` of its user by group, while pods were taken back (`ray_caps`)."""
+"""On a worker's RayCluster, JSON: its user's bounds by group, while pods were taken back (`ray_caps`)."""
 RECLAIM_ANNOTATION: Final = "slicebus.dev/reclaim"
 """On the worker's job, its RayCluster and the pods that go, JSON: what the job loses, when, why and for whom, while its
 notice runs."""

@@ -113,9 +113,10 @@ class RayParent(PlainKind):
         return ray.bounds(self.cluster_spec(job))
 
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
-        """Patch them in a child's spec, or in that of the children that follow."""
-        at = "/spec" if target["kind"] == self.child_kind else self._at
-        return ray.set_bounds(self.cluster_spec(target), bounds, at=at)
+        """Patch them in a child's spec, beside its caps, or in that of the children that follow."""
+        if target["kind"] == self.child_kind:
+            return ray_caps.set_bounds(target, bounds)
+        return ray.set_bounds(self.cluster_spec(target), bounds, at=self._at)
 
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         """Whether the autoscaler is on in its cluster."""

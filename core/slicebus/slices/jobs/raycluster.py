@@ -141,8 +141,8 @@ class RayCluster(PlainKind):
         return ray.bounds(job["spec"])
 
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
-        """Patch them in its spec."""
-        return ray.set_bounds(target["spec"], bounds)
+        """Patch them in its spec, beside its caps."""
+        return ray_caps.set_bounds(target, bounds)
 
     def is_autoscaled(self, scale_target: Manifest) -> bool:
         """Whether the autoscaler is on: KubeRay then takes no pod at random."""

@@ -81,7 +81,7 @@ def test_those_of_a_rayjob_are_its_clusters() -> None:
     bounds = copy.deepcopy(RAYJOB.bounds(job))
     for group in bounds["groups"].values():
         group["maxReplicas"] = 99
-    child = {"kind": "RayCluster", "spec": job["spec"]["rayClusterSpec"]}
+    child = a_cluster() | {"spec": job["spec"]["rayClusterSpec"]}
     for target, at in ((job, "/spec/rayClusterSpec"), (child, "/spec")):
         patch = RAYJOB.set_bounds(target, bounds)
         assert patch

@@ -49,7 +49,7 @@ STEPS: dict[str, tuple[list[int | None], tuple[int, int | None], bool]] = {
     "all come back": ([4, 2, 8], (8, 10), False),
     "more than all": ([4, 9], (9, 10), False),
     "nobody takes any more": ([4, None], (8, 10), False),
-    "never below what its user keeps": ([0], (8, 1), True),
+    "all are taken": ([0], (8, 0), True),
     "as many as it has": ([8], (8, 10), False),
     "more than it has": ([9], (8, 10), False),
 }
@@ -79,6 +79,60 @@ def test_what_its_user_sets_meanwhile_stands() -> None:
     assert not RAY.is_capped(cluster)
     assert sizes(capped(cluster, None)) == (8, 6)
     assert CAPPED not in capped(cluster, None)["metadata"]["annotations"]
+
+
+def bounds(cluster: Manifest) -> tuple[Any, Any]:
+    group = cluster["spec"]["workerGroupSpecs"][0]
+    return group.get("minReplicas"), group.get("maxReplicas")
+
+
+def test_a_least_size_above_the_cap_goes_down_with_it_and_comes_back() -> None:
+    """KubeRay refuses a group whose least size is above its greatest one."""
+    cluster = capped(a_grid(minReplicas=6), 4)
+    assert bounds(cluster) == (4, 4)
+    assert bounds(capped(cluster, 5)) == (5, 5)
+    assert bounds(capped(cluster, 8)) == bounds(capped(cluster, None)) == (6, 10)
+
+
+@pytest.mark.parametrize("least", [0, 2, 6, None])
+def test_a_least_size_that_its_user_sets_meanwhile_is_kept_for_later(least: int | None) -> None:
+    cluster = capped(a_grid(), 4)
+    group = cluster["spec"]["workerGroupSpecs"][0]
+    group |= {"minReplicas": least}
+    if least is None:
+        del group["minReplicas"]
+    assert RAY.is_capped(cluster)
+    again = capped(cluster, 4)
+    assert bounds(again) == (min(least, 4) if least is not None else None, 4)
+    assert bounds(capped(again, None)) == (least, 10)
+
+
+def test_pods_are_ended_although_the_least_size_was_raised() -> None:
+    cluster = capped(a_grid(), 4)
+    cluster["spec"]["workerGroupSpecs"][0]["minReplicas"] = 7
+    after = json_patch(copy.deepcopy(cluster), RAY.enforce_cap(cluster, {"small": ["a"]}))
+    assert (sizes(after), bounds(after)) == ((4, 4), (4, 4))
+    assert bounds(capped(after, None)) == (7, 10)
+
+
+@pytest.mark.parametrize(
+    ("limits", "while_capped"),
+    [
+        ({"minReplicas": 2, "maxReplicas": 20}, (2, 4)),
+        ({"minReplicas": 6, "maxReplicas": 20}, (4, 4)),
+        ({"maxReplicas": 20}, (None, 4)),
+        ({"minReplicas": 1}, (1, 4)),
+        ({"minReplicas": 1, "maxReplicas": 3}, (1, 4)),
+    ],
+)
+def test_bounds_from_the_manager_wait_for_the_end_of_the_cap(limits: Manifest, while_capped: tuple[Any, Any]) -> None:
+    groups = {"small": limits, "other": {"minReplicas": 3, "maxReplicas": 30}}
+    cluster = capped(a_grid(), 4)
+    after = json_patch(copy.deepcopy(cluster), RAY.set_bounds(cluster, {"groups": groups}))
+    assert (bounds(after), RAY.is_capped(after)) == (while_capped, True)
+    assert after["spec"]["workerGroupSpecs"][1]["maxReplicas"] == 30, "it has no cap"
+    assert RAY.set_bounds(after, {"groups": groups}) == RAY.cap(after, {"head": 1, "small": 4, "other": 8}) == []
+    assert bounds(capped(after, None)) == (limits.get("minReplicas"), limits.get("maxReplicas"))
 
 
 def test_without_a_bound_there_is_none_again() -> None:
@@ -117,3 +171,7 @@ def test_of_a_job_its_present_cluster_is_capped(kind: str) -> None:
     assert KINDS[kind].cap(job, {"small": 4}) == []
     assert KINDS[kind].cap(cluster, {"small": 4}) == RAY.cap(cluster, {"small": 4}) != []
     assert KINDS[kind].least(job) == {"small": 1, "other": 1}
+    raised = {"groups": {"small": {"minReplicas": 1, "maxReplicas": 20}}}
+    child = capped(cluster, 4)
+    assert KINDS[kind].set_bounds(child, raised) == RAY.set_bounds(child, raised)
+    assert bounds(json_patch(copy.deepcopy(child), KINDS[kind].set_bounds(child, raised))) == (1, 4)
