@@ -63,7 +63,7 @@ REQUESTS = {
         "east 3 patch pods 200",
     },
     "start after a shrink by preemption": {
-        "manager 9 create events 201",
+        "manager 6 create events 201",
         "manager 1 create workloads 201",
         "manager 6 patch workloads 200",
         "manager 3 patch jobs 200",

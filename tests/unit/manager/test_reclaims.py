@@ -17,7 +17,7 @@ from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
-from slicebus.slices.admission.cycle import Admit, Evict, Shrink
+from slicebus.slices.admission.cycle import Admit, Evict, Shrink, Wait
 from slicebus.slices.api import api_names
 from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed
 from slicebus.slices.workload.workload import Admission, FlavorName, PodSetAssignment, SliceKey
@@ -225,6 +225,26 @@ def test_what_has_gone_is_free_and_the_former_size_waits_by_its_first_admission(
     assert list(reclaims.told(story.view)) == [
         f"Reclaimed {NOW}: has main=4 of main=8 for team/high (InClusterQueue); the rest comes back with quota"
     ]
+
+
+def test_of_pods_that_are_waited_for_one_event_has_told() -> None:
+    story = Story()
+    told = [command.reason for command in story.shrink(4) if isinstance(command, Emit)]
+    assert told == ["Reclaimed", "Reclaimed"], "on the Workload and on the job"
+    story.report()
+    assert story.note is not None
+    story.ask(4, follows=story.note.id)
+    assert [command.reason for command in story.reconcile() if isinstance(command, Emit)] == []
+
+    def events(message: str) -> list[str]:
+        waits = story.view.unfinished[-1]
+        wait = Wait(key=waits.key, reason="Pending", message=message, would_admit="4 cpu")
+        commands = story.carry_out(admission_writes.commands(story.view, waits, wait, now=NOW))
+        return [command.reason for command in commands if isinstance(command, Emit)]
+
+    assert events("4 cpu short") == []
+    assert story.view.unfinished[-1].conditions["QuotaReserved"]["message"] == "4 cpu short"
+    assert events("no cluster has room") == ["Pending", "Pending"]
 
 
 @pytest.mark.parametrize(("granted", "sizes"), [(8, [8]), (6, [8, 8])], ids=["all", "a part"])

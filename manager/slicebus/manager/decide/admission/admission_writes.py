@@ -145,8 +145,11 @@ def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Comm
 
 
 def _is_news(slice: Slice, decision: Wait) -> bool:
-    """Whether the reason is new. The same with other numbers is not: those change with every other job."""
+    """Whether the reason is new. The same with other numbers is not: those change with every other job. Nor is the
+    first one of a slice that waits for what was taken back, of which an Event has told."""
     shown = slice.conditions.get(Condition.QUOTA_RESERVED, {})
+    if not shown and slice.reclaimed is not None:
+        return False
     return (shown.get("status"), shown.get("reason"), without_numbers(shown.get("message", ""))) != (
         "False",
         decision.reason,

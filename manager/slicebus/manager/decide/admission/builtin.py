@@ -312,9 +312,11 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
         labels=labels,
     )
     note = f"Created Workload: {ref.namespace}/{name}"
+    # Of what was taken back or given an Event has told already.
+    is_told = api_names.RECLAIMED_ANNOTATION in annotations
     return [
         Create(resource=WORKLOADS, manifest=manifest),
-        Emit(regarding=job, reason="CreatedWorkload", note=note),
+        *([] if is_told else [Emit(regarding=job, reason="CreatedWorkload", note=note)]),
         *([] if view.slices else left_out.tell(job)),
     ]
 
