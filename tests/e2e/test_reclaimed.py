@@ -9,7 +9,7 @@ from e2e.test_preemption import allow_preemption
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import JsonPatch, MergePatch
-from slicebus.kube.resources import EVENTS, JOB_RESOURCES, JOBS, WORKLOADS
+from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOB_RESOURCES, JOBS, WORKLOADS
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.api import api_names, kueue
 from support import roles
@@ -64,6 +64,13 @@ async def submit_both(world: World, kind: str) -> Scenario:
     await (await submit_high(world)).expect_pods(running=4)
     await low.expect_unfinished(4, 8)
     return low
+
+
+async def say(world: World, name: str, value: str | None) -> None:
+    """Annotate every ClusterQueue."""
+    for queue in (await world.manager.list(CLUSTERQUEUES)).items:
+        body = MergePatch({"metadata": {"annotations": {name: value}}})
+        await world.manager.patch(CLUSTERQUEUES, queue["metadata"]["name"], None, body)
 
 
 async def resize_there(low: Scenario, size: int) -> None:
@@ -222,3 +229,17 @@ async def test_a_job_that_is_evicted_begins_anew(world: World, urls: dict[str, s
         [slice] = await low.expect_unfinished(8)
         workload = await world.manager.get(WORKLOADS, slice.name, NAMESPACE)
         assert api_names.QUEUED_SINCE_ANNOTATION not in workload["metadata"]["annotations"]
+
+
+async def test_a_queue_may_let_its_jobs_lose_all_or_nothing(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls), roles.agent(world, urls, EAST):
+        low = await submit_low(world, "Job")
+        await say(world, api_names.PODS_BEFORE_JOBS_ANNOTATION, "false")
+
+        async def is_told() -> bool:
+            [slice] = [slice for slice in await low.chain() if not slice.finished]
+            return "min-size" in slice.conditions.get(api_names.HONORED_CONDITION, {}).get("message", "")
+
+        await (await submit_high(world)).expect_pods(running=4)
+        await low.expect_pods(running=0)
+        await eventually(is_told, "the job says that its least size is not honored")

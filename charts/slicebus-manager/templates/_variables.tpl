@@ -4,6 +4,7 @@ SLICEBUS_ADMISSION: {{ .Values.admission.mode }}
 {{- if .Values.admission.fixedJobs }}
 SLICEBUS_FIXED_JOBS: "true"
 {{- end }}
+SLICEBUS_PODS_BEFORE_JOBS: {{ .Values.admission.podsBeforeJobs | quote }}
 SLICEBUS_IDLE_GROWTH_SECONDS: {{ .Values.admission.idleQuota.growthSeconds }}
 SLICEBUS_IDLE_HEADROOM: {{ .Values.admission.idleQuota.headroom }}
 {{- with .Values.admission.deviceClassMappings }}

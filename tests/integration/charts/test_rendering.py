@@ -220,6 +220,8 @@ def test_what_the_manager_waits_for_and_what_it_runs_are_values(helm: Path) -> N
     assert (other.pods_ready_s, other.pods_recovery_s, other.scale_up_ready_s) == (300, 60.5, 120)
     assert other.cluster_lost_requeue_s == 900
     assert [settings(admission={"fixedJobs": value}).decisions.fixed_jobs for value in (False, True)] == [False, True]
+    first = [settings(admission={"podsBeforeJobs": value}).decisions.pods_before_jobs for value in (True, False)]
+    assert [plain.decisions.pods_before_jobs, *first] == [True, True, False]
     idle = settings(admission={"idleQuota": {"growthSeconds": 0, "headroom": 0.25}}).decisions
     assert (idle.idle_growth_s, idle.idle_headroom) == (0.0, 0.25)
     assert (plain.decisions.idle_growth_s, plain.decisions.idle_headroom) == (300.0, 0.05)

@@ -8,7 +8,7 @@ from msgspec import UNSET, structs
 from slicebus.decisions.commands import Emit, Publish, Requeue
 from slicebus.manager.decide.job import reclaims
 from slicebus.manager.decide.order import dispatch
-from slicebus.manager.state.reclaims import is_awaited
+from slicebus.manager.state.reclaims import allowed, is_awaited
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import Notice, Suspend
@@ -16,6 +16,7 @@ from slicebus.slices.admission.cycle import Evict
 from slicebus.slices.api import api_names
 from slicebus.slices.api.kueue import Condition, EvictionReason
 from slicebus.slices.quota.ledger import Ledger
+from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.reclaimed import Beneficiary, take_back
 from slicebus.slices.workload.workload import Slice, SliceKey
 from unit.manager.objects import NOW, REF, a_workload, condition
@@ -77,7 +78,29 @@ def test_only_a_preemption_has_one() -> None:
 def test_the_setting_allows_it_where_the_manager_admits(mode: AdmissionModeName, cap_s: float) -> None:
     store = ManagerStore()
     store.configure(LeaderSettings(admission=mode, notice_cap_s=90.0))
-    assert store.view(REF).notice_cap_s == cap_s
+    assert store.view(REF).allowed.notice_cap_s == cap_s
+
+
+@pytest.mark.parametrize(
+    ("annotations", "settings", "expected"),
+    [
+        ({}, {}, (90.0, True, True)),
+        ({"slicebus.dev/notice": "30s"}, {}, (30.0, True, True)),
+        ({"slicebus.dev/notice": "0"}, {}, (0.0, True, True)),
+        ({"slicebus.dev/notice": "1h"}, {}, (90.0, True, True)),
+        ({"slicebus.dev/pods-before-jobs": "false"}, {}, (90.0, False, True)),
+        ({"slicebus.dev/opportunistic": "false"}, {}, (90.0, True, False)),
+        ({}, {"pods_before_jobs": False, "idle_growth_s": 0.0}, (90.0, False, False)),
+        ({"slicebus.dev/pods-before-jobs": "true"}, {"pods_before_jobs": False}, (90.0, True, True)),
+    ],
+)
+def test_its_queue_may_allow_less(
+    annotations: dict[str, str], settings: dict[str, Any], expected: tuple[float, bool, bool]
+) -> None:
+    """The queue of the quota that it has, or else of the one that it wants."""
+    queue = ClusterQueue.from_manifest({"metadata": {"name": "cq", "annotations": annotations}})
+    rules = allowed(queue, LeaderSettings(notice_cap_s=90.0, **settings), beside_kueue=False)
+    assert (rules.notice_cap_s, rules.gives_pods, rules.grows) == expected
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.modes import Builtin
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch
+from slicebus.manager.state.reclaims import ElasticRules
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -62,7 +63,12 @@ class Story:
 
     @property
     def view(self) -> JobView:
-        return a_view(self.job, *self.workloads.values(), notice_cap_s=self.cap_s, is_awaited=self.is_awaited)
+        return a_view(
+            self.job,
+            *self.workloads.values(),
+            allowed=ElasticRules(notice_cap_s=self.cap_s),
+            is_awaited=self.is_awaited,
+        )
 
     @property
     def note(self) -> Reclaimed | None:

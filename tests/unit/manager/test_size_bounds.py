@@ -8,6 +8,7 @@ from slicebus.cli.demo import objects
 from slicebus.decisions.commands import Create, Emit, Patch, Publish, Remember
 from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.job import edits, size_bounds, waiting
+from slicebus.manager.state.reclaims import ElasticRules
 from slicebus.proto.messages import Counts, Pending, ScaleRequest
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
@@ -222,6 +223,35 @@ SAID: dict[str, tuple[Manifest, bool, dict[str, str | None]]] = {
 def test_what_a_job_says_of_its_size(job: Manifest, fixed: bool, said: dict[str, str | None]) -> None:
     assert size_bounds.said_by(job, fixed=fixed) == said
     assert size_bounds.problems(job) == []
+
+
+@pytest.mark.parametrize(
+    ("annotations", "allowed", "told"),
+    [
+        ({MIN: "main=2"}, ElasticRules(), {}),
+        ({MIN: "main=2"}, ElasticRules(gives_pods=False), {MIN: "the job loses all of its pods or none, as"}),
+        (
+            {PARTIAL: "true", kueue.MIN_PARALLELISM_ANNOTATION: "2"},
+            ElasticRules(gives_pods=False),
+            {PARTIAL: "the job loses all of its pods or none, as"},
+        ),
+        ({MAX: "main=9"}, ElasticRules(grows=False), {MAX: "the job takes no quota that nobody waits for, as"}),
+        ({MAX: "9"}, ElasticRules(grows=False), {}),
+        (
+            {NOTICE: "90s"},
+            ElasticRules(),
+            {NOTICE: "the longest notice that its ClusterQueue and"},
+        ),
+        ({NOTICE: "90s"}, ElasticRules(notice_cap_s=90.0), {}),
+        ({MIN: "main=9"}, ElasticRules(gives_pods=False), {MIN: "it makes no sense"}),
+    ],
+)
+def test_what_its_queue_does_not_allow_is_told(
+    annotations: dict[str, str], allowed: ElasticRules, told: dict[str, str]
+) -> None:
+    found = size_bounds.unheeded(a_view(a_job(4, annotations=annotations), allowed=allowed))
+    assert found.keys() == {f"metadata.annotations[{name}]" for name in told}
+    assert all(found[f"metadata.annotations[{name}]"].startswith(part) for name, part in told.items())
 
 
 def test_a_least_size_means_nothing_to_a_job_of_a_fixed_size() -> None:

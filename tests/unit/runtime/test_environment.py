@@ -75,6 +75,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "placement_strategy": "pack",
         "fair_sharing": "LessThanInitialShare",
         "fixed_jobs": "true",
+        "pods_before_jobs": "true",
         "schedulers": '[{"name": "kai"}]',
         "device_class_mappings": "[]",
         "drain_at_once": "3",

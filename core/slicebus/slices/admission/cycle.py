@@ -31,10 +31,7 @@ from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED
 from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
 from slicebus.slices.placement.fleet import Fleet
 from slicebus.slices.placement.placement import Placed, Placer, usage_of
-from slicebus.slices.quota.quota import (
-    ClusterQueue,
-    usable_queue,
-)
+from slicebus.slices.quota.quota import ClusterQueue, usable_queue
 from slicebus.slices.workload.workload import Admission, Slice, SliceKey
 
 __all__ = ["Admit", "Decision", "Evict", "Grow", "Shrink", "Wait", "cycle", "in_order"]
@@ -47,7 +44,15 @@ class _Cycle:
         self.snapshot = snapshot
         part = snapshot.part
         queues, unasked = snapshot.cluster_queues, with_opportunistic(snapshot)
-        self.use = QuotaUse(queues, snapshot.cohorts, part.holdings, evicted, part.shrinking, unasked)
+        self.use = QuotaUse(
+            queues,
+            snapshot.cohorts,
+            part.holdings,
+            evicted,
+            part.shrinking,
+            unasked,
+            pods_before_jobs=snapshot.pods_before_jobs,
+        )
         self.search = Search(self.use, snapshot.fair_sharing.strategies)
         self.reservations = Reservations(self.use)
         self.preemption_cycles = PreemptionCycles(snapshot.part.preempted, snapshot.preemption_cycles_since)
@@ -69,7 +74,7 @@ class _Cycle:
             for taken in slice.reclaimed.beneficiaries if slice.reclaimed is not None else ():
                 self.losers.setdefault(taken.uid, []).append(slice.key)
         losing = [*leaving, *self.use.shrinking_holders()]
-        self.notices = Notices(losing, cap_s=snapshot.notice_cap_s)
+        self.notices = Notices(losing, queues, cap_s=snapshot.notice_cap_s)
         self.preemptors = self.victims.keys() | self.losers.keys()
 
     def decide(self, pending: Iterable[Slice]) -> Iterator[Decision]:

@@ -1,9 +1,10 @@
 """Until when the pods run at most that a waiting slice gets the quota of, where their jobs are told before."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from slicebus.slices.api.kueue import Condition
+from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.workload import Slice, SliceKey
 
 _SHOWN = 3
@@ -12,9 +13,14 @@ _SHOWN = 3
 class Notices:
     """The notices that run for slices that lose their pods."""
 
-    def __init__(self, losing: Iterable[Slice], *, cap_s: float) -> None:
-        """`cap_s` is the longest notice that is given."""
-        self._until = {slice.key: until for slice in losing if (until := _until(slice, cap_s))}
+    def __init__(self, losing: Iterable[Slice], queues: Mapping[str, ClusterQueue], *, cap_s: float) -> None:
+        """`cap_s` is the longest notice that is given, where a queue has no shorter one."""
+
+        def cap_of(slice: Slice) -> float:
+            queue = queues.get(slice.admission.cluster_queue) if slice.admission is not None else None
+            return queue.longest_notice_s(cap_s) if queue is not None else cap_s
+
+        self._until = {slice.key: until for slice in losing if (until := _until(slice, cap_of(slice)))}
 
     def told(self, keys: Iterable[SliceKey]) -> str:
         """The last of the deadlines of these slices, as the rest of a sentence; empty where none is told.

@@ -27,6 +27,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     node: Node
     """The node of the queue whose quota it holds."""
     usage: Usage
+    gives_pods: bool = True
+    """Whether its queue lets it lose some of its pods."""
 
     @property
     def order(self) -> tuple[int, tuple[int, ...], str]:
@@ -78,17 +80,17 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True):
         """The chain without what it loses. Only for one that is not evicted."""
         assert self.to is not None
         usage = {key: amount - self.freed.get(key, 0) for key, amount in self.candidate.usage.items()}
-        return Candidate(slice=self.candidate.slice.at_most(self.to), node=self.candidate.node, usage=usage)
+        return msgspec.structs.replace(self.candidate, slice=self.candidate.slice.at_most(self.to), usage=usage)
 
 
 def offers(candidate: Candidate, short: Collection[FlavorResource]) -> Iterator[Offer]:
     """What a chain can give up of what is short, by pod set in the order of its spec; nothing for a job without a least
-    size.
+    size, or where its queue does not let it.
 
     Whole replicas, down to the least size and to no part of a gang.
     """
     slice = candidate.slice
-    if not (slice.elastic and slice.elasticity.least):
+    if not (candidate.gives_pods and slice.elastic and slice.elasticity.least):
         return
     for pod_set, held in slice.held_counts.items():
         step = slice.replica_sizes.get(pod_set, 1)

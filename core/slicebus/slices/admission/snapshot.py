@@ -48,7 +48,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     growth_limit: GrowthLimit | None = None
     """None for no limit."""
     notice_cap_s: float = 0.0
-    """The longest notice that a job gets before it loses pods."""
+    """The longest notice that a job gets before it loses pods; a queue may have a shorter one."""
+    pods_before_jobs: bool = True
+    """Whether jobs may lose some pods before all, where their queue does not say."""
     idle_growth: IdleGrowth | None = None
     """None where no job grows into idle quota in this cycle."""
 

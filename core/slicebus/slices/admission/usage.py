@@ -29,10 +29,13 @@ class QuotaUse:
         evicted: Iterable[Slice],
         shrinking: Iterable[Slice] = (),
         opportunistic: Iterable[Slice] = (),
+        *,
+        pods_before_jobs: bool = True,
     ) -> None:
         """`holdings` may also have chains of other queues. `evicted` are the holders that are leaving, with those whose
         eviction is not written yet; `shrinking` those that lose pods; `opportunistic` those with pods that are free for
-        everybody else."""
+        everybody else. `pods_before_jobs` is for queues that do not say whether their jobs may lose some pods."""
+        self._pods_before_jobs = pods_before_jobs
         self._holdings = holdings
         self._queues, self._cohorts = queues, cohorts
         self._evicted = {slice.chain_id: slice for slice in evicted}
@@ -209,7 +212,9 @@ class QuotaUse:
         """A holder in a queue, without the pods that it loses."""
         left = self._left.get(holder.chain_id)
         slice, usage = left or (holder, self._before_cycle(node.name, holder.chain_id))
-        return Candidate(slice=slice, node=node, usage=usage)
+        said = self._queues[node.name].pods_before_jobs
+        gives_pods = self._pods_before_jobs if said is None else said
+        return Candidate(slice=slice, node=node, usage=usage, gives_pods=gives_pods)
 
     def _left_of(self, holder: Slice) -> tuple[Slice, Usage]:
         """A holder that loses pods, as it is without those, and what it holds then."""

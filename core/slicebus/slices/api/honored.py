@@ -5,6 +5,7 @@ from typing import Any
 
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
+from slicebus.slices.api.durations import seconds
 from slicebus.slices.api.fields import FIELDS, JOB_KEYS, UNKNOWN, Fields, FieldUse
 
 Manifest = dict[str, Any]
@@ -15,6 +16,7 @@ _KUEUES = (f"{kueue.GROUP}/", f"provreq.{kueue.GROUP}/")
 _CHOICES = {
     ("ClusterQueue", api_names.SPARE_ANNOTATION): ("pods",),
     ("ClusterQueue", api_names.OPPORTUNISTIC_ANNOTATION): ("true", "false"),
+    ("ClusterQueue", api_names.PODS_BEFORE_JOBS_ANNOTATION): ("true", "false"),
 }
 """What annotations of slicebus may say, by kind and name: any other value counts as not set."""
 _SHOWN = 63
@@ -68,6 +70,8 @@ def _unhonored(
 
 def _unknown_choices(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
     annotations = (manifest.get("metadata") or {}).get("annotations") or {}
+    if kind == "ClusterQueue" and seconds(notice := annotations.get(api_names.NOTICE_ANNOTATION, "0")) is None:
+        yield f"metadata.annotations[{api_names.NOTICE_ANNOTATION}]", f"{notice[:_SHOWN]!r} is no duration such as 90s"
     for (of, name), choices in _CHOICES.items():
         if of == kind and (value := annotations.get(name, choices[0])) not in choices:
             known = " or ".join(map(repr, choices))

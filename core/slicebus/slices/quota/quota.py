@@ -6,6 +6,7 @@ from typing import Any, Self
 import msgspec
 
 from slicebus.slices.api import api_names
+from slicebus.slices.api.durations import seconds
 from slicebus.slices.api.quantities import amount, larger, parse_quantity
 from slicebus.slices.api.selectors import selects
 from slicebus.slices.quota.policies import Fungibility, Preemption
@@ -18,6 +19,7 @@ Usage = Mapping[FlavorResource, int]
 """Amounts by flavor and resource."""
 ChainInQueue = tuple[str, str]
 """A ClusterQueue's name and a chain id."""
+_CHOICES = {"true": True, "false": False}
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -90,6 +92,14 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     """Its slices take pods of every priority before they preempt a whole job of any."""
     opportunistic: bool = True
     """Its jobs may grow into quota that nobody waits for."""
+    pods_before_jobs: bool | None = None
+    """Its jobs may lose some pods before all, down to their least size; None where the manager's setting counts."""
+    notice_cap_s: float | None = None
+    """The longest notice of its jobs; None where only the manager's setting counts."""
+
+    def longest_notice_s(self, most: float) -> float:
+        """The longest notice of its jobs where the manager allows so much."""
+        return most if self.notice_cap_s is None else min(self.notice_cap_s, most)
 
     @property
     def limits(self) -> dict[FlavorResource, Limits]:
@@ -119,6 +129,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
             fungibility=Fungibility.from_manifest(spec.get("flavorFungibility") or {}),
             pods_first=annotations.get(api_names.SPARE_ANNOTATION) == "pods",
             opportunistic=annotations.get(api_names.OPPORTUNISTIC_ANNOTATION) != "false",
+            pods_before_jobs=_CHOICES.get(annotations.get(api_names.PODS_BEFORE_JOBS_ANNOTATION, "")),
+            notice_cap_s=seconds(annotations.get(api_names.NOTICE_ANNOTATION, "")),
         )
 
 

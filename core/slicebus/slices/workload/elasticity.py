@@ -12,6 +12,7 @@ import msgspec
 from slicebus.proto.messages import Counts
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
+from slicebus.slices.api.durations import seconds
 
 INVALID_MIN_SIZE = "InvalidMinSize"
 INVALID_MAX_SIZE = "InvalidMaxSize"
@@ -19,10 +20,6 @@ INVALID_NOTICE = "InvalidNotice"
 
 _COUNT = re.compile(r"-?[0-9]{1,9}", re.ASCII)
 """Nine digits fit into the 32 bits of a Job's parallelism."""
-_SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)", re.ASCII)
-"""A part of what Go's `time.ParseDuration` reads, without the units below a millisecond."""
-_DURATION = re.compile(rf"0|(?:{_SPAN.pattern}){{1,4}}", re.ASCII)
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _GANG = msgspec.json.Decoder(dict[str, Annotated[int, msgspec.Meta(ge=0)]])
 
 
@@ -59,7 +56,7 @@ class Elasticity(msgspec.Struct, frozen=True):
             # One above the present size stands: the size of a Ray cluster goes up and down.
             least=_sizes_of(least) if least is not None and not _sizes_problem(least, sizes, fixed=()) else {},
             most=_sizes_of(most) if most is not None and not most_problem(most, sizes) else {},
-            notice_s=_seconds_of(notice) if notice is not None and not notice_problem(notice) else 0.0,
+            notice_s=seconds(notice or "") or 0.0,
             gang={} if gang is None and not names_gang else gang,
         )
 
@@ -109,7 +106,7 @@ def most_problem(text: str, sizes: Mapping[str, int], *, fixed: Collection[str] 
 
 def notice_problem(text: str) -> str:
     """What is wrong with a notice; empty where nothing is."""
-    if _DURATION.fullmatch(text.strip()):
+    if seconds(text) is not None:
         return ""
     return f"the annotation {_NOTICE} is no duration such as 90s, 5m or 1h30m"
 
@@ -148,8 +145,3 @@ def _sizes_of(text: str) -> Counts:
     """The sizes of a text without problems."""
     pairs = (part.partition("=") for part in text.split(","))
     return {name.strip(): int(count) for name, _, count in pairs}
-
-
-def _seconds_of(text: str) -> float:
-    """The seconds of a text without problems."""
-    return sum(float(number) * _SECONDS[unit] for number, unit in _SPAN.findall(text))

@@ -224,6 +224,7 @@ def cycle(
         if settings.growth_victims and growth_since
         else None,
         notice_cap_s=settings.notice_cap_s,
+        pods_before_jobs=settings.pods_before_jobs,
         idle_growth=IdleGrowth(idle_since, settings.idle_headroom) if idle_since else None,
     )
     decided = admission.cycle(snapshot)

@@ -117,6 +117,12 @@ class Quotas:
         local = self.local_queues.get(local_queue)
         return local.cluster_queue if local else ""
 
+    def queue_of(self, chain: Collection[Slice]) -> ClusterQueue | None:
+        """The ClusterQueue whose quota a job has, or else wants; None where it is missing."""
+        holder = next((slice.admission for slice in chain if slice.keeps_quota and slice.admission is not None), None)
+        wanted = next((self.cluster_queue_of(slice.local_queue) for slice in chain if not slice.finished), "")
+        return self.cluster_queues.get(holder.cluster_queue if holder is not None else wanted)
+
     def tree_of(self, local_queue: LocalQueueKey) -> str:
         """The tree of quota that a LocalQueue belongs to."""
         return self.trees.get(queue_node(self.cluster_queue_of(local_queue)), NOWHERE)
@@ -139,6 +145,7 @@ class Quotas:
         preemption_cycles_since: str | None = None,
         growth_limit: GrowthLimit | None = None,
         notice_cap_s: float = 0.0,
+        pods_before_jobs: bool = True,
         idle_growth: IdleGrowth | None = None,
     ) -> Snapshot:
         """The input of an admission cycle over some trees; all for None. `assumed` slices count as admitted."""
@@ -170,6 +177,7 @@ class Quotas:
             preemption_cycles_since=preemption_cycles_since,
             growth_limit=growth_limit,
             notice_cap_s=notice_cap_s,
+            pods_before_jobs=pods_before_jobs,
             idle_growth=idle_growth,
         )
 

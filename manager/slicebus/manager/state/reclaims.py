@@ -10,18 +10,45 @@ A job that is given more than somebody asked for has such a note too: what it wa
 from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
 
+import msgspec
 from msgspec.structs import replace
 
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack
 from slicebus.manager.state.outbox import Outbox
+from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.proto.messages import Counts, counts_text
 from slicebus.slices.admission.preemption import preempted_for, preemptor_job
 from slicebus.slices.api.kueue import Condition
+from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.reclaimed import Reclaimed
 from slicebus.slices.workload.workload import Slice, chain_id
 
 RING = timedelta(minutes=10)
 """Workloads that have taken quota from each other in turn within this time do not begin again."""
+
+
+class ElasticRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job's queue and the manager allow it of what it says of its size."""
+
+    notice_cap_s: float = 0.0
+    """The longest notice that it gets of pods that it loses to others."""
+    gives_pods: bool = True
+    """Whether it loses some pods before all."""
+    grows: bool = True
+    """Whether it takes quota that nobody waits for."""
+
+
+def allowed(queue: ClusterQueue | None, settings: ManagerDecisionSettings, *, beside_kueue: bool) -> ElasticRules:
+    """The rules for the jobs of a queue; those of the manager where it is missing. Beside a Kueue nobody gets a
+    notice."""
+    if beside_kueue:
+        return ElasticRules()
+    notice_cap_s, said = settings.notice_cap_s, queue.pods_before_jobs if queue is not None else None
+    return ElasticRules(
+        notice_cap_s=queue.longest_notice_s(notice_cap_s) if queue is not None else notice_cap_s,
+        gives_pods=settings.pods_before_jobs if said is None else said,
+        grows=settings.idle_growth_s > 0 and (queue is None or queue.opportunistic),
+    )
 
 
 def as_reclaimed(desired: DesiredSize, holder: Slice | None, outbox: Outbox | None) -> DesiredSize:

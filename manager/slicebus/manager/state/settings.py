@@ -66,6 +66,8 @@ class ManagerDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     growth_window_s: Seconds = 600.0
     notice_cap_s: Annotated[float, msgspec.Meta(ge=0, le=_DAY_S)] = 0.0
     """The longest notice that a job gets of pods that it loses to others, however long a one it asks for."""
+    pods_before_jobs: bool = True
+    """Whether a job with a least size may lose some of its pods before all, where its ClusterQueue does not say."""
     idle_growth_s: Annotated[float, msgspec.Meta(ge=0, le=_DAY_S)] = 300.0
     """How often a running job with a greatest size may grow into quota that nobody waits for; 0 for never."""
     idle_headroom: Share = 0.05

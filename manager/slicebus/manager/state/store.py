@@ -275,7 +275,7 @@ class ManagerStore:
             fixed_jobs=self.settings.fixed_jobs,
             refused_s=self.settings.refused_requeue_s,
             is_awaited=reclaims.is_awaited(chain, self.quotas.ledger.chain, self.quotas.ledger.waits),
-            notice_cap_s=0.0 if self.beside_kueue else self.settings.notice_cap_s,
+            allowed=reclaims.allowed(self.quotas.queue_of(chain), self.settings, beside_kueue=self.beside_kueue),
         )
 
     def _readiness(self, cluster: ClusterName | None) -> Readiness | None:

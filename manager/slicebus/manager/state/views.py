@@ -17,7 +17,7 @@ from slicebus.manager.state.annotations import (
     own_counts,
 )
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, OutboxState
-from slicebus.manager.state.reclaims import as_reclaimed
+from slicebus.manager.state.reclaims import ElasticRules, as_reclaimed
 from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
 from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, PodProblem, Status, Waits
@@ -158,12 +158,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """How long a job that its controller refuses keeps its quota; 0 for ever."""
     is_awaited: bool = True
     """Whether somebody still waits for the pods that it is told to lose."""
-    notice_cap_s: float = 0.0
-    """The longest notice that it gets of pods that it loses to others."""
+    allowed: ElasticRules = ElasticRules()
+    """What its queue and the manager allow it of what it says of its size."""
 
     def notice_s(self, slice: Slice) -> float:
         """How long before it loses pods the job is told: what it asks for, as far as that is allowed."""
-        return min(slice.elasticity.notice_s, self.notice_cap_s)
+        return min(slice.elasticity.notice_s, self.allowed.notice_cap_s)
 
     @property
     def job(self) -> Manifest | None:

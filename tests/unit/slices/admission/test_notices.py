@@ -8,6 +8,7 @@ from msgspec import structs
 from slicebus.slices.admission.cycle import Wait, cycle
 from slicebus.slices.admission.notices import Notices, named
 from slicebus.slices.api.kueue import Condition
+from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.elasticity import Elasticity
 from slicebus.slices.workload.reclaimed import Beneficiary, take_back
 from slicebus.slices.workload.workload import Slice, SliceKey
@@ -51,13 +52,23 @@ UNTIL: dict[str, tuple[Slice, float, str]] = {
 
 @pytest.mark.parametrize(("slice", "cap_s", "until"), UNTIL.values(), ids=UNTIL.keys())
 def test_until_when(slice: Slice, cap_s: float, until: str) -> None:
-    said = Notices([slice], cap_s=cap_s).told([slice.key])
+    said = Notices([slice], {}, cap_s=cap_s).told([slice.key])
     assert said == (f", which have notice until {until}" if until else "")
+
+
+@pytest.mark.parametrize(
+    ("said", "until"),
+    [("30s", "2026-01-01T12:00:30Z"), ("0", ""), ("5m", "2026-01-01T12:01:00Z"), ("soon", "2026-01-01T12:01:00Z")],
+)
+def test_a_queue_may_allow_less_than_the_manager(said: str, until: str) -> None:
+    queue = ClusterQueue.from_manifest({"metadata": {"name": "cq", "annotations": {"slicebus.dev/notice": said}}})
+    told = Notices([evicted()], {"cq": queue}, cap_s=60.0).told([evicted().key])
+    assert told == (f", which have notice until {until}" if until else "")
 
 
 def test_the_last_one_counts() -> None:
     first, last = shrinking(), structs.replace(shrinking(notice_s=120.0), name="b")
-    assert Notices([first, last], cap_s=0.0).told([first.key, last.key]).endswith("12:02:00Z")
+    assert Notices([first, last], {}, cap_s=0.0).told([first.key, last.key]).endswith("12:02:00Z")
 
 
 @pytest.mark.parametrize("victim", [shrinking(), evicted(notice_s=90.0)], ids=["shrink", "eviction"])

@@ -148,6 +148,29 @@ def test_the_annotation_of_a_queue_that_wants_pods_first() -> None:
     assert not read()
 
 
+@pytest.mark.parametrize(
+    ("said", "by_default", "is_whole"),
+    [(None, True, False), (None, False, True), ("true", False, False), ("false", True, True), ("no", True, False)],
+)
+def test_a_queue_may_let_its_jobs_lose_all_or_nothing(said: str | None, by_default: bool, is_whole: bool) -> None:
+    annotations = {"slicebus.dev/pods-before-jobs": said} if said is not None else {}
+    read = ClusterQueue.from_manifest({"metadata": {"name": "cq", "annotations": annotations}}).pods_before_jobs
+    made = msgspec.structs.replace(queue(**OWN), pods_before_jobs=read)
+    snapshot = world(elastic("low", 10, 1, -1), waiting("w", 4, 1), queues=[made])
+    decided = taken(cycle(msgspec.structs.replace(snapshot, pods_before_jobs=by_default)))
+    assert decided == {"low": EVICTED if is_whole else 6}
+
+
+def test_the_queue_of_who_loses_counts() -> None:
+    """Not that of the preemptor."""
+    whole = msgspec.structs.replace(queue("a", "5", cohort="all", **RECLAIM), pods_before_jobs=False)
+    parts = queue("b", "5", cohort="all", **RECLAIM)
+    for holder, waits, expected in (("a", "b", EVICTED), ("b", "a", 5)):
+        held = elastic("low", 6, 1, queue=holder)
+        decided = cycle(world(held, waiting("w", 5, queue=waits), queues=[whole, parts], cohorts=[cohort("all")]))
+        assert taken(decided) == {"low": expected}
+
+
 REPLICAS: dict[str, tuple[int, int, int, int, int | None]] = {
     # pods, of a replica, least, wanted cores, left
     "a whole replica": (8, 4, 2, 1, 4),

@@ -250,5 +250,22 @@ def test_an_annotation_of_ours_with_a_value_that_it_can_have() -> None:
     assert unhonored("LocalQueue", _spare("jobs")) == {}, "it says something on a ClusterQueue only"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "instead"),
+    [
+        ("pods-before-jobs", "no", "it may be 'true' or 'false', and is 'no'"),
+        ("opportunistic", "never", "it may be 'true' or 'false', and is 'never'"),
+        ("notice", "soon", "'soon' is no duration such as 90s"),
+        ("pods-before-jobs", "true", None),
+        ("notice", "0", None),
+        ("notice", "1h30m", None),
+    ],
+)
+def test_a_word_of_a_queue_that_nobody_can_read_is_told(name: str, value: str, instead: str | None) -> None:
+    queue = {"metadata": {"name": "a", "annotations": {f"slicebus.dev/{name}": value}}}
+    told = {f"metadata.annotations[slicebus.dev/{name}]": instead} if instead is not None else {}
+    assert unhonored("ClusterQueue", queue) == told
+
+
 def _spare(value: str) -> Manifest:
     return {"metadata": {"name": "a", "annotations": {"slicebus.dev/spare": value}}}

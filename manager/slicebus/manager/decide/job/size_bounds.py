@@ -5,6 +5,7 @@ the manager's job says bounds it. How many pods it may lose, and after what noti
 admitted by that.
 """
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import msgspec
@@ -14,6 +15,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest, ScaleRequest, counts_text
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import read_json
+from slicebus.slices.api.durations import seconds
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.jobs.copies import MOST_PODS
 from slicebus.slices.schedulers import is_gang
@@ -102,6 +104,7 @@ def unheeded(view: JobView) -> dict[str, str]:
     if view.job is None:
         return {}
     told = {name: f"it makes no sense, as {problem.message}" for name, problem in _problems(view.job).items()}
+    told |= {name: instead for name, instead in _not_allowed(view, view.job) if name not in told}
     if view.is_fixed and annotation(view.job, _MIN) is not None:
         told[_MIN] = "a job of a fixed size loses all of its pods or none"
     elif kept := _kept_by_gang(view):
@@ -113,6 +116,18 @@ def unheeded(view: JobView) -> dict[str, str]:
     ):
         told[_PARTIAL] = f"the job loses all of its pods or none: {_MIN} says how few are of use"
     return {f"metadata.annotations[{name}]": message for name, message in told.items()}
+
+
+def _not_allowed(view: JobView, job: Manifest) -> Iterator[tuple[str, str]]:
+    """What the job's queue, or the manager, does not allow: what happens instead, by annotation."""
+    allowed = view.allowed
+    if (annotation(job, _MIN) is not None or _is_partial(job)) and not allowed.gives_pods:
+        said = _MIN if annotation(job, _MIN) is not None else _PARTIAL
+        yield said, "the job loses all of its pods or none, as its ClusterQueue or the manager says"
+    if _names_pod_sets(annotation(job, _MAX) or "") and not allowed.grows:
+        yield _MAX, "the job takes no quota that nobody waits for, as its ClusterQueue or the manager says"
+    if (seconds(annotation(job, _NOTICE) or "") or 0.0) > allowed.notice_cap_s:
+        yield _NOTICE, f"the longest notice that its ClusterQueue and the manager allow is {allowed.notice_cap_s:g} s"
 
 
 def _problems(job: Manifest) -> dict[str, Problem]:
