@@ -163,21 +163,30 @@ async def within_its_completions(world: World) -> None:
     await set_quota(world, 20)
 
 
+async def allow_preemption(world: World) -> None:
+    await world.ensure(world.manager, WORKLOADPRIORITYCLASSES, _HIGH)
+    spec = {"preemption": {"withinClusterQueue": "LowerPriority"}}
+    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": spec}))
+
+
+async def submit_high(world: World, pods: int) -> None:
+    """Wait until a Job of a higher priority runs."""
+    job = objects.job("high", parallelism=pods)
+    job["metadata"]["labels"] |= {kueue.PRIORITY_CLASS_LABEL: "high"}
+    await world.manager.create(JOBS, job)
+    await Scenario(world, "Job", "high").expect_pods(running=pods)
+
+
 async def reclaimed(world: World) -> None:
     """A JobSet that loses pods to a job of a higher priority instead of all, of each of its Jobs as many, and has them
     back."""
     scenario = DeclaredScenario(world, "JobSet", "shrinks")
     await set_quota(world, 4 * SIZE)
-    await world.ensure(world.manager, WORKLOADPRIORITYCLASSES, _HIGH)
-    spec = {"preemption": {"withinClusterQueue": "LowerPriority"}}
-    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": spec}))
+    await allow_preemption(world)
     await scenario.submit(4, **{api_names.MIN_SIZE_ANNOTATION: f"workers={SIZE}"})
     await scenario.expect(running=4)
     began = await scenario.running()
-    job = objects.job("high", parallelism=3)
-    job["metadata"]["labels"] |= {kueue.PRIORITY_CLASS_LABEL: "high"}
-    await world.manager.create(JOBS, job)
-    await Scenario(world, "Job", "high").expect_pods(running=3)
+    await submit_high(world, 3)
     await scenario.expect(running=2)
     kept = await scenario.running()
     assert kept < began, "no pod was made anew"
@@ -233,10 +242,34 @@ async def led(world: World) -> None:
     await deleted(scenario)
 
 
+async def led_and_reclaimed(world: World) -> None:
+    """Groups go whole where the least size names one of their pod sets, and come back whole."""
+    scenario = DeclaredScenario(world, "LeaderWorkerSet", "shrinks")
+    manifest = scenario.manifest(4, **{api_names.MIN_SIZE_ANNOTATION: "worker=2"})
+    template = manifest["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    manifest["spec"]["leaderWorkerTemplate"] |= {"leaderTemplate": template, "size": 3}
+    await set_quota(world, 12)
+    await allow_preemption(world)
+    await world.manager.create(scenario.resource, manifest)
+    await scenario.expect_pods(running=12)
+    began = await scenario.running()
+    await submit_high(world, 4)
+    await scenario.expect_pods(running=6)
+    kept = await scenario.running()
+    assert kept < began, "no pod was made anew"
+    await world.manager.delete(JOBS, "high", NAMESPACE)
+    await scenario.expect_pods(running=12)
+    assert kept < await scenario.running()
+    assert not any(slice.evicted for slice in await scenario.chain())
+    await deleted(scenario)
+    await set_quota(world, 20)
+
+
 async def groups_of_several_pods(world: World) -> None:
     await granted_whole(world)
     await set_quota(world, 20)
     await led(world)
+    await led_and_reclaimed(world)
 
 
 async def rolled_out(world: World) -> None:

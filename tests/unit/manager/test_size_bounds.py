@@ -1,5 +1,6 @@
 """A worker's request for more than the job itself allows is refused, and told on both sides."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ from slicebus.proto.messages import Counts, Pending, ScaleRequest
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope
+from unit.slices.jobs.declared import GROUPS, LEADER, a_group_set
+from unit.slices.jobs.manifests import a_cluster, a_group
 
 Manifest = dict[str, Any]
+TOGETHER = api_names.SIZED_TOGETHER_ANNOTATION
 
 
 def bounded(make: Any, *, most: int | None = None, hosts: int = 1, max_size: str = "") -> Manifest:
@@ -155,7 +159,7 @@ def test_what_makes_no_sense_is_refused_at_submission_and_told_on_what_runs(
 def test_each_annotation_is_told_apart() -> None:
     job = a_job(4, annotations={MIN: "2", MAX: "many", NOTICE: "90s"})
     assert [problem.reason for problem in size_bounds.problems(job)] == ["InvalidMaxSize", "InvalidMinSize"]
-    assert size_bounds.said_by(job, fixed=False) == {MIN: None, MAX: None, NOTICE: "90s"}
+    assert size_bounds.said_by(job, fixed=False) == {MIN: None, MAX: None, NOTICE: "90s", TOGETHER: None}
 
 
 PARTIAL = kueue.PARTIAL_PREEMPTION_ANNOTATION
@@ -221,7 +225,7 @@ SAID: dict[str, tuple[Manifest, bool, dict[str, str | None]]] = {
 
 @pytest.mark.parametrize(("job", "fixed", "said"), SAID.values(), ids=SAID.keys())
 def test_what_a_job_says_of_its_size(job: Manifest, fixed: bool, said: dict[str, str | None]) -> None:
-    assert size_bounds.said_by(job, fixed=fixed) == said
+    assert size_bounds.said_by(job, fixed=fixed) == said | {TOGETHER: None}
     assert size_bounds.problems(job) == []
 
 
@@ -252,6 +256,45 @@ def test_what_its_queue_does_not_allow_is_told(
     found = size_bounds.unheeded(a_view(a_job(4, annotations=annotations), allowed=allowed))
     assert found.keys() == {f"metadata.annotations[{name}]" for name in told}
     assert all(found[f"metadata.annotations[{name}]"].startswith(part) for name, part in told.items())
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> Manifest:
+    """Four groups of a leader and three workers, whose pod sets have their size from one number."""
+    monkeypatch.setitem(KINDS, "LeaderWorkerSet", GROUPS)
+    return a_group_set(replicas=4, size=4, leader=LEADER)
+
+
+@pytest.mark.parametrize(
+    ("said", "copied"),
+    [
+        ("worker=6", "worker=6,leader=2"),
+        ("leader=2", "leader=2,worker=6"),
+        ("worker=7", "worker=7,leader=3"),
+        ("worker=6,leader=3", "worker=9,leader=3"),
+        ("leader=2,worker=12", "leader=4,worker=12"),
+        ("worker=0", "worker=0,leader=0"),
+    ],
+)
+def test_pod_sets_of_one_number_have_their_least_size_together(groups: Manifest, said: str, copied: str) -> None:
+    groups["metadata"]["annotations"] = {MIN: said}
+    said = size_bounds.said_by(groups, fixed=False)
+    assert (said[MIN], said[TOGETHER]) == (copied, "leader+worker")
+
+
+@pytest.mark.parametrize("make", [a_job, lambda: a_cluster(a_group("a", replicas=4), a_group("b", replicas=4))])
+def test_the_others_of_a_job_stay_apart(make: Callable[[], Manifest]) -> None:
+    job = make()
+    job["metadata"]["annotations"] = {MIN: f"{'a' if job['kind'] == 'RayCluster' else 'main'}=1"}
+    said = size_bounds.said_by(job, fixed=False)
+    assert (said[MIN], said[TOGETHER]) == (job["metadata"]["annotations"][MIN], None)
+
+
+def test_pod_sets_of_one_number_take_no_idle_quota(groups: Manifest) -> None:
+    groups["metadata"]["annotations"] = {MAX: "worker=24"}
+    assert size_bounds.said_by(groups, fixed=False)[MAX] is None
+    [told] = size_bounds.unheeded(a_view(groups)).values()
+    assert told.endswith("its pod sets have their size from one number")
 
 
 def test_a_least_size_means_nothing_to_a_job_of_a_fixed_size() -> None:
@@ -289,13 +332,13 @@ def test_an_edit_reaches_the_slices_that_run_and_what_makes_no_sense_ends_it() -
     job = a_job(4, annotations={MIN: "main=2"})
     [patch] = edits.copied(a_view(job, workload), job)
     assert isinstance(patch, Patch)
-    assert patch.body == {"metadata": {"annotations": {MIN: "main=2", MAX: None, NOTICE: None}}}
+    assert patch.body == {"metadata": {"annotations": {MIN: "main=2", MAX: None, NOTICE: None, TOGETHER: None}}}
     workload["metadata"]["annotations"][MIN] = "main=2"
     assert edits.copied(a_view(job, workload), job) == []
     edited = a_job(4, annotations={MIN: "main=9"})
     [patch] = edits.copied(a_view(edited, workload), edited)
     assert isinstance(patch, Patch)
-    assert patch.body == {"metadata": {"annotations": {MIN: None, MAX: None, NOTICE: None}}}
+    assert patch.body == {"metadata": {"annotations": {MIN: None, MAX: None, NOTICE: None, TOGETHER: None}}}
 
 
 def test_a_greatest_size_is_no_more_than_its_spec_lets_it_have() -> None:

@@ -217,7 +217,7 @@ class _Shrinks:
         """Take as many replicas as the strategy allows."""
         preemptor, is_own = self._preemptor, queue is self._preemptor.node
         is_free = is_own or self._is_entitled
-        one = offer.candidate.freed({offer.pod_set: offer.left(1)})
+        one = offer.candidate.freed(offer.left(1))
 
         def may_go_on() -> bool:
             return _may_lose(queue, preemptor) and (is_free or _is_fair(targets, queue, one, strategy))

@@ -122,7 +122,7 @@ def _offers(candidate: Candidate, left: tuple[Slice, Usage]) -> Iterator[Offer]:
     for pod_set, held in slice.held_counts.items():
         step = slice.replica_sizes.get(pod_set, 1)
         if (most := -(-held // step) - to[pod_set] // step) > 0 and held > to[pod_set]:
-            yield Offer(candidate=candidate, pod_set=pod_set, most=most, step=step)
+            yield Offer(candidate=candidate, pods={pod_set: step}, most=most)
 
 
 def _difference(usage: Usage, left: Usage) -> Usage:

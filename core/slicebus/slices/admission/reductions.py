@@ -44,25 +44,32 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """The replicas of one pod set that a chain can give up."""
+    """The replicas that a chain can give up of one pod set, or of several that have their size from one number."""
 
     candidate: Candidate
-    pod_set: str
+    pods: Mapping[str, int]
+    """The pods of a replica, by pod set."""
     most: int
     """How many replicas, at least one."""
-    step: int
-    """The pods of a replica."""
 
     @property
     def order(self) -> tuple[int, tuple[int, ...], str]:
         """That of the candidate."""
         return self.candidate.order
 
-    def left(self, replicas: int) -> int:
-        """How many pods of the pod set are left without so many replicas. The first replica has fewer pods where the
-        pod set has an incomplete one."""
-        held = self.candidate.slice.held_counts[self.pod_set]
-        return (-(-held // self.step) - replicas) * self.step if replicas else held
+    @property
+    def name(self) -> str:
+        """The first pod set."""
+        return next(iter(self.pods))
+
+    def left(self, replicas: int) -> Counts:
+        """How many pods of its pod sets are left without so many replicas. The first replica has fewer pods where a pod
+        set has an incomplete one."""
+        held = self.candidate.slice.held_counts
+        return {
+            name: (-(-held[name] // step) - replicas) * step if replicas else held[name]
+            for name, step in self.pods.items()
+        }
 
 
 class Victim(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,13 +99,23 @@ def offers(candidate: Candidate, short: Collection[FlavorResource]) -> Iterator[
     slice = candidate.slice
     if not (candidate.gives_pods and slice.elastic and slice.elasticity.least):
         return
-    for pod_set, held in slice.held_counts.items():
-        step = slice.replica_sizes.get(pod_set, 1)
-        floor = slice.elasticity.floor(pod_set, step=step)
-        if floor is None or held <= floor:
-            continue
-        if _uses(slice, pod_set, short):
-            yield Offer(candidate=candidate, pod_set=pod_set, most=-(-held // step) - floor // step, step=step)
+    for names in _resized_together(slice):
+        pods = {name: slice.replica_sizes.get(name, 1) for name in names}
+        most = min(_most(slice, name, step) for name, step in pods.items())
+        if most > 0 and any(_uses(slice, name, short) for name in names):
+            yield Offer(candidate=candidate, pods=pods, most=most)
+
+
+def _resized_together(slice: Slice) -> list[tuple[str, ...]]:
+    """The pod sets of a slice, those together that have their size from one number."""
+    of = {name: group for group in slice.elasticity.together for name in group}
+    return [*dict.fromkeys(of.get(name, (name,)) for name in slice.held_counts)]
+
+
+def _most(slice: Slice, pod_set: str, step: int) -> int:
+    """How many replicas a pod set can lose."""
+    held, floor = slice.held_counts[pod_set], slice.elasticity.floor(pod_set, step=step)
+    return -(-held // step) - floor // step if floor is not None and held > floor else 0
 
 
 def _uses(slice: Slice, pod_set: str, short: Collection[FlavorResource]) -> bool:
@@ -115,5 +132,7 @@ def with_all_pods(victim: Victim, short: Collection[FlavorResource]) -> Victim:
     """The victim with all the pods that it can give up, where it gives up any."""
     if victim.to is None:
         return victim
-    to = victim.to | {offer.pod_set: offer.left(offer.most) for offer in offers(victim.candidate, short)}
+    to = dict(victim.to)
+    for offer in offers(victim.candidate, short):
+        to |= offer.left(offer.most)
     return msgspec.structs.replace(victim, to=to, freed=victim.candidate.freed(to))

@@ -23,15 +23,16 @@ class _Loss:
         self.candidate = candidate
         self.reason = reason
         self.given: dict[str, int] = {}
-        """The replicas that it gives up, by pod set."""
+        """The replicas that it gives up, by the offer's name."""
         self._left: Counts = {}
         """The pods that it keeps of those pod sets."""
         self.is_evicted = False
         self.freed: Usage = {}
 
     def give(self, offer: Offer, replicas: int) -> None:
-        """Give up so many replicas, in place of those that it gave up of this pod set before."""
-        self.given[offer.pod_set], self._left[offer.pod_set] = replicas, offer.left(replicas)
+        """Give up so many replicas, in place of those that it gave up of this offer before."""
+        self.given[offer.name] = replicas
+        self._left |= offer.left(replicas)
         self._take_out()
 
     def evict(self, *, undo: bool = False) -> None:
@@ -104,7 +105,7 @@ class Trial:
         one too.
         """
         loss = self._loss(offer.candidate, reason)
-        before = low = loss.given.get(offer.pod_set, 0)
+        before = low = loss.given.get(offer.name, 0)
         high = offer.most
         while low < high:
             middle = (low + high + 1) // 2
@@ -153,7 +154,7 @@ class Trial:
 
 def _give_least(loss: _Loss, offer: Offer, low: int, fits: Callable[[], bool]) -> None:
     """Let a chain give up as few replicas as will do, no fewer than `low`. What it gives up now does."""
-    high = loss.given[offer.pod_set]
+    high = loss.given[offer.name]
     while low < high:
         middle = (low + high) // 2
         loss.give(offer, middle)

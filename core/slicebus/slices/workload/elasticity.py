@@ -35,6 +35,8 @@ class Elasticity(msgspec.Struct, frozen=True):
     gang: Mapping[str, int] | None = {}
     """The pods by pod set that the scheduler of its gang keeps together where it runs. Empty where it is no gang; None
     while its worker has not told."""
+    together: tuple[tuple[str, ...], ...] = ()
+    """Pod sets that have their size from one number, and so change together."""
 
     def floor(self, pod_set: str, *, step: int = 1) -> int | None:
         """How many pods of a pod set always stay: the least, no fewer than its gang, in whole replicas of `step` pods.
@@ -58,7 +60,13 @@ class Elasticity(msgspec.Struct, frozen=True):
             most=_sizes_of(most) if most is not None and not most_problem(most, sizes) else {},
             notice_s=seconds(notice or "") or 0.0,
             gang={} if gang is None and not names_gang else gang,
+            together=_groups_of(annotations.get(api_names.SIZED_TOGETHER_ANNOTATION, ""), sizes),
         )
+
+
+def _groups_of(text: str, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
+    groups = (tuple(group.split("+")) for group in text.split(",") if text)
+    return tuple(group for group in groups if all(name in sizes for name in group))
 
 
 def gang_of(annotations: Mapping[str, str]) -> Counts | None:

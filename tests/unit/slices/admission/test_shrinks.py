@@ -14,7 +14,7 @@ from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, PreemptionReason
 from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.elasticity import Elasticity
 from slicebus.slices.workload.reclaimed import Beneficiary
-from slicebus.slices.workload.workload import Slice
+from slicebus.slices.workload.workload import Counts, Slice
 from unit.slices.admission.test_preemption import (
     BORROW,
     IN_QUEUE,
@@ -169,6 +169,29 @@ def test_the_queue_of_who_loses_counts() -> None:
         held = elastic("low", 6, 1, queue=holder)
         decided = cycle(world(held, waiting("w", 5, queue=waits), queues=[whole, parts], cohorts=[cohort("all")]))
         assert taken(decided) == {"low": expected}
+
+
+@pytest.mark.parametrize(
+    ("cores", "least", "left"),
+    [
+        (1, {"leader": 1, "worker": 3}, {"leader": 3, "worker": 9}),
+        (4, {"leader": 1, "worker": 3}, {"leader": 3, "worker": 9}),
+        (5, {"leader": 1, "worker": 3}, {"leader": 2, "worker": 6}),
+        (12, {"leader": 1, "worker": 3}, {"leader": 1, "worker": 3}),
+        (13, {"leader": 1, "worker": 3}, None),
+        (5, {"leader": 3, "worker": 6}, None),
+    ],
+)
+def test_pod_sets_of_one_number_go_together(cores: int, least: Mapping[str, int], left: Counts | None) -> None:
+    """Four groups of a leader and three workers, a core each."""
+    pod_sets = (a_pod_set("leader", 4), a_pod_set("worker", 12))
+    held = holding("low", 16, -1, pod_sets=pod_sets, replica_sizes={"worker": 3})
+    groups = msgspec.structs.replace(held, elasticity=Elasticity(least=least, together=(("leader", "worker"),)))
+    made = queue(quota="16", **OWN)
+    [decided] = [
+        each for each in cycle(world(groups, waiting("w", cores, 1), queues=[made])) if not isinstance(each, Wait)
+    ]
+    assert (decided.to if isinstance(decided, Shrink) else None) == left
 
 
 REPLICAS: dict[str, tuple[int, int, int, int, int | None]] = {

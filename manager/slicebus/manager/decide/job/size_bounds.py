@@ -92,10 +92,12 @@ def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False) -> dict[str, s
         said[_MAX] = None
     if upgrade:
         said[_MIN] = None
-    elif not fixed:
-        said[_MIN] = _least(job, said[_MIN])
+    elif not fixed and (least := _least(job, said[_MIN])) is not None:
+        said[_MIN] = _with_others(job, least)
+    groups = _sized_together(job) if said[_MIN] is not None else []
+    said[_TOGETHER] = ",".join("+".join(names) for names in groups) or None
     if (most := said[_MAX]) is not None:
-        said[_MAX] = None if _is_autoscaled(job) else _possible(job, most)
+        said[_MAX] = None if _is_autoscaled(job) or _moves_others(job, most) else _possible(job, most)
     return said
 
 
@@ -126,6 +128,11 @@ def _not_allowed(view: JobView, job: Manifest) -> Iterator[tuple[str, str]]:
         yield said, "the job loses all of its pods or none, as its ClusterQueue or the manager says"
     if _names_pod_sets(annotation(job, _MAX) or "") and not allowed.grows:
         yield _MAX, "the job takes no quota that nobody waits for, as its ClusterQueue or the manager says"
+    if _moves_others(job, annotation(job, _MAX) or ""):
+        yield (
+            _MAX,
+            "the job takes no quota that nobody waits for: its pod sets have their size from one number",
+        )
     if (seconds(annotation(job, _NOTICE) or "") or 0.0) > allowed.notice_cap_s:
         yield _NOTICE, f"the longest notice that its ClusterQueue and the manager allow is {allowed.notice_cap_s:g} s"
 
@@ -168,6 +175,35 @@ def _least(job: Manifest, named: str | None) -> str | None:
     else:
         return named
     return ",".join(f"{name}={count}" for name, count in own.items()) or None
+
+
+def _with_others(job: Manifest, text: str) -> str:
+    """A least size with those of pod sets that have their size from the same number as the ones that it names."""
+    named = Elasticity.from_annotations({_MIN: text}, _sizes(job)).least
+    least = dict(named)
+    for names in _sized_together(job):
+        for name in least.keys() & {*names} & named.keys():
+            step = KINDS[job["kind"]].step(job, name)
+            left = _sized(job, {name: -(-named[name] // step) * step})
+            least |= {other: max(least.get(other, 0), left[other]) for other in names if other != name}
+    return text if least == named else ",".join(f"{name}={count}" for name, count in least.items())
+
+
+def _sized_together(job: Manifest) -> list[tuple[str, ...]]:
+    """The groups of pod sets that have their size from one number of the job."""
+    sizes, groups = _sizes(job), list[tuple[str, ...]]()
+    for name, count in sizes.items() if len(sizes) > 1 else ():
+        larger = _sized(job, {name: count + KINDS[job["kind"]].step(job, name)})
+        group = tuple(other for other, size in sizes.items() if larger[other] != size)
+        if len(group) > 1 and group not in groups:
+            groups.append(group)
+    return groups
+
+
+def _moves_others(job: Manifest, text: str) -> bool:
+    """Whether a greatest size for a pod set makes others larger too."""
+    most = Elasticity.from_annotations({_MAX: text}, _sizes(job)).most
+    return any(not most.keys().isdisjoint(names) for names in _sized_together(job)) if most else False
 
 
 def _is_partial(job: Manifest) -> bool:
@@ -213,9 +249,14 @@ def _possible(job: Manifest, text: str) -> str:
 
 def _resized(job: Manifest, pod_set: str, count: int) -> int:
     """How many pods of a pod set the job has when it is resized to this count."""
+    return _sized(job, {pod_set: count})[pod_set]
+
+
+def _sized(job: Manifest, counts: Counts) -> Counts:
+    """The pods by pod set that the job has when it is resized to these."""
     kind = KINDS[job["kind"]]
-    resized = kind.with_counts(job, {pod_set: count})
-    return kind.counts(resized, resized)[pod_set]
+    resized = kind.with_counts(job, counts)
+    return kind.counts(resized, resized)
 
 
 def _sizes(job: Manifest) -> Counts:
@@ -228,6 +269,7 @@ def _names_pod_sets(text: str) -> bool:
 
 _MIN, _MAX, _NOTICE = api_names.MIN_SIZE_ANNOTATION, api_names.MAX_SIZE_ANNOTATION, api_names.NOTICE_ANNOTATION
 _SAID = (_MIN, _MAX, _NOTICE)
+_TOGETHER = api_names.SIZED_TOGETHER_ANNOTATION
 _PARTIAL = kueue.PARTIAL_PREEMPTION_ANNOTATION
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_PODS)]
 _SIZES: msgspec.json.Decoder[int | dict[str, int]] = msgspec.json.Decoder(_Size | dict[str, _Size])
