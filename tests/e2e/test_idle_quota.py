@@ -118,6 +118,22 @@ async def test_a_resize_at_the_manager_wins(world: World, urls: dict[str, str]) 
         await expect_asked(takes, 3)
 
 
+@pytest.mark.parametrize("kind", ["Job", "RayCluster"])
+async def test_a_smaller_greatest_size_gives_pods_back(world: World, urls: dict[str, str], kind: str) -> None:
+    async with roles.manager(world, urls, decisions=OFTEN), roles.agent(world, urls, EAST):
+        takes = await submit(world, kind)
+        await takes.expect_pods(running=6)
+        await expect_asked(takes, 2)
+        for most, left in ((f"{POD_SET[kind]}=4", 4), (None, 2)):
+            began = await takes.running()
+            body = MergePatch({"metadata": {"annotations": {api_names.MAX_SIZE_ANNOTATION: most}}})
+            await world.manager.patch(takes.resource, takes.name, objects.NAMESPACE, body)
+            await takes.expect_pods(running=left)
+            assert await takes.running() < began
+            await takes.expect_unfinished(left)
+            await expect_asked(takes, 2 if left > 2 else None)
+
+
 async def test_a_queue_may_say_no(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls, decisions=OFTEN), roles.agent(world, urls, EAST):
         queues = (await world.manager.list(CLUSTERQUEUES)).items

@@ -1,11 +1,14 @@
 """A job is given more than somebody asked for, until others need it or somebody asks for another size."""
 
 import pytest
+from msgspec import UNSET
 
 from slicebus.decisions.commands import Command, Emit
 from slicebus.kube.cache import Change
 from slicebus.manager.decide.admission import admitting, change_filter
 from slicebus.manager.decide.job import reclaims
+from slicebus.manager.state.reclaims import ElasticRules
+from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.admission.cycle import Grow
 from slicebus.slices.api import api_names
 from slicebus.slices.workload.workload import SliceKey
@@ -21,7 +24,7 @@ def give(story: Story, to: int, *, asked: int) -> list[Command]:
 
 def grown(to: int = 8) -> Story:
     """A job of four pods that was given more."""
-    story = Story(4)
+    story = Story(4, most=16)
     give(story, to, asked=4)
     story.reconcile()
     story.report()
@@ -40,7 +43,7 @@ def asked(story: Story) -> dict[str, int] | None:
 
 
 def test_its_worker_hears_of_it_before_it_asks_for_more() -> None:
-    story = Story(4)
+    story = Story(4, most=16)
     commands = give(story, 8, asked=4)
     told = [each.note for each in commands if isinstance(each, Emit)]
     assert told == ["Grows to main=8 in quota that nobody waits for; main=4 are asked for"] * 2
@@ -72,7 +75,7 @@ def test_it_is_not_forgotten_as_time_passes() -> None:
 
 
 def test_where_its_room_is_gone_it_asks_for_no_more() -> None:
-    story = Story(4)
+    story = Story(4, most=16)
     give(story, 8, asked=4)
     story.reconcile()
     story.report()
@@ -99,6 +102,46 @@ def test_others_take_them_and_it_asks_for_none_of_these() -> None:
     assert (story.sizes, asked(story)) == ([4], None)
 
 
+@pytest.mark.parametrize(
+    ("most", "left", "unasked"),
+    [("main=6", 6, True), ("main=4", 4, False), ("main=2", 4, False), (None, 4, False), ("8", 4, False)],
+)
+def test_a_smaller_greatest_size_gives_them_back(most: str | None, left: int, unasked: bool) -> None:
+    story = grown()
+    annotations = {api_names.MAX_SIZE_ANNOTATION: most}
+    story.job = merge_patch(story.job, {"metadata": {"annotations": annotations}})
+    commands = story.reconcile()
+    told = {each.note for each in commands if isinstance(each, Emit)}
+    assert told == {f"Took back {8 - left} of 8 pods of main: It takes no more than main={left} now"}
+    order = story.orders(commands)[-1]
+    assert (order.manifest["spec"]["parallelism"], order.resized_reason) == (left, api_names.RECLAIMED)
+    assert order.notice is UNSET
+    story.report()
+    story.ask(left, follows=story.note.id if story.note else "")
+    story.reconcile()
+    assert (story.sizes, asked(story)) == ([left], {"main": 4} if unasked else None)
+    story.report()
+    assert not [each for each in story.reconcile() if isinstance(each, Emit)]
+
+
+@pytest.mark.parametrize("most", ["main=16", "main=8", "main=many"])
+def test_one_that_is_no_smaller_or_makes_no_sense_takes_nothing(most: str) -> None:
+    story = grown()
+    story.job = merge_patch(story.job, {"metadata": {"annotations": {api_names.MAX_SIZE_ANNOTATION: most}}})
+    story.reconcile()
+    assert (story.sizes, asked(story)) == ([8], {"main": 4})
+
+
+def test_a_queue_that_lends_none_any_more_gets_them_back() -> None:
+    story = grown()
+    story.allowed = ElasticRules(grows=False)
+    story.reconcile()
+    story.report()
+    story.ask(4, follows=story.note.id if story.note else "")
+    story.reconcile()
+    assert (story.sizes, asked(story)) == ([4], None)
+
+
 def test_what_somebody_asked_for_comes_back() -> None:
     story = grown()
     story.shrink(2)
@@ -120,7 +163,7 @@ def test_a_resize_on_the_worker_asks_for_all_of_that(size: int, sizes: list[int]
 
 
 def test_a_resize_that_comes_before_the_slice_wins() -> None:
-    story = Story(4)
+    story = Story(4, most=16)
     give(story, 8, asked=4)
     story.ask(6)
     story.reconcile()
@@ -141,7 +184,7 @@ def test_a_resize_while_such_pods_go_asks_for_all_of_that() -> None:
 
 
 def test_nothing_is_given_where_somebody_wants_another_size() -> None:
-    story = Story(4)
+    story = Story(4, most=16)
     story.ask(6)
     story.reconcile()
     assert give(story, 8, asked=4) == []

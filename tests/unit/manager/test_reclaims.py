@@ -48,12 +48,16 @@ def admit(name: str, count: int) -> Admit:
 class Story:
     """A job of the manager from one decision to the next."""
 
-    def __init__(self, size: int = 8, *, now: str = NOW, notice: str | None = None, cap_s: float = 0.0) -> None:
+    def __init__(
+        self, size: int = 8, *, now: str = NOW, notice: str | None = None, cap_s: float = 0.0, most: int = 0
+    ) -> None:
         says = {api_names.MIN_SIZE_ANNOTATION: "main=2"}
+        if most:
+            says[api_names.MAX_SIZE_ANNOTATION] = f"main={most}"
         if notice is not None:
             says[api_names.NOTICE_ANNOTATION] = notice
         self.job = a_job(size, annotations=says)
-        self.now, self.cap_s, self.is_awaited = now, cap_s, True
+        self.now, self.is_awaited, self.allowed = now, True, ElasticRules(notice_cap_s=cap_s)
         workload = a_workload(count=size, admitted=size, dispatched=1, applied=1)
         workload["metadata"]["annotations"] |= says
         self.workloads = {"w1": workload}
@@ -63,12 +67,7 @@ class Story:
 
     @property
     def view(self) -> JobView:
-        return a_view(
-            self.job,
-            *self.workloads.values(),
-            allowed=ElasticRules(notice_cap_s=self.cap_s),
-            is_awaited=self.is_awaited,
-        )
+        return a_view(self.job, *self.workloads.values(), allowed=self.allowed, is_awaited=self.is_awaited)
 
     @property
     def note(self) -> Reclaimed | None:

@@ -7,6 +7,7 @@ job gets back what it lost, and nobody takes pods back and forth.
 from collections.abc import Iterator, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
 from slicebus.proto.messages import Counts, Time
 from slicebus.slices.api.annotation_values import read_json
@@ -131,6 +132,23 @@ def take_back(
         reason=reason,
         message=message,
         asked=asked if keeps_more else {},
+    )
+
+
+def give_back(note: Reclaimed, to: Counts, *, at: str, message: str) -> Reclaimed:
+    """The note of a job that may not have the pods any more that nobody asked for. It wants none of them again."""
+    is_more = any(count > note.asked.get(name, count) for name, count in to.items())
+    return replace(
+        note,
+        id=content_hash([to, note.asked, at, message]),
+        before=to,
+        to=to,
+        at=at,
+        reason=PreemptionReason.OPPORTUNISTIC,
+        message=message,
+        notice_s=0.0,
+        done=False,
+        asked=note.asked if is_more else {},
     )
 
 

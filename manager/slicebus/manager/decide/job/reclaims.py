@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.decide.job import size_bounds
 from slicebus.manager.decide.manifests import findings_patch
 from slicebus.manager.decide.order import size_requests
 from slicebus.manager.state.annotations import SizeRequest, TakenBack, annotation
@@ -24,6 +25,7 @@ from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.workload import reclaimed
+from slicebus.slices.workload.elasticity import INVALID_MAX_SIZE
 from slicebus.slices.workload.reclaimed import Reclaimed
 from slicebus.slices.workload.workload import Slice
 
@@ -139,9 +141,11 @@ def _brought_together(view: JobView, slice: Slice, wanted: Mapping[str, str]) ->
 
 def reconcile(view: JobView, *, now: str) -> list[Command]:
     """Forget the note of a job that has everything back, when nobody needs it any more to see a ring. Withdraw a
-    notice for which nobody waits."""
+    notice for which nobody waits. Take pods back that nobody asked for where the job may not have them any more."""
     if not view.is_awaited:
         return _withdraw_eviction(view, now=now) if view.evicted is not None else _withdraw(view)
+    if given_back := _give_back(view, now=now):
+        return given_back
     requested, taken = view.desired.requested, view.desired.taken_back
     left_s = _remembered_s(view, datetime.fromisoformat(now))
     if requested is None or taken is None or left_s is None or left_s > 0:
@@ -156,6 +160,30 @@ def requeue_after(view: JobView, *, now: str) -> list[Command]:
     if _is_told_to_go(view) or (note is not None and note.notice_s and not note.done):
         left_s = _LOOK_S
     return [Requeue(job=view.ref, delay_s=max(0.0, left_s) + _MARGIN_S)] if left_s is not None else []
+
+
+def _give_back(view: JobView, *, now: str) -> list[Command]:
+    """A greatest size that was removed or made smaller, or a queue that lends no idle quota any more, leaves a job what
+    somebody asked for. A greatest size that makes no sense takes nothing."""
+    note, holder, job = view.desired.reclaimed, view.holder, view.job
+    if job is None or note is None or not (note.done and note.asked) or holder is None or view.evicted is not None:
+        return []
+    if any(problem.reason == INVALID_MAX_SIZE for problem in size_bounds.problems(job)):
+        return []
+    most = holder.elasticity.most if view.allowed.grows else {}
+    left = {}
+    for name, held in holder.held_counts.items():
+        step, asked = holder.replica_sizes.get(name, 1), note.asked.get(name, held)
+        left[name] = min(held, -(-max(asked, most.get(name, asked)) // step) * step)
+    if left == holder.held_counts or left.keys() != view.desired.counts.keys():
+        return []
+    message = f"It takes no more than {counts_text(left)} now"
+    given = reclaimed.give_back(note, left, at=now, message=message)
+    text = f"Took back {taken_text(holder.held_counts, left)}: {message}"
+    return [
+        *size_requests.record(view, overruled(view, given, now=now), note=given),
+        *(Emit(regarding=target, reason=api_names.RECLAIMED, note=text) for target in (view.workload(holder), job)),
+    ]
 
 
 def _is_told_to_go(view: JobView) -> bool:
