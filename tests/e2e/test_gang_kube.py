@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from e2e.test_preemption import allow_preemption
+from e2e.test_reclaimed import submit_high
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, fleet, real_world
 from slicebus.kube.client import JsonPatch, KubeClient, MergePatch
@@ -218,6 +220,32 @@ async def test_a_gang_grows_in_its_group(world: World) -> None:
     }
     groups = {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in await workers_of(scenario)}
     assert groups == {"raycluster-grow.small-group"}
+
+
+async def test_a_gang_loses_pods_down_to_its_least_size_and_has_them_back(world: World) -> None:
+    await add_nodes(world, "big")
+    await set_quota(world, 9)
+    await allow_preemption(world)
+    manifest = ray_cluster("low", workers=8)
+    manifest["metadata"]["annotations"][api_names.MIN_SIZE_ANNOTATION] = f"{GROUP}=3"
+    low = await submit(world, manifest)
+    await low.expect_pods(running=8)
+    began = await low.running()
+    assert policy_of(await made(world, POD_GROUPS), f"raycluster-low.{GROUP}") == {"gang": {"minCount": 3}}
+
+    await (await submit_high(world, 4)).expect_pods(running=4)
+    await low.expect_pods(running=4)
+    kept = await low.running()
+    assert kept < began
+    # One pod of the gang is made anew: those that are left are enough for it.
+    [lost, *_] = await workers_of(low)
+    await world.workers[EAST].delete(PODS, lost["metadata"]["name"], NAMESPACE)
+    await low.expect_pods(running=4)
+    assert lost["metadata"]["name"] not in await low.running()
+
+    await world.manager.delete(JOBS, "high", NAMESPACE)
+    await low.expect_pods(running=8)
+    assert not any(slice.evicted for slice in await low.chain())
 
 
 async def test_a_gang_that_shrinks_cannot_be_changed_before_its_pods_have_gone(world: World) -> None:
