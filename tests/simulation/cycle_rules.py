@@ -16,14 +16,11 @@ from simulation.violations import Violation
 from slicebus.kube.times import time_text
 from slicebus.slices.admission import cycle as admission
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink
-from slicebus.slices.admission.preemption import Preemptor, preemptor_uid
-from slicebus.slices.admission.reductions import Victim
+from slicebus.slices.admission.preemption import preemptor_uid
 from slicebus.slices.admission.snapshot import Snapshot
-from slicebus.slices.admission.victims import Search
 from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, Condition, PreemptionReason
-from slicebus.slices.placement.placement import usage_of
 from slicebus.slices.quota.holdings import Part
-from slicebus.slices.quota.quota import ClusterQueue, Usage
+from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.reclaimed import Beneficiary, take_back
 from slicebus.slices.workload.workload import Admission, Counts, Slice, SliceKey
 
@@ -35,37 +32,25 @@ _MOST_NEWER = 16
 _decide = admission.cycle
 
 
-Sought = Mapping[str, Usage]
-"""What preemptors sought victims for, by their UIDs. Those are left out who were refused what they sought, and took all
-that their victims can give."""
-
-
 @contextmanager
-def watching(check: Callable[[Snapshot, list[Decision], Sought], None]) -> Iterator[None]:
+def watching(check: Callable[[Snapshot, list[Decision]], None]) -> Iterator[None]:
     """Have every admission cycle checked, while the context lasts."""
-    plans, sought = Search.plans, dict[str, Usage]()
-
-    def noted(search: Search, preemptor: Preemptor) -> Iterator[list[Victim]]:
-        for number, victims in enumerate(plans(search, preemptor)):
-            sought[preemptor.slice.uid] = preemptor.needs if not number else {}
-            yield victims
 
     def checked(snapshot: Snapshot) -> list[Decision]:
-        sought.clear()
         decided = _decide(snapshot)
-        check(snapshot, decided, {uid: needs for uid, needs in sought.items() if needs})
+        check(snapshot, decided)
         return decided
 
-    with patch.object(admission, "cycle", checked), patch.object(Search, "plans", noted):
+    with patch.object(admission, "cycle", checked):
         yield
 
 
-def check(snapshot: Snapshot, decided: list[Decision], sought: Sought) -> None:
+def check(snapshot: Snapshot, decided: list[Decision]) -> None:
     """Raise Violation for a decision that breaks a rule."""
     _check_order(snapshot, decided)
     _check_newer(snapshot, decided)
     _check_rings(snapshot, decided)
-    _check_spared(snapshot, decided, sought)
+    _check_spared(snapshot, decided)
 
 
 def _check_order(snapshot: Snapshot, decided: Iterable[Decision]) -> None:
@@ -167,11 +152,10 @@ def _admitted_without(snapshot: Snapshot, left_out: Slice) -> Mapping[SliceKey, 
     return _admissions(with_waiting(snapshot, others))
 
 
-def _check_spared(snapshot: Snapshot, decided: list[Decision], sought: Sought) -> None:
+def _check_spared(snapshot: Snapshot, decided: list[Decision]) -> None:
     """No smaller plan would have done: with one replica more for somebody the preemptor does not get what it gets.
 
-    Said of a cycle with one preemption, while nobody else leaves: then its plan is all that happens. The preemptor has
-    to get the very flavors that it sought victims for: it chooses anew, and in others may need less. What was found
+    Said of a cycle with one preemption, while nobody else leaves: then its plan is all that happens. What was found
     without borrowing has to be the least without. By fair shares a plan is the least of what the strategy allows.
     """
     plan = {each.key: each.to if isinstance(each, Shrink) else None for each in decided if _takes(each)}
@@ -194,7 +178,7 @@ def _check_spared(snapshot: Snapshot, decided: list[Decision], sought: Sought) -
     found = [
         [each for each in smaller if _gets(way, preemptor, each) == gets]
         for way in _ways(snapshot, preemptor)
-        if (gets := _gets(way, preemptor, plan)) is not None and usage_of(preemptor, gets) == sought.get(preemptor.uid)
+        if (gets := _gets(way, preemptor, plan)) is not None
     ]
     if found and all(found):
         raise Violation(f"spared: {preemptor.name} takes {dict(plan)}, and {dict(found[0][0])} would have done")

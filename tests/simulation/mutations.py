@@ -156,6 +156,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "least sizes": lambda: patch.object(Elasticity, "floor", lambda *_, **__: 0),
     "gang minimums": lambda: patch.object(Elasticity, "floor", _floor_without_gang),
     "trimming": lambda: patch.object(Trial, "trim", lambda *_: None),
+    "sparing": lambda: patch.object(cycle, "enough_of", lambda victims, _: victims),
     "pods that go": lambda: patch.object(builtin, "_with_kept_quota", lambda desired, _view: desired),
     "completions": lambda: patch.object(BatchJob, "as_ended", lambda _self, job, _reported: job),
     "notices": lambda: patch.object(notices, "_is_over", lambda *_, **__: True),

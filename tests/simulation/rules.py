@@ -153,10 +153,10 @@ class Rules:
             with self._noting():
                 self._definitions.check_order(order)
 
-    def decided(self, snapshot: Snapshot, decided: list[Decision], sought: cycle_rules.Sought) -> None:
+    def decided(self, snapshot: Snapshot, decided: list[Decision]) -> None:
         """A manager has decided who gets and loses quota."""
         with self._noting():
-            cycle_rules.check(snapshot, decided, sought)
+            cycle_rules.check(snapshot, decided)
             idle_quota_rules.check(snapshot, decided)
 
     def acknowledged(self, queue: str, message: WireMessage) -> None:

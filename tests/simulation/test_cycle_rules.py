@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from simulation import cycle_rules
-from simulation.cycle_rules import Sought, watching
+from simulation.cycle_rules import watching
 from simulation.elastic import check_ring
 from simulation.mutations import mutated
 from simulation.violations import Violation
@@ -22,13 +22,13 @@ from unit.slices.admission.test_while_pods_go import former_size, gone, written
 CROWDED = world(elastic("a", 5, 2, since=2), elastic("b", 5, 2, since=1), waiting("w", 3, 5))
 
 
-def watched(snapshot: Snapshot) -> tuple[list[Decision], Sought]:
-    """What a cycle decides, and what was sought in it."""
+def watched(snapshot: Snapshot) -> list[Decision]:
+    """What a cycle decides, whose check hears the same."""
     heard: list[Any] = []
     with watching(lambda *told: heard.append(told)):
         decided = admission.cycle(snapshot)
-    [(_, _, sought)] = heard
-    return decided, sought
+    assert heard == [(snapshot, decided)]
+    return decided
 
 
 def taking(decided: list[Decision], **left: int) -> list[Decision]:
@@ -40,27 +40,21 @@ def taking(decided: list[Decision], **left: int) -> list[Decision]:
 
 
 def test_what_a_cycle_decides_breaks_no_rule() -> None:
-    decided, sought = watched(CROWDED)
-    assert sought == {"uid-w": {("default", "cpu"): 3000}}
-    cycle_rules.check(CROWDED, decided, sought)
+    decided = watched(CROWDED)
+    cycle_rules.check(CROWDED, decided)
 
 
 @pytest.mark.parametrize("left", [{"a": 2, "b": 4}, {"b": 2, "a": 3}], ids=str)
 def test_a_pod_too_many_is_noticed(left: dict[str, int]) -> None:
-    decided, sought = watched(CROWDED)
+    decided = watched(CROWDED)
     with pytest.raises(Violation, match="spared: w takes"):
-        cycle_rules.check(CROWDED, taking(decided, **left), sought)
+        cycle_rules.check(CROWDED, taking(decided, **left))
 
 
 def test_another_order_is_not() -> None:
     """That is held by tests of the search: this rule knows no order."""
-    decided, sought = watched(CROWDED)
-    cycle_rules.check(CROWDED, taking(decided, b=2), sought)
-
-
-def test_who_gets_other_flavors_than_it_sought_may_need_less() -> None:
-    decided, _ = watched(CROWDED)
-    cycle_rules.check(CROWDED, taking(decided, a=2, b=4), {"uid-w": {("other", "cpu"): 3000}})
+    decided = watched(CROWDED)
+    cycle_rules.check(CROWDED, taking(decided, b=2))
 
 
 def restoring() -> tuple[Slice, Slice, Slice]:
@@ -73,32 +67,32 @@ def restoring() -> tuple[Slice, Slice, Slice]:
 def test_what_was_lost_comes_back_before_newer_claims() -> None:
     low, former, newer = restoring()
     snapshot = world(low, former, newer)
-    decided, sought = watched(snapshot)
-    cycle_rules.check(snapshot, decided, sought)
+    decided = watched(snapshot)
+    cycle_rules.check(snapshot, decided)
     [admit] = [each for each in decided if isinstance(each, Admit)]
     assert admit.key == former.key
     [other] = [each for each in admission.cycle(world(low, newer)) if isinstance(each, Admit)]
     reverse: list[Decision] = [other, Wait(key=former.key, reason="Pending", message="waits")]
     with pytest.raises(Violation, match="comes back: newer gets what again has lost"):
-        cycle_rules.check(snapshot, reverse, sought)
+        cycle_rules.check(snapshot, reverse)
 
 
 def test_a_rank_that_is_lacking_is_noticed_without_newer_claims() -> None:
     low, former, _ = restoring()
     snapshot = world(low, former)
-    decided, sought = watched(snapshot)
+    decided = watched(snapshot)
     assert any(isinstance(each, Admit) for each in decided)
-    cycle_rules.check(snapshot, decided, sought)
+    cycle_rules.check(snapshot, decided)
     with mutated("rank"), pytest.raises(Violation, match=r"comes back: newer claims for \{'main': 2\} would get"):
-        cycle_rules.check(snapshot, decided, sought)
+        cycle_rules.check(snapshot, decided)
 
 
 def test_a_ring_of_shrinks_that_is_not_looked_for_is_noticed_without_one() -> None:
     snapshot = msgspec.structs.replace(CROWDED, preemption_cycles_since="2026-01-01T00:00:00Z")
-    decided, sought = watched(snapshot)
-    cycle_rules.check(snapshot, decided, sought)
+    decided = watched(snapshot)
+    cycle_rules.check(snapshot, decided)
     with mutated("rings"), pytest.raises(Violation, match="forth and back: w would take pods of "):
-        cycle_rules.check(snapshot, decided, sought)
+        cycle_rules.check(snapshot, decided)
 
 
 def test_a_newer_claim_may_take_what_is_of_no_use_to_the_other() -> None:
@@ -106,7 +100,7 @@ def test_a_newer_claim_may_take_what_is_of_no_use_to_the_other() -> None:
     low, former, newer = restoring()
     former = msgspec.structs.replace(former, replica_sizes={"main": 4})
     snapshot = world(low, former, newer)
-    cycle_rules.check(snapshot, *watched(snapshot))
+    cycle_rules.check(snapshot, watched(snapshot))
 
 
 def lost_to(job: str, at: str, *, note: Reclaimed | None = None) -> Reclaimed:

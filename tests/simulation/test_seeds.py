@@ -138,6 +138,7 @@ SHOWN_BY = {
     "least sizes": 3,
     "gang minimums": 159,
     "trimming": 51,
+    "sparing": 55,
     "pods that go": 3,
     "notices": 24,
     "withdrawals": 247,

@@ -7,6 +7,7 @@ replaces another is charged the difference.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -24,6 +25,7 @@ from slicebus.slices.admission.reductions import Victim
 from slicebus.slices.admission.reservations import Reservations
 from slicebus.slices.admission.sharing import FairSharing, Head
 from slicebus.slices.admission.snapshot import Snapshot, stopped, why_deactivated
+from slicebus.slices.admission.spared import enough_of
 from slicebus.slices.admission.trials import without
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.admission.victims import Search, no_victims
@@ -203,7 +205,7 @@ class _Cycle:
         if self.use.is_apart(room.queue.name) and not (fits_now and self.opportunistic.is_empty):
             # After the evictions it may fit in other flavors than those with room now. It reserves those that it
             # chooses then, as others count on (`Reservations.chosen_again`), whatever comes free before.
-            later = nominate(slice, _projected(room), replaced=replaced)
+            later = nominate(slice, room.later, replaced=replaced)
             if isinstance(later, Nomination) and later.mode is Mode.FIT:
                 if isinstance(nomination, Nomination) and fits_now:
                     # Pods that nobody asked for make no queue a borrower.
@@ -215,7 +217,7 @@ class _Cycle:
         if (spared := self._without_victims(slice, room, replaced)) is not None:
             return spared
         if slice.partial and replaced is not None and not self.opportunistic.is_empty:
-            part = assign_part(slice, _projected(room), replaced=replaced)
+            part = assign_part(slice, room.later, replaced=replaced)
             misfit = nomination if isinstance(nomination, Misfit) else nomination.misfit
             if part is not None:
                 return Nomination(admission=part, mode=Mode.AFTER_EVICTION, misfit=misfit)
@@ -254,9 +256,12 @@ class _Cycle:
             preemptor = Preemptor(
                 slice=slice, queue=queue, node=room.projected or room.node, needs=needs, short=nomination.short
             )
+            admission_without = partial(self._admission_without, slice, room, replaced)
             victims, admission = list[Victim](), None
-            for victims in self.search.plans(preemptor):
-                if (admission := self._admission_without(slice, room, replaced, victims)) is not None:
+            for number, victims in enumerate(self.search.plans(preemptor)):
+                if (admission := admission_without(victims)) is not None:
+                    if number or usage_of(slice, admission) != needs:
+                        victims = enough_of(victims, lambda fewer: admission_without(fewer) == admission)
                     break
         if cycle_message := self.preemption_cycles.describe_cycle(slice, victims):
             admission, misfit = None, msgspec.structs.replace(misfit, message=f"{misfit.message}. {cycle_message}")
@@ -365,7 +370,7 @@ class _Cycle:
         """The place where a slice would run, with the quota that is free now or after the evictions."""
         replaced, own = self.use.holder(slice.chain_id), self.use.own(queue.name, slice)
         with self.use.without(slice, queue.name):
-            room = _projected(self._room(slice, queue)) if later else self._room(slice, queue)
+            room = self._room(slice, queue).later if later else self._room(slice, queue)
             return self.placer.find(slice, admission, room, own=own, replaced=replaced)
 
 
@@ -390,11 +395,6 @@ def in_order(slices: Iterable[Slice]) -> list[Slice]:
     return sorted((slice for slice in slices if slice.pending), key=rank)
 
 
-def _projected(room: Room) -> Room:
-    """The room after the evictions, without any preemption."""
-    return msgspec.structs.replace(room, node=room.projected or room.node, projected=None, victims=None)
-
-
 def _after_evictions(slice: Slice, room: Room, replaced: Slice | None = None) -> Admission | None:
-    assigned = assign(slice, _projected(room), replaced=replaced)
+    assigned = assign(slice, room.later, replaced=replaced)
     return assigned if isinstance(assigned, Admission) else None

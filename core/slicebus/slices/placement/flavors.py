@@ -73,6 +73,11 @@ class Room(msgspec.Struct, frozen=True):
     on_cluster: Callable[[FlavorResource], int | None] | None = None
     """What is free on the slice's worker cluster; None without a limit."""
 
+    @property
+    def later(self) -> "Room":
+        """The room after the evictions, without any preemption."""
+        return msgspec.structs.replace(self, node=self.projected or self.node, projected=None, victims=None)
+
     def available(self, key: FlavorResource) -> int:
         """What the slice may use now, without what is reserved for others."""
         most = self.node.available(key)
