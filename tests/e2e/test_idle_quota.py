@@ -37,9 +37,9 @@ async def submit(world: World, kind: str, *, size: int = 2, most: int = 6, quota
     if kind == "Job":
         job["spec"]["parallelism"] = size
     else:
-        job["spec"]["enableInTreeAutoscaling"] = False
-        job["spec"]["workerGroupSpecs"][0]["replicas"] = size
-        job["spec"]["workerGroupSpecs"][0]["maxReplicas"] = 50
+        cluster = job["spec"].get("rayClusterConfig", job["spec"])
+        cluster["enableInTreeAutoscaling"] = False
+        cluster["workerGroupSpecs"][0] |= {"replicas": size, "maxReplicas": 50}
     await world.manager.create(JOB_RESOURCES[kind], job)
     return Scenario(world, kind, "takes")
 
@@ -116,6 +116,19 @@ async def test_a_resize_at_the_manager_wins(world: World, urls: dict[str, str]) 
         await world.manager.patch(JOBS, "takes", objects.NAMESPACE, MergePatch({"spec": {"parallelism": 3}}))
         await takes.expect_pods(running=6)
         await expect_asked(takes, 3)
+
+
+async def test_the_cluster_that_serves_grows_too(world: World, urls: dict[str, str]) -> None:
+    async with roles.manager(world, urls, decisions=OFTEN), roles.agent(world, urls, EAST):
+        takes = await submit(world, "RayService")
+        await takes.expect_pods(running=6)
+        await expect_asked(takes, 2)
+        began = await takes.running()
+        await (await submit_other(world, 3)).expect_pods(running=3)
+        await takes.expect_pods(running=3)
+        assert await takes.running() < began
+        await world.manager.delete(JOBS, "other", objects.NAMESPACE)
+        await takes.expect_pods(running=6)
 
 
 @pytest.mark.parametrize("kind", ["Job", "RayCluster"])

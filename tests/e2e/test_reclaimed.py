@@ -18,7 +18,7 @@ from support.waiting import eventually
 
 Manifest = dict[str, Any]
 EAST = ClusterName("east")
-POD_SET = {"Job": "main", "RayCluster": "small-group"}
+POD_SET = {"Job": "main", "RayCluster": "small-group", "RayService": "small-group"}
 BOTH = pytest.mark.parametrize("kind", [pytest.param("Job", marks=pytest.mark.real), "RayCluster"])
 
 
