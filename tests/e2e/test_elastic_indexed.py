@@ -92,7 +92,6 @@ async def test_a_resize_where_it_runs_reaches_its_end(world: World, before: int,
     await expect_end(scenario, indexes_of(after), after)
 
 
-@pytest.mark.real
 @pytest.mark.parametrize(("before", "after"), RESIZES.values(), ids=RESIZES.keys())
 async def test_a_resize_on_the_manager_reaches_the_worker(world: World, before: int, after: int) -> None:
     scenario = await submitted(world, before)

@@ -14,14 +14,13 @@ from slicebus.slices.workload.ungate import is_gated
 from support.scenario import NAMESPACE, Scenario, elastic, set_quota
 from support.waiting import eventually
 
-pytestmark = pytest.mark.real
-"""The bound is one of Kubernetes' own."""
-
 Manifest = dict[str, Any]
 ROOM_BYTES = 256 * 1024
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 NOTES = "example.dev/notes"
 KINDS = ("Job", "RayCluster")
+REAL_FOR_JOBS = (pytest.param("Job", marks=pytest.mark.real), "RayCluster")
+"""The bound is one of Kubernetes' own."""
 QUOTA_CPU = 8
 
 
@@ -49,7 +48,7 @@ async def fill(scenario: Scenario, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [LAST_APPLIED, NOTES], ids=["last-applied", "notes"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", REAL_FOR_JOBS)
 async def test_a_job_filled_on_its_worker_grows_and_shrinks(world: World, kind: str, name: str) -> None:
     await set_quota(world, QUOTA_CPU)
     scenario = Scenario(world, kind, "train")
@@ -120,6 +119,7 @@ async def test_a_cluster_selector_without_end_is_refused_by_name(world: World) -
     await scenario.expect_pods(running=1)
 
 
+@pytest.mark.real
 async def test_an_agent_begins_beside_a_pod_whose_annotations_are_full(bare_east: World, urls: dict[str, str]) -> None:
     """It writes to each pod that the agent before may be about to let start, before it does anything else."""
     scenario = Scenario(bare_east, "Job", "train")

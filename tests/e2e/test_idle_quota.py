@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from e2e.test_preemption import allow_preemption
-from e2e.test_reclaimed import BOTH, EAST, POD_SET, resize_there
+from e2e.test_reclaimed import BOTH, EAST, POD_SET, REAL_FOR_JOBS, resize_there
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
@@ -61,7 +61,7 @@ async def expect_asked(takes: Scenario, asked: int | None) -> None:
     await eventually(look, f"{takes.name} asks for {asked} pods")
 
 
-@BOTH
+@REAL_FOR_JOBS
 async def test_it_grows_and_gives_way(world: World, urls: dict[str, str], kind: str) -> None:
     async with roles.manager(world, urls, decisions=OFTEN), roles.agent(world, urls, EAST):
         takes = await submit(world, kind)

@@ -14,8 +14,6 @@ from slicebus.slices.workload.waiting import PODS_PAST_SLICE, Waiting
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
-pytestmark = pytest.mark.real
-
 Manifest = dict[str, Any]
 TEMPLATE = "/spec/workerGroupSpecs/0/template"
 REQUEST = f"{TEMPLATE}/spec/containers/0/resources/requests/cpu"
@@ -74,6 +72,7 @@ async def test_edited_pods_stay_gated_and_are_told(world: World, kind: str, path
     await scenario.expect_pods(running=3)
 
 
+@pytest.mark.real
 async def test_pods_with_the_label_of_another_set_stay_gated(world: World) -> None:
     """The head's grant is free while the head is made anew."""
     await set_quota(world, 50)

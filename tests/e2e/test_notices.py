@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from e2e.test_preemption import allow_preemption
-from e2e.test_reclaimed import BOTH, EAST, POD_SET, Manifest, shrinkable, submit_high
+from e2e.test_reclaimed import BOTH, EAST, POD_SET, REAL_FOR_JOBS, Manifest, shrinkable, submit_high
 from slicebus.ambient.clock import now
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
@@ -88,7 +88,7 @@ def _note(manifest: Manifest) -> str | None:
     return (manifest["metadata"].get("annotations") or {}).get(api_names.RECLAIM_ANNOTATION)
 
 
-@BOTH
+@REAL_FOR_JOBS
 @pytest.mark.parametrize("can_shrink", [True, False], ids=["shrink", "eviction"])
 async def test_pods_run_until_the_deadline(world: World, urls: dict[str, str], kind: str, can_shrink: bool) -> None:
     """It waits for a notice of four seconds."""

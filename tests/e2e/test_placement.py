@@ -117,7 +117,6 @@ async def expect_no_copy(scenario: Scenario, cluster: ClusterName) -> None:
     await eventually(look, f"{cluster} has no copy of {scenario.name}")
 
 
-@pytest.mark.real
 async def test_a_job_goes_where_its_flavor_has_room_and_grows_no_further(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST), roles.agent(world, urls, WEST):
         await set_quota(world, 200)

@@ -19,7 +19,8 @@ from support.waiting import eventually
 Manifest = dict[str, Any]
 EAST = ClusterName("east")
 POD_SET = {"Job": "main", "RayCluster": "small-group", "RayService": "small-group"}
-BOTH = pytest.mark.parametrize("kind", [pytest.param("Job", marks=pytest.mark.real), "RayCluster"])
+BOTH = pytest.mark.parametrize("kind", ["Job", "RayCluster"])
+REAL_FOR_JOBS = pytest.mark.parametrize("kind", [pytest.param("Job", marks=pytest.mark.real), "RayCluster"])
 
 
 @pytest.fixture
@@ -98,7 +99,7 @@ async def events_of(world: World, reason: str) -> list[str]:
     return [each["message"] for each in (await world.manager.list(EVENTS)).items if each["reason"] == reason]
 
 
-@BOTH
+@REAL_FOR_JOBS
 async def test_it_loses_pods_and_has_them_back(world: World, urls: dict[str, str], kind: str) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST):
         low = await submit_low(world, kind)

@@ -19,8 +19,6 @@ from slicebus.slices.jobs import KINDS
 from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
 from support.waiting import eventually
 
-pytestmark = pytest.mark.real
-
 TENANT = Impersonation("tenant")
 RBAC = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
@@ -97,7 +95,7 @@ ATTACKS = (shrunk, ended, withdrawn, elsewhere)
 Attack = Callable[[Manifest, Mapping[str, int]], dict[str, str]]
 
 
-@pytest.mark.parametrize("kind", ["Job", "RayCluster", "RayJob"])
+@pytest.mark.parametrize("kind", [pytest.param("Job", marks=pytest.mark.real), "RayCluster", "RayJob"])
 async def test_it_frees_no_quota_while_its_pods_run(world: World, kind: str, tenant: Impersonation | None) -> None:
     """Beside it another job waits for the quota, until the first one gives some up as everybody does."""
     await set_quota(world, 20)
@@ -172,6 +170,7 @@ async def expect_waits(world: World, scenario: Scenario) -> None:
     await eventually(look, f"{scenario.name} waits for quota")
 
 
+@pytest.mark.real
 async def test_it_writes_no_workload(world: World, parts: str, tenant: Impersonation | None) -> None:
     if parts == "embedded":
         pytest.skip("an embedded API server knows no users")
