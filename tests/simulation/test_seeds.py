@@ -141,7 +141,6 @@ SHOWN_BY = {
     "sparing": 55,
     "pods that go": 3,
     "notices": 24,
-    "withdrawals": 247,
     "rank": 17,
     "rings": 3,
     "opportunistic pods": 8,
