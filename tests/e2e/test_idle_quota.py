@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from e2e.test_preemption import allow_preemption
-from e2e.test_reclaimed import BOTH, EAST, POD_SET, REAL_FOR_JOBS, resize_there
+from e2e.test_reclaimed import BOTH, EAST, POD_SET, REAL_FOR_JOBS, resize_there, say
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
@@ -149,16 +149,11 @@ async def test_a_smaller_greatest_size_gives_pods_back(world: World, urls: dict[
 
 async def test_a_queue_may_say_no(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls, decisions=OFTEN), roles.agent(world, urls, EAST):
-        queues = (await world.manager.list(CLUSTERQUEUES)).items
-        for queue in queues:
-            body = MergePatch({"metadata": {"annotations": {api_names.OPPORTUNISTIC_ANNOTATION: "false"}}})
-            await world.manager.patch(CLUSTERQUEUES, queue["metadata"]["name"], None, body)
+        await say(world, api_names.OPPORTUNISTIC_ANNOTATION, "false")
         takes = await submit(world, "Job")
         await takes.expect_pods(running=2)
-        for queue in queues:
-            body = MergePatch({"metadata": {"annotations": {api_names.OPPORTUNISTIC_ANNOTATION: None}}})
-            assert len(await takes.running()) == 2
-            await world.manager.patch(CLUSTERQUEUES, queue["metadata"]["name"], None, body)
+        assert len(await takes.running()) == 2
+        await say(world, api_names.OPPORTUNISTIC_ANNOTATION, None)
         await takes.expect_pods(running=6)
 
 

@@ -57,6 +57,13 @@ async def expect_most(low: Scenario, most: int, *, capped: bool) -> None:
     await eventually(look, f"the workers of {low.name} may be {most}")
 
 
+async def submit_both(world: World) -> tuple[Scenario, Scenario]:
+    """The cluster, capped at half of its workers, and the job that waits for the others."""
+    low, high = await submit_low(world), await submit_high(world)
+    await expect_most(low, 4, capped=True)
+    return low, high
+
+
 async def by_ray(low: Scenario) -> None:
     await RayAutoscaler(await low.worker(), "low", NAMESPACE).settle()
 
@@ -92,9 +99,7 @@ async def test_it_loses_pods_and_has_them_back(
 
 async def test_what_its_user_allows_meanwhile_stands(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST, autoscaler_shrink_s=60.0):
-        low = await submit_low(world)
-        high = await submit_high(world)
-        await expect_most(low, 4, capped=True)
+        low, high = await submit_both(world)
         await by_ray(low)
         await high.expect_pods(running=4)
         patch = JsonPatch([{"op": "replace", "path": MOST, "value": 6}])
@@ -111,9 +116,7 @@ async def test_a_least_size_that_is_raised_on_the_worker_keeps_nobody_waiting(
 ) -> None:
     """KubeRay does nothing for a group whose least size is above its greatest one."""
     async with roles.manager(world, urls), roles.agent(world, urls, EAST, autoscaler_shrink_s=3.0):
-        low = await submit_low(world)
-        high = await submit_high(world)
-        await expect_most(low, 4, capped=True)
+        low, high = await submit_both(world)
         patch = JsonPatch([{"op": "replace", "path": LEAST, "value": 7}])
         await (await low.worker()).patch(RAYCLUSTERS, "low", NAMESPACE, patch)
         await high.expect_pods(running=4)
@@ -129,9 +132,7 @@ async def test_a_least_size_that_is_raised_on_the_worker_keeps_nobody_waiting(
 
 async def test_bounds_that_come_from_the_manager_leave_the_cap(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST, autoscaler_shrink_s=60.0):
-        low = await submit_low(world)
-        high = await submit_high(world)
-        await expect_most(low, 4, capped=True)
+        low, high = await submit_both(world)
         await by_ray(low)
         await high.expect_pods(running=4)
         wider = [{"op": "replace", "path": path, "value": value} for path, value in ((MOST, 20), (LEAST, 2))]
@@ -151,9 +152,7 @@ async def test_bounds_that_come_from_the_manager_leave_the_cap(world: World, url
 
 async def test_a_smaller_size_that_ray_wants_by_itself_stands(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST, autoscaler_shrink_s=60.0):
-        low = await submit_low(world)
-        high = await submit_high(world)
-        await expect_most(low, 4, capped=True)
+        low, high = await submit_both(world)
         scaler = RayAutoscaler(await low.worker(), "low", NAMESPACE)
         await scaler.scale(3)
         await scaler.settle()

@@ -177,6 +177,29 @@ async def submit_high(world: World, pods: int) -> None:
     await Scenario(world, "Job", "high").expect_pods(running=pods)
 
 
+async def loses_half(scenario: DeclaredScenario, *, pods: int, others: int) -> None:
+    """A job that has all of the quota loses half of its pods to another one with so many, and has them back."""
+    world = scenario.world
+    await scenario.expect_pods(running=pods)
+    began = await scenario.running()
+    await submit_high(world, others)
+    await scenario.expect_pods(running=pods // 2)
+    kept = await scenario.running()
+    assert kept < began, "no pod was made anew"
+
+    async def waits() -> bool:
+        unfinished = [slice for slice in await scenario.chain() if not slice.finished]
+        return [sum(slice.counts.values()) for slice in unfinished] == [pods // 2, pods]
+
+    await eventually(waits, "the former size waits")
+    await world.manager.delete(JOBS, "high", NAMESPACE)
+    await scenario.expect_pods(running=pods)
+    assert kept < await scenario.running()
+    assert not any(slice.evicted for slice in await scenario.chain())
+    await deleted(scenario)
+    await set_quota(world, 20)
+
+
 async def reclaimed(world: World) -> None:
     """A JobSet that loses pods to a job of a higher priority instead of all, of each of its Jobs as many, and has them
     back."""
@@ -184,19 +207,7 @@ async def reclaimed(world: World) -> None:
     await set_quota(world, 4 * SIZE)
     await allow_preemption(world)
     await scenario.submit(4, **{api_names.MIN_SIZE_ANNOTATION: f"workers={SIZE}"})
-    await scenario.expect(running=4)
-    began = await scenario.running()
-    await submit_high(world, 3)
-    await scenario.expect(running=2)
-    kept = await scenario.running()
-    assert kept < began, "no pod was made anew"
-    await scenario.expect_unfinished(2, 4)
-    await world.manager.delete(JOBS, "high", NAMESPACE)
-    await scenario.expect(running=4)
-    assert kept < await scenario.running()
-    assert not any(slice.evicted for slice in await scenario.chain())
-    await deleted(scenario)
-    await set_quota(world, 20)
+    await loses_half(scenario, pods=4 * SIZE, others=3)
 
 
 async def jobsets(world: World) -> None:
@@ -221,13 +232,17 @@ async def granted_whole(world: World) -> None:
     await deleted(scenario)
 
 
+async def submit_led(scenario: DeclaredScenario, manifest: Manifest) -> None:
+    """Groups of three, whose leaders have a template of their own."""
+    template = manifest["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+    manifest["spec"]["leaderWorkerTemplate"] |= {"leaderTemplate": template, "size": 3}
+    await scenario.world.manager.create(scenario.resource, manifest)
+
+
 async def led(world: World) -> None:
     """Groups whose leaders have a template of their own, and are a pod set."""
     scenario = DeclaredScenario(world, "LeaderWorkerSet", "led")
-    manifest = scenario.manifest()
-    template = manifest["spec"]["leaderWorkerTemplate"]["workerTemplate"]
-    manifest["spec"]["leaderWorkerTemplate"] |= {"leaderTemplate": template, "size": 3}
-    await world.manager.create(scenario.resource, manifest)
+    await submit_led(scenario, scenario.manifest())
     await scenario.expect_pods(running=3)
     await scenario.scale(3)
     await scenario.expect_pods(running=9)
@@ -245,24 +260,10 @@ async def led(world: World) -> None:
 async def led_and_reclaimed(world: World) -> None:
     """Groups go whole where the least size names one of their pod sets, and come back whole."""
     scenario = DeclaredScenario(world, "LeaderWorkerSet", "shrinks")
-    manifest = scenario.manifest(4, **{api_names.MIN_SIZE_ANNOTATION: "worker=2"})
-    template = manifest["spec"]["leaderWorkerTemplate"]["workerTemplate"]
-    manifest["spec"]["leaderWorkerTemplate"] |= {"leaderTemplate": template, "size": 3}
     await set_quota(world, 12)
     await allow_preemption(world)
-    await world.manager.create(scenario.resource, manifest)
-    await scenario.expect_pods(running=12)
-    began = await scenario.running()
-    await submit_high(world, 4)
-    await scenario.expect_pods(running=6)
-    kept = await scenario.running()
-    assert kept < began, "no pod was made anew"
-    await world.manager.delete(JOBS, "high", NAMESPACE)
-    await scenario.expect_pods(running=12)
-    assert kept < await scenario.running()
-    assert not any(slice.evicted for slice in await scenario.chain())
-    await deleted(scenario)
-    await set_quota(world, 20)
+    await submit_led(scenario, scenario.manifest(4, **{api_names.MIN_SIZE_ANNOTATION: "worker=2"}))
+    await loses_half(scenario, pods=12, others=4)
 
 
 async def groups_of_several_pods(world: World) -> None:

@@ -1,7 +1,9 @@
 """Leaves victims what their preemptor does not need after all: in other flavors than it sought victims for, or where
 all of them gave what they can, it may need less."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -36,11 +38,8 @@ def _least(victim: Victim, is_enough: Callable[[Victim], bool]) -> Victim:
             return victim
         victim = shrunk
     for offer in reversed(possible):
-        low, high = 0, _lost(victim, offer)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (low, middle) if is_enough(_without(victim, offer, middle)) else (middle + 1, high)
-        victim = _without(victim, offer, low)
+        less = partial(_without, victim, offer)
+        victim = less(bisect_left(range(_lost(victim, offer)), True, key=lambda count: is_enough(less(count))))
     return victim
 
 

@@ -212,8 +212,7 @@ class QuotaUse:
         """A holder in a queue, without the pods that it loses."""
         left = self._left.get(holder.chain_id)
         slice, usage = left or (holder, self._before_cycle(node.name, holder.chain_id))
-        said = self._queues[node.name].pods_before_jobs
-        gives_pods = self._pods_before_jobs if said is None else said
+        gives_pods = self._queues[node.name].gives_pods(self._pods_before_jobs)
         return Candidate(slice=slice, node=node, usage=usage, gives_pods=gives_pods)
 
     def _left_of(self, holder: Slice) -> tuple[Slice, Usage]:

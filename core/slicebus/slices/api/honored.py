@@ -1,6 +1,6 @@
 """Finds what somebody has set on an object and slicebus does not honor, by the table of `fields`."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from slicebus.slices.api import api_names, kueue
@@ -13,23 +13,37 @@ Unhonored = dict[str, str]
 """What happens instead, by the path of each field that is not honored."""
 _NOT_OF_USERS = ("apiVersion", "kind", "metadata", "status")
 _KUEUES = (f"{kueue.GROUP}/", f"provreq.{kueue.GROUP}/")
-_CHOICES = {
-    ("ClusterQueue", api_names.SPARE_ANNOTATION): ("pods",),
-    ("ClusterQueue", api_names.OPPORTUNISTIC_ANNOTATION): ("true", "false"),
-    ("ClusterQueue", api_names.PODS_BEFORE_JOBS_ANNOTATION): ("true", "false"),
-}
-"""What annotations of slicebus may say, by kind and name: any other value counts as not set."""
 _SHOWN = 63
 """Characters of a value that is none of these."""
 _REASON = "NotHonored"
 _ALL_HONORED = "AllHonored"
 
 
+def _one_of(*choices: str) -> Callable[[str], str]:
+    known = " or ".join(map(repr, choices))
+    return lambda value: "" if value in choices else f"it may be {known}, and is {value[:_SHOWN]!r}"
+
+
+def _duration(value: str) -> str:
+    return "" if seconds(value) is not None else f"{value[:_SHOWN]!r} is no duration such as 90s"
+
+
+_WORDS: Mapping[str, Mapping[str, Callable[[str], str]]] = {
+    "ClusterQueue": {
+        api_names.SPARE_ANNOTATION: _one_of("pods"),
+        api_names.OPPORTUNISTIC_ANNOTATION: _one_of("true", "false"),
+        api_names.PODS_BEFORE_JOBS_ANNOTATION: _one_of("true", "false"),
+        api_names.NOTICE_ANNOTATION: _duration,
+    }
+}
+"""What is wrong with a value of an annotation of slicebus, by kind and name; such a value counts as not set."""
+
+
 def unhonored(kind: str, manifest: Manifest) -> Unhonored:
     """The fields of an object of one of Kueue's kinds that are set and not honored. Empty ones say nothing. An
     annotation of slicebus is among them where its value is none that it may have."""
     fields = FIELDS[kind]
-    return dict(sorted((*_unhonored(manifest, fields, skipped=_NOT_OF_USERS), *_unknown_choices(kind, manifest))))
+    return dict(sorted((*_unhonored(manifest, fields, skipped=_NOT_OF_USERS), *_unreadable(kind, manifest))))
 
 
 def unhonored_of_job(job: Manifest, templates: Iterable[Manifest]) -> Unhonored:
@@ -68,14 +82,11 @@ def _unhonored(
             yield from _of(entry, fields, f"{at}.{name}" if at else name)
 
 
-def _unknown_choices(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
+def _unreadable(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
     annotations = (manifest.get("metadata") or {}).get("annotations") or {}
-    if kind == "ClusterQueue" and seconds(notice := annotations.get(api_names.NOTICE_ANNOTATION, "0")) is None:
-        yield f"metadata.annotations[{api_names.NOTICE_ANNOTATION}]", f"{notice[:_SHOWN]!r} is no duration such as 90s"
-    for (of, name), choices in _CHOICES.items():
-        if of == kind and (value := annotations.get(name, choices[0])) not in choices:
-            known = " or ".join(map(repr, choices))
-            yield f"metadata.annotations[{name}]", f"it may be {known}, and is {value[:_SHOWN]!r}"
+    for name, problem in _WORDS.get(kind, {}).items():
+        if name in annotations and (wrong := problem(annotations[name])):
+            yield f"metadata.annotations[{name}]", wrong
 
 
 def _of(value: Any, fields: Fields, path: str) -> Iterator[tuple[str, str]]:

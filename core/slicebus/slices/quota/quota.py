@@ -97,6 +97,10 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     notice_cap_s: float | None = None
     """The longest notice of its jobs; None where only the manager's setting counts."""
 
+    def gives_pods(self, by_default: bool) -> bool:
+        """Whether its jobs may lose some pods before all, where the manager says this by default."""
+        return by_default if self.pods_before_jobs is None else self.pods_before_jobs
+
     def longest_notice_s(self, most: float) -> float:
         """The longest notice of its jobs where the manager allows so much."""
         return most if self.notice_cap_s is None else min(self.notice_cap_s, most)

@@ -44,7 +44,7 @@ class Elasticity(msgspec.Struct, frozen=True):
         least = self.least.get(pod_set)
         if least is None or self.gang is None:
             return None
-        return -(-max(least, self.gang.get(pod_set, 0)) // step) * step
+        return in_whole(max(least, self.gang.get(pod_set, 0)), step)
 
     @classmethod
     def from_annotations(cls, annotations: Mapping[str, str], sizes: Mapping[str, int]) -> "Elasticity":
@@ -62,6 +62,11 @@ class Elasticity(msgspec.Struct, frozen=True):
             gang={} if gang is None and not names_gang else gang,
             together=_groups_of(annotations.get(api_names.SIZED_TOGETHER_ANNOTATION, ""), sizes),
         )
+
+
+def in_whole(count: int, step: int) -> int:
+    """The fewest pods in whole replicas of `step` pods that are no fewer than this count."""
+    return -(-count // step) * step
 
 
 def _groups_of(text: str, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:

@@ -122,7 +122,6 @@ def take_back(
         at=at,
         opportunistic=reason == PreemptionReason.OPPORTUNISTIC and not has_preempted,
     )
-    keeps_more = any(count > asked.get(name, count) for name, count in to.items())
     return Reclaimed(
         id=content_hash([before, to, at, message]),
         before=before,
@@ -131,13 +130,12 @@ def take_back(
         beneficiaries=(*others, taken)[-_REMEMBERED:],
         reason=reason,
         message=message,
-        asked=asked if keeps_more else {},
+        asked=_beyond(asked, to),
     )
 
 
 def give_back(note: Reclaimed, to: Counts, *, at: str, message: str) -> Reclaimed:
     """The note of a job that may not have the pods any more that nobody asked for. It wants none of them again."""
-    is_more = any(count > note.asked.get(name, count) for name, count in to.items())
     return replace(
         note,
         id=content_hash([to, note.asked, at, message]),
@@ -148,7 +146,7 @@ def give_back(note: Reclaimed, to: Counts, *, at: str, message: str) -> Reclaime
         message=message,
         notice_s=0.0,
         done=False,
-        asked=note.asked if is_more else {},
+        asked=_beyond(note.asked, to),
     )
 
 
@@ -157,7 +155,6 @@ def grow(note: Reclaimed | None, held: Counts, to: Counts, *, asked: Counts, at:
 
     Earlier beneficiaries stay: by them nobody takes pods back and forth.
     """
-    is_more = any(count > asked.get(name, count) for name, count in to.items())
     return Reclaimed(
         id=content_hash([held, to, asked, at]),
         before=to,
@@ -167,5 +164,10 @@ def grow(note: Reclaimed | None, held: Counts, to: Counts, *, asked: Counts, at:
         reason=PreemptionReason.OPPORTUNISTIC,
         message=message,
         done=to == held,
-        asked=asked if is_more else {},
+        asked=_beyond(asked, to),
     )
+
+
+def _beyond(asked: Counts, to: Counts) -> Counts:
+    """The size that somebody asked for, where this one has more pods; else empty."""
+    return asked if any(count > asked.get(name, count) for name, count in to.items()) else {}

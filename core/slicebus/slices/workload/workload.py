@@ -17,7 +17,7 @@ from slicebus.slices.api.kueue import Condition
 from slicebus.slices.api.quantities import amounts, format_amount
 from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.avoided_clusters import avoided_now
-from slicebus.slices.workload.elasticity import RIGID, Elasticity
+from slicebus.slices.workload.elasticity import RIGID, Elasticity, in_whole
 from slicebus.slices.workload.observed import Observed
 from slicebus.slices.workload.pod_sets import PodSet, observed_as, with_devices
 from slicebus.slices.workload.reclaimed import Reclaimed
@@ -229,7 +229,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         asked = self.reclaimed.asked if self.reclaimed is not None and self.keeps_quota else {}
         steps = self.replica_sizes
         kept = {
-            name: min(held, -(-asked.get(name, held) // steps.get(name, 1)) * steps.get(name, 1))
+            name: min(held, in_whole(asked.get(name, held), steps.get(name, 1)))
             for name, held in self.held_counts.items()
         }
         return kept if asked and kept != self.held_counts else None

@@ -43,11 +43,17 @@ def allowed(queue: ClusterQueue | None, settings: ManagerDecisionSettings, *, be
     notice."""
     if beside_kueue:
         return ElasticRules()
-    notice_cap_s, said = settings.notice_cap_s, queue.pods_before_jobs if queue is not None else None
+    most = ElasticRules(
+        notice_cap_s=settings.notice_cap_s,
+        gives_pods=settings.pods_before_jobs,
+        grows=settings.idle_growth_s > 0,
+    )
+    if queue is None:
+        return most
     return ElasticRules(
-        notice_cap_s=queue.longest_notice_s(notice_cap_s) if queue is not None else notice_cap_s,
-        gives_pods=settings.pods_before_jobs if said is None else said,
-        grows=settings.idle_growth_s > 0 and (queue is None or queue.opportunistic),
+        notice_cap_s=queue.longest_notice_s(most.notice_cap_s),
+        gives_pods=queue.gives_pods(most.gives_pods),
+        grows=most.grows and queue.opportunistic,
     )
 
 

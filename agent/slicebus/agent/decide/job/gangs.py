@@ -27,7 +27,7 @@ from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Problem
 from slicebus.slices.schedulers import Gang, SchedulerBackend, SchedulingObject, Synced
-from slicebus.slices.workload.elasticity import Elasticity
+from slicebus.slices.workload.elasticity import Elasticity, in_whole
 from slicebus.slices.workload.ungate import pod_set_of
 
 _TRIED_AGAIN_S = 30.0
@@ -197,7 +197,7 @@ def _least(view: WorkerView, job: WorkerJobReading) -> Counts:
     sizes = {pod_set["name"]: pod_set["count"] for pod_set in copy["spec"]["podSets"]}
     said = Elasticity.from_annotations(copy["metadata"].get("annotations") or {}, sizes).least
     steps = {name: KINDS[view.key.kind].step(job.manifest, name) for name in said}
-    return {name: -(-max(count, 1) // steps[name]) * steps[name] for name, count in said.items()}
+    return {name: in_whole(max(count, 1), steps[name]) for name, count in said.items()}
 
 
 def _pods(view: WorkerView) -> dict[str, tuple[str, ...]]:

@@ -25,7 +25,7 @@ from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.workload import reclaimed
-from slicebus.slices.workload.elasticity import INVALID_MAX_SIZE
+from slicebus.slices.workload.elasticity import INVALID_MAX_SIZE, in_whole
 from slicebus.slices.workload.reclaimed import Reclaimed
 from slicebus.slices.workload.workload import Slice
 
@@ -174,7 +174,7 @@ def _give_back(view: JobView, *, now: str) -> list[Command]:
     left = {}
     for name, held in holder.held_counts.items():
         step, asked = holder.replica_sizes.get(name, 1), note.asked.get(name, held)
-        left[name] = min(held, -(-max(asked, most.get(name, asked)) // step) * step)
+        left[name] = min(held, in_whole(max(asked, most.get(name, asked)), step))
     if left == holder.held_counts or left.keys() != view.desired.counts.keys():
         return []
     message = f"It takes no more than {counts_text(left)} now"

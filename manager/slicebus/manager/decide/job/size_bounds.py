@@ -5,7 +5,7 @@ the manager's job says bounds it. How many pods it may lose, and after what noti
 admitted by that.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import msgspec
@@ -20,7 +20,7 @@ from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.jobs.copies import MOST_PODS
 from slicebus.slices.schedulers import is_gang
 from slicebus.slices.workload import elasticity
-from slicebus.slices.workload.elasticity import RIGID, Elasticity
+from slicebus.slices.workload.elasticity import RIGID, Elasticity, in_whole
 
 PAST_BOUNDS = "PastBounds"
 """The reason of a request for more than the job itself allows."""
@@ -85,7 +85,7 @@ def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False) -> dict[str, s
     no pod set is for what its worker asks for; any other is no more than its spec lets it have.
     """
     wrong = _problems(job)
-    said = {name: None if fixed or name in wrong else annotation(job, name) for name in _SAID}
+    said = {name: None if fixed or name in wrong else annotation(job, name) for name in _SAID} | {_TOGETHER: None}
     if not _names_pod_sets(said[_MAX] or ""):
         said[_MAX] = None
     if is_gang(job) or upgrade:
@@ -93,9 +93,8 @@ def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False) -> dict[str, s
     if upgrade:
         said[_MIN] = None
     elif not fixed and (least := _least(job, said[_MIN])) is not None:
-        said[_MIN] = _with_others(job, least)
-    groups = _sized_together(job) if said[_MIN] is not None else []
-    said[_TOGETHER] = ",".join("+".join(names) for names in groups) or None
+        groups = _sized_together(job)
+        said |= {_MIN: _with_others(job, least, groups), _TOGETHER: ",".join(map("+".join, groups)) or None}
     if (most := said[_MAX]) is not None:
         said[_MAX] = None if _is_autoscaled(job) or _moves_others(job, most) else _possible(job, most)
     return said
@@ -177,14 +176,14 @@ def _least(job: Manifest, named: str | None) -> str | None:
     return ",".join(f"{name}={count}" for name, count in own.items()) or None
 
 
-def _with_others(job: Manifest, text: str) -> str:
+def _with_others(job: Manifest, text: str, groups: Iterable[tuple[str, ...]]) -> str:
     """A least size with those of pod sets that have their size from the same number as the ones that it names."""
     named = Elasticity.from_annotations({_MIN: text}, _sizes(job)).least
     least = dict(named)
-    for names in _sized_together(job):
+    for names in groups:
         for name in least.keys() & {*names} & named.keys():
             step = KINDS[job["kind"]].step(job, name)
-            left = _sized(job, {name: -(-named[name] // step) * step})
+            left = _sized(job, {name: in_whole(named[name], step)})
             least |= {other: max(least.get(other, 0), left[other]) for other in names if other != name}
     return text if least == named else ",".join(f"{name}={count}" for name, count in least.items())
 
@@ -232,7 +231,7 @@ def _too_few(job: Manifest, sizes: Counts, text: str) -> str:
     kind = KINDS[job["kind"]]
     for name, least in Elasticity.from_annotations({_MIN: text}, sizes).least.items():
         step = kind.step(job, name)
-        whole = -(-least // step) * step
+        whole = in_whole(least, step)
         if (left := _resized(job, name, whole)) > whole:
             return f"the annotation {_MIN} has fewer pods of {name} than the job keeps by its spec: {left}"
     return ""
