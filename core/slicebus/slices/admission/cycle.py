@@ -17,7 +17,7 @@ from slicebus.slices.admission.growth_limit import Growths
 from slicebus.slices.admission.idle_quota import Grow, IdleQuota
 from slicebus.slices.admission.notices import Notices
 from slicebus.slices.admission.opportunistic import Opportunistic, with_opportunistic
-from slicebus.slices.admission.preemption import Claim, Preemptor, fits, preempted_for
+from slicebus.slices.admission.preemption import Claim, Preemptor, preempted_for
 from slicebus.slices.admission.preemption_conflicts import PreemptionConflicts
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
 from slicebus.slices.admission.queue_order import Pending, by_distance, by_share, claim_of, preemptors_first, rank
@@ -201,6 +201,7 @@ class _Cycle:
             # Its victims are leaving. It gets no more of them while it fits once they are gone.
             kept = nominate(slice, msgspec.structs.replace(room, victims=no_victims), replaced=replaced)
             nomination = kept if isinstance(kept, Nomination) and kept.mode >= Mode.AFTER_EVICTION else nomination
+        misfit = nomination if isinstance(nomination, Misfit) else nomination.misfit
         fits_now = isinstance(nomination, Nomination) and nomination.mode is Mode.FIT
         if self.use.is_apart(room.queue.name) and not (fits_now and self.opportunistic.is_empty):
             # After the evictions it may fit in other flavors than those with room now. It reserves those that it
@@ -210,7 +211,8 @@ class _Cycle:
                 if isinstance(nomination, Nomination) and fits_now:
                     # Pods that nobody asked for make no queue a borrower.
                     return msgspec.structs.replace(nomination, distance=later.distance)
-                misfit = nomination if isinstance(nomination, Misfit) else nomination.misfit
+                if room.node.has_room(usage_of(slice, later.admission)):
+                    return later  # Its queue would rather preempt, but nothing has to go: there is nobody to wait for.
                 return msgspec.structs.replace(later, mode=Mode.AFTER_EVICTION, misfit=misfit)
         if isinstance(nomination, Nomination) and nomination.mode > Mode.NO_CANDIDATES:
             return nomination
@@ -218,7 +220,6 @@ class _Cycle:
             return spared
         if slice.partial and replaced is not None and not self.opportunistic.is_empty:
             part = assign_part(slice, room.later, replaced=replaced)
-            misfit = nomination if isinstance(nomination, Misfit) else nomination.misfit
             if part is not None:
                 return Nomination(admission=part, mode=Mode.AFTER_EVICTION, misfit=misfit)
         return nomination
@@ -337,10 +338,9 @@ class _Cycle:
 
         def has_room() -> bool:
             with self.use.without(slice, queue.name):
-                if not fits(preemptor):
-                    return False
+                has_quota = node.has_room(needs)
             with self.placer.projected():
-                return isinstance(self._place(slice, queue, admission, later=True), Placed)
+                return has_quota and isinstance(self._place(slice, queue, admission, later=True), Placed)
 
         return [shrink_of(preemptor, victim) for victim in self.opportunistic.take(has_room)]
 

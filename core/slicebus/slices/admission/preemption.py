@@ -64,11 +64,8 @@ class Preemptor(msgspec.Struct, frozen=True, kw_only=True):
 
 def fits(preemptor: Preemptor, *, borrowing: bool = True) -> bool:
     """Whether the preemptor fits, with borrowing or within its queue's own quota."""
-    node = preemptor.node
-    return all(
-        need <= max(0, node.available(key)) and (borrowing or not node.borrows(key, need))
-        for key, need in preemptor.needs.items()
-    )
+    node, needs = preemptor.node, preemptor.needs
+    return node.has_room(needs) and (borrowing or not any(node.borrows(key, need) for key, need in needs.items()))
 
 
 def may_preempt(slice: Slice, other: Slice, whom: Whom) -> bool:

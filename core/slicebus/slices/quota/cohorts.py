@@ -96,6 +96,10 @@ class Node:
             from_parent = min(from_parent, quota - kept - max(0, used - kept) + borrowing)
         return max(0, kept - used) + from_parent
 
+    def has_room(self, needs: Mapping[FlavorResource, int]) -> bool:
+        """Whether this much more can be used here."""
+        return all(need <= max(0, self.available(key)) for key, need in needs.items())
+
     def capacity(self, key: FlavorResource) -> int:
         """How much could be used here if nobody used anything."""
         if self.parent is None:

@@ -31,7 +31,7 @@ from unit.slices.admission.test_preemption import (
 from unit.slices.admission.test_preemption import gone as evicted_and_gone
 from unit.slices.admission.test_shrinks import EVICTED, Taken, elastic, giving, reasons, taken
 from unit.slices.admission.test_while_pods_go import former_size, gone, run, written
-from unit.slices.builders import a_pod_set, with_counts
+from unit.slices.builders import a_pod_set, a_queue, a_slice, admitted, with_counts
 
 NEVER = queue()
 UNASKED = PreemptionReason.OPPORTUNISTIC
@@ -136,6 +136,18 @@ class TestWhoeverWaits:
             grown(holding("a", 9), main=4), waiting("w", 3), queues=[queue(quota="100")], clusters=[cluster]
         )
         assert taken(found) == {"a": 7}
+
+    @pytest.mark.parametrize(("room", "expected"), [(2, {}), (1, {"a": 4})])
+    def test_waits_for_nobody_in_flavors_that_have_room(self, room: int, expected: Taken) -> None:
+        """Its queue would preempt in the first flavor. As there are such pods, it turns to the next one."""
+        quotas = {"x": {"cpu": "4"}, "y": {"cpu": str(5 + room)}}
+        rules = {"whenCanPreempt": "MayStopSearch"}
+        stops = a_queue("cq", quotas, preemption=OWN, flavorFungibility=rules)
+        low = admitted(a_slice("low", 4, job_uid="low", priority=-1), flavor="x")
+        high = admitted(a_slice("a", 5, job_uid="a", priority=9), flavor="y")
+        found = decided(low, grown(high, main=2), waiting("w", 2), queues=[stops])
+        assert taken(found) == expected
+        assert admitted_names(found) == (set() if expected else {"w"})
 
     def test_a_strict_queue_lets_nobody_pass_meanwhile(self) -> None:
         strict = msgspec.structs.replace(NEVER, strict_fifo=True)
