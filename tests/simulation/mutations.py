@@ -23,7 +23,7 @@ from slicebus.kube.informers import Informers
 from slicebus.manager.decide import catalog as manager_catalog
 from slicebus.manager.decide.admission import admission_writes, builtin
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
-from slicebus.manager.decide.job import charges
+from slicebus.manager.decide.job import charges, reclaims
 from slicebus.manager.state import store, worker_clusters
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.shards import Shards, belongs_to
@@ -160,6 +160,8 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "pods that go": lambda: patch.object(builtin, "_with_kept_quota", lambda desired, _view: desired),
     "completions": lambda: patch.object(BatchJob, "as_ended", lambda _self, job, _reported: job),
     "notices": lambda: patch.object(notices, "_is_over", lambda *_, **__: True),
+    "withdrawals": lambda: patch.object(reclaims, "_withdraw_eviction", lambda *_, **__: []),
+    "shrink withdrawals": lambda: patch.object(reclaims, "_withdraw", lambda _: []),
     "rank": lambda: patch.object(Slice, "ranked_since", property(lambda slice: slice.created)),
     "rings": lambda: patch.object(PreemptionCycles, "_shrunk_for", {}),
     "opportunistic pods": lambda: patch.object(cycle, "with_opportunistic", lambda _: []),

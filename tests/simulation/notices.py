@@ -12,8 +12,10 @@ from typing import Any
 import msgspec
 
 from simulation.later import OLD
+from simulation.queues import QUEUES
 from simulation.schedule import WORKERS, Moment, Schedule, Submit
 from simulation.violations import Violation
+from simulation.withdrawals import Relent
 from slicebus.agent.state import annotations
 from slicebus.agent.state.reclaim import PendingReclaim
 from slicebus.cli.demo import objects
@@ -52,6 +54,8 @@ def with_notices(schedule: Schedule) -> Schedule:
     moments = [item for item in told if isinstance(item, Moment)]
     agreed = _agreed(random, max(item.at_s for item in moments))
     rest = [item for item in told if not isinstance(item, Moment)]
+    if random.random() < 1 / 2:
+        rest.append(Relent(queue=random.choice([*QUEUES]), least=random.choice([None, 1])))
     return schedule.with_items((*rest, *sorted([*moments, *agreed], key=lambda item: item.at_s)))
 
 

@@ -68,6 +68,7 @@ from simulation.stuck import stick
 from simulation.successes import succeed
 from simulation.users import Users
 from simulation.violations import Violation
+from simulation.withdrawals import Relent, check_withdrawn
 from slicebus.proto.errors import SlicebusError
 
 _WARM_UP_S = 4.0
@@ -88,6 +89,11 @@ async def play(fleet: Fleet) -> None:
     await fleet.calm_down()
     fleet.note("the faults end")
     await _agree(fleet, one.users)
+    for item in fleet.schedule.items:
+        if isinstance(item, Relent):
+            told = await check_withdrawn(fleet.client(MANAGER), item, fleet.rules.user_deletes)
+            fleet.note(f"{item}: {'somebody' if told else 'nobody'} is told")
+            await _agree(fleet, one.users)
     if fleet.schedule.seed % _REPLAYED == 0:
         count = recorded.check(fleet.memory.journal)
         fleet.note(f"{count} decisions are made again, and are the same")

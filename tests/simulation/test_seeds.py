@@ -142,6 +142,8 @@ SHOWN_BY = {
     "sparing": 55,
     "pods that go": 3,
     "notices": 24,
+    "withdrawals": 27,
+    "shrink withdrawals": 134,
     "rank": 17,
     "rings": 3,
     "opportunistic pods": 8,
