@@ -20,9 +20,9 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.kube.informers import Informers
-from slicebus.manager.decide import catalog as manager_catalog
-from slicebus.manager.decide.admission import admission_writes, builtin
+from slicebus.manager.decide.admission import admission_writes, builtin, snapshots
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
+from slicebus.manager.decide.forecast import verdict
 from slicebus.manager.decide.job import charges, reclaims
 from slicebus.manager.state import store, worker_clusters
 from slicebus.manager.state.annotations import SizeRequest
@@ -30,8 +30,9 @@ from slicebus.manager.state.shards import Shards, belongs_to
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.slices.admission import cycle, idle_quota
+from slicebus.slices.admission.decisions import Decision
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
-from slicebus.slices.admission.snapshot import IdleGrowth
+from slicebus.slices.admission.snapshot import IdleGrowth, Snapshot
 from slicebus.slices.admission.trials import Trial
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.jobs import copies
@@ -104,6 +105,11 @@ def _sender_without_epoch(cluster: Manifest) -> Sender:
     return msgspec.structs.replace(_sender_of(cluster), epoch=0)
 
 
+def _cycle_without_clusters(snapshot: Snapshot) -> list[Decision]:
+    """As the function of a forecast, without looking at the fleet."""
+    return cycle.cycle(msgspec.structs.replace(snapshot, clusters=()))
+
+
 def _trees_by_hash(shards: Shards, only: Any) -> Any:
     """As the method of this name, without looking whose the queues are."""
     if shards.is_alone:
@@ -162,12 +168,13 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "notices": lambda: patch.object(notices, "_is_over", lambda *_, **__: True),
     "withdrawals": lambda: patch.object(reclaims, "_withdraw_eviction", lambda *_, **__: []),
     "shrink withdrawals": lambda: patch.object(reclaims, "_withdraw", lambda _: []),
+    "forecasts": lambda: patch.object(verdict, "cycle", _cycle_without_clusters),
     "rank": lambda: patch.object(Slice, "ranked_since", property(lambda slice: slice.created)),
     "rings": lambda: patch.object(PreemptionCycles, "_shrunk_for", {}),
     "opportunistic pods": lambda: patch.object(cycle, "with_opportunistic", lambda _: []),
     "growth last": lambda: patch.object(cycle._Cycle, "decide", _growth_as_any_claim),
     "growth time": lambda: patch.object(idle_quota, "_changed", lambda _: ""),
-    "headroom": lambda: patch.object(manager_catalog, "IdleGrowth", lambda since, _: IdleGrowth(since, 0.0)),
+    "headroom": lambda: patch.object(snapshots, "IdleGrowth", lambda since, _: IdleGrowth(since, 0.0)),
 }
 """Each switches one safeguard off for as long as the context lasts."""
 SHARDED = {"shards"}

@@ -57,7 +57,7 @@ def play(
     fleet, problem, is_error = Fleet(schedule, admission=admission), "", False
     story = beside_kueue.play if admission is AdmissionModeName.KUEUE else one_run.play
     # A mutation that does not fit the product is no outcome.
-    with mutated(mutation), watching(fleet.rules.decided):
+    with mutated(mutation), watching(fleet.rules.decided), fleet.rules.forecasts.watching():
         try:
             run(fleet.run(story))
         except Violation as violation:

@@ -14,6 +14,7 @@ from simulation.activation_rules import ActivationRules
 from simulation.definition_rules import DefinitionRules
 from simulation.elastic import check_note, check_ring
 from simulation.end_rules import EndRules, has_outlived
+from simulation.forecast_rules import ForecastRules
 from simulation.gang_rules import GROUP_KEY, GangRules
 from simulation.idle_quota import GrowthRules
 from simulation.impostors import check_name, check_other
@@ -79,6 +80,7 @@ class Rules:
         self._ends = EndRules(self._apis)
         self._definitions = DefinitionRules(self._ends)
         self._indexes = IndexRules()
+        self.forecasts = ForecastRules()
         self._baselines: dict[str, list[dict[str, int]]] = {}
         """The sizes that the spec of each job of the manager has had, by UID."""
         self._deleted_by_users: set[str] = set()
@@ -158,6 +160,7 @@ class Rules:
         with self._noting():
             cycle_rules.check(snapshot, decided)
             idle_quota_rules.check(snapshot, decided)
+            self.forecasts.check(snapshot, decided)
 
     def acknowledged(self, queue: str, message: WireMessage) -> None:
         """Whoever took a message says that its effect is durable."""

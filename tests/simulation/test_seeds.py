@@ -144,6 +144,7 @@ SHOWN_BY = {
     "notices": 24,
     "withdrawals": 27,
     "shrink withdrawals": 134,
+    "forecasts": 0,
     "rank": 17,
     "rings": 3,
     "opportunistic pods": 8,

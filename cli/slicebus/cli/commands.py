@@ -21,6 +21,7 @@ COMMANDS: Mapping[str, str] = {
     "tree": "slicebus.cli.jobs.tree_command:tree",
     "wait": "slicebus.cli.jobs.waiting:wait",
     "explain": "slicebus.cli.explain.command:explain",
+    "simulate": "slicebus.cli.simulate.command:simulate",
     "trace": "slicebus.cli.trace.command:trace",
     "view": "slicebus.cli.view.command:view",
     "replay": "slicebus.cli.replay.command:replay",

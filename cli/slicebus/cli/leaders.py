@@ -11,6 +11,7 @@ from slicebus.cli import screen
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
     from slicebus.manager.decide.explain import Sight
+    from slicebus.manager.state.settings import ManagerDecisionSettings
     from slicebus.runtime.leadership import Leadership
 
 _LOOK_S = 0.5
@@ -27,6 +28,8 @@ class Leaders(msgspec.Struct, frozen=True):
     """Whether the WorkerClusters show the present: the first shard writes them."""
     holders: tuple[str, ...] = ()
     """Who leads each shard, as far as that is known; empty for a shard that nobody leads."""
+    settings: "ManagerDecisionSettings | None" = None
+    """By which settings it decides; None where that is unknown."""
 
     def seen(self, sight: "Sight") -> "Sight":
         """What may be relied on of what a reader sees: without a manager nothing is up to date."""
@@ -56,13 +59,15 @@ async def leaders(client: "KubeClient", namespace: str) -> Leaders:
     """Who leads the shards of the manager whose Leases are in a namespace. It takes some seconds where a Lease looks
     expired."""
     from slicebus.manager.permissions import lease_of
+    from slicebus.manager.state.settings import ManagerDecisionSettings
     from slicebus.proto.errors import ForbiddenError, NotFoundError
     from slicebus.slices.api.annotation_values import read_number
-    from slicebus.slices.api.api_names import SHARDS_ANNOTATION
+    from slicebus.slices.api.api_names import SETTINGS_ANNOTATION, SHARDS_ANNOTATION
 
     try:
         first, lease = await look(client, namespace, lease_of(0))
-        shards = read_number((lease["metadata"].get("annotations") or {}).get(SHARDS_ANNOTATION))
+        notes = lease["metadata"].get("annotations") or {}
+        shards = read_number(notes.get(SHARDS_ANNOTATION))
         others = [await _look_at(client, namespace, shard) for shard in range(1, shards)]
     except NotFoundError:
         absent = f"no manager has ever led: there is no Lease {namespace}/{lease_of(0)} (--manager-namespace)"
@@ -74,6 +79,7 @@ async def leaders(client: "KubeClient", namespace: str) -> Leaders:
         tuple(filter(None, (problem, *(other for other, _ in others)))),
         fleet_is_known=not problem,
         holders=(_holder(first), *(holder for _, holder in others)),
+        settings=ManagerDecisionSettings.from_annotation(notes.get(SETTINGS_ANNOTATION) or ""),
     )
 
 

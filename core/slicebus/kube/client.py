@@ -228,10 +228,12 @@ class KubeClient:
         *,
         field_manager: str = "slicebus",
         impersonate: Impersonation | None = None,
+        dry_run: bool = False,
     ) -> Manifest:
-        """Create an object, as this client or as another user, and return it. Raises AlreadyExistsError, InvalidError,
-        ForbiddenError."""
+        """Create an object, as this client or as another user, and return it; with `dry_run` as the server would store
+        it, which keeps nothing. Raises AlreadyExistsError, InvalidError, ForbiddenError."""
         path, query = resource.path(manifest["metadata"].get("namespace")), {"fieldManager": field_manager}
+        query |= {"dryRun": "All"} if dry_run else {}
         headers = impersonate.to_headers() if impersonate is not None else {}
         return await self._answer(self._request("POST", path, query=query, body=manifest, headers=headers))
 

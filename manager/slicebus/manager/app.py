@@ -116,13 +116,15 @@ class Manager(Role[ManagerSettings]):
         return Shard(self._candidates.index(self._lease), self._settings.shards)
 
     def notes(self) -> dict[str, str | None]:
-        """The notes on its Lease; on that of the first shard also how many shards there are, or were."""
+        """The notes on its Lease; on that of the first shard also how its decisions are set, and how many shards there
+        are, or were."""
         if self._keeper is None or self._shard.index > 0:
             return super().notes()
+        notes = super().notes() | {api_names.SETTINGS_ANNOTATION: self._settings.decisions.to_annotation()}
         most = max({self._shard.count - 1, *self._keeper.left}) + 1
         if most == 1 and api_names.SHARDS_ANNOTATION not in self._lease.annotations:
-            return super().notes()
-        return super().notes() | {api_names.SHARDS_ANNOTATION: str(most) if most > 1 else None}
+            return notes
+        return notes | {api_names.SHARDS_ANNOTATION: str(most) if most > 1 else None}
 
     async def prepare(self) -> None:
         """Make the exchanges, the dead-letter queues, the journals and the shards' queues. Nobody else makes them."""

@@ -39,8 +39,7 @@ class ManagerSettings(RoleSettings, frozen=True, kw_only=True):
 
     def leading(self, shard: Shard, *, since: str) -> LeaderSettings:
         """The settings of decisions, for the process that is this shard and leads since then, RFC 3339."""
-        chosen = msgspec.structs.asdict(self.decisions)
-        return LeaderSettings(**chosen, message_bytes=self.message_bytes, shard=shard, leads_since=since)
+        return self.decisions.leading(message_bytes=self.message_bytes, shard=shard, leads_since=since)
 
     def __post_init__(self) -> None:
         """Jobs are requeued only after their cluster counts as not connected. A Kueue waits for pods by its own

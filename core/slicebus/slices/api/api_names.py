@@ -105,6 +105,11 @@ SHARD_ANNOTATION: Final = "slicebus.dev/shard"
 SHARDS_ANNOTATION: Final = "slicebus.dev/shards"
 """On the Lease of the manager's first shard: how many shards there are, or were, as long as somebody has to take the
 place of one; absent where there is one."""
+SETTINGS_ANNOTATION: Final = "slicebus.dev/settings"
+"""On the Lease of the manager's first shard, JSON: the settings of its decisions that are not the default, so that a
+command decides as it does."""
+DRY_RUN_ANNOTATION: Final = "slicebus.dev/dry-run"
+"""On the manager's job: "true" has it never run. The manager writes what would become of it."""
 UNSHOWN_ANNOTATION: Final = "slicebus.dev/unshown-status"
 """On the manager's job, JSON: the parts of the worker's status that its own status does not show, as the API server
 refuses them for a job made anew, or another controller writes it."""

@@ -13,6 +13,7 @@ from slicebus.decisions.replay import Model
 from slicebus.kube.cache import key_of
 from slicebus.kube.resources import RESOURCEFLAVORS
 from slicebus.manager.decide.admission import admission_writes, honoring, queue_status, sharding
+from slicebus.manager.decide.admission.snapshots import Since, snapshot_of
 from slicebus.manager.decide.cluster import relocation, strays, worker_cluster_status
 from slicebus.manager.decide.cluster.strays import Whereabouts
 from slicebus.manager.decide.job import endings, set_aside
@@ -37,8 +38,6 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices.admission import cycle as admission
 from slicebus.slices.admission.cycle import Decision, Evict
-from slicebus.slices.admission.growth_limit import GrowthLimit
-from slicebus.slices.admission.snapshot import IdleGrowth
 from slicebus.slices.api.conditions import Finding
 
 
@@ -213,23 +212,10 @@ def cycle(
     `preemption_cycles_since` as in `PreemptionCycles`, `growth_since` as in `GrowthLimit`, `idle_since` as in
     `IdleGrowth`: without it no job grows into idle quota.
     """
-    settings, assumed = store.settings, {key: uncertain.decision for key, uncertain in store.uncertain.items()}
-    snapshot = store.quotas.snapshot(
-        trees,
-        assumed,
-        strategy=settings.placement_strategy,
-        fair_sharing=settings.fair_sharing,
-        preemption_cycles_since=preemption_cycles_since,
-        growth_limit=GrowthLimit(settings.growth_victims, settings.growth_window_s, growth_since)
-        if settings.growth_victims and growth_since
-        else None,
-        notice_cap_s=settings.notice_cap_s,
-        pods_before_jobs=settings.pods_before_jobs,
-        idle_growth=IdleGrowth(idle_since, settings.idle_headroom) if idle_since else None,
-    )
-    decided = admission.cycle(snapshot)
+    since = Since(preemption_cycles=preemption_cycles_since, growth=growth_since, idle=idle_since)
+    decided = admission.cycle(snapshot_of(store, trees, since))
     unanswered = [admission_writes.retry(uncertain) for uncertain in store.uncertain.values()]
-    decided = [*(decision for decision in decided if decision.key not in assumed), *unanswered]
+    decided = [*(decision for decision in decided if decision.key not in store.uncertain), *unanswered]
     return [decision for decision in decided if _is_unshown(store, decision)]
 
 

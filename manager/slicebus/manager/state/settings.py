@@ -4,13 +4,14 @@ They are part of the store, so that a recording has them and a replay decides by
 """
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 import msgspec
 
 from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.runtime.environment import Count, Seconds, Share
 from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.placement.fleet import Strategy
 from slicebus.slices.workload.device_claims import DeviceClassMapping
 
@@ -83,6 +84,20 @@ class ManagerDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     def waits_for_pods(self) -> bool:
         """Whether pods have a limited time to get ready."""
         return (self.pods_ready_s, self.pods_recovery_s, self.scale_up_ready_s) != (None, None, None)
+
+    def leading(self, **more: Any) -> "LeaderSettings":
+        """These settings, with those of one process that leads by their names."""
+        return LeaderSettings(**msgspec.structs.asdict(self), **more)
+
+    def to_annotation(self) -> str:
+        """What is not the default, as JSON."""
+        own, default = msgspec.structs.asdict(self), msgspec.structs.asdict(ManagerDecisionSettings())
+        return msgspec.json.encode({name: own[name] for name in own if own[name] != default[name]}).decode()
+
+    @classmethod
+    def from_annotation(cls, text: str) -> Self | None:
+        """The settings of another process; None where this version cannot read them."""
+        return read_json(text, msgspec.json.Decoder(cls))
 
 
 class LeaderSettings(ManagerDecisionSettings, frozen=True, kw_only=True):

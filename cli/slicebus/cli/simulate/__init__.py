@@ -1,0 +1,1 @@
+"""Says whether a job would run, before anybody submits it."""

@@ -1,0 +1,103 @@
+"""The jobs that a user asks about: of files, or of a few options."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.proto.errors import ConfigurationError
+from slicebus.slices.api import kueue
+
+Manifest = dict[str, Any]
+_STANDARD_INPUT = "-"
+_IMAGE = "none"
+_NAME = "simulated"
+
+
+def jobs_of(files: Iterable[str], *, namespace: str) -> list[Manifest]:
+    """The jobs of YAML or JSON files, `-` for standard input; those without a namespace get this one. Raises
+    ConfigurationError for a file without one, and for any other object."""
+    jobs = []
+    for file in files:
+        found = [_job(document, file, namespace) for document in _documents(file)]
+        if not found:
+            raise ConfigurationError(f"{file} has no job")
+        jobs += found
+    return jobs
+
+
+def a_job(*, queue: str, pods: int, requests: Iterable[str], priority: str | None, namespace: str) -> Manifest:
+    """A Job of so many pods. `requests`: `cpu=4,memory=1Gi`, any number of times. Raises ConfigurationError."""
+    labels = {kueue.QUEUE_NAME_LABEL: queue}
+    if priority is not None:
+        labels[kueue.PRIORITY_CLASS_LABEL] = priority
+    resources = {"requests": dict(_pairs(requests)), "limits": _limits(requests)}
+    container = {"name": _NAME, "image": _IMAGE, "resources": {name: some for name, some in resources.items() if some}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": _NAME,
+            "namespace": namespace,
+            "labels": labels,
+            "annotations": {kueue.ELASTIC_ANNOTATION: "true"},
+        },
+        "spec": {
+            "parallelism": pods,
+            "suspend": False,
+            "managedBy": kueue.MANAGED_BY_MULTIKUEUE,
+            "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+        },
+    }
+
+
+def sizes_of(sizes: Iterable[str]) -> dict[str, int]:
+    """Pods by pod set, of `workers=64,head=1` any number of times. Raises ConfigurationError."""
+    counts = {}
+    for name, count in _pairs(sizes):
+        if not (count.isascii() and count.isdigit()):
+            raise ConfigurationError(f"--size {name}={count}: {count} is no number of pods")
+        counts[name] = int(count)
+    return counts
+
+
+def _documents(file: str) -> Iterator[Any]:
+    try:
+        text = sys.stdin.read() if file == _STANDARD_INPUT else Path(file).read_text()
+        documents = [*yaml.safe_load_all(text)]
+    except OSError as error:
+        raise ConfigurationError(f"{file}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise ConfigurationError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
+    for document in documents:
+        is_list = isinstance(document, dict) and document.get("kind") == "List"
+        yield from document.get("items") or () if is_list else [document] if document is not None else []
+
+
+def _job(document: Any, file: str, namespace: str) -> Manifest:
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    if not isinstance(metadata, dict):
+        raise ConfigurationError(f"{file} has something that is no Kubernetes object")
+    kind, version = document.get("kind"), document.get("apiVersion")
+    resource = JOB_RESOURCES.get(kind)
+    if resource is None or resource.api_version != version:
+        raise ConfigurationError(f"{file}: {version} {kind} is no kind that slicebus runs")
+    name = metadata.get("name") or f"{metadata.get('generateName', '')}{_NAME}"
+    return {**document, "metadata": {**metadata, "name": name, "namespace": metadata.get("namespace") or namespace}}
+
+
+def _pairs(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for text in texts:
+        for pair in filter(None, text.split(",")):
+            name, is_pair, value = pair.partition("=")
+            if not (name and is_pair and value):
+                raise ConfigurationError(f"{pair} is not NAME=VALUE")
+            yield name, value
+
+
+def _limits(requests: Iterable[str]) -> dict[str, str]:
+    """The requests of extended resources: a pod has to have them as limits too."""
+    return {name: value for name, value in _pairs(requests) if "/" in name}

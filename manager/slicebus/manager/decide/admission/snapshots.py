@@ -1,0 +1,48 @@
+"""The input of an admission cycle, from what the manager knows and from its settings."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from slicebus.kube.times import time_text
+from slicebus.manager.state.reclaims import RING
+from slicebus.manager.state.store import ManagerStore
+from slicebus.slices.admission.growth_limit import GrowthLimit
+from slicebus.slices.admission.snapshot import IdleGrowth, Snapshot
+
+
+class Since(msgspec.Struct, frozen=True, kw_only=True):
+    """From when on a cycle looks back, each a metav1.Time."""
+
+    preemption_cycles: str
+    """As in `PreemptionCycles`."""
+    growth: str = ""
+    """As in `GrowthLimit`; empty where nothing is limited."""
+    idle: str = ""
+    """As in `IdleGrowth`; empty for a cycle in which no job grows into idle quota."""
+
+    @classmethod
+    def at(cls, moment: datetime, *, growth_window_s: float) -> "Since":
+        """Of a cycle at that moment that gives no idle quota away."""
+        growth = time_text(moment - timedelta(seconds=growth_window_s))
+        return cls(preemption_cycles=time_text(moment - RING), growth=growth)
+
+
+def snapshot_of(store: ManagerStore, trees: Sequence[str] | None, since: Since) -> Snapshot:
+    """What a cycle over some trees of quota decides from; all for None."""
+    settings, assumed = store.settings, {key: uncertain.decision for key, uncertain in store.uncertain.items()}
+    limits_growth = settings.growth_victims and since.growth
+    return store.quotas.snapshot(
+        trees,
+        assumed,
+        strategy=settings.placement_strategy,
+        fair_sharing=settings.fair_sharing,
+        preemption_cycles_since=since.preemption_cycles,
+        growth_limit=GrowthLimit(settings.growth_victims, settings.growth_window_s, since.growth)
+        if limits_growth
+        else None,
+        notice_cap_s=settings.notice_cap_s,
+        pods_before_jobs=settings.pods_before_jobs,
+        idle_growth=IdleGrowth(since.idle, settings.idle_headroom) if since.idle else None,
+    )

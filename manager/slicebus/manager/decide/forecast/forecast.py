@@ -1,0 +1,89 @@
+"""What would become of jobs that nobody has submitted, and of sizes that nobody has asked for."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from slicebus.manager.decide.admission.snapshots import Since, snapshot_of
+from slicebus.manager.decide.forecast.hypothesis import Hypothesis
+from slicebus.manager.decide.forecast.suggestions import Suggestion, Surroundings, suggestions
+from slicebus.manager.decide.forecast.verdict import Loss, Prospect, Verdict, verdicts
+from slicebus.manager.state.store import ManagerStore, owner_ref
+from slicebus.proto.messages import Counts
+from slicebus.slices.admission.snapshot import Snapshot
+from slicebus.slices.workload.workload import Slice, SliceKey
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What would become of one job."""
+
+    job: str
+    """`Kind/namespace/name`."""
+    size: Counts
+    """Its pods by pod set; empty where it is refused."""
+    local_queue: str
+    verdict: Verdict
+    suggestions: tuple[Suggestion, ...] = ()
+    """What would let it run, where it waits."""
+
+
+def forecast(
+    store: ManagerStore, hypotheses: Sequence[Hypothesis], *, moment: datetime, suggests: bool = True
+) -> list[Forecast]:
+    """What the next cycle decides about jobs that come together, in their order. `suggests`: look for what would let
+    those run that wait, which takes a cycle for each try."""
+    asked = [hypothesis for hypothesis in hypotheses if hypothesis.slice is not None]
+    slices = [hypothesis.slice for hypothesis in asked if hypothesis.slice is not None]
+    instead_of = [hypothesis.replaces for hypothesis in asked if hypothesis.replaces is not None]
+    since = Since.at(moment, growth_window_s=store.settings.growth_window_s)
+    trees = sorted({store.quotas.tree_of(slice.local_queue) for slice in slices})
+    decided = verdicts(snapshot_of(store, trees, since), slices, instead_of=instead_of) if slices else {}
+    snapshots = dict[str, Snapshot]()
+
+    def world_of(slice: Slice) -> Snapshot:
+        tree = store.quotas.tree_of(slice.local_queue)
+        if tree not in snapshots:
+            snapshots[tree] = snapshot_of(store, sorted({tree, *trees}), since)
+        return snapshots[tree]
+
+    def forecast_of(hypothesis: Hypothesis) -> Forecast:
+        slice = hypothesis.slice
+        if slice is None:
+            outcome = Prospect.ADMITTED if hypothesis.is_at_once else Prospect.REFUSED
+            reason = hypothesis.problems[0].reason if hypothesis.problems else ""
+            message = "; ".join(problem.message for problem in hypothesis.problems)
+            verdict = Verdict(outcome=outcome, reason=reason, message=message)
+            return Forecast(job=hypothesis.key, size=hypothesis.counts, local_queue=hypothesis.queue, verdict=verdict)
+        verdict = decided[slice.key]
+        world = Surroundings(
+            snapshot_of=world_of,
+            others=tuple(other for other in slices if other is not slice),
+            instead_of=tuple(instead_of),
+            priority_classes={each["metadata"]["name"]: each["value"] for each in store.priority_classes.all()},
+        )
+        found = suggestions(world, slice) if suggests and verdict.outcome is Prospect.WAITS else ()
+        return Forecast(
+            job=hypothesis.key,
+            size=slice.counts,
+            local_queue=slice.queue,
+            verdict=msgspec.structs.replace(verdict, losses=tuple(_with_jobs(store, verdict.losses))),
+            suggestions=tuple(
+                msgspec.structs.replace(each, losses=tuple(_with_jobs(store, each.losses))) for each in found
+            ),
+        )
+
+    return list(map(forecast_of, hypotheses))
+
+
+def _with_jobs(store: ManagerStore, losses: Sequence[Loss]) -> Iterator[Loss]:
+    for loss in losses:
+        yield msgspec.structs.replace(loss, job=_job_of(store, loss.slice))
+
+
+def _job_of(store: ManagerStore, key: SliceKey) -> str:
+    """The job of a slice as `Kind/namespace/name`; empty where its Workload names none."""
+    namespace, _, name = key.partition("/")
+    workload = store.workloads.get(namespace, name)
+    ref = owner_ref(workload) if workload is not None else None
+    return ref.key if ref is not None else ""

@@ -1,0 +1,122 @@
+"""`slicebus simulate` as a user calls it, and what becomes of the same job when it is submitted."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slicebus.cli.demo.objects import NAMESPACE
+from slicebus.cli.demo.world import World
+from slicebus.kube.resources import JOBS, WORKLOADS
+from support.installation import run_cli
+from support.scenario import Scenario, elastic, set_quota
+from support.waiting import eventually
+
+Manifest = dict[str, Any]
+
+
+async def simulate(kubeconfig: Path, *arguments: str, status: int) -> str:
+    env = {"KUBECONFIG": str(kubeconfig)}
+    done = await asyncio.to_thread(run_cli, "simulate", "-n", NAMESPACE, *arguments, env=env)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
+
+
+def sized(name: str, pods: int) -> Manifest:
+    job = elastic("Job", name)
+    job["spec"]["parallelism"] = pods
+    return job
+
+
+async def workload(world: World, job: str) -> Manifest:
+    """The status of the job's Workload, once a cycle has decided about it."""
+    found = Scenario(world, "Job", job)
+
+    async def look() -> Manifest | None:
+        chain = await found.chain()
+        if not chain:
+            return None
+        manifest = await world.manager.get(WORKLOADS, chain[-1].name, NAMESPACE)
+        return manifest["status"] if manifest.get("status", {}).get("conditions") else None
+
+    return await eventually(look, f"{job} is decided about") or {}
+
+
+async def test_what_it_says_is_what_comes(world: World, kubeconfig: Path, tmp_path: Path) -> None:
+    await set_quota(world, 4)
+    running = Scenario(world, "Job", "runs")
+    await running.submit()
+    await running.expect_pods(running=1)
+    file = tmp_path / "jobs.yaml"
+    file.write_text(yaml.safe_dump_all([sized("fits", 3), sized("waits", 2)]))
+
+    told = await simulate(kubeconfig, "-f", str(file), "-o", "json", status=3)
+    fits, waits = map(json.loads, told.splitlines())
+    assert (fits["job"], fits["verdict"]["outcome"]) == (f"Job/{NAMESPACE}/fits", "Admitted")
+    assert (waits["job"], waits["verdict"]["outcome"]) == (f"Job/{NAMESPACE}/waits", "Waits")
+    jobs = (await world.manager.list(JOBS, namespace=NAMESPACE)).items
+    assert [job["metadata"]["name"] for job in jobs] == ["runs"], "nothing is written"
+
+    for name, pods in (("fits", 3), ("waits", 2)):
+        await world.manager.create(JOBS, sized(name, pods))
+        await workload(world, name)
+    admission = (await workload(world, "fits"))["admission"]
+    chosen = {each["name"]: each["flavors"] for each in admission["podSetAssignments"]}
+    assert chosen == {each["name"]: each["flavors"] for each in fits["verdict"]["pod_sets"]}
+    assert await Scenario(world, "Job", "fits").cluster() == fits["verdict"]["cluster"]
+    [reserved] = [each for each in (await workload(world, "waits"))["conditions"] if each["type"] == "QuotaReserved"]
+    assert (reserved["reason"], reserved["message"]) == (waits["verdict"]["reason"], waits["verdict"]["message"])
+
+
+async def test_a_resize_of_each_kind(world: World, kubeconfig: Path) -> None:
+    await set_quota(world, 8)
+    for kind, name, pod_set in (("Job", "plain", "main"), ("RayCluster", "ray", "small-group")):
+        scenario = Scenario(world, kind, name)
+        await scenario.submit()
+        await scenario.expect_pods(running=1)
+        text = await simulate(kubeconfig, f"{kind}/{NAMESPACE}/{name}", "--size", f"{pod_set}=2", status=0)
+        assert f"✓ {kind}/{NAMESPACE}/{name} would run" in text
+        text = await simulate(kubeconfig, name, "--size", f"{pod_set}=50", status=3)
+        assert "would wait" in text
+        assert "more quota of flavor default in ClusterQueue batch" in text
+
+
+async def test_a_job_of_a_few_options(world: World, kubeconfig: Path) -> None:
+    await set_quota(world, 4)
+    text = await simulate(kubeconfig, "--queue", "main", "--pods", "2", "--request", "cpu=1", status=0)
+    assert f"✓ Job/{NAMESPACE}/simulated would run with main=2 on cluster" in text
+    assert "gets main=2: cpu of flavor default" in text
+    text = await simulate(kubeconfig, "--queue", "main", "--pods", "8", "--request", "cpu=1,memory=1Gi", status=3)
+    assert "would run with main=4 instead of 8" in text
+    refused = await simulate(kubeconfig, "--queue", "main", "--priority", "none", status=1)
+    assert "WorkloadPriorityClass none doesn't exist" in refused
+
+
+@pytest.mark.real(only=True)
+async def test_the_api_server_refuses_what_it_would_not_store(world: World, kubeconfig: Path) -> None:
+    await set_quota(world, 4)
+    refused = await simulate(kubeconfig, "--queue", "main", "--request", "cpu=-1", status=1)
+    assert f"✗ Job/{NAMESPACE}/simulated would be refused" in refused
+    assert "must be greater than or equal to 0" in refused
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", "v1 Pod is no kind that slicebus runs"),
+        ("", "has no job"),
+        ("a: [", "is no YAML"),
+        ("- 1\n", "has something that is no Kubernetes object"),
+    ],
+    ids=["another kind", "nothing", "no yaml", "no object"],
+)
+async def test_a_file_that_has_no_jobs(world: World, kubeconfig: Path, tmp_path: Path, content: str, told: str) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(content)
+    done = await asyncio.to_thread(run_cli, "simulate", "-f", str(file), env={"KUBECONFIG": str(kubeconfig)})
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+    assert len(done.stderr.splitlines()) == 1
