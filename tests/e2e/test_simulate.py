@@ -10,7 +10,9 @@ import yaml
 
 from slicebus.cli.demo.objects import NAMESPACE
 from slicebus.cli.demo.world import World
+from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, WORKLOADS
+from slicebus.slices.api import api_names
 from support.installation import run_cli
 from support.scenario import Scenario, elastic, set_quota
 from support.waiting import eventually
@@ -120,3 +122,59 @@ async def test_a_file_that_has_no_jobs(world: World, kubeconfig: Path, tmp_path:
     assert (done.returncode, done.stdout) == (2, "")
     assert told in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+async def verdict_of(world: World, name: str) -> Manifest | None:
+    job = await world.manager.get(JOBS, name, NAMESPACE)
+    text = job["metadata"].get("annotations", {}).get(api_names.VERDICT_ANNOTATION)
+    return json.loads(text) if text else None
+
+
+async def expect_verdict(world: World, name: str, outcome: str) -> Manifest:
+    async def look() -> Manifest | None:
+        found = await verdict_of(world, name)
+        return found if found and found["outcome"] == outcome else None
+
+    return await eventually(look, f"{name} is told {outcome}") or {}
+
+
+async def test_the_manager_answers_a_job_that_only_asks(world: World) -> None:
+    """It is told again whenever the answer changes, never runs, and runs as any other when it asks no more."""
+    await set_quota(world, 4)
+    asking = sized("asks", 3)
+    asking["metadata"]["annotations"][api_names.DRY_RUN_ANNOTATION] = "true"
+    await world.manager.create(JOBS, asking)
+    told = await expect_verdict(world, "asks", "Admitted")
+    assert (told["size"], told["clusterQueue"]) == ({"main": 3}, "batch")
+    assert told["podSets"] == [{"name": "main", "count": 3, "flavors": {"cpu": "default"}}]
+
+    await world.manager.create(JOBS, sized("other", 2))
+    told = await expect_verdict(world, "asks", "Waits")
+    assert "insufficient unused quota for cpu in flavor default, 1 more needed" in told["message"]
+    await set_quota(world, 9)
+    await expect_verdict(world, "asks", "Admitted")
+    scenario = Scenario(world, "Job", "asks")
+    assert await scenario.chain() == []
+
+    body = MergePatch({"metadata": {"annotations": {api_names.DRY_RUN_ANNOTATION: None}}})
+    await world.manager.patch(JOBS, "asks", NAMESPACE, body)
+    await scenario.expect_pods(running=3)
+
+    async def is_off() -> bool:
+        return await verdict_of(world, "asks") is None
+
+    await eventually(is_off, "the verdict is taken off")
+
+
+async def test_a_job_that_runs_goes_on_when_somebody_has_it_ask(world: World) -> None:
+    await set_quota(world, 4)
+    scenario = Scenario(world, "Job", "runs")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    body = MergePatch({"metadata": {"annotations": {api_names.DRY_RUN_ANNOTATION: "true"}}})
+    await world.manager.patch(JOBS, "runs", NAMESPACE, body)
+    await scenario.scale(2)
+    await scenario.expect_pods(running=2)
+    job = await world.manager.get(JOBS, "runs", NAMESPACE)
+    assert f'{api_names.DRY_RUN_ANNOTATION}: "true"' in job["metadata"]["annotations"][api_names.UNHEEDED_ANNOTATION]
+    assert await verdict_of(world, "runs") is None

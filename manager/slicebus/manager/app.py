@@ -24,6 +24,7 @@ from slicebus.manager.act.admitter import Admitter
 from slicebus.manager.act.cluster_lanes import ClusterLanes
 from slicebus.manager.act.dead_letter_watch import DeadLetterWatch
 from slicebus.manager.act.delete_guard import DeleteGuard
+from slicebus.manager.act.dry_runs import DryRuns
 from slicebus.manager.act.fleet_watch import FleetWatch
 from slicebus.manager.act.inbox import ManagerInbox
 from slicebus.manager.act.publisher import ManagerPublisher
@@ -291,6 +292,7 @@ class Manager(Role[ManagerSettings]):
         group.create_task(admitter.run(), name="admission")
         group.create_task(self._queues_reporter(base.decide, base.executor).run(), name="queue-status")
         group.create_task(self._collect(base.decide, base.executor), name="history")
+        group.create_task(DryRuns(base.decide, base.executor).run(), name="dry-runs")
 
     def _work(self, base: _Base, parts: _Parts, group: asyncio.TaskGroup) -> None:
         """Reconcile jobs and clusters, and handle what the agents send."""

@@ -6,12 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.manager.decide.forecast import hypothesis
+from slicebus.decisions.commands import Patch
+from slicebus.manager.decide import catalog
+from slicebus.manager.decide.forecast import dry_runs, hypothesis
 from slicebus.manager.decide.forecast.forecast import Forecast, forecast
 from slicebus.manager.decide.forecast.suggestions import Remedy
 from slicebus.manager.decide.forecast.verdict import Prospect
-from slicebus.manager.state.settings import LeaderSettings
+from slicebus.manager.state.annotations import job_ref
+from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings, ManagerDecisionSettings
 from slicebus.manager.state.store import ManagerStore
+from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.api import api_names, kueue
 from unit.manager.objects import REF, a_job, a_workload
 from unit.manager.test_explain import a_store, an_object, of_another
@@ -130,6 +134,13 @@ class TestANewJob:
         assert [each.verdict.outcome for each in of_jobs(store, job)] == [Prospect.ADMITTED]
         assert [each.verdict.outcome for each in of_jobs(running(4), job)] == [Prospect.REFUSED]
 
+    def test_the_settings_pass_by_the_lease(self) -> None:
+        own = ManagerDecisionSettings(fixed_jobs=True, notice_cap_s=9.0, fair_sharing=FairSharing.BOTH)
+        said = own.to_annotation()
+        assert ManagerDecisionSettings.from_annotation(said) == own
+        assert "resize_factor" not in said, "only what is not the default"
+        assert ManagerDecisionSettings.from_annotation('{"notice_cap_s": "soon"}') is None
+
 
 class TestWhatIsRefused:
     @pytest.mark.parametrize(
@@ -218,3 +229,80 @@ class TestWhatWouldHelp:
         containers = [{"name": "c", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]
         [found] = of_jobs(running(1), a_new_job(1, containers=containers))
         assert (found.verdict.outcome, found.suggestions) == (Prospect.WAITS, ())
+
+
+def asking(count: int, *, name: str = "new", **metadata: Any) -> Manifest:
+    job = a_new_job(count, name=name)
+    job["metadata"]["annotations"][api_names.DRY_RUN_ANNOTATION] = "true"
+    job["metadata"] |= metadata
+    return job
+
+
+def shown(store: ManagerStore, job: Manifest) -> dict[str, Any] | None:
+    """The verdict that is written onto a job; None where nothing is."""
+    match catalog.show_verdict(store, job=job_ref(job), now=NOW):
+        case []:
+            return None
+        case [Patch(body={"metadata": {"annotations": {api_names.VERDICT_ANNOTATION: str(text)}}}, only_shows=True)]:
+            found: dict[str, Any] = msgspec.json.decode(text)
+            return found
+        case [Patch(body={"metadata": {"annotations": {api_names.VERDICT_ANNOTATION: None}}})]:
+            return {}
+        case commands:
+            raise AssertionError(commands)
+
+
+class TestAJobThatOnlyAsks:
+    def test_is_answered_and_has_no_workload(self) -> None:
+        store, job = running(1), asking(2)
+        store.jobs["Job"].put(job)
+        assert [*dry_runs.asked(store)] == [job_ref(job)]
+        assert catalog.reconcile_job(store, job=job_ref(job), deletes_held=False, now=NOW) == []
+        assert shown(store, job) == {
+            "outcome": "Admitted",
+            "size": {"main": 2},
+            "clusterQueue": "cq",
+            "cluster": "east",
+            "podSets": [{"name": "main", "count": 2, "flavors": {"cpu": "spot"}}],
+        }
+
+    def test_is_written_only_when_the_answer_changes(self) -> None:
+        store, job = running(1), asking(2)
+        store.jobs["Job"].put(job)
+        [patch] = catalog.show_verdict(store, job=job_ref(job), now=NOW)
+        assert isinstance(patch, Patch)
+        assert isinstance(patch.body, dict)
+        job["metadata"]["annotations"] |= patch.body["metadata"]["annotations"]
+        store.jobs["Job"].put(job | {"metadata": job["metadata"] | {"resourceVersion": "11"}})
+        assert catalog.show_verdict(store, job=job_ref(job), now="2026-06-01T00:00:09Z") == []
+
+    def test_hears_no_name_of_another_namespace(self) -> None:
+        before, own = of_another("before", 9), of_another("own", 9)
+        for workload in (before, own):
+            workload["spec"]["priority"] = 10
+        before["metadata"]["namespace"] = "secret"
+        store, job = running(2, more=(before, own)), asking(4)
+        store.local_queues.put(an_object("queue", {"clusterQueue": "cq"}, metadata={"namespace": "secret"}))
+        store.jobs["Job"].put(job)
+        told = shown(store, job)
+        assert told is not None
+        assert (told["outcome"], told["position"], told["of"], told["ahead"]) == ("Waits", 3, 3, ["team/own"])
+
+    def test_loses_the_verdict_when_it_asks_no_more(self) -> None:
+        store, job = running(1), a_new_job(2)
+        job["metadata"]["annotations"][api_names.VERDICT_ANNOTATION] = "{}"
+        store.jobs["Job"].put(job)
+        assert [*dry_runs.asked(store)] == [job_ref(job)]
+        assert shown(store, job) == {}
+
+    def test_goes_on_where_it_runs_already(self) -> None:
+        job = a_job(1, annotations={api_names.DRY_RUN_ANNOTATION: "true"})
+        store = a_store(job, a_workload(count=1, admitted=1, dispatched=1, applied=1))
+        assert shown(store, job) is None
+        assert store.view(job_ref(job)).is_managed
+
+    def test_is_not_answered_beside_a_kueue(self) -> None:
+        store, job = running(1), asking(2)
+        store.configure(LeaderSettings(admission=AdmissionModeName.KUEUE))
+        store.jobs["Job"].put(job)
+        assert shown(store, job) is None

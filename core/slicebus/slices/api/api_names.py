@@ -109,7 +109,9 @@ SETTINGS_ANNOTATION: Final = "slicebus.dev/settings"
 """On the Lease of the manager's first shard, JSON: the settings of its decisions that are not the default, so that a
 command decides as it does."""
 DRY_RUN_ANNOTATION: Final = "slicebus.dev/dry-run"
-"""On the manager's job: "true" has it never run. The manager writes what would become of it."""
+"""On the manager's job: "true" has it not run, unless slicebus runs it already."""
+VERDICT_ANNOTATION: Final = "slicebus.dev/verdict"
+"""On a job of the manager that has `DRY_RUN_ANNOTATION`, JSON: what the next admission cycle would decide about it."""
 UNSHOWN_ANNOTATION: Final = "slicebus.dev/unshown-status"
 """On the manager's job, JSON: the parts of the worker's status that its own status does not show, as the API server
 refuses them for a job made anew, or another controller writes it."""

@@ -16,6 +16,7 @@ from slicebus.manager.decide.admission import admission_writes, honoring, queue_
 from slicebus.manager.decide.admission.snapshots import Since, snapshot_of
 from slicebus.manager.decide.cluster import relocation, strays, worker_cluster_status
 from slicebus.manager.decide.cluster.strays import Whereabouts
+from slicebus.manager.decide.forecast import dry_runs
 from slicebus.manager.decide.job import endings, set_aside
 from slicebus.manager.decide.job.endings import Ending
 from slicebus.manager.decide.job.slice_history import SliceHistory, surplus
@@ -267,6 +268,11 @@ def report_queues(store: ManagerStore, *, now: str) -> list[Command]:
     )
 
 
+def show_verdict(store: ManagerStore, *, job: JobRef, now: str) -> list[Command]:
+    """Write onto a job that is only asked about what the next cycle would decide."""
+    return dry_runs.show(store, job=job, now=now)
+
+
 def report_checks(store: ManagerStore, *, now: str) -> list[Command]:
     """Write the conditions of slicebus' AdmissionChecks, where they have changed."""
     return [
@@ -306,6 +312,7 @@ DECISIONS: tuple[Callable[..., Any], ...] = (
     collect,
     report_queues,
     report_checks,
+    show_verdict,
     sharding.give_away,
     sharding.hold,
 )

@@ -15,16 +15,16 @@ OPT_IN_REMOVED = "OptInRemoved"
 QUEUE_CHANGED = "QueueChanged"
 SIZE_EDITED = "AutoscalerOwnsSize"
 """What somebody has changed of a job that was taken, as the reason of the Event."""
-
-
+DRY_RUNS = "dry-runs"
+"""The name of the index of jobs that are only asked about, and its one key."""
 FIXED_SIZE = "FixedSize"
 """The reason of a size that a job without the elastic annotation cannot have, for the Event and the annotation."""
 
 
 def is_managed(job: Manifest, *, fixed_jobs: bool) -> bool:
     """Whether slicebus shall run this job: a queue name, what keeps other controllers off it (managedBy), and the
-    elastic annotation, unless `fixed_jobs` are run as well."""
-    return _is_queued(job) and (fixed_jobs or is_elastic(job)) and _is_dispatched(job)
+    elastic annotation, unless `fixed_jobs` are run as well. A job that is only asked about does not run."""
+    return _is_queued(job) and (fixed_jobs or is_elastic(job)) and _is_dispatched(job) and not is_dry_run(job)
 
 
 def missing(job: Manifest, *, fixed_jobs: bool) -> Iterator[str]:
@@ -35,6 +35,8 @@ def missing(job: Manifest, *, fixed_jobs: bool) -> Iterator[str]:
         yield f'it has no annotation {kueue.ELASTIC_ANNOTATION}: "true"'
     if not _is_dispatched(job):
         yield KINDS[job["kind"]].lacks_dispatch(job)
+    if is_dry_run(job):
+        yield f'it has the annotation {api_names.DRY_RUN_ANNOTATION}: "true"'
 
 
 def is_nearly_managed(job: Manifest) -> bool:
@@ -76,6 +78,17 @@ def queue_of(job: Manifest) -> str:
 
 def _is_queued(job: Manifest) -> bool:
     return bool(queue_of(job))
+
+
+def is_dry_run(job: Manifest) -> bool:
+    """Whether somebody only asks what would become of a job."""
+    return annotation(job, api_names.DRY_RUN_ANNOTATION) == "true"
+
+
+def dry_runs(job: Manifest) -> list[str]:
+    """The index of such jobs, and of those that still have a verdict: all have the one key `DRY_RUNS`."""
+    has_verdict = annotation(job, api_names.VERDICT_ANNOTATION) is not None
+    return [DRY_RUNS] if has_verdict or is_dry_run(job) else []
 
 
 def is_elastic(job: Manifest) -> bool:

@@ -27,7 +27,7 @@ from slicebus.manager.state import reclaims
 from slicebus.manager.state.annotations import SizeRequest, annotation, job_ref
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.quota_trees import Quotas
-from slicebus.manager.state.requirements import is_managed, is_of_concern, is_our_check
+from slicebus.manager.state.requirements import DRY_RUNS, dry_runs, is_managed, is_of_concern, is_our_check
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.shards import Shards
 from slicebus.manager.state.tables import ManagerTable
@@ -42,7 +42,7 @@ from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey, chain_id
 
 _BY_CHAIN, _BY_NAMESPACE = "chain", "namespace"
-_OWN = "slicebus.dev/"
+_OWN, _JOB_INDEXES = "slicebus.dev/", {DRY_RUNS: dry_runs}
 
 
 def _chains(workload: Manifest) -> Iterable[str]:
@@ -64,7 +64,7 @@ class ManagerStore:
     """Every object and table that the manager decides by. Only the manager writes it; watches bring other changes."""
 
     def __init__(self) -> None:
-        self.jobs = {kind: Cache(fitting=fitting(kind), packs=True) for kind in JOB_RESOURCES}
+        self.jobs = {kind: Cache(indexes=_JOB_INDEXES, fitting=fitting(kind), packs=True) for kind in JOB_RESOURCES}
         self.workloads = Cache(indexes={_BY_CHAIN: _chains}, packs=True)
         self.cluster_queues = Cache()
         self.cohorts = Cache()

@@ -15,6 +15,7 @@ from slicebus.manager.state.requirements import missing
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobReading, JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs import Problem
 from slicebus.slices.workload.workload import Slice
 
@@ -22,6 +23,7 @@ _UNMANAGED = "NotManaged"
 _EXISTS = "AlreadyExists"
 _NO_SLICE = "NoSlice"
 _RESIZED = "InvalidSize"
+_ASKING = (api_names.DRY_RUN_ANNOTATION, api_names.VERDICT_ANNOTATION)
 
 
 class Hypothesis(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,10 +54,16 @@ def of_job(store: ManagerStore, job: Manifest, *, now: str) -> Hypothesis:
     ref = job_ref(job)
     if (known := store.jobs[ref.kind].get(ref.namespace, ref.name)) is not None and known["metadata"]["uid"] != ref.uid:
         return Hypothesis(job=ref, problems=(Problem(_EXISTS, f"{ref.key} exists already"),))
-    fixed_jobs = store.settings.fixed_jobs
-    if lacks := list(missing(job, fixed_jobs=fixed_jobs)):
+    job = _without_dry_run(job)
+    if lacks := list(missing(job, fixed_jobs=store.settings.fixed_jobs)):
         return Hypothesis(job=ref, problems=(Problem(_UNMANAGED, "; ".join(lacks)),))
     return of_view(msgspec.structs.replace(store.view(ref), reading=JobReading(job)), job, now=now)
+
+
+def _without_dry_run(job: Manifest) -> Manifest:
+    metadata = job["metadata"]
+    kept = {name: it for name, it in (metadata.get("annotations") or {}).items() if name not in _ASKING}
+    return {**job, "metadata": {**metadata, "annotations": kept}}
 
 
 def of_view(view: JobView, job: Manifest, *, now: str) -> Hypothesis:
