@@ -92,9 +92,12 @@ def check_ring(slice: Slice, old: Slice | None, slices: Iterable[Slice]) -> None
 
 
 def _is_new(slice: Slice, old: Slice) -> bool:
-    """Whether more is taken back from a slice."""
+    """Whether more is taken back from a slice. The same may be said once more, by another id, to a worker that has asked
+    for its former size meanwhile."""
     note, before = slice.reclaimed, old.reclaimed
-    return note is not None and (before is None or before.id != note.id)
+    if note is None or before is None:
+        return note is not None
+    return (note.to, note.at, note.beneficiaries) != (before.to, before.at, before.beneficiaries)
 
 
 def _lost_to(job_uid: str, slices: Iterable[Slice]) -> list[str]:
