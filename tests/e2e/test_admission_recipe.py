@@ -60,8 +60,18 @@ SNAPSHOT = [
     ),
     Edit(
         f"{MANAGER}/decide/catalog.py",
-        "        made_before=made_before,\n",
-        after="        preemption_cycles_since=preemption_cycles_since,\n",
+        ", made_before=made_before",
+        after="Since(preemption_cycles=preemption_cycles_since",
+    ),
+    Edit(
+        f"{MANAGER}/decide/admission/snapshots.py",
+        '    made_before: str | None = None\n    """As in `unsettled`."""\n',
+        after='    """As in `IdleGrowth`; empty for a cycle in which no job grows into idle quota."""\n',
+    ),
+    Edit(
+        f"{MANAGER}/decide/admission/snapshots.py",
+        "        made_before=since.made_before,\n",
+        after="        preemption_cycles_since=since.preemption_cycles,\n",
     ),
 ]
 ADMITTER = [

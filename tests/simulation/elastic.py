@@ -92,8 +92,10 @@ def check_ring(slice: Slice, old: Slice | None, slices: Iterable[Slice]) -> None
 
 
 def _is_new(slice: Slice, old: Slice) -> bool:
-    """Whether more is taken back from a slice. The same may be said once more, by another id, to a worker that has asked
-    for its former size meanwhile."""
+    """Whether more is taken back from a slice.
+
+    A worker that has asked for its former size meanwhile is told the same once more, by another id.
+    """
     note, before = slice.reclaimed, old.reclaimed
     if note is None or before is None:
         return note is not None

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from support.documents import fault
 from support.examples import EXAMPLES, commands
 from unit.slices.jobs.declared import KINDS_FILE
 
@@ -18,6 +19,13 @@ def test_the_index_names_every_example_once() -> None:
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.name)
 def test_an_example_says_how_to_try_it(path: Path) -> None:
     assert any(f"-f examples/{path.name}" in command for command in commands(path.name))
+
+
+def test_the_workflow_calls_commands_that_there_are() -> None:
+    [job] = yaml.safe_load((EXAMPLES / "workflows" / "queues-diff.yml").read_text())["jobs"].values()
+    lines = [line for step in job["steps"] for line in step.get("run", "").splitlines()]
+    calls = [call.split() for line in lines for call in re.findall(r"\bslicebus (diff [^>|]*)", line)]
+    assert [fault([word for word in call if not word.startswith("$")]) for call in calls] == [None]
 
 
 def test_the_declared_kind_is_the_one_that_the_tests_run() -> None:

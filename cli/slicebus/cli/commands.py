@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = {
     "wait": "slicebus.cli.jobs.waiting:wait",
     "explain": "slicebus.cli.explain.command:explain",
     "simulate": "slicebus.cli.simulate.command:simulate",
+    "diff": "slicebus.cli.difference.command:diff",
     "trace": "slicebus.cli.trace.command:trace",
     "view": "slicebus.cli.view.command:view",
     "replay": "slicebus.cli.replay.command:replay",

@@ -237,11 +237,14 @@ class KubeClient:
         headers = impersonate.to_headers() if impersonate is not None else {}
         return await self._answer(self._request("POST", path, query=query, body=manifest, headers=headers))
 
-    async def replace(self, resource: Resource, manifest: Manifest, *, subresource: str = "") -> Manifest:
-        """Replace an object, and return it. Raises ConflictError when its resourceVersion is not the newest."""
-        metadata = manifest["metadata"]
+    async def replace(
+        self, resource: Resource, manifest: Manifest, *, subresource: str = "", dry_run: bool = False
+    ) -> Manifest:
+        """Replace an object, and return it; with `dry_run` as the server would store it, which keeps nothing. Raises
+        ConflictError when its resourceVersion is not the newest."""
+        metadata, query = manifest["metadata"], {"dryRun": "All"} if dry_run else {}
         path = resource.path(metadata.get("namespace"), metadata["name"], subresource)
-        return await self._answer(self._request("PUT", path, body=manifest))
+        return await self._answer(self._request("PUT", path, query=query, body=manifest))
 
     async def patch(
         self,

@@ -356,6 +356,8 @@ OF_OBJECTS: dict[str, tuple[str, ...]] = {
     "explain": ("explain", "{job}"),
     "explain -o json": ("explain", "{job}", "-o", "json"),
     "explain another": ("explain", "job"),
+    "simulate": ("simulate", "{job}", "--size", "main=9"),
+    "simulate -o json": ("simulate", "{job}", "--size", "main=9", "-o", "json"),
     "doctor": ("doctor", "--amqp-url", URL),
     "doctor beside Kueue": ("doctor", "--amqp-url", URL, "--admission", "kueue"),
 }

@@ -63,6 +63,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 READERS = (
     ("explain", "sweep"),
+    ("simulate", "sweep", "--size", "main=2"),
     ("tree", "sweep"),
     ("jobs", "-A"),
     ("queues",),

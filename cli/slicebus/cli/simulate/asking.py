@@ -5,8 +5,7 @@ from typing import Any
 
 from slicebus.ambient import clock
 from slicebus.cli import screen
-from slicebus.cli.cluster.reading import Reading
-from slicebus.cli.leaders import Leaders
+from slicebus.cli.cluster.deciding import asked
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.kube.times import time_text
@@ -16,31 +15,13 @@ from slicebus.manager.decide.forecast.forecast import Forecast
 from slicebus.manager.decide.forecast.hypothesis import Hypothesis
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import AlreadyExistsError, ConfigurationError, ForbiddenError, InvalidError
+from slicebus.proto.errors import AlreadyExistsError, ForbiddenError, InvalidError
 from slicebus.proto.messages import JobRef
-from slicebus.slices.api import api_names
 from slicebus.slices.jobs import Problem
 
 Manifest = dict[str, Any]
 _INVALID = "Invalid"
 _EXISTS = "AlreadyExists"
-
-
-def decisive(reading: Reading, leaders: Leaders) -> ManagerStore:
-    """The store of a reading, set as the manager is. Raises ConfigurationError where it lacks what decides."""
-    store = reading.store
-    if store.beside_kueue:
-        raise ConfigurationError("a Kueue admits here: only it knows what it would decide")
-    if not reading.sight.quota:
-        raise ConfigurationError(
-            f"{reading.unseen}: nobody can tell what a cycle decides without them. The manager tells it on a job that "
-            f'has the annotation {api_names.DRY_RUN_ANNOTATION}: "true"'
-        )
-    if leaders.settings is None:
-        screen.warn("the manager does not say how its decisions are set: this goes by the defaults")
-    else:
-        store.configure(leaders.settings.leading())
-    return store
 
 
 async def of_job(client: KubeClient, store: ManagerStore, job: Manifest) -> Hypothesis:
@@ -54,7 +35,8 @@ async def of_job(client: KubeClient, store: ManagerStore, job: Manifest) -> Hypo
     except ForbiddenError as error:
         screen.warn(f"not checked by the API server: {error}")
         stored = job
-    return hypothesis.of_job(store, _with_uid(stored), now=time_text(clock.now()))
+    with asked("simulate"):
+        return hypothesis.of_job(store, _with_uid(stored), now=time_text(clock.now()))
 
 
 def of_size(store: ManagerStore, ref: JobRef, counts: Mapping[str, int]) -> Hypothesis:
@@ -63,8 +45,9 @@ def of_size(store: ManagerStore, ref: JobRef, counts: Mapping[str, int]) -> Hypo
 
 
 def forecast(store: ManagerStore, hypotheses: Sequence[Hypothesis]) -> list[Forecast]:
-    """What the next cycle decides about them."""
-    return forecasts.forecast(store, hypotheses, moment=clock.now())
+    """What the next cycle decides about them. Raises DecisionError."""
+    with asked("simulate"):
+        return forecasts.forecast(store, hypotheses, moment=clock.now())
 
 
 def _with_uid(job: Manifest) -> Manifest:

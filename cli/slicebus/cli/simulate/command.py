@@ -58,9 +58,10 @@ def simulate(
         raise ConfigurationError(_WAYS)
 
     async def ask(client: "KubeClient") -> int:
+        from slicebus.cli.cluster.deciding import decisive
         from slicebus.cli.cluster.finding import find_jobs
         from slicebus.cli.cluster.reading import read
-        from slicebus.cli.simulate.asking import decisive, forecast, of_job, of_size
+        from slicebus.cli.simulate.asking import forecast, of_job, of_size
         from slicebus.cli.simulate.questions import a_job, jobs_of, sizes_of
 
         leaders = await say_leaders(client, managers.manager_namespace)

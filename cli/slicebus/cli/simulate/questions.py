@@ -1,18 +1,14 @@
 """The jobs that a user asks about: of files, or of a few options."""
 
-import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
-import yaml
-
+from slicebus.cli.documents import documents
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.errors import ConfigurationError
 from slicebus.slices.api import kueue
 
 Manifest = dict[str, Any]
-_STANDARD_INPUT = "-"
 _IMAGE = "none"
 _NAME = "simulated"
 
@@ -22,7 +18,7 @@ def jobs_of(files: Iterable[str], *, namespace: str) -> list[Manifest]:
     ConfigurationError for a file without one, and for any other object."""
     jobs = []
     for file in files:
-        found = [_job(document, file, namespace) for document in _documents(file)]
+        found = [_job(document, file, namespace) for document in documents(file)]
         if not found:
             raise ConfigurationError(f"{file} has no job")
         jobs += found
@@ -64,25 +60,9 @@ def sizes_of(sizes: Iterable[str]) -> dict[str, int]:
     return counts
 
 
-def _documents(file: str) -> Iterator[Any]:
-    try:
-        text = sys.stdin.read() if file == _STANDARD_INPUT else Path(file).read_text()
-        documents = [*yaml.safe_load_all(text)]
-    except OSError as error:
-        raise ConfigurationError(f"{file}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeError) as error:
-        raise ConfigurationError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
-    for document in documents:
-        is_list = isinstance(document, dict) and document.get("kind") == "List"
-        yield from document.get("items") or () if is_list else [document] if document is not None else []
-
-
-def _job(document: Any, file: str, namespace: str) -> Manifest:
-    metadata = document.get("metadata") if isinstance(document, dict) else None
-    if not isinstance(metadata, dict):
-        raise ConfigurationError(f"{file} has something that is no Kubernetes object")
-    kind, version = document.get("kind"), document.get("apiVersion")
-    resource = JOB_RESOURCES.get(kind)
+def _job(document: Manifest, file: str, namespace: str) -> Manifest:
+    kind, version, metadata = document.get("kind"), document.get("apiVersion"), document["metadata"]
+    resource = JOB_RESOURCES.get(kind) if isinstance(kind, str) else None
     if resource is None or resource.api_version != version:
         raise ConfigurationError(f"{file}: {version} {kind} is no kind that slicebus runs")
     name = metadata.get("name") or f"{metadata.get('generateName', '')}{_NAME}"

@@ -83,7 +83,7 @@ def verdicts(
     decided = cycle(world)
     keys = {slice.key for slice in slices}
     preempts = any(each.key in keys and isinstance(each, Wait) and _preempts(each) for each in decided)
-    after = cycle(_when_all_have_left(world, decided)) if preempts else ()
+    after = cycle(when_all_have_left(world, decided)) if preempts else ()
     placed = {each.key: each for each in after if isinstance(each, Admit)}
     return {slice.key: _verdict(world, slice, decided, placed.get(slice.key)) for slice in slices}
 
@@ -155,7 +155,7 @@ def _holders(world: Snapshot) -> Iterable[Slice]:
         yield from world.part.holdings.holders_in(queue)
 
 
-def _when_all_have_left(world: Snapshot, decided: Iterable[Decision]) -> Snapshot:
+def when_all_have_left(world: Snapshot, decided: Iterable[Decision]) -> Snapshot:
     """The world as it is when everybody is gone who leaves, or is decided to."""
     left = dict[str, Slice | None]()
     holders = {holder.key: holder for holder in _holders(world)}

@@ -1,0 +1,1 @@
+"""Says what an edit of queues or clusters would do to the jobs that are there."""

@@ -1,0 +1,77 @@
+"""The effects of an edit, for a terminal and for a pull request."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from slicebus.cli.screen import styled
+from slicebus.manager.decide.forecast.difference import Effect, Fate
+from slicebus.proto.messages import counts_text
+
+_NOTHING = "Nobody loses pods, nobody is admitted, and nobody waits for anything else."
+_MARKS = {
+    Fate.EVICTED: ("✗ ", "red"),
+    Fate.SHRUNK: ("- ", "red"),
+    Fate.ADMITTED: ("✓ ", "green"),
+    Fate.LATER: ("✓ ", "green"),
+    Fate.WAITS: ("~ ", "yellow"),
+}
+
+
+def text(effects: Sequence[Effect]) -> RenderableType:
+    """A line for each job, with its reason below."""
+    lines: list[Text] = []
+    for effect in effects:
+        lines.append(styled(_MARKS[effect.fate], (effect.job, "bold"), f" {_told(effect)}"))
+        lines += [styled(f"   {why}", style="dim") for why in _why(effect)]
+    lines.append(styled(_summary(effects)))
+    return Group(*lines)
+
+
+def markdown(effects: Sequence[Effect]) -> str:
+    """A table, with the summary before it."""
+    if not effects:
+        return _NOTHING
+    rows = [" | ".join(("", *map(_cell, _cells(effect)), "")).strip() for effect in effects]
+    return "\n".join([f"**{_summary(effects)}**", "", "| | job | effect | why |", "|---|---|---|---|", *rows])
+
+
+def _cells(effect: Effect) -> tuple[str, ...]:
+    return _MARKS[effect.fate][0].strip(), f"`{effect.job}`", _told(effect), "; ".join(_why(effect))
+
+
+def _told(effect: Effect) -> str:
+    there = f" on cluster {effect.cluster}" if effect.cluster else ""
+    pods = counts_text(effect.pods)
+    match effect.fate:
+        case Fate.EVICTED:
+            return f"would lose all its pods, {pods}{there}"
+        case Fate.SHRUNK:
+            lost = {name: count - effect.left.get(name, 0) for name, count in effect.pods.items()}
+            gone = {name: count for name, count in lost.items() if count > 0}
+            return f"would lose {counts_text(gone)} of {pods}{there}"
+        case Fate.ADMITTED:
+            return f"would be admitted with {pods}{there}"
+        case Fate.LATER:
+            return f"would be admitted with {pods}{there} when the others have left"
+        case Fate.WAITS:
+            return f"would wait with {pods}" + (" for something else" if effect.before else "")
+
+
+def _why(effect: Effect) -> list[str]:
+    said = [effect.message] if effect.message else []
+    return [*said, *([f"now: {effect.before}"] if effect.before else [])]
+
+
+def _summary(effects: Sequence[Effect]) -> str:
+    if not effects:
+        return _NOTHING
+    lose = sum(effect.takes_pods for effect in effects)
+    admitted = sum(effect.fate in (Fate.ADMITTED, Fate.LATER) for effect in effects)
+    return f"Lose pods: {lose}. Admitted: {admitted}. Wait for something else: {len(effects) - lose - admitted}."
+
+
+def _cell(told: str) -> str:
+    """A text that ends no cell of a table."""
+    return told.replace("|", "\\|").replace("\n", " ")
