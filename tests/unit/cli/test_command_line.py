@@ -96,6 +96,23 @@ def ends(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--pods", "3"),
+        ("sweep",),
+        ("--size", "main=1"),
+        ("-f", "x.yaml", "--queue", "q"),
+        ("sweep", "--request", "a=1"),
+    ],
+    ids=" ".join,
+)
+def test_simulate_asks_for_one_question(arguments: tuple[str, ...], ends: Callable[..., Ended]) -> None:
+    status, printed = ends("simulate", *arguments)
+    assert (status, printed.startswith("slicebus: name a JOB and its --size, or files")) == (2, True), printed
+
+
+@pytest.mark.parametrize(
     ("program", "name"),
     [("/usr/bin/slicebus", "slicebus"), ("/usr/bin/kubectl-slicebus", "kubectl slicebus"), ("x", "slicebus")],
 )

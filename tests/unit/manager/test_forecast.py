@@ -17,7 +17,7 @@ from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings, M
 from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.api import api_names, kueue
-from unit.manager.objects import REF, a_job, a_workload
+from unit.manager.objects import REF, a_job, a_workload, condition
 from unit.manager.test_explain import a_store, an_object, of_another
 
 Manifest = dict[str, Any]
@@ -181,6 +181,26 @@ class TestAnotherSize:
     def test_no_decision_is_needed_for_less(self, size: int) -> None:
         found = of_size(running(3), main=size)
         assert (found.verdict.outcome, found.size) == (Prospect.ADMITTED, {"main": size})
+
+    def test_of_a_job_that_is_left_alone(self) -> None:
+        found = of_size(a_store(a_job(1, managed=False)), main=3)
+        assert (found.verdict.outcome, found.verdict.reason) == (Prospect.REFUSED, "NotManaged")
+        assert found.verdict.message == "it has no label kueue.x-k8s.io/queue-name"
+
+    def test_names_those_who_leave_for_it_already(self) -> None:
+        asks = a_workload("w2", 5, replaces="w1")
+        text = (
+            "Preempted to accommodate a workload (UID: uid-w2, JobUID: uid-train) due to prioritization in the "
+            "ClusterQueue; preemptor path: /cq; preemptee path: /cq"
+        )
+        told = tuple(condition(kind, True, "InClusterQueue", text) for kind in ("Evicted", "Preempted"))
+        leaves = of_another("other", 3, admitted=3, dispatched=1, applied=1, conditions=told)
+        store = a_store(a_job(2), a_workload(count=2, admitted=2, dispatched=1, applied=1), asks, leaves, **OWN)
+        found = of_size(store, main=5)
+        assert found.verdict.outcome is Prospect.PREEMPTS
+        assert [(loss.job, loss.left, loss.reason) for loss in found.verdict.losses] == [
+            ("Job/team/other", {}, "InClusterQueue")
+        ]
 
     def test_takes_the_place_of_a_size_that_waits(self) -> None:
         store = running(2, more=(a_workload("w2", 9, replaces="w1"),))

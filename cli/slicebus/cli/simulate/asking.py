@@ -40,8 +40,9 @@ async def of_job(client: KubeClient, store: ManagerStore, job: Manifest) -> Hypo
 
 
 def of_size(store: ManagerStore, ref: JobRef, counts: Mapping[str, int]) -> Hypothesis:
-    """A job that exists, at another size."""
-    return hypothesis.of_size(store, ref, counts, now=time_text(clock.now()))
+    """A job that exists, at another size. Raises DecisionError."""
+    with asked("simulate"):
+        return hypothesis.of_size(store, ref, counts, now=time_text(clock.now()))
 
 
 def forecast(store: ManagerStore, hypotheses: Sequence[Hypothesis]) -> list[Forecast]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slicebus.manager.decide.forecast.forecast import Forecast
 
 _REFUSED, _WAITS = 1, 3
-_WAYS = "name a JOB and its --size, or files with --filename, or a --queue and --pods"
+_WAYS = "name a JOB and its --size, or files with --filename, or a --queue with --pods, --request and --priority"
 
 
 @with_options
@@ -33,7 +33,9 @@ def simulate(
         list[str] | None, typer.Option("--size", metavar="PODSET=N", help="Pods of a job that exists: workers=64.")
     ] = None,
     queue: Annotated[str | None, typer.Option("--queue", metavar="NAME", help="The LocalQueue of a plain Job.")] = None,
-    pods: Annotated[int, typer.Option("--pods", min=1, help="Of the plain Job.")] = 1,
+    pods: Annotated[
+        int | None, typer.Option("--pods", min=1, help="Of the plain Job; else one.", show_default=False)
+    ] = None,
     request: Annotated[
         list[str] | None,
         typer.Option("--request", metavar="NAME=AMOUNT", help="What each of its pods requests: cpu=4,memory=1Gi."),
@@ -54,7 +56,9 @@ def simulate(
 
     Exit status 0 if all would run, 3 if one would wait, 1 if one is refused or no manager works.
     """
-    if [bool(job and size), bool(filename), queue is not None].count(True) != 1 or bool(job) != bool(size):
+    ways = [bool(job and size), bool(filename), queue is not None]
+    of_plain = (pods, request, priority) != (None, None, None)
+    if ways.count(True) != 1 or bool(job) != bool(size) or (of_plain and queue is None):
         raise ConfigurationError(_WAYS)
 
     async def ask(client: "KubeClient") -> int:
@@ -71,10 +75,9 @@ def simulate(
             store = decisive(found.reading, leaders)
             hypotheses = [of_size(store, ref, sizes_of(size or ())) for ref in found.refs]
         else:
-            plain = queue is not None
             jobs = (
-                [a_job(queue=queue or "", pods=pods, requests=request or (), priority=priority, namespace=namespace)]
-                if plain
+                [a_job(queue=queue, pods=pods or 1, requests=request or (), priority=priority, namespace=namespace)]
+                if queue is not None
                 else jobs_of(filename or (), namespace=namespace)
             )
             store = decisive(await read(client, fallback=namespace), leaders)

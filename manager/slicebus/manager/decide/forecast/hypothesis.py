@@ -76,6 +76,9 @@ def of_view(view: JobView, job: Manifest, *, now: str) -> Hypothesis:
 def of_size(store: ManagerStore, ref: JobRef, counts: Mapping[str, int], *, now: str) -> Hypothesis:
     """A job that exists, asked for these pods by pod set where it runs; the others as they are."""
     view = store.view(ref)
+    if view.job is not None and not view.is_managed:
+        lacks = "; ".join(missing(view.job, fixed_jobs=store.settings.fixed_jobs))
+        return Hypothesis(job=ref, problems=(Problem(_UNMANAGED, lacks),))
     wanted = view.desired.counts
     if unknown := sorted(counts.keys() - wanted.keys()):
         known = ", ".join(sorted(wanted))

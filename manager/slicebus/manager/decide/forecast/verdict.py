@@ -8,7 +8,7 @@ import msgspec
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait, cycle, in_order
 from slicebus.slices.admission.preemption import preempted_for, preemptor_uid
 from slicebus.slices.admission.snapshot import Snapshot
-from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED
+from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, Condition
 from slicebus.slices.quota.quota import FlavorResource
 from slicebus.slices.workload.workload import Counts, Slice, SliceKey
 
@@ -139,15 +139,25 @@ def _queue_of(world: Snapshot, slice: Slice) -> str:
 def _losses(world: Snapshot, slice: Slice, decided: Iterable[Decision]) -> Iterable[Loss]:
     """What others lose for a slice: by the last cycles, and by this one."""
     holders = {holder.key: holder for holder in _holders(world)}
-    for holder in (*world.part.leaving, *world.part.shrinking):
+    for holder in world.part.leaving:
         if preempted_for(holder) == slice.uid:
-            yield Loss(slice=holder.key, pods=holder.held_counts, left={}, reason="")
+            yield Loss(slice=holder.key, pods=holder.held_counts, left={}, reason=_reason_of(holder))
+    for holder in world.part.shrinking:
+        note = holder.reclaimed
+        if note is not None and slice.uid in {each.uid for each in note.beneficiaries}:
+            yield Loss(slice=holder.key, pods=holder.held_counts, left=holder.shrinks_to or {}, reason=note.reason)
     for each in decided:
         match each:
             case Evict() if preemptor_uid(each.message) == slice.uid:
                 yield Loss(slice=each.key, pods=holders[each.key].held_counts, left={}, reason=each.preemption)
             case Shrink() if each.beneficiary.uid == slice.uid:
                 yield Loss(slice=each.key, pods=holders[each.key].held_counts, left=each.to, reason=each.preemption)
+
+
+def _reason_of(preempted: Slice) -> str:
+    """Why it was preempted, as its condition has it."""
+    reason: str = preempted.conditions[Condition.PREEMPTED].get("reason", "")
+    return reason
 
 
 def _holders(world: Snapshot) -> Iterable[Slice]:
