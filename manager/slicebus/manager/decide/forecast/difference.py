@@ -10,12 +10,13 @@ import msgspec
 from slicebus.kube.resources import WORKLOADPRIORITYCLASSES, Resource
 from slicebus.manager.decide.admission.snapshots import Since, snapshot_of
 from slicebus.manager.decide.cluster import moves
+from slicebus.manager.decide.forecast.forecast import job_of
 from slicebus.manager.decide.forecast.verdict import when_all_have_left
-from slicebus.manager.state.store import ManagerStore, owner_ref
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait, cycle
 from slicebus.slices.workload.waiting import without_details
-from slicebus.slices.workload.workload import Slice, SliceKey
+from slicebus.slices.workload.workload import SliceKey
 
 
 class Fate(StrEnum):
@@ -124,7 +125,7 @@ def _losses(store: ManagerStore, was: _Decided, will: _Decided) -> Iterator[Effe
         slice = store.slices[key]
         yield Effect(
             fate=Fate.EVICTED if isinstance(loss, Evict) else Fate.SHRUNK,
-            job=_job_of(store, slice),
+            job=job_of(store, key) or key,
             slice=key,
             pods=slice.held_counts,
             left=_left(loss),
@@ -143,7 +144,7 @@ def _admissions(store: ManagerStore, was: _Decided, will: _Decided) -> Iterator[
     for fate, admitted in ((Fate.ADMITTED, will.admitted), (Fate.LATER, later)):
         for key, admit in admitted.items():
             if key not in was.admitted:
-                job = _job_of(store, store.slices[key])
+                job = job_of(store, key) or key
                 yield Effect(fate=fate, job=job, slice=key, pods=admit.admission.counts, cluster=admit.cluster)
 
 
@@ -156,7 +157,7 @@ def _waits(store: ManagerStore, was: _Decided, will: _Decided) -> Iterator[Effec
         slice = store.slices[key]
         yield Effect(
             fate=Fate.WAITS,
-            job=_job_of(store, slice),
+            job=job_of(store, key) or key,
             slice=key,
             pods=slice.counts,
             reason=wait.reason,
@@ -168,9 +169,3 @@ def _waits(store: ManagerStore, was: _Decided, will: _Decided) -> Iterator[Effec
 def _said(wait: Wait) -> tuple[str, str]:
     """Why somebody waits, without the amounts: those differ with every edit of a quota."""
     return wait.reason, without_details(wait.message)
-
-
-def _job_of(store: ManagerStore, slice: Slice) -> str:
-    workload = store.workloads.get(slice.namespace, slice.name)
-    ref = owner_ref(workload) if workload is not None else None
-    return ref.key if ref is not None else slice.key

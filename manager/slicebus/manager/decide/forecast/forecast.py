@@ -78,10 +78,10 @@ def forecast(
 
 def _with_jobs(store: ManagerStore, losses: Sequence[Loss]) -> Iterator[Loss]:
     for loss in losses:
-        yield msgspec.structs.replace(loss, job=_job_of(store, loss.slice))
+        yield msgspec.structs.replace(loss, job=job_of(store, loss.slice))
 
 
-def _job_of(store: ManagerStore, key: SliceKey) -> str:
+def job_of(store: ManagerStore, key: SliceKey) -> str:
     """The job of a slice as `Kind/namespace/name`; empty where its Workload names none."""
     namespace, _, name = key.partition("/")
     workload = store.workloads.get(namespace, name)
