@@ -308,6 +308,19 @@ class TestAJobThatOnlyAsks:
         assert told is not None
         assert (told["outcome"], told["position"], told["of"], told["ahead"]) == ("Waits", 3, 3, ["team/own"])
 
+    def test_hears_how_many_it_would_preempt_and_not_whom(self) -> None:
+        others = of_another("theirs", 5, admitted=5, dispatched=1, applied=1)
+        others["metadata"]["namespace"] = "secret"
+        store = with_class(a_store(a_job(1), others, **OWN), "high", 10)
+        store.local_queues.put(an_object("queue", {"clusterQueue": "cq"}, metadata={"namespace": "secret"}))
+        job = asking(5)
+        job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = "high"
+        store.jobs["Job"].put(job)
+        told = shown(store, job)
+        assert told is not None
+        assert (told["outcome"], told["preempts"], told.get("losses")) == ("Preempts", 1, None)
+        assert "secret" not in msgspec.json.encode(told).decode()
+
     def test_loses_the_verdict_when_it_asks_no_more(self) -> None:
         store, job = running(1), a_new_job(2)
         job["metadata"]["annotations"][api_names.VERDICT_ANNOTATION] = "{}"

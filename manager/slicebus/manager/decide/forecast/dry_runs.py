@@ -12,7 +12,7 @@ from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide.forecast import hypothesis
 from slicebus.manager.decide.forecast.forecast import Forecast, forecast
-from slicebus.manager.decide.forecast.verdict import Loss, PodSetPlace
+from slicebus.manager.decide.forecast.verdict import Loss, PodSetPlace, Prospect
 from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.requirements import DRY_RUNS, is_dry_run
@@ -80,7 +80,8 @@ def _shown(found: Forecast, *, namespace: str) -> ShownVerdict:
         size=found.size,
         reason=verdict.reason,
         message=verdict.message[:_LENGTH],
-        would_admit=verdict.would_admit[:_LENGTH],
+        # Whoever waits for others is admitted by their end, and that names them.
+        would_admit=verdict.would_admit[:_LENGTH] if verdict.outcome is Prospect.WAITS else "",
         cluster_queue=verdict.cluster_queue,
         cluster=verdict.cluster,
         pod_sets=verdict.pod_sets,
