@@ -182,6 +182,27 @@ class TestAnotherSize:
         found = of_size(running(3), main=size)
         assert (found.verdict.outcome, found.size) == (Prospect.ADMITTED, {"main": size})
 
+    def test_past_what_the_job_allows(self) -> None:
+        store = running(2)
+        store.configure(LeaderSettings(resize_factor=3))
+        assert of_size(store, main=6).verdict.outcome is Prospect.WAITS
+        found = of_size(store, main=7)
+        assert (found.verdict.outcome, found.verdict.reason) == (Prospect.REFUSED, "PastBounds")
+        assert "and the job allows main=6" in found.verdict.message
+
+    def test_of_a_job_of_a_fixed_size(self) -> None:
+        job = a_job(2)
+        del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
+        workload = a_workload(count=2, admitted=2, dispatched=1, applied=1)
+        del workload["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
+        store = a_store(job, workload)
+        store.configure(LeaderSettings(fixed_jobs=True))
+        found = of_size(store, main=4)
+        assert (found.verdict.outcome, found.verdict.message) == (
+            Prospect.REFUSED,
+            "Job/team/train keeps its size, main=2",
+        )
+
     def test_of_a_job_that_is_left_alone(self) -> None:
         found = of_size(a_store(a_job(1, managed=False)), main=3)
         assert (found.verdict.outcome, found.verdict.reason) == (Prospect.REFUSED, "NotManaged")

@@ -84,14 +84,14 @@ PROBLEMS: dict[str, tuple[int, int, bool]] = {
 def test_a_request_for_more(granted: int, wanted: int, is_past: bool) -> None:
     job = a_job(annotations={api_names.MAX_SIZE_ANNOTATION: "8"})
     view = a_view(job, a_workload(count=granted, admitted=granted, dispatched=1, applied=1))
-    problem = size_bounds.problem(view, ask(main=wanted), factor=100)
+    problem = size_bounds.problem(view, {"main": wanted}, factor=100)
     assert bool(problem) is is_past
     assert not is_past or f"asks for main={wanted}, and the job allows main=8" in problem
 
 
 def test_it_is_told_once_on_both_sides() -> None:
     view, request = a_view(a_job(), a_workload(admitted=1, dispatched=1, applied=1)), ask(main=900)
-    problem = size_bounds.problem(view, request, factor=100)
+    problem = size_bounds.problem(view, request.wanted, factor=100)
     commands = waiting.note_past_bounds(view, request, an_envelope(), problem, now=NOW)
     assert [each.reason for each in commands if isinstance(each, Emit)] == ["PastBounds"]
     [notice] = [each.message for each in commands if isinstance(each, Publish)]

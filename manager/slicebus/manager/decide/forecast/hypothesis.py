@@ -10,11 +10,12 @@ import msgspec
 from slicebus.decisions.commands import Command, Create, Patch
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission import builtin, refusals
+from slicebus.manager.decide.job import size_bounds
 from slicebus.manager.state.annotations import SizeRequest, job_ref
 from slicebus.manager.state.requirements import missing
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobReading, JobView
-from slicebus.proto.messages import Counts, JobRef, Manifest
+from slicebus.proto.messages import Counts, JobRef, Manifest, counts_text
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs import Problem
 from slicebus.slices.workload.workload import Slice
@@ -84,7 +85,14 @@ def of_size(store: ManagerStore, ref: JobRef, counts: Mapping[str, int], *, now:
         known = ", ".join(sorted(wanted))
         problem = Problem(_RESIZED, f"{ref.key} has no pod set {unknown[0]}: it has {known}")
         return Hypothesis(job=ref, problems=(problem,))
-    return _of(_asking_for(view, {**wanted, **counts}), now=now)
+    asked = {**wanted, **counts}
+    if past := size_bounds.problem(view, asked, factor=store.settings.resize_factor):
+        return Hypothesis(job=ref, problems=(Problem(size_bounds.PAST_BOUNDS, past),))
+    found = _of(_asking_for(view, asked), now=now)
+    if found.is_at_once and found.counts != asked:
+        problem = Problem(_RESIZED, f"{ref.key} keeps its size, {counts_text(found.counts)}")
+        return Hypothesis(job=ref, problems=(problem,))
+    return found
 
 
 def _asking_for(view: JobView, counts: Counts) -> JobView:

@@ -12,7 +12,7 @@ import msgspec
 
 from slicebus.manager.state.annotations import annotation, as_copied
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import Counts, Manifest, ScaleRequest, counts_text
+from slicebus.proto.messages import Counts, Manifest, counts_text
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.api.durations import seconds
@@ -26,8 +26,8 @@ PAST_BOUNDS = "PastBounds"
 """The reason of a request for more than the job itself allows."""
 
 
-def problem(view: JobView, request: ScaleRequest, *, factor: int) -> str:
-    """Why a request is for more than the job allows; empty where it is not.
+def problem(view: JobView, wanted: Counts, *, factor: int) -> str:
+    """Why a request of its worker is for more than the job allows; empty where it is not.
 
     `factor`: the most pods of a pod set that nothing bounds, as a multiple of those in the job's spec; 0 for any. What
     is granted already is never too much.
@@ -37,11 +37,11 @@ def problem(view: JobView, request: ScaleRequest, *, factor: int) -> str:
         return ""
     most = most_of(job, view.desired.own, factor=factor)
     granted = view.holder.granted if view.holder is not None else {}
-    past = {name: most[name] for name, count in request.wanted.items() if name in most and count > most[name]}
-    past = {name: count for name, count in past.items() if request.wanted[name] > granted.get(name, 0)}
+    past = {name: most[name] for name, count in wanted.items() if name in most and count > most[name]}
+    past = {name: count for name, count in past.items() if wanted[name] > granted.get(name, 0)}
     if not past:
         return ""
-    asked = {name: request.wanted[name] for name in past}
+    asked = {name: wanted[name] for name in past}
     return (
         f"The worker asks for {counts_text(asked)}, and the job allows {counts_text(past)}: raise its maxReplicas, or "
         f"its annotation {api_names.MAX_SIZE_ANNOTATION}"

@@ -153,7 +153,7 @@ def _handle_request(store: ManagerStore, envelope: Envelope, message: ScaleReque
     """Take a request in, unless it is for more than the job itself allows: the job says so then on both sides."""
     view = store.view(_known(message.job))
     taken = message_handlers.scale_request(view, message, envelope)
-    if taken and (problem := size_bounds.problem(view, message, factor=store.settings.resize_factor)):
+    if taken and (problem := size_bounds.problem(view, message.wanted, factor=store.settings.resize_factor)):
         return waiting.note_past_bounds(view, message, envelope, problem, now=now)
     was_past = view.refused_request is not None and view.refused_request.reason == size_bounds.PAST_BOUNDS
     settled = [Forget(table=ManagerTable.REFUSED_REQUESTS, key=view.ref)] if taken and was_past else []
