@@ -10,12 +10,16 @@ import yaml
 
 from slicebus.cli.demo.objects import NAMESPACE
 from slicebus.cli.demo.world import World
+from slicebus.journal.export import to_line
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, WORKLOADS
+from slicebus.proto.messages import JobPhase, JobRef
 from slicebus.slices.api import api_names
 from support.installation import run_cli
 from support.scenario import Scenario, elastic, set_quota
 from support.waiting import eventually
+from unit.journal.records import record
+from unit.journal.test_run_times import spec, status
 
 Manifest = dict[str, Any]
 
@@ -81,7 +85,7 @@ async def test_a_resize_of_each_kind(world: World, kubeconfig: Path) -> None:
         await scenario.expect_pods(running=1)
         text = await simulate(kubeconfig, f"{kind}/{NAMESPACE}/{name}", "--size", f"{pod_set}=2", status=0)
         assert f"✓ {kind}/{NAMESPACE}/{name} would run" in text
-        text = await simulate(kubeconfig, name, "--size", f"{pod_set}=50", status=3)
+        text = await simulate(kubeconfig, name, "--size", f"{pod_set}=15", status=3)
         assert "would wait" in text
         assert "more quota of flavor default in ClusterQueue batch" in text
 
@@ -178,3 +182,36 @@ async def test_a_job_that_runs_goes_on_when_somebody_has_it_ask(world: World) ->
     job = await world.manager.get(JOBS, "runs", NAMESPACE)
     assert f'{api_names.DRY_RUN_ANNOTATION}: "true"' in job["metadata"]["annotations"][api_names.UNHEEDED_ANNOTATION]
     assert await verdict_of(world, "runs") is None
+
+
+async def test_when_a_job_that_waits_would_start(world: World, kubeconfig: Path, tmp_path: Path) -> None:
+    """By the run times of a journal: ten jobs of the queue ran for a minute and ten for an hour."""
+    await set_quota(world, 4)
+    running = Scenario(world, "Job", "runs")
+    await running.submit()
+    await running.expect_pods(running=1)
+    journal = tmp_path / "journal.jsonl"
+    lines = list[bytes]()
+    for number in range(20):
+        job = JobRef("batch/v1", "Job", NAMESPACE, f"before-{number}", f"uid-{number}")
+        ran_s = 60 if number % 2 else 3600
+        for at_s, message in ((0, spec(1, job=job)), (ran_s, status(JobPhase.SUCCEEDED, job=job))):
+            lines.append(to_line(record(message, offset=len(lines), at_s=at_s)))
+    journal.write_bytes(b"\n".join(lines) + b"\n")
+
+    plain = ("--queue", "main", "--pods", "4", "--request", "cpu=1", "--since", "7d")
+    told = json.loads(await simulate(kubeconfig, *plain, "--from", str(journal), "-o", "json", status=3))["start"]
+    assert told["run_times"] == 20
+    assert told["rounds"] > 1
+    assert 0 < told["p50_s"] <= told["p90_s"] <= 3600
+    text = await simulate(kubeconfig, *plain, "--from", str(journal), status=3)
+    assert "half of the time, and nine times of ten within" in text
+    assert "by 20 run times of its ClusterQueue" in text
+
+    journal.write_bytes(b"\n".join(lines[:8]) + b"\n")
+    few = json.loads(await simulate(kubeconfig, *plain, "--from", str(journal), "-o", "json", status=3))
+    assert few["start"] is None
+    env = {"KUBECONFIG": str(kubeconfig)}
+    without = await asyncio.to_thread(run_cli, "simulate", *plain[:-2], "--from", str(journal), env=env)
+    assert without.returncode == 2
+    assert "--from is for --since" in without.stderr

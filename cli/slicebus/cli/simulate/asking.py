@@ -1,11 +1,19 @@
 """Asks the manager's code what would become of jobs and sizes, by the objects of its cluster."""
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from itertools import islice, takewhile
 from typing import Any
 
 from slicebus.ambient import clock
 from slicebus.cli import screen
 from slicebus.cli.cluster.deciding import asked
+from slicebus.cli.journal.source import records
+from slicebus.cli.journal.turns import in_turns
+from slicebus.journal.entry import Entry
+from slicebus.journal.run_times import RunTime, RunTimes
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.kube.times import time_text
@@ -13,6 +21,7 @@ from slicebus.manager.decide.forecast import forecast as forecasts
 from slicebus.manager.decide.forecast import hypothesis
 from slicebus.manager.decide.forecast.forecast import Forecast
 from slicebus.manager.decide.forecast.hypothesis import Hypothesis
+from slicebus.manager.decide.forecast.start_time import Estimate
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import AlreadyExistsError, ForbiddenError, InvalidError
@@ -20,6 +29,9 @@ from slicebus.proto.messages import JobRef
 from slicebus.slices.jobs import Problem
 
 Manifest = dict[str, Any]
+_ROUNDS = 200
+_PATIENCE_S = 5.0
+"""For the rounds of one job."""
 _INVALID = "Invalid"
 _EXISTS = "AlreadyExists"
 
@@ -45,10 +57,30 @@ def of_size(store: ManagerStore, ref: JobRef, counts: Mapping[str, int]) -> Hypo
         return hypothesis.of_size(store, ref, counts, now=time_text(clock.now()))
 
 
-def forecast(store: ManagerStore, hypotheses: Sequence[Hypothesis]) -> list[Forecast]:
-    """What the next cycle decides about them. Raises DecisionError."""
+def forecast(
+    store: ManagerStore, hypotheses: Sequence[Hypothesis], run_times: Sequence[RunTime] | None = None
+) -> list[Forecast]:
+    """What the next cycle decides about them, and when those start that wait, if run times are given. Raises
+    DecisionError."""
+    estimate = Estimate(run_times=run_times, choose=clock.randomness().choice, take=_in_time) if run_times else None
     with asked("simulate"):
-        return forecasts.forecast(store, hypotheses, moment=clock.now())
+        return forecasts.forecast(store, hypotheses, moment=clock.now(), estimate=estimate)
+
+
+async def run_times_of(source: str, since: datetime, *, amqp_url: str | None) -> list[RunTime]:
+    """The run times that the journal of a broker has since then, or all of an exported one. Raises ConfigurationError
+    and InvalidError."""
+    times = RunTimes()
+    async with aclosing(in_turns(records(source, since, amqp_url=amqp_url))) as read:
+        async for record in read:
+            times.feed(Entry.from_record(record))
+    return times.found
+
+
+def _in_time(rounds: Iterator[float]) -> list[float]:
+    """As many rounds as there is time for, and no more than are of use."""
+    ends_at = time.monotonic() + _PATIENCE_S
+    return list(takewhile(lambda _: time.monotonic() < ends_at, islice(rounds, _ROUNDS)))
 
 
 def _with_uid(job: Manifest) -> Manifest:

@@ -8,6 +8,7 @@ from slicebus.cli import screen
 from slicebus.cli.cluster.access import absence_told, run
 from slicebus.cli.cluster.listing import show_one
 from slicebus.cli.cluster.options import ClusterAccess, JobScope, ManagerPlace, Output, OutputFormat, with_options
+from slicebus.cli.journal.source import STREAM, Span
 from slicebus.cli.leaders import say_leaders
 from slicebus.proto.errors import ConfigurationError
 
@@ -43,6 +44,19 @@ def simulate(
     priority: Annotated[
         str | None, typer.Option("--priority", metavar="CLASS", help="The WorkloadPriorityClass of the plain Job.")
     ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="TIME", help="Say when a job that waits would start, by the journal since then: 7d."
+        ),
+    ] = None,
+    source: Annotated[
+        str, typer.Option("--from", metavar="FILE", help="With --since: an exported journal instead of a broker.")
+    ] = STREAM,
+    amqp_url: Annotated[
+        str | None,
+        typer.Option(envvar="AMQP_URL", show_envvar=True, help="With --since: the broker, as the manager or a viewer."),
+    ] = None,
     scope: JobScope,
     access: ClusterAccess,
     managers: ManagerPlace,
@@ -51,12 +65,15 @@ def simulate(
     """Say whether jobs would run, without submitting them.
 
     The manager's own code decides what its next cycle would, by the objects that you may read. Nothing is written. A
-    job that waits shows why, who is before it, and the smallest changes that would let it run, each tried. Several
-    jobs are decided together.
+    job that waits shows why, who is before it, and the smallest changes that would let it run, each tried. With
+    --since it says when that job would start. Several jobs are decided together.
 
     Exit status 0 if all would run, 3 if one would wait, 1 if one is refused or no manager works.
     """
     ways = [bool(job and size), bool(filename), queue is not None]
+    if since is None and source != STREAM:
+        raise ConfigurationError("--from is for --since: whether a job runs is on the cluster")
+    begin = Span.of(since, None).since
     of_plain = (pods, request, priority) != (None, None, None)
     if ways.count(True) != 1 or bool(job) != bool(size) or (of_plain and queue is None):
         raise ConfigurationError(_WAYS)
@@ -65,7 +82,7 @@ def simulate(
         from slicebus.cli.cluster.deciding import decisive
         from slicebus.cli.cluster.finding import find_jobs
         from slicebus.cli.cluster.reading import read
-        from slicebus.cli.simulate.asking import forecast, of_job, of_size
+        from slicebus.cli.simulate.asking import forecast, of_job, of_size, run_times_of
         from slicebus.cli.simulate.questions import a_job, jobs_of, sizes_of
 
         leaders = await say_leaders(client, managers.manager_namespace)
@@ -82,7 +99,8 @@ def simulate(
             )
             store = decisive(await read(client, fallback=namespace), leaders)
             hypotheses = [await of_job(client, store, each) for each in jobs]
-        forecasts = forecast(store, hypotheses)
+        run_times = await run_times_of(source, begin, amqp_url=amqp_url) if begin is not None else None
+        forecasts = forecast(store, hypotheses, run_times)
         for each in forecasts:
             _show(each, format.output)
         return _REFUSED if leaders.problems else _status(forecasts)

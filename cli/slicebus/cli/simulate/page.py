@@ -1,12 +1,15 @@
 """A forecast as a page for the terminal."""
 
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from slicebus.cli.durations import age_text
 from slicebus.cli.screen import styled
 from slicebus.manager.decide.forecast.forecast import Forecast
+from slicebus.manager.decide.forecast.start_time import StartTime
 from slicebus.manager.decide.forecast.verdict import Loss, PodSetPlace, Prospect, Verdict
 from slicebus.proto.messages import counts_text
 
@@ -39,9 +42,20 @@ def _lines(forecast: Forecast) -> Iterator[Text]:
     yield from (styled(("   takes ", "dim"), _loss(loss)) for loss in verdict.losses)
     if verdict.cluster_queue and verdict.outcome is Prospect.WAITS:
         yield styled(_position(verdict), style="dim")
+    if forecast.start is not None:
+        yield styled(("   would start ", "dim"), _start(forecast.start))
     for suggestion in forecast.suggestions:
         cost = f", which takes {', '.join(map(_loss, suggestion.losses))}" if suggestion.losses else ""
         yield styled(("   would run ", "green"), f"{suggestion.text}{cost}")
+
+
+def _start(start: StartTime) -> str:
+    within = [age_text(timedelta(seconds=each)) if each is not None else "" for each in (start.p50_s, start.p90_s)]
+    known = f"by {start.run_times} run times of its ClusterQueue"
+    if not within[0]:
+        return f"later than anybody can tell, {known}"
+    late = f"within {within[1]}" if within[1] else "later than anybody can tell"
+    return f"within {within[0]} half of the time, and nine times of ten {late}, {known}"
 
 
 def _where(forecast: Forecast) -> str:

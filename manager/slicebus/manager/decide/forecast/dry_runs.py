@@ -48,6 +48,11 @@ class ShownVerdict(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     """The first of those before it in its namespace."""
 
 
+def are_there(store: ManagerStore) -> bool:
+    """Whether there is any such job."""
+    return any(cache.keyed_by(DRY_RUNS, DRY_RUNS) for cache in store.jobs.values())
+
+
 def asked(store: ManagerStore) -> Iterator[JobRef]:
     """The jobs of this shard that are only asked about, or were."""
     for cache in store.jobs.values():

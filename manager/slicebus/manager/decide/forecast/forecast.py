@@ -7,8 +7,9 @@ import msgspec
 
 from slicebus.manager.decide.admission.snapshots import Since, snapshot_of
 from slicebus.manager.decide.forecast.hypothesis import Hypothesis
+from slicebus.manager.decide.forecast.start_time import Estimate, StartTime
 from slicebus.manager.decide.forecast.suggestions import Suggestion, Surroundings, suggestions
-from slicebus.manager.decide.forecast.verdict import Loss, Prospect, Verdict, verdicts
+from slicebus.manager.decide.forecast.verdict import Loss, Prospect, Verdict, verdicts, with_slices
 from slicebus.manager.state.store import ManagerStore, owner_ref
 from slicebus.proto.messages import Counts
 from slicebus.slices.admission.snapshot import Snapshot
@@ -26,13 +27,20 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     suggestions: tuple[Suggestion, ...] = ()
     """What would let it run, where it waits."""
+    start: StartTime | None = None
+    """When it would start, where it waits and enough is known."""
 
 
 def forecast(
-    store: ManagerStore, hypotheses: Sequence[Hypothesis], *, moment: datetime, suggests: bool = True
+    store: ManagerStore,
+    hypotheses: Sequence[Hypothesis],
+    *,
+    moment: datetime,
+    suggests: bool = True,
+    estimate: Estimate | None = None,
 ) -> list[Forecast]:
     """What the next cycle decides about jobs that come together, in their order. `suggests`: look for what would let
-    those run that wait, which takes a cycle for each try."""
+    those run that wait, which takes a cycle for each try. `estimate`: say when those start."""
     asked = [hypothesis for hypothesis in hypotheses if hypothesis.slice is not None]
     slices = [hypothesis.slice for hypothesis in asked if hypothesis.slice is not None]
     instead_of = [hypothesis.replaces for hypothesis in asked if hypothesis.replaces is not None]
@@ -62,7 +70,10 @@ def forecast(
             instead_of=tuple(instead_of),
             priority_classes={each["metadata"]["name"]: each["value"] for each in store.priority_classes.all()},
         )
-        found = suggestions(world, slice) if suggests and verdict.outcome is Prospect.WAITS else ()
+        waits = verdict.outcome is Prospect.WAITS
+        found = suggestions(world, slice) if suggests and waits else ()
+        together = with_slices(world_of(slice), slices, {each.key for each in instead_of})
+        start = estimate.of(together, slice, moment=moment) if estimate is not None and waits else None
         return Forecast(
             job=hypothesis.key,
             size=slice.counts,
@@ -71,6 +82,7 @@ def forecast(
             suggestions=tuple(
                 msgspec.structs.replace(each, losses=tuple(_with_jobs(store, each.losses))) for each in found
             ),
+            start=start,
         )
 
     return list(map(forecast_of, hypotheses))

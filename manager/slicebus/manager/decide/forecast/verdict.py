@@ -1,6 +1,6 @@
 """What the next admission cycle would decide about slices that nobody has asked for yet, beside everybody else's."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -79,7 +79,7 @@ def verdicts(
 ) -> dict[SliceKey, Verdict]:
     """What the cycle decides about these slices together, by their keys. `instead_of`: slices that wait, and that some
     of them would take the place of."""
-    world = _with(snapshot, slices, {slice.key for slice in instead_of})
+    world = with_slices(snapshot, slices, {slice.key for slice in instead_of})
     decided = cycle(world)
     keys = {slice.key for slice in slices}
     preempts = any(each.key in keys and isinstance(each, Wait) and _preempts(each) for each in decided)
@@ -88,7 +88,8 @@ def verdicts(
     return {slice.key: _verdict(world, slice, decided, placed.get(slice.key)) for slice in slices}
 
 
-def _with(snapshot: Snapshot, slices: Sequence[Slice], replaced: set[SliceKey]) -> Snapshot:
+def with_slices(snapshot: Snapshot, slices: Sequence[Slice], replaced: Collection[SliceKey]) -> Snapshot:
+    """The snapshot in which these slices wait too, and those that they take the place of do not."""
     part = snapshot.part
     waiting = (*(slice for slice in part.waiting if slice.key not in replaced), *slices)
     return msgspec.structs.replace(snapshot, part=msgspec.structs.replace(part, waiting=waiting))
@@ -178,14 +179,14 @@ def when_all_have_left(world: Snapshot, decided: Iterable[Decision]) -> Snapshot
             case Evict() if each.key in holders:
                 left[holders[each.key].chain_id] = None
     left |= {holder.chain_id: None for holder in world.part.leaving}
-    return _leaving(world, left)
+    return leaving(world, left)
 
 
 def _at_most(holder: Slice, to: Mapping[str, int]) -> Slice:
     return msgspec.structs.replace(holder.at_most(to), reclaimed=None)
 
 
-def _leaving(world: Snapshot, left: Mapping[str, Slice | None]) -> Snapshot:
+def leaving(world: Snapshot, left: Mapping[str, Slice | None]) -> Snapshot:
     """The world in which these chains have only this left, None for nothing."""
     part, holdings = world.part, world.part.holdings.copy()
     load, granted = dict(world.load), {cluster: dict(usage) for cluster, usage in world.granted.items()}

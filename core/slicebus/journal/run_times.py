@@ -1,0 +1,65 @@
+"""How long jobs have run, by what the journal has of them: from the first order with quota until the worker said that
+the job had ended."""
+
+from datetime import datetime
+
+import msgspec
+
+from slicebus.journal.entry import Entry
+from slicebus.proto.messages import Delete, Manifest, Status, Suspend, WorkloadSpec
+
+
+class RunTime(msgspec.Struct, frozen=True):
+    """One job that ran to its end."""
+
+    queue: str
+    """The ClusterQueue that gave it quota."""
+    pods: int
+    """The most that it was granted."""
+    seconds: float
+
+
+class _Run(msgspec.Struct):
+    since: datetime
+    queue: str
+    pods: int
+
+
+class RunTimes:
+    """Collects run times. A run that was cut off, because its quota was taken or the job was deleted, tells nothing."""
+
+    def __init__(self) -> None:
+        self.found: list[RunTime] = []
+        self._running: dict[str, _Run] = {}
+        """By the UID of the job."""
+
+    def feed(self, entry: Entry) -> None:
+        """Take one entry; one that is no message, or has no time, tells nothing."""
+        at, received = entry.published, entry.received
+        if at is None or received is None:
+            return
+        match received.message:
+            case WorkloadSpec() as order:
+                queue, pods = _queue_of(order.workload), sum(order.granted.values())
+                if queue and pods:
+                    run = self._running.setdefault(order.job.uid, _Run(at, queue, pods))
+                    run.pods = max(run.pods, pods)
+            case Suspend() | Delete() as order:
+                self._running.pop(order.job.uid, None)
+            case Status() as report if report.phase.is_terminal:
+                ended = self._running.pop(report.job.uid, None)
+                if ended is not None:
+                    seconds = max(0.0, (at - ended.since).total_seconds())
+                    self.found.append(RunTime(ended.queue, ended.pods, seconds))
+
+
+def _queue_of(workload: Manifest) -> str:
+    """The ClusterQueue of a Workload; empty where it says none."""
+    found = workload
+    for name in ("status", "admission"):
+        inner = found.get(name)
+        if not isinstance(inner, dict):
+            return ""
+        found = inner
+    queue = found.get("clusterQueue")
+    return queue if isinstance(queue, str) else ""
