@@ -26,10 +26,9 @@ from slicebus.kube.resources import (
     WORKLOADS,
 )
 from slicebus.manager.permissions import lease_of
-from slicebus.slices.api import kueue
 from slicebus.slices.api.api_names import SETTINGS_ANNOTATION
 from support.installation import run_cli
-from support.scenario import Scenario, elastic, set_quota
+from support.scenario import Scenario, set_quota, sized
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
@@ -40,14 +39,6 @@ LOWER = {"withinClusterQueue": "LowerPriority"}
 async def diff(*arguments: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
     env = {"KUBECONFIG": str(kubeconfig) if kubeconfig else "/nowhere"}
     return await asyncio.to_thread(run_cli, "diff", *arguments, env=env)
-
-
-def sized(name: str, pods: int, priority: str = "") -> Manifest:
-    job = elastic("Job", name)
-    job["spec"]["parallelism"] = pods
-    if priority:
-        job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = priority
-    return job
 
 
 async def the_queue(world: World, **spec: Any) -> Manifest:

@@ -16,7 +16,7 @@ from slicebus.kube.resources import JOBS, WORKLOADS
 from slicebus.proto.messages import JobPhase, JobRef
 from slicebus.slices.api import api_names
 from support.installation import run_cli
-from support.scenario import Scenario, elastic, set_quota
+from support.scenario import Scenario, set_quota, sized
 from support.waiting import eventually
 from unit.journal.records import record
 from unit.journal.test_run_times import spec, status
@@ -29,12 +29,6 @@ async def simulate(kubeconfig: Path, *arguments: str, status: int) -> str:
     done = await asyncio.to_thread(run_cli, "simulate", "-n", NAMESPACE, *arguments, env=env)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
-
-
-def sized(name: str, pods: int) -> Manifest:
-    job = elastic("Job", name)
-    job["spec"]["parallelism"] = pods
-    return job
 
 
 async def workload(world: World, job: str) -> Manifest:

@@ -35,6 +35,15 @@ def elastic(kind: str, name: str) -> Manifest:
     return make[kind](name)
 
 
+def sized(name: str, pods: int, priority: str = "") -> Manifest:
+    """An elastic Job of so many pods, of a WorkloadPriorityClass where one is named."""
+    job = elastic("Job", name)
+    job["spec"]["parallelism"] = pods
+    if priority:
+        job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = priority
+    return job
+
+
 def straggler(job: str) -> Manifest:
     """A pod of a Job that its controller does not take away, as one on a node that is lost."""
     labels = {"batch.kubernetes.io/job-name": job, kueue.POD_SET_LABEL: "main"}

@@ -62,12 +62,11 @@ async def leaders(client: "KubeClient", namespace: str) -> Leaders:
     from slicebus.manager.state.settings import ManagerDecisionSettings
     from slicebus.proto.errors import ForbiddenError, NotFoundError
     from slicebus.slices.api.annotation_values import read_number
-    from slicebus.slices.api.api_names import SETTINGS_ANNOTATION, SHARDS_ANNOTATION
+    from slicebus.slices.api.api_names import SHARDS_ANNOTATION
 
     try:
         first, lease = await look(client, namespace, lease_of(0))
-        notes = lease["metadata"].get("annotations") or {}
-        shards = read_number(notes.get(SHARDS_ANNOTATION))
+        shards = read_number((lease["metadata"].get("annotations") or {}).get(SHARDS_ANNOTATION))
         others = [await _look_at(client, namespace, shard) for shard in range(1, shards)]
     except NotFoundError:
         absent = f"no manager has ever led: there is no Lease {namespace}/{lease_of(0)} (--manager-namespace)"
@@ -79,7 +78,7 @@ async def leaders(client: "KubeClient", namespace: str) -> Leaders:
         tuple(filter(None, (problem, *(other for other, _ in others)))),
         fleet_is_known=not problem,
         holders=(_holder(first), *(holder for _, holder in others)),
-        settings=ManagerDecisionSettings.from_annotation(notes.get(SETTINGS_ANNOTATION) or ""),
+        settings=ManagerDecisionSettings.from_lease(lease),
     )
 
 

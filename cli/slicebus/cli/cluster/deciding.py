@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from slicebus.cli import screen
 from slicebus.cli.cluster.reading import Reading
 from slicebus.cli.leaders import Leaders
+from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import ConfigurationError, DecisionError, SlicebusError
 from slicebus.slices.api import api_names
@@ -32,8 +33,13 @@ def decisive(reading: Reading, leaders: Leaders) -> ManagerStore:
             f"{reading.unseen}: nobody can tell what a cycle decides without them. The manager tells it on a job that "
             f'has the annotation {api_names.DRY_RUN_ANNOTATION}: "true"'
         )
-    if leaders.settings is None:
-        screen.warn("the manager does not say how its decisions are set: this goes by the defaults")
-    else:
-        store.configure(leaders.settings.leading())
+    take_settings(store, leaders.settings, "the manager does not say how its decisions are set")
     return store
+
+
+def take_settings(store: ManagerStore, settings: ManagerDecisionSettings | None, unsaid: str) -> None:
+    """Set a store as a manager is; where that is unknown, say so, and leave it the defaults."""
+    if settings is None:
+        screen.warn(f"{unsaid}: this goes by the defaults")
+    else:
+        store.configure(settings.leading())

@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 from slicebus.cli import screen
-from slicebus.cli.cluster.deciding import asked
+from slicebus.cli.cluster.deciding import asked, take_settings
 from slicebus.cli.cluster.reading import configure
 from slicebus.cli.documents import documents
 from slicebus.kube.client import KubeClient
@@ -23,12 +23,12 @@ from slicebus.manager.permissions import lease_of
 from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import ConfigurationError, ForbiddenError
-from slicebus.slices.api.api_names import SETTINGS_ANNOTATION
 
 Manifest = dict[str, Any]
 Edit = tuple[Resource, Manifest]
 _EDITABLE = (CLUSTERQUEUES, COHORTS, LOCALQUEUES, RESOURCEFLAVORS, WORKLOADPRIORITYCLASSES, WORKERCLUSTERS)
 _STATUS = "status"
+_MERGED = ("labels", "annotations")
 
 
 def edits_of(files: Iterable[str], *, namespace: str) -> list[Edit]:
@@ -91,8 +91,7 @@ def exported(files: Iterable[str]) -> ManagerStore:
             _require_name(manifest, resource)
             cache.put({**manifest, "metadata": {"uid": "", "resourceVersion": "1", **manifest["metadata"]}})
         elif kind == (LEASES.api_version, LEASES.kind) and manifest["metadata"].get("name") == lease_of(0):
-            notes = manifest["metadata"].get("annotations") or {}
-            settings = ManagerDecisionSettings.from_annotation(notes.get(SETTINGS_ANNOTATION) or "")
+            settings = ManagerDecisionSettings.from_lease(manifest)
     with asked("diff"):
         has_queues = bool(store.quotas.cluster_queues)
     if not has_queues:
@@ -100,14 +99,8 @@ def exported(files: Iterable[str]) -> ManagerStore:
     configure(store)
     if store.beside_kueue:
         raise ConfigurationError("a Kueue admits there: only it knows what it would decide")
-    if settings is None:
-        screen.warn("the export does not say how the manager's decisions are set: this goes by the defaults")
-    else:
-        store.configure(settings.leading())
+    take_settings(store, settings, "the export does not say how the manager's decisions are set")
     return store
-
-
-_MERGED = ("labels", "annotations")
 
 
 def _require_name(manifest: Manifest, resource: Resource) -> None:

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from slicebus.cli.screen import styled
 from slicebus.manager.decide.forecast.difference import Effect, Fate
+from slicebus.manager.decide.forecast.verdict import lost
 from slicebus.proto.messages import counts_text
 
 _NOTHING = "Nobody loses pods, nobody is admitted, and nobody waits for anything else."
@@ -48,9 +49,7 @@ def _told(effect: Effect) -> str:
         case Fate.EVICTED:
             return f"would lose all its pods, {pods}{there}"
         case Fate.SHRUNK:
-            lost = {name: count - effect.left.get(name, 0) for name, count in effect.pods.items()}
-            gone = {name: count for name, count in lost.items() if count > 0}
-            return f"would lose {counts_text(gone)} of {pods}{there}"
+            return f"would lose {counts_text(lost(effect.pods, effect.left))} of {pods}{there}"
         case Fate.ADMITTED:
             return f"would be admitted with {pods}{there}"
         case Fate.LATER:

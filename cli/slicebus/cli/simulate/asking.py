@@ -33,7 +33,6 @@ _ROUNDS = 200
 _PATIENCE_S = 5.0
 """For the rounds of one job."""
 _INVALID = "Invalid"
-_EXISTS = "AlreadyExists"
 
 
 async def of_job(client: KubeClient, store: ManagerStore, job: Manifest) -> Hypothesis:
@@ -42,7 +41,7 @@ async def of_job(client: KubeClient, store: ManagerStore, job: Manifest) -> Hypo
     try:
         stored = await client.create(JOB_RESOURCES[job["kind"]], job, dry_run=True)
     except (InvalidError, AlreadyExistsError) as error:
-        reason = _INVALID if isinstance(error, InvalidError) else _EXISTS
+        reason = _INVALID if isinstance(error, InvalidError) else hypothesis.ALREADY_EXISTS
         return Hypothesis(job=job_ref(_with_uid(job)), problems=(Problem(reason, str(error)),))
     except ForbiddenError as error:
         screen.warn(f"not checked by the API server: {error}")

@@ -10,7 +10,7 @@ from slicebus.cli.durations import age_text
 from slicebus.cli.screen import styled
 from slicebus.manager.decide.forecast.forecast import Forecast
 from slicebus.manager.decide.forecast.start_time import StartTime
-from slicebus.manager.decide.forecast.verdict import Loss, PodSetPlace, Prospect, Verdict
+from slicebus.manager.decide.forecast.verdict import Loss, PodSetPlace, Prospect, Verdict, lost
 from slicebus.proto.messages import counts_text
 
 _AHEAD_SHOWN = 3
@@ -77,8 +77,7 @@ def _loss(loss: Loss) -> str:
     who = loss.job or f"Workload {loss.slice}"
     if not loss.left:
         return f"all of {who} ({counts_text(loss.pods)})"
-    gone = {name: n - loss.left.get(name, 0) for name, n in loss.pods.items() if n > loss.left.get(name, 0)}
-    return f"{counts_text(gone)} of {who}"
+    return f"{counts_text(lost(loss.pods, loss.left))} of {who}"
 
 
 def _position(verdict: Verdict) -> str:

@@ -54,6 +54,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     idle_growth: IdleGrowth | None = None
     """None where no job grows into idle quota in this cycle."""
 
+    def cluster_queue_of(self, slice: Slice) -> str:
+        """The ClusterQueue that a slice's LocalQueue names; empty where there is no such LocalQueue."""
+        local = self.local_queues.get(slice.local_queue)
+        return local.cluster_queue if local is not None else ""
+
 
 def stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]]]:
     """The quota holders that are deactivated or in a drained queue, and why they are evicted."""

@@ -34,6 +34,7 @@ from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.admission import admission_writes
+from slicebus.manager.state.owners import job_of
 from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.reclaims import RING
 from slicebus.manager.state.store import ManagerStore, Uncertain, owner_ref
@@ -226,8 +227,7 @@ class Admitter:
 
     def _job(self, decision: Decision) -> JobRef | None:
         """The job that a decision is about."""
-        workload = self._workload(decision)
-        return owner_ref(workload) if workload is not None else None
+        return job_of(self._store, decision.key)
 
     def _workload(self, decision: Decision) -> Manifest | None:
         namespace, _, name = decision.key.partition("/")

@@ -10,9 +10,10 @@ from slicebus.manager.decide.job import attempts, reclaims, waiting
 from slicebus.manager.decide.job.shown_state import shown_state
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.outbox import Held, Progress
+from slicebus.manager.state.owners import job_of
 from slicebus.manager.state.requirements import NOT_MANAGED, missing
 from slicebus.manager.state.shown_states import ShownState
-from slicebus.manager.state.store import ManagerStore, owner_ref
+from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest, counts_text
 from slicebus.slices.admission.cycle import Decision, Evict, Wait, cycle, in_order
@@ -294,12 +295,6 @@ def order_of(store: ManagerStore, cluster_queue: str) -> list[Slice]:
     return in_order(own)
 
 
-def job_of(store: ManagerStore, slice: Slice) -> JobRef | None:
-    """The job of a slice; None where its Workload is gone, or names none."""
-    workload = store.workloads.get(slice.namespace, slice.name)
-    return owner_ref(workload) if workload is not None else None
-
-
 def _waiting_as_said(view: JobView, job: Manifest) -> Iterator[WaitingSlice]:
     """What the last admission cycle has said of the slices that wait."""
     shown = Waiting.from_manifest(job)
@@ -374,5 +369,5 @@ def _with_preemptor(store: ManagerStore, why: str) -> str:
     if not (job := preemptor_job(why)):
         return why
     preemptor = next((slice for slice in store.slices.values() if slice.job_uid == job), None)
-    ref = job_of(store, preemptor) if preemptor is not None else None
+    ref = job_of(store, preemptor.key) if preemptor is not None else None
     return f"for {ref.key}: {why}" if ref is not None else why

@@ -9,8 +9,10 @@ from typing import Annotated, Any, Self
 import msgspec
 
 from slicebus.bus.sizes import MESSAGE_BYTES
+from slicebus.proto.messages import Manifest
 from slicebus.runtime.environment import Count, Seconds, Share
 from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.placement.fleet import Strategy
 from slicebus.slices.workload.device_claims import DeviceClassMapping
@@ -95,7 +97,13 @@ class ManagerDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode({name: own[name] for name in own if own[name] != default[name]}).decode()
 
     @classmethod
-    def from_annotation(cls, text: str) -> Self | None:
+    def from_lease(cls, lease: Manifest) -> Self | None:
+        """The settings that a manager's Lease tells; None where it tells none."""
+        notes = lease["metadata"].get("annotations") or {}
+        return cls.from_annotation(notes.get(api_names.SETTINGS_ANNOTATION))
+
+    @classmethod
+    def from_annotation(cls, text: str | None) -> Self | None:
         """The settings of another process; None where this version cannot read them."""
         return read_json(text, msgspec.json.Decoder(cls))
 

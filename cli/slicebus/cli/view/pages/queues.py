@@ -9,7 +9,8 @@ from slicebus.cli.queues.rows import QueueRow, QueueUse, in_order
 from slicebus.cli.view.fleet_state import FleetState
 from slicebus.cli.view.pages.paging import PageOf, page_of
 from slicebus.kube.resources import CLUSTERQUEUES
-from slicebus.manager.decide.explain import job_of, order_of
+from slicebus.manager.decide.explain import order_of
+from slicebus.manager.state.owners import job_of
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import ForbiddenError, NotFoundError
 from slicebus.proto.messages import Counts, JobRef
@@ -120,7 +121,7 @@ def _waiting(store: ManagerStore, position: int, slice: Slice) -> WaitingRow:
     return WaitingRow(
         position=position,
         slice=slice.key,
-        job=job_of(store, slice),
+        job=job_of(store, slice.key),
         size=slice.counts,
         priority=slice.priority,
         since=condition.get("lastTransitionTime") or slice.created,
@@ -146,8 +147,8 @@ def _preemptions(store: ManagerStore, queue: str) -> Iterator[PreemptionRow]:
             yield PreemptionRow(
                 at=condition.get("lastTransitionTime", ""),
                 victim=slice.key,
-                victim_job=job_of(store, slice),
+                victim_job=job_of(store, slice.key),
                 preemptor=preemptor.key if preemptor is not None else "",
-                preemptor_job=job_of(store, preemptor) if preemptor is not None else None,
+                preemptor_job=job_of(store, preemptor.key) if preemptor is not None else None,
                 message=condition.get("message", ""),
             )

@@ -10,8 +10,8 @@ import msgspec
 from slicebus.kube.resources import WORKLOADPRIORITYCLASSES, Resource
 from slicebus.manager.decide.admission.snapshots import Since, snapshot_of
 from slicebus.manager.decide.cluster import moves
-from slicebus.manager.decide.forecast.forecast import job_of
 from slicebus.manager.decide.forecast.verdict import when_all_have_left
+from slicebus.manager.state.owners import job_of
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait, cycle
@@ -109,9 +109,11 @@ def _with_priority(manifest: Manifest, values: Mapping[str, int]) -> Manifest:
 def _decide(store: ManagerStore, moment: datetime) -> _Decided:
     snapshot = snapshot_of(store, None, Since.at(moment, growth_window_s=store.settings.growth_window_s))
     decided: list[Decision] = [*moves.due(store), *cycle(snapshot)]
-    later = cycle(when_all_have_left(snapshot, decided))
+    losses = {each.key: each for each in decided if isinstance(each, Evict | Shrink)}
+    leaves = losses or snapshot.part.leaving or snapshot.part.shrinking
+    later = cycle(when_all_have_left(snapshot, decided)) if leaves else decided
     return _Decided(
-        losses={each.key: each for each in decided if isinstance(each, Evict | Shrink)},
+        losses=losses,
         admitted={each.key: each for each in decided if isinstance(each, Admit)},
         later={each.key: each for each in later if isinstance(each, Admit)},
         waiting={each.key: each for each in decided if isinstance(each, Wait)},
@@ -125,7 +127,7 @@ def _losses(store: ManagerStore, was: _Decided, will: _Decided) -> Iterator[Effe
         slice = store.slices[key]
         yield Effect(
             fate=Fate.EVICTED if isinstance(loss, Evict) else Fate.SHRUNK,
-            job=job_of(store, key) or key,
+            job=_name(store, key),
             slice=key,
             pods=slice.held_counts,
             left=_left(loss),
@@ -144,7 +146,7 @@ def _admissions(store: ManagerStore, was: _Decided, will: _Decided) -> Iterator[
     for fate, admitted in ((Fate.ADMITTED, will.admitted), (Fate.LATER, later)):
         for key, admit in admitted.items():
             if key not in was.admitted:
-                job = job_of(store, key) or key
+                job = _name(store, key)
                 yield Effect(fate=fate, job=job, slice=key, pods=admit.admission.counts, cluster=admit.cluster)
 
 
@@ -157,13 +159,18 @@ def _waits(store: ManagerStore, was: _Decided, will: _Decided) -> Iterator[Effec
         slice = store.slices[key]
         yield Effect(
             fate=Fate.WAITS,
-            job=job_of(store, key) or key,
+            job=_name(store, key),
             slice=key,
             pods=slice.counts,
             reason=wait.reason,
             message=wait.message,
             before=before.message if before is not None else "",
         )
+
+
+def _name(store: ManagerStore, key: SliceKey) -> str:
+    ref = job_of(store, key)
+    return ref.key if ref is not None else key
 
 
 def _said(wait: Wait) -> tuple[str, str]:

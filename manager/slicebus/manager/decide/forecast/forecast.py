@@ -10,10 +10,11 @@ from slicebus.manager.decide.forecast.hypothesis import Hypothesis
 from slicebus.manager.decide.forecast.start_time import Estimate, StartTime
 from slicebus.manager.decide.forecast.suggestions import Suggestion, Surroundings, suggestions
 from slicebus.manager.decide.forecast.verdict import Loss, Prospect, Verdict, verdicts, with_slices
-from slicebus.manager.state.store import ManagerStore, owner_ref
+from slicebus.manager.state.owners import job_of
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import Counts
 from slicebus.slices.admission.snapshot import Snapshot
-from slicebus.slices.workload.workload import Slice, SliceKey
+from slicebus.slices.workload.workload import Slice
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,14 +47,16 @@ def forecast(
     instead_of = [hypothesis.replaces for hypothesis in asked if hypothesis.replaces is not None]
     since = Since.at(moment, growth_window_s=store.settings.growth_window_s)
     trees = sorted({store.quotas.tree_of(slice.local_queue) for slice in slices})
-    decided = verdicts(snapshot_of(store, trees, since), slices, instead_of=instead_of) if slices else {}
-    snapshots = dict[str, Snapshot]()
+    snapshots = dict[tuple[str, ...], Snapshot]()
 
     def world_of(slice: Slice) -> Snapshot:
-        tree = store.quotas.tree_of(slice.local_queue)
-        if tree not in snapshots:
-            snapshots[tree] = snapshot_of(store, sorted({tree, *trees}), since)
-        return snapshots[tree]
+        """The trees of all these slices, and that of a queue that one of them is tried in."""
+        wanted = tuple(sorted({store.quotas.tree_of(slice.local_queue), *trees}))
+        if wanted not in snapshots:
+            snapshots[wanted] = snapshot_of(store, wanted, since)
+        return snapshots[wanted]
+
+    decided = verdicts(world_of(slices[0]), slices, instead_of=instead_of) if slices else {}
 
     def forecast_of(hypothesis: Hypothesis) -> Forecast:
         slice = hypothesis.slice
@@ -63,17 +66,18 @@ def forecast(
             message = "; ".join(problem.message for problem in hypothesis.problems)
             verdict = Verdict(outcome=outcome, reason=reason, message=message)
             return Forecast(job=hypothesis.key, size=hypothesis.counts, local_queue=hypothesis.queue, verdict=verdict)
-        verdict = decided[slice.key]
-        world = Surroundings(
-            snapshot_of=world_of,
-            others=tuple(other for other in slices if other is not slice),
-            instead_of=tuple(instead_of),
-            priority_classes={each["metadata"]["name"]: each["value"] for each in store.priority_classes.all()},
-        )
-        waits = verdict.outcome is Prospect.WAITS
-        found = suggestions(world, slice) if suggests and waits else ()
-        together = with_slices(world_of(slice), slices, {each.key for each in instead_of})
-        start = estimate.of(together, slice, moment=moment) if estimate is not None and waits else None
+        verdict, found, start = decided[slice.key], list[Suggestion](), None
+        if suggests and verdict.outcome is Prospect.WAITS:
+            surroundings = Surroundings(
+                snapshot_of=world_of,
+                others=tuple(other for other in slices if other is not slice),
+                instead_of=tuple(instead_of),
+                priority_classes={each["metadata"]["name"]: each["value"] for each in store.priority_classes.all()},
+            )
+            found = [*suggestions(surroundings, slice)]
+        if estimate is not None and verdict.outcome is Prospect.WAITS:
+            together = with_slices(world_of(slice), slices, {each.key for each in instead_of})
+            start = estimate.of(together, slice, moment=moment)
         return Forecast(
             job=hypothesis.key,
             size=slice.counts,
@@ -90,12 +94,5 @@ def forecast(
 
 def _with_jobs(store: ManagerStore, losses: Sequence[Loss]) -> Iterator[Loss]:
     for loss in losses:
-        yield msgspec.structs.replace(loss, job=job_of(store, loss.slice))
-
-
-def job_of(store: ManagerStore, key: SliceKey) -> str:
-    """The job of a slice as `Kind/namespace/name`; empty where its Workload names none."""
-    namespace, _, name = key.partition("/")
-    workload = store.workloads.get(namespace, name)
-    ref = owner_ref(workload) if workload is not None else None
-    return ref.key if ref is not None else ""
+        ref = job_of(store, loss.slice)
+        yield msgspec.structs.replace(loss, job=ref.key if ref is not None else "")

@@ -12,7 +12,7 @@ from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission import builtin, refusals
 from slicebus.manager.decide.job import size_bounds
 from slicebus.manager.state.annotations import SizeRequest, job_ref
-from slicebus.manager.state.requirements import missing
+from slicebus.manager.state.requirements import NOT_MANAGED, missing
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobReading, JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest, counts_text
@@ -20,8 +20,7 @@ from slicebus.slices.api import api_names
 from slicebus.slices.jobs import Problem
 from slicebus.slices.workload.workload import Slice
 
-_UNMANAGED = "NotManaged"
-_EXISTS = "AlreadyExists"
+ALREADY_EXISTS = "AlreadyExists"
 _NO_SLICE = "NoSlice"
 _RESIZED = "InvalidSize"
 _ASKING = (api_names.DRY_RUN_ANNOTATION, api_names.VERDICT_ANNOTATION)
@@ -54,10 +53,10 @@ def of_job(store: ManagerStore, job: Manifest, *, now: str) -> Hypothesis:
     """The job of a manifest as its API server would store it, with a UID."""
     ref = job_ref(job)
     if (known := store.jobs[ref.kind].get(ref.namespace, ref.name)) is not None and known["metadata"]["uid"] != ref.uid:
-        return Hypothesis(job=ref, problems=(Problem(_EXISTS, f"{ref.key} exists already"),))
+        return Hypothesis(job=ref, problems=(Problem(ALREADY_EXISTS, f"{ref.key} exists already"),))
     job = _without_dry_run(job)
     if lacks := list(missing(job, fixed_jobs=store.settings.fixed_jobs)):
-        return Hypothesis(job=ref, problems=(Problem(_UNMANAGED, "; ".join(lacks)),))
+        return Hypothesis(job=ref, problems=(Problem(NOT_MANAGED, "; ".join(lacks)),))
     return of_view(msgspec.structs.replace(store.view(ref), reading=JobReading(job)), job, now=now)
 
 
@@ -79,7 +78,7 @@ def of_size(store: ManagerStore, ref: JobRef, counts: Mapping[str, int], *, now:
     view = store.view(ref)
     if view.job is not None and not view.is_managed:
         lacks = "; ".join(missing(view.job, fixed_jobs=store.settings.fixed_jobs))
-        return Hypothesis(job=ref, problems=(Problem(_UNMANAGED, lacks),))
+        return Hypothesis(job=ref, problems=(Problem(NOT_MANAGED, lacks),))
     wanted = view.desired.counts
     if unknown := sorted(counts.keys() - wanted.keys()):
         known = ", ".join(sorted(wanted))

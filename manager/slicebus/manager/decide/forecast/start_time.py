@@ -41,8 +41,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     def of(self, world: Snapshot, slice: Slice, *, moment: datetime) -> "StartTime | None":
         """When a slice of this world starts; None where too little is known."""
         starts = self.take(rounds(world, slice, self.run_times, moment=moment, choose=self.choose))
-        local = world.local_queues.get(slice.local_queue)
-        queue = local.cluster_queue if local is not None else ""
+        queue = world.cluster_queue_of(slice)
         return start_time(starts, sum(each.queue == queue for each in self.run_times))
 
 
@@ -63,8 +62,7 @@ def rounds(
     """When the slice starts in one round after the other, for ever; `inf` where it does not. `world` has the slice.
     Nothing where too few run times of its queue are known."""
     known = _Known(run_times, moment, choose)
-    queue = world.local_queues.get(slice.local_queue)
-    if queue is None or known.count(queue.cluster_queue) < LEAST:
+    if known.count(world.cluster_queue_of(slice)) < LEAST:
         return
     while True:
         yield _start(world, slice, known)
@@ -96,9 +94,9 @@ class _Known:
         """How much longer a job runs that has quota; `inf` where nothing like it is known to end."""
         reserved = holder.conditions.get(Condition.QUOTA_RESERVED, {}).get("lastTransitionTime", "")
         ran_s = (self._moment - datetime.fromisoformat(reserved)).total_seconds() if reserved else 0.0
-        longer = [seconds - ran_s for seconds in self._like(holder) if seconds > ran_s]
-        # It has outlived all others: it may run as long as one that begins.
-        candidates = longer or self._like(holder)
+        like = self._like(holder)
+        # One that has outlived all others may run as long as one that begins.
+        candidates = [seconds - ran_s for seconds in like if seconds > ran_s] or like
         return self._choose(candidates) if candidates else inf
 
     def whole(self, slice: Slice, queue: str) -> float:

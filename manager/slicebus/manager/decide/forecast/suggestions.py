@@ -83,16 +83,17 @@ def _fewer_pods(world: Surroundings, slice: Slice) -> Iterator[Suggestion]:
     def smaller(replicas: int) -> Slice:
         return _sized(slice, most, replicas * step)
 
-    best, high = None, most.count // step - 1
+    best, found, high = 0, None, most.count // step - 1
     while low <= high:
         middle = (low + high) // 2
-        if world.with_slice(smaller(middle)).outcome.runs:
-            best, low = middle, middle + 1
+        verdict = world.with_slice(smaller(middle))
+        if verdict.outcome.runs:
+            best, found, low = middle, verdict, middle + 1
         else:
             high = middle - 1
-    if best is not None:
+    if found is not None:
         to = counts_text({most.name: best * step})
-        yield from _tried(world, smaller(best), Remedy.PODS, to, f"with {to} instead of {most.count}")
+        yield Suggestion(remedy=Remedy.PODS, to=to, text=f"with {to} instead of {most.count}", losses=found.losses)
 
 
 def _sized(slice: Slice, pod_set: PodSet, count: int) -> Slice:
@@ -124,7 +125,7 @@ def _higher_priority(world: Surroundings, slice: Slice) -> Iterator[Suggestion]:
 def _other_flavors(world: Surroundings, slice: Slice) -> Iterator[Suggestion]:
     """The flavors of its queue that its pods do not suit, with what they would have to say for that."""
     snapshot = world.snapshot_of(slice)
-    queue = _queue_of(snapshot, slice)
+    queue = snapshot.cluster_queues.get(snapshot.cluster_queue_of(slice))
     for group in queue.resource_groups if queue is not None else ():
         for quota in group.flavors:
             flavor = snapshot.flavors.get(quota.name)
@@ -163,10 +164,10 @@ def _more_quota(world: Surroundings, slice: Slice) -> Iterator[Suggestion]:
     """What its ClusterQueue lacks of the first flavor with which it runs then: for the slice alone, or else for those
     that are tried with it too."""
     snapshot = world.snapshot_of(slice)
-    queue = _queue_of(snapshot, slice)
+    queue = snapshot.cluster_queues.get(snapshot.cluster_queue_of(slice))
     if queue is None:
         return
-    beside = [other for other in world.others if _queue_of(snapshot, other) == queue]
+    beside = [other for other in world.others if snapshot.cluster_queue_of(other) == queue.name]
     for flavor in dict.fromkeys(quota.name for group in queue.resource_groups for quota in group.flavors):
         for slices in ([slice], [slice, *beside]):
             lacking = _lacking(snapshot, slices, queue, flavor)
@@ -221,8 +222,3 @@ def _with_quota(snapshot: Snapshot, *, name: str, added: Usage) -> Snapshot:
     )
     queues = {**snapshot.cluster_queues, name: msgspec.structs.replace(queue, resource_groups=groups)}
     return msgspec.structs.replace(snapshot, cluster_queues=queues)
-
-
-def _queue_of(snapshot: Snapshot, slice: Slice) -> ClusterQueue | None:
-    local = snapshot.local_queues.get(slice.local_queue)
-    return snapshot.cluster_queues.get(local.cluster_queue) if local is not None else None

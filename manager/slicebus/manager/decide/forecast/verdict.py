@@ -53,6 +53,11 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     """The `PreemptionReason`."""
 
 
+def lost(pods: Mapping[str, int], left: Mapping[str, int]) -> Counts:
+    """The pods that go, by pod set, where only these are left."""
+    return {name: gone for name, count in pods.items() if (gone := count - left.get(name, 0)) > 0}
+
+
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What a cycle decides about one slice."""
 
@@ -97,12 +102,12 @@ def with_slices(snapshot: Snapshot, slices: Sequence[Slice], replaced: Collectio
 
 def _verdict(world: Snapshot, slice: Slice, decided: Sequence[Decision], placed: Admit | None) -> Verdict:
     own = [each for each in decided if each.key == slice.key]
-    queue = _queue_of(world, slice)
+    queue = world.cluster_queue_of(slice)
     match own[-1] if own else None:
         case Admit() as admit:
             return _placed(Verdict(outcome=Prospect.ADMITTED, cluster_queue=queue), admit)
         case Wait() as wait:
-            pending = [other for other in in_order(world.part.waiting) if _queue_of(world, other) == queue]
+            pending = [other for other in in_order(world.part.waiting) if world.cluster_queue_of(other) == queue]
             ahead = [other.key for other in pending[: pending.index(slice)]] if slice in pending else []
             preempts = _preempts(wait)
             waits = Verdict(
@@ -130,11 +135,6 @@ def _placed(verdict: Verdict, admit: Admit) -> Verdict:
         PodSetPlace(name=each.name, count=each.count, flavors={**each.flavors}) for each in admit.admission.pod_sets
     )
     return msgspec.structs.replace(verdict, cluster=admit.cluster, pod_sets=pod_sets)
-
-
-def _queue_of(world: Snapshot, slice: Slice) -> str:
-    local = world.local_queues.get(slice.local_queue)
-    return local.cluster_queue if local is not None else ""
 
 
 def _losses(world: Snapshot, slice: Slice, decided: Iterable[Decision]) -> Iterable[Loss]:
