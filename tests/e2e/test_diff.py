@@ -100,6 +100,22 @@ async def test_an_edit_without_an_effect(world: World, kubeconfig: Path, tmp_pat
     assert same.stdout == "Nobody loses pods, nobody is admitted, and nobody waits for anything else.\n"
 
 
+async def test_an_object_that_goes(world: World, kubeconfig: Path) -> None:
+    _, waits = await crowded(world)
+    done = await diff("--without", "ClusterQueue/batch", "-o", "json", kubeconfig=kubeconfig)
+    assert (done.returncode, done.stderr) == (0, "")
+    [effect] = json.loads(done.stdout)["effects"]
+    assert (effect["fate"], effect["job"]) == ("Waits", f"Job/{NAMESPACE}/waits")
+
+    await world.manager.delete(CLUSTERQUEUES, "batch")
+
+    async def waits_for_that() -> bool:
+        [slice] = await waits.chain()
+        return bool(slice.conditions["QuotaReserved"]["message"] == effect["message"])
+
+    await eventually(waits_for_that, "the job waits for what was told")
+
+
 async def test_an_export_in_place_of_a_cluster(world: World, kubeconfig: Path, tmp_path: Path) -> None:
     """A pipeline without rights on the cluster compares with what somebody has exported."""
     await crowded(world)

@@ -1,18 +1,20 @@
 """A forecast is what the next cycle decides.
 
-Of each job that a cycle decides about for the first time, the same is asked without its Workload.
+Of each job that a cycle decides about for the first time, the same is asked without its Workload. Of each edit see
+`edit_rules`.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 from unittest.mock import patch
 
 import msgspec
 
+from simulation.edit_rules import EditRules
 from simulation.violations import Violation
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.admission import admitting
+from slicebus.manager.decide.admission.snapshots import Since
 from slicebus.manager.decide.forecast import hypothesis
 from slicebus.manager.decide.forecast.verdict import Prospect, verdicts
 from slicebus.manager.state.store import ManagerStore, owner_ref
@@ -32,15 +34,16 @@ class ForecastRules:
         """About how many slices."""
         self._known: set[str] = set()
         """The UIDs of the slices that cycles have decided about."""
-        self._last: tuple[ManagerStore, Snapshot] | None = None
+        self.edits = EditRules()
+        self._last: tuple[ManagerStore, Snapshot, list[str] | None, Since] | None = None
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Know whose snapshot each cycle decides, while the context lasts."""
 
-        def noted(store: ManagerStore, *given: Any) -> Snapshot:
-            snapshot = _snapshot_of(store, *given)
-            self._last = store, snapshot
+        def noted(store: ManagerStore, trees: list[str] | None, since: Since) -> Snapshot:
+            snapshot = _snapshot_of(store, trees, since)
+            self._last = store, snapshot, trees, since
             return snapshot
 
         with patch.object(catalog, "snapshot_of", noted):
@@ -50,7 +53,8 @@ class ForecastRules:
         """Raise Violation for a job of which the forecast would have said something else."""
         if self._last is None or self._last[1] is not snapshot:
             return
-        store = self._last[0]
+        store, _, trees, since = self._last
+        self.edits.check(store, trees, since, decided)
         decisions = {each.key: each for each in decided}
         for slice in snapshot.part.waiting:
             if slice.uid not in self._known and slice.key in decisions:

@@ -19,6 +19,7 @@ from slicebus.agent.decide.pods import next_pods
 from slicebus.agent.state import annotations
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
+from slicebus.cli.difference import edits
 from slicebus.kube.informers import Informers
 from slicebus.manager.decide.admission import admission_writes, builtin, snapshots
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
@@ -168,6 +169,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "notices": lambda: patch.object(notices, "_is_over", lambda *_, **__: True),
     "withdrawals": lambda: patch.object(reclaims, "_withdraw_eviction", lambda *_, **__: []),
     "shrink withdrawals": lambda: patch.object(reclaims, "_withdraw", lambda _: []),
+    "edits": lambda: patch.object(edits, "_STATUS", ""),
     "forecasts": lambda: patch.object(verdict, "cycle", _cycle_without_clusters),
     "rank": lambda: patch.object(Slice, "ranked_since", property(lambda slice: slice.created)),
     "rings": lambda: patch.object(PreemptionCycles, "_shrunk_for", {}),

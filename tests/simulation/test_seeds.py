@@ -145,6 +145,7 @@ SHOWN_BY = {
     "notices": 24,
     "withdrawals": 27,
     "shrink withdrawals": 134,
+    "edits": 53,
     "forecasts": 0,
     "rank": 17,
     "rings": 3,

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slicebus.cli.difference.command import _effects
-from slicebus.cli.difference.edits import edits_of, exported, merged
-from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, WORKLOADPRIORITYCLASSES, WORKLOADS, Resource
+from slicebus.cli.difference.edits import edits_of, exported, merged, named
+from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, LOCALQUEUES, WORKLOADPRIORITYCLASSES, WORKLOADS, Resource
 from slicebus.proto.errors import ConfigurationError, SlicebusError
 
 Manifest = dict[str, Any]
@@ -77,6 +77,33 @@ def test_an_object_without_a_namespace_in_an_export(tmp_path: Path) -> None:
     workload = {**an_object(WORKLOADS, "w"), "metadata": {"name": "w"}}
     with pytest.raises(ConfigurationError, match="there is a Workload without a namespace"):
         exported([file_of(tmp_path, a_queue(), workload)])
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("ClusterQueue/other", "there is no such ClusterQueue"),
+        ("ClusterQueue/team/cq", "name one as ClusterQueue/NAME, Cohort/NAME, LocalQueue/NAMESPACE/NAME"),
+        ("LocalQueue/main", "name one as"),
+        ("Workload/team/w", "name one as"),
+        ("cq", "name one as"),
+        ("ClusterQueue/cq", "the files have it"),
+    ],
+)
+def test_an_object_that_cannot_go(tmp_path: Path, name: str, told: str) -> None:
+    store = exported([file := file_of(tmp_path, a_queue())])
+    with pytest.raises(ConfigurationError, match=f"--without {name}: {told}"):
+        named(store, [name], edits_of([file], namespace="team"))
+
+
+def test_objects_that_go(tmp_path: Path) -> None:
+    queue = an_object(LOCALQUEUES, "main", spec={"clusterQueue": "cq"})
+    store = exported([file_of(tmp_path, a_queue(), queue)])
+    found = named(store, ["ClusterQueue/cq", "LocalQueue/team/main"])
+    assert [(resource, manifest["metadata"]["name"]) for resource, manifest in found] == [
+        (CLUSTERQUEUES, "cq"),
+        (LOCALQUEUES, "main"),
+    ]
 
 
 @pytest.mark.decisions_fail  # A reading that raises is logged, and its object counts as missing.

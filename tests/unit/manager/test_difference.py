@@ -3,10 +3,13 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from slicebus.kube.resources import CLUSTERQUEUES, WORKERCLUSTERS, WORKLOADPRIORITYCLASSES, Resource
+import pytest
+
+from slicebus.kube.resources import CLUSTERQUEUES, RESOURCEFLAVORS, WORKERCLUSTERS, WORKLOADPRIORITYCLASSES, Resource
 from slicebus.manager.decide.forecast.difference import Effect, Fate, edited, effects
 from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.api import api_names
+from slicebus.slices.workload.workload import SliceKey
 from unit.manager.objects import a_job, a_workload
 from unit.manager.test_explain import a_store, an_object, of_another
 
@@ -98,6 +101,34 @@ def test_a_drained_cluster() -> None:
     assert east is not None
     [evicted] = changes(store, (WORKERCLUSTERS, {**east, "spec": {**east["spec"], "drain": True}}))
     assert (evicted.fate, evicted.job, evicted.cluster) == (Fate.EVICTED, "Job/team/train", "east")
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "told"),
+    [
+        (CLUSTERQUEUES, "cq", "ClusterQueue cq doesn't exist"),
+        (WORKERCLUSTERS, "east", "there is no WorkerCluster"),
+        (RESOURCEFLAVORS, "spot", "flavor spot not found"),
+    ],
+)
+def test_an_object_that_goes(resource: Resource, name: str, told: str) -> None:
+    store = running(4, waiting("w", 1))
+    cache = store.cache_of(resource)
+    assert cache is not None
+    [manifest] = [each for each in cache.all() if each["metadata"]["name"] == name]
+    [waits] = effects(store, edited(store, [], [(resource, manifest)]), moment=MOMENT)
+    assert (waits.fate, waits.job, waits.before) == (Fate.WAITS, "Job/team/w", "")
+    assert told in waits.message
+
+
+def test_a_class_that_goes_leaves_its_value() -> None:
+    store = running(4, first := waiting("w", 1))
+    first["spec"] |= {"priority": 5, "priorityClassRef": {"kind": "WorkloadPriorityClass", "name": "a"}}
+    store.workloads.put(first)
+    store.priority_classes.put(an_object("a", {}, value=5))
+    gone = store.priority_classes.all()
+    after = edited(store, [], [(WORKLOADPRIORITYCLASSES, manifest) for manifest in gone])
+    assert after.slices[SliceKey("team/w")].priority == 5
 
 
 def test_another_value_of_a_class() -> None:

@@ -13,7 +13,7 @@ from slicebus.cli.leaders import say_leaders
 from slicebus.proto.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from slicebus.cli.difference.edits import Edit
     from slicebus.kube.client import KubeClient
@@ -30,6 +30,12 @@ def diff(
         list[str] | None,
         typer.Option(
             "--filename", "-f", metavar="FILE", help="Queues, flavors, priority classes, clusters; -: standard input."
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without", metavar="KIND/NAME", help="As if it were deleted: ClusterQueue/old, LocalQueue/team-a/main."
         ),
     ] = None,
     on: Annotated[
@@ -58,32 +64,34 @@ def diff(
     Exit status 0; 3 where somebody loses pods, unless --allow-preemption; 1 where the edit is refused, or no manager
     works.
     """
-    if not filename:
-        raise ConfigurationError("name files with --filename")
-    files = filename
+    if not (filename or without):
+        raise ConfigurationError("name files with --filename, or objects with --without")
+    files = filename or []
 
     async def ask(client: "KubeClient") -> int:
         from slicebus.cli.cluster.deciding import decisive
         from slicebus.cli.cluster.reading import read
-        from slicebus.cli.difference.edits import checked, edits_of, merged
+        from slicebus.cli.difference.edits import checked, edits_of, merged, named
         from slicebus.proto.errors import InvalidError
 
         leaders = await say_leaders(client, managers.manager_namespace)
         store = decisive(await read(client), leaders)
+        edits = edits_of(files, namespace=namespace)
+        gone = named(store, without or (), edits)
         try:
-            edits = await checked(client, store, merged(store, edits_of(files, namespace=namespace)))
+            edits = await checked(client, store, merged(store, edits))
         except InvalidError as error:
             screen.fail(f"✗ refused: {error}")
             return _REFUSED
-        _show(found := _effects(store, edits), format.output, markdown=markdown)
+        _show(found := _effects(store, edits, gone), format.output, markdown=markdown)
         return _REFUSED if leaders.problems else _status(found, allow_preemption=allow_preemption)
 
     if on:
-        from slicebus.cli.difference.edits import edits_of, exported, merged
+        from slicebus.cli.difference.edits import edits_of, exported, merged, named
 
-        store = exported(on)
-        edits = merged(store, edits_of(files, namespace=namespace))
-        _show(found := _effects(store, edits), format.output, markdown=markdown)
+        store, edits = exported(on), edits_of(files, namespace=namespace)
+        gone = named(store, without or (), edits)
+        _show(found := _effects(store, merged(store, edits), gone), format.output, markdown=markdown)
         status = _status(found, allow_preemption=allow_preemption)
     else:
         status = run(access, ask)
@@ -91,14 +99,14 @@ def diff(
         raise typer.Exit(status)
 
 
-def _effects(store: "ManagerStore", edits: "Iterable[Edit]") -> "list[Effect]":
+def _effects(store: "ManagerStore", edits: "Iterable[Edit]", gone: "Sequence[Edit]" = ()) -> "list[Effect]":
     from slicebus.ambient.clock import now
     from slicebus.cli.cluster.deciding import asked
     from slicebus.cli.difference.edits import unreadable
     from slicebus.manager.decide.forecast.difference import edited, effects
 
     with asked("diff"):
-        after = edited(store, made := list(edits))
+        after = edited(store, made := list(edits), gone)
         if faults := unreadable(after, made):
             raise ConfigurationError(f"{', '.join(faults)} cannot be read")
         return effects(store, after, moment=now())

@@ -1,6 +1,6 @@
 """The edits of a user's files, and the objects that they are made to: of the cluster, or of an export."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -8,6 +8,7 @@ from slicebus.cli import screen
 from slicebus.cli.cluster.deciding import asked, take_settings
 from slicebus.cli.cluster.reading import configure
 from slicebus.cli.documents import documents
+from slicebus.kube.cache import key_of
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
@@ -31,9 +32,9 @@ _STATUS = "status"
 _MERGED = ("labels", "annotations")
 
 
-def edits_of(files: Iterable[str], *, namespace: str) -> list[Edit]:
+def edits_of(files: Collection[str], *, namespace: str) -> list[Edit]:
     """The objects of files, the last one of each name. Raises ConfigurationError for any other kind."""
-    found = dict[tuple[Resource, str, str], Manifest]()
+    found = dict[tuple[Resource, tuple[str, str]], Manifest]()
     for file in files:
         for manifest in documents(file):
             resource, metadata = _editable(manifest, file), manifest["metadata"]
@@ -43,11 +44,33 @@ def edits_of(files: Iterable[str], *, namespace: str) -> list[Edit]:
             value = manifest.get("value")
             if resource == WORKLOADPRIORITYCLASSES and (not isinstance(value, int) or isinstance(value, bool)):
                 raise ConfigurationError(f"{resource.kind} {metadata['name']} has no value that is a number")
-            key = resource, metadata.get("namespace", ""), metadata["name"]
-            found[key] = {**manifest, "metadata": metadata}
-    if not found:
+            edited = {**manifest, "metadata": metadata}
+            found[resource, key_of(edited)] = edited
+    if files and not found:
         raise ConfigurationError("there is nothing in these files")
-    return [(resource, manifest) for (resource, _, _), manifest in found.items()]
+    return [(resource, manifest) for (resource, _), manifest in found.items()]
+
+
+def named(store: ManagerStore, names: Iterable[str], edits: Iterable[Edit] = ()) -> list[Edit]:
+    """The objects of a store that `ClusterQueue/batch` or `LocalQueue/team-a/main` name. Raises ConfigurationError for
+    a name of none, and for one that is among the edits."""
+    edited = {(resource, key_of(manifest)) for resource, manifest in edits}
+    found = []
+    for name in names:
+        kind, _, key = name.partition("/")
+        namespace, _, own = key.rpartition("/")
+        resource = next((each for each in _EDITABLE if each.kind == kind and each.namespaced == bool(namespace)), None)
+        if resource is None or not own:
+            raise ConfigurationError(f"--without {name}: name one as {', '.join(map(_form, _EDITABLE))}")
+        cache = store.cache_of(resource)
+        assert cache is not None
+        manifest = cache.get(namespace or None, own)
+        if manifest is None:
+            raise ConfigurationError(f"--without {name}: there is no such {kind}")
+        if (resource, key_of(manifest)) in edited:
+            raise ConfigurationError(f"--without {name}: the files have it")
+        found.append((resource, manifest))
+    return found
 
 
 def merged(store: ManagerStore, edits: Iterable[Edit]) -> Iterator[Edit]:
@@ -101,6 +124,10 @@ def exported(files: Iterable[str]) -> ManagerStore:
         raise ConfigurationError("a Kueue admits there: only it knows what it would decide")
     take_settings(store, settings, "the export does not say how the manager's decisions are set")
     return store
+
+
+def _form(resource: Resource) -> str:
+    return f"{resource.kind}/NAMESPACE/NAME" if resource.namespaced else f"{resource.kind}/NAME"
 
 
 def _require_name(manifest: Manifest, resource: Resource) -> None:

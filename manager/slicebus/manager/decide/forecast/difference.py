@@ -1,12 +1,13 @@
 """What an edit of queues, flavors, priorities or clusters would change: who loses pods, who is admitted, who waits for
 something else. The next cycle is decided with the edit, and without it."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from enum import StrEnum
 
 import msgspec
 
+from slicebus.kube.cache import key_of
 from slicebus.kube.resources import WORKLOADPRIORITYCLASSES, Resource
 from slicebus.manager.decide.admission.snapshots import Since, snapshot_of
 from slicebus.manager.decide.cluster import moves
@@ -68,16 +69,20 @@ class _Decided(msgspec.Struct, frozen=True):
     waiting: Mapping[SliceKey, Wait]
 
 
-def edited(store: ManagerStore, edits: Iterable[tuple[Resource, Manifest]]) -> ManagerStore:
-    """A copy of a store with other objects, or other versions of its own. Jobs have the values of their classes."""
-    changed, copied = {(each, _key(manifest)): manifest for each, manifest in edits}, ManagerStore()
+def edited(
+    store: ManagerStore, edits: Iterable[tuple[Resource, Manifest]], without: Collection[tuple[Resource, Manifest]] = ()
+) -> ManagerStore:
+    """A copy of a store with other objects, or other versions of its own, and `without` some that it has. Jobs have the
+    values of their classes; those whose class has gone keep what they have."""
+    changed, copied = {(each, key_of(manifest)): manifest for each, manifest in edits}, ManagerStore()
     values = {key[1]: manifest["value"] for (each, key), manifest in changed.items() if each == WORKLOADPRIORITYCLASSES}
+    replaced = {*changed, *((each, key_of(manifest)) for each, manifest in without)}
     copied.configure(store.settings)
     for resource, cache in copied.decides_by():
         before = store.cache_of(resource)
         assert before is not None
         for manifest in before.all():
-            if (resource, _key(manifest)) not in changed:
+            if (resource, key_of(manifest)) not in replaced:
                 cache.put(_with_priority(manifest, values) if values else manifest)
         for (each, _), manifest in changed.items():
             if each == resource:
@@ -91,11 +96,6 @@ def effects(before: ManagerStore, after: ManagerStore, *, moment: datetime) -> l
     found = [*_losses(after, was, will), *_admissions(after, was, will), *_waits(after, was, will)]
     order = list(Fate)
     return sorted(found, key=lambda effect: (order.index(effect.fate), effect.job, effect.slice))
-
-
-def _key(manifest: Manifest) -> tuple[str, str]:
-    metadata = manifest["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
 
 
 def _with_priority(manifest: Manifest, values: Mapping[str, int]) -> Manifest:
