@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import aiohttp
@@ -269,7 +270,14 @@ async def test_one_moment_is_read_at_a_time(life: str) -> None:
     assert [len(fleet.rows) for fleet in fleets] == [1, 1, 1, 1]
 
 
-async def test_a_reading_that_takes_too_long_ends_with_a_plain_message(life: str) -> None:
+async def test_a_reading_that_takes_too_long_ends_with_a_plain_message(
+    life: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def never(*_: Any, **__: Any) -> None:
+        await asyncio.Event().wait()
+
+    for reading in ("find_past", "read_hour"):
+        monkeypatch.setattr(past_moments, reading, never)
     moments, told = PastMoments(life, most_s=0.0), "the journal was not read within 0 s; `slicebus jobs --at` waits"
     with pytest.raises(UnavailableError, match=told):
         await moments.fleet(BEGAN + timedelta(seconds=8))
