@@ -12,7 +12,7 @@ from slicebus.cli.demo.objects import NAMESPACE
 from slicebus.cli.demo.world import World
 from slicebus.journal.export import to_line
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import JOBS, WORKLOADS
+from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
 from slicebus.proto.messages import JobPhase, JobRef
 from slicebus.slices.api import api_names
 from support.installation import run_cli
@@ -69,6 +69,27 @@ async def test_what_it_says_is_what_comes(world: World, kubeconfig: Path, tmp_pa
     assert await Scenario(world, "Job", "fits").cluster() == fits["verdict"]["cluster"]
     [reserved] = [each for each in (await workload(world, "waits"))["conditions"] if each["type"] == "QuotaReserved"]
     assert (reserved["reason"], reserved["message"]) == (waits["verdict"]["reason"], waits["verdict"]["message"])
+
+
+async def test_what_the_workers_policy_would_refuse(world: World, kubeconfig: Path, tmp_path: Path) -> None:
+    await set_quota(world, 4)
+    job = sized("mounts", 1)
+    job["spec"]["template"]["spec"]["volumes"] = [{"name": "etc", "hostPath": {"path": "/etc"}}]
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(job))
+
+    async def is_told() -> bool:
+        clusters = (await world.manager.list(WORKERCLUSTERS)).items
+        return all("policy" in cluster.get("status", {}) for cluster in clusters)
+
+    await eventually(is_told, "the agents tell of their policies")
+    text = await simulate(kubeconfig, "-f", str(file), status=1)
+    assert f"✗ Job/{NAMESPACE}/mounts would be refused with main=1 on cluster" in text
+    assert "does not allow in pod set main hostPathVolumes" in text
+
+    await world.manager.create(JOBS, job)
+    told = await Scenario(world, "Job", "mounts").expect_event("PodSecurity", on=world.manager)
+    assert "hostPathVolumes" in told
 
 
 async def test_a_resize_of_each_kind(world: World, kubeconfig: Path) -> None:

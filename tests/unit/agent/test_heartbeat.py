@@ -1,12 +1,14 @@
-"""The lag in a heartbeat."""
+"""The lag and the policy in a heartbeat."""
 
 import asyncio
 from collections.abc import Iterable
 
 import pytest
+from msgspec import UNSET
 from structlog.testing import capture_logs
 
-from slicebus.agent.act.heartbeat import Heartbeats, lag_s
+from slicebus.agent.act.heartbeat import Heartbeats, lag_s, told_of_policy
+from slicebus.agent.state.policy import Policy
 from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import Heartbeat, Message
 from unit.agent.worker import Worker
@@ -25,6 +27,24 @@ WAITING: dict[str, tuple[Iterable[float | None], float]] = {
 @pytest.mark.parametrize(("since", "expected"), WAITING.values(), ids=WAITING.keys())
 def test_the_lag_is_the_age_of_the_oldest_pending_work(since: Iterable[float | None], expected: float) -> None:
     assert lag_s(since, now_s=10.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (None, UNSET),
+        (Policy(own_namespace="slicebus-agent", create_as="jobs"), {}),
+        (
+            Policy(ingress=True, label_prefixes=("team.example.com/",)),
+            {"ingress": True, "labelPrefixes": ["team.example.com/"]},
+        ),
+        (Policy(service_names=None), {"serviceNames": None}),
+        (Policy(toleration_keys=tuple(f"example.com/{number}" for number in range(1000))), UNSET),
+    ],
+    ids=["not read yet", "default", "rules", "everything", "too long"],
+)
+def test_what_is_told_of_a_policy(policy: Policy | None, told: object) -> None:
+    assert told_of_policy(policy) == told
 
 
 async def test_a_broker_that_is_away_is_one_line(worker: Worker, loop_time: LoopTime) -> None:

@@ -7,11 +7,12 @@ import pytest
 
 from slicebus.agent.act.namespaces import _ROUND_S, _ROUNDS_BETWEEN, Namespaces
 from slicebus.agent.decide.order.policy import why_lacking
-from slicebus.agent.state.policy import LabelSelector, Policy
+from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.store import POLICY, AgentStore
 from slicebus.kube.resources import Resource
 from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError
 from slicebus.proto.messages import Terms
+from slicebus.slices.jobs.cluster_policy import LabelSelector
 from unit.kube.loop_time import LoopTime, settle
 
 Manifest = dict[str, Any]

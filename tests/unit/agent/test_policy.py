@@ -11,7 +11,7 @@ from slicebus.agent.act.policy import PolicySource, read_policy
 from slicebus.agent.decide.order import orders
 from slicebus.agent.decide.order.policy import NAMESPACE, ensure_allowed, ensure_namespace
 from slicebus.agent.decide.order.refusals import RefusedOrder
-from slicebus.agent.state.policy import LabelSelector, Policy
+from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.store import POLICY
 from slicebus.agent.state.views import JobKey, WorkerView
 from slicebus.decisions.commands import Create
@@ -21,6 +21,7 @@ from slicebus.kube.resources import JOB_RESOURCES, JOBS, NAMESPACES, WORKLOADS, 
 from slicebus.proto.errors import ConfigurationError, ForbiddenError
 from slicebus.proto.messages import Manifest, Refused
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.cluster_policy import LabelSelector
 from slicebus.slices.workload.pod_security import Level
 from unit.agent.objects import EAST, REF, a_job, a_spec, a_view
 from unit.agent.test_inbox import Manager, receiving, standing

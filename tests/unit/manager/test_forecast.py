@@ -71,6 +71,47 @@ def told(found: Forecast) -> list[tuple[Remedy, str]]:
     return [(each.remedy, each.to) for each in found.suggestions]
 
 
+def with_policy(store: ManagerStore, policy: Manifest) -> ManagerStore:
+    """Its cluster, with what its agent tells of its policy."""
+    east = store.clusters.get(None, "east")
+    assert east is not None
+    metadata = {**east["metadata"], "resourceVersion": "99"}
+    store.clusters.put({**east, "metadata": metadata, "status": {**east["status"], "policy": policy}})
+    return store
+
+
+class TestAPolicyOfTheWorker:
+    def test_refuses_what_would_be_made_there(self) -> None:
+        job = a_new_job(2, volumes=[{"name": "v", "hostPath": {"path": "/etc"}}], hostNetwork=True)
+        [found] = of_jobs(with_policy(running(), {}), job)
+        verdict = found.verdict
+        assert (verdict.outcome, verdict.reason, verdict.cluster) == (Prospect.REFUSED, "PodSecurity", "east")
+        assert verdict.message.startswith("cluster east does not allow in pod set main hostNamespaces: ")
+        assert "spec.volumes[0].hostPath" in verdict.message
+        assert verdict.pod_sets, "it says what it would have had"
+        [found] = of_jobs(with_policy(running(), {"podSecurity": "privileged"}), job)
+        assert found.verdict.outcome is Prospect.ADMITTED
+
+    def test_knows_the_tolerations_of_the_flavor(self) -> None:
+        store = with_policy(running(), {"tolerationKeys": ["spot"]})
+        tolerates = {"tolerations": [{"key": "other", "operator": "Exists"}]}
+        store.flavors.put(an_object("spot", tolerates, metadata={"resourceVersion": "99"}))
+        [found] = of_jobs(store, a_new_job(2))
+        assert (found.verdict.outcome, found.verdict.reason) == (Prospect.REFUSED, "TolerationNotAllowed")
+        assert "a toleration of the taint other in pod set main (policy tolerationKeys)" in found.verdict.message
+
+    @pytest.mark.parametrize("policy", [{"podSecurity": 7}, {"labelPrefixes": {}}, None])
+    def test_that_nobody_can_read_refuses_nothing(self, policy: Any) -> None:
+        [found] = of_jobs(with_policy(running(), policy), a_new_job(2, hostNetwork=True))
+        assert found.verdict.outcome is Prospect.ADMITTED
+
+    def test_does_not_concern_who_waits_or_runs_there(self) -> None:
+        store = with_policy(running(), {"podSecurity": "restricted"})
+        [waits] = of_jobs(store, a_new_job(9, hostNetwork=True))
+        assert waits.verdict.outcome is Prospect.WAITS
+        assert of_size(store, main=2).verdict.outcome is Prospect.ADMITTED
+
+
 class TestANewJob:
     def test_is_admitted_where_there_is_room(self) -> None:
         [found] = of_jobs(running(1), a_new_job(4))

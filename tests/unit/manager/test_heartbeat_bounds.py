@@ -37,6 +37,7 @@ def test_what_was_asked_for_stays() -> None:
         lacking={"team": "NotFound"},
         container_defaults={"team": {"cpu": "100m"}},
         pod_overheads={"kata": {"memory": "1Gi"}},
+        policy={"tolerationKeys": [f"example.com/{number}" for number in range(100)]},
         scheduler_backends=["kai"],
         jobs=3,
     )
@@ -56,6 +57,7 @@ def test_what_was_not_asked_for_goes() -> None:
         lacking={f"n-{number}": "NotFound" for number in range(10_000)} | {"team": "Terminating"},
         container_defaults=flavors | {"team": resources},
         pod_overheads=flavors,
+        policy={"tolerationKeys": [f"example.com/{number}" for number in range(1000)]},
         scheduler_backends=["x" * 100_000, *(f"b-{number}" for number in range(10_000))],
     )
     kept = kept_of(heartbeat)
@@ -67,6 +69,7 @@ def test_what_was_not_asked_for_goes() -> None:
     assert (kept.container_defaults.keys(), len(kept.container_defaults["team"])) == ({"team"}, 100)
     assert isinstance(kept.pod_overheads, dict)
     assert (len(kept.pod_overheads), len(kept.scheduler_backends)) == (100, 15)
+    assert kept.policy is UNSET
     assert len(msgspec.json.encode(kept)) < 16 * 1024 < len(msgspec.json.encode(heartbeat))
 
 

@@ -16,7 +16,7 @@ from slicebus.slices.workload.workload import FlavorName
 from unit.manager.objects import NOW, an_envelope, condition, shorts
 
 Manifest = dict[str, Any]
-BEFORE, LATER = "2026-01-31T11:59:59Z", "2026-01-31T13:00:00Z"
+BEFORE, LATER, MUCH_LATER = "2026-01-31T11:59:59Z", "2026-01-31T13:00:00Z", "2026-01-31T14:00:00Z"
 HELLO = Hello(agent_version="0.1.0", kubernetes_version="v1.34.0", schema_version="1.0")
 BEAT = Heartbeat(capacity={"": {"cpu": "64"}}, used={"": {"cpu": "5"}}, jobs=2, lag_s=1.6, out_of_sync=1)
 
@@ -129,6 +129,29 @@ def test_what_a_cluster_adds_to_pods_is_written_and_read() -> None:
     nothing = Heartbeat(container_defaults={}, pod_overheads={})
     cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, nothing, an_envelope(), now=LATER))
     assert WorkerCluster.from_manifest(cluster).additions == PodAdditions()
+
+
+@pytest.mark.parametrize(
+    ("told", "written"),
+    [
+        ({}, {}),
+        ({"ingress": True, "podSecurity": "restricted"}, {"ingress": True, "podSecurity": "restricted"}),
+        ({"ingress": True, "rulesOfLater": ["x"]}, {"ingress": True}),
+        ({"podSecurity": "tight"}, None),
+        ({"serviceTypes": 3}, None),
+    ],
+)
+def test_the_policy_of_a_cluster_is_written(told: Manifest, written: Manifest | None) -> None:
+    cluster = a_cluster()
+    cluster = carried_out(
+        cluster, worker_cluster_status.heartbeat(cluster, Heartbeat(policy=told), an_envelope(), now=NOW)
+    )
+    assert cluster["status"].get("policy") == written
+    cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, Heartbeat(), an_envelope(), now=LATER))
+    assert cluster["status"].get("policy") == written, "an agent that cannot tell takes nothing back"
+    default = Heartbeat(policy={})
+    cluster = carried_out(cluster, worker_cluster_status.heartbeat(cluster, default, an_envelope(), now=MUCH_LATER))
+    assert cluster["status"]["policy"] == {}
 
 
 def test_an_addition_that_is_no_quantity_is_a_dead_letter() -> None:

@@ -3,17 +3,20 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
+import msgspec
 import structlog
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.act.pod_additions import Additions
 from slicebus.agent.decide.cluster.capacity import CapacityFigures, Granted, PodUse, room, within_grant
-from slicebus.agent.state.store import AgentStore
+from slicebus.agent.state.policy import Policy
+from slicebus.agent.state.store import POLICY, AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.guard import guarded
 from slicebus.proto.errors import DecisionError, TransientError
-from slicebus.proto.messages import Heard, Heartbeat, Message, Terms
+from slicebus.proto.messages import POLICY_BYTES, Heard, Heartbeat, Manifest, Message, Terms
+from slicebus.slices.jobs.cluster_policy import ToldPolicy
 
 _log = structlog.get_logger()
 
@@ -101,6 +104,7 @@ class Heartbeats:
             lacking=UNSET if lacking is None else lacking,
             container_defaults=defaults,
             pod_overheads=overheads,
+            policy=told_of_policy(self._store.policy.get(POLICY)),
             scheduler_backends=self._store.schedulers.usable,
             jobs=sum(1 for _ in self._store.our_jobs()),
             lag_s=lag_s(self._waiting_since(), now_s),
@@ -123,6 +127,17 @@ class Heartbeats:
         except DecisionError as error:
             _log.error("job.uncounted", job=str(key), error=str(error))
             return []
+
+
+def told_of_policy(policy: Policy | None) -> Manifest | UnsetType:
+    """What a heartbeat says of a policy; not set for one that is too long."""
+    if policy is None:
+        return UNSET
+    told_of = [name for name in ToldPolicy.__struct_fields__ if name != "create_as"]
+    rules = ToldPolicy(**{name: getattr(policy, name) for name in told_of})
+    encoded = msgspec.json.encode(rules)
+    told: Manifest = msgspec.json.decode(encoded)
+    return told if len(encoded) <= POLICY_BYTES else UNSET
 
 
 def lag_s(waiting_since: Iterable[float | None], now_s: float) -> float:

@@ -130,7 +130,7 @@ FIELDS: Final[Mapping[str, Fields]] = {
         **_all(WRITTEN, *_below("status.otherCluster", ("clusterUID", "lastSeenTime"))),
         **_all(WRITTEN, *_below("status", ("schemaVersion", "kubernetesVersion", "capacity", "used", "ours", "room"))),
         **_all(WRITTEN, *_below("status", ("fenceSeconds", "jobs", "lackingNamespaces", "schedulerBackends[]"))),
-        **_all(WRITTEN, *_below("status", ("containerDefaults", "podOverheads"))),
+        **_all(WRITTEN, *_below("status", ("containerDefaults", "podOverheads", "policy"))),
         **_all(WRITTEN, *_below("status", ("lagSeconds", "outOfSync", "heldDeletes.id", "heldDeletes.jobs"))),
         "status.heldDeletesByShard": WRITTEN,
     },

@@ -1,12 +1,12 @@
 """The manifests and patches that the manager writes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from slicebus.decisions.commands import Command, Patch, Remember
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.proto.messages import Counts, JobRef, Manifest
+from slicebus.proto.messages import Counts, JobRef, Manifest, PodSetFlavor
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import Finding, with_findings
 from slicebus.slices.api.kueue import Condition
@@ -50,6 +50,18 @@ def workload_manifest(
             "podSets": pod_sets,
         },
     }
+
+
+def pod_set_flavor(flavors: Mapping[str, Manifest], names: Iterable[str]) -> PodSetFlavor:
+    """The node labels and tolerations of every flavor that a pod set was given. `flavors` are the ResourceFlavors by
+    name."""
+    node_labels: dict[str, str] = {}
+    tolerations: list[Manifest] = []
+    for name in dict.fromkeys(names):
+        spec = flavors.get(name, {}).get("spec", {})
+        node_labels |= spec.get("nodeLabels", {})
+        tolerations += [toleration for toleration in spec.get("tolerations", ()) if toleration not in tolerations]
+    return PodSetFlavor(node_labels=node_labels, tolerations=tolerations)
 
 
 def priority_spec(name: str, classes: Mapping[str, int]) -> Manifest:

@@ -49,6 +49,7 @@ from slicebus.proto.messages.down import (
     WorkloadSpec,
 )
 from slicebus.proto.messages.up import (
+    POLICY_BYTES,
     PROBLEM_LENGTH,
     Applied,
     Heartbeat,
@@ -72,6 +73,7 @@ __all__ = [
     "CLUSTER_UID",
     "DNS_LABEL",
     "MESSAGES",
+    "POLICY_BYTES",
     "PROBLEM_LENGTH",
     "Applied",
     "ClusterName",

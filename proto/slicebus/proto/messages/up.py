@@ -35,6 +35,8 @@ _PAGE_BYTES = 64 * 1024
 _STATUS_BYTES = 64 * 1024
 """An agent cuts what it tells of a job's status down to 32 KiB; the rest is counts."""
 
+POLICY_BYTES = 4 * 1024
+"""Of a policy in a heartbeat. The default takes two."""
 PROBLEM_LENGTH = 500
 """Characters of what is said of one pod set's pods."""
 
@@ -86,6 +88,9 @@ class Heartbeat(Message, frozen=True, kw_only=True):
     namespaces that add nothing. Not set before the LimitRanges were read."""
     pod_overheads: dict[str, dict[str, str]] | UnsetType = UNSET
     """By RuntimeClass: what each of its pods takes beside its containers. Not set before they were read."""
+    policy: Manifest | UnsetType = UNSET
+    """What jobs may make here, as the agent's policy says it (`ToldPolicy`), without what is the default. Not set
+    where it takes more than 4 KiB."""
     scheduler_backends: list[str] = msgspec.field(default_factory=list)
     """As in `Hello`: definitions and rights come and go."""
     jobs: Count = 0

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from datetime import datetime
 
+import msgspec
+
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.decide.cluster import identity
@@ -13,6 +15,7 @@ from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import Heartbeat, Hello, Manifest
 from slicebus.slices.api.conditions import Finding, has_finding, with_findings
+from slicebus.slices.jobs.cluster_policy import told_policy
 from slicebus.slices.placement.fleet import describe_room
 from slicebus.slices.quota.quota import FlavorResource
 
@@ -21,7 +24,7 @@ DELETES_HELD = "DeletesHeld"
 _HELD, _HELD_BY_SHARDS = "heldDeletes", "heldDeletesByShard"
 _SHOWN_EVERY_S = 30.0
 """A heartbeat that changes only what is shown is written at most this often."""
-_ONLY_SHOWN = {"used", "ours", "room", "jobs"}
+_ONLY_SHOWN = {"used", "ours", "room", "jobs", "policy"}
 
 
 def hello(cluster: Manifest, message: Hello, envelope: Envelope, *, now: str) -> list[Command]:
@@ -70,6 +73,8 @@ def heartbeat(
         reported["containerDefaults"] = message.container_defaults or None
     if isinstance(message.pod_overheads, dict):
         reported["podOverheads"] = message.pod_overheads or None
+    if isinstance(message.policy, dict) and (rules := told_policy(message.policy)) is not None:
+        reported["policy"] = msgspec.to_builtins(rules)
     after = _read(cluster, reported)
     reported["room"] = describe_room(after.place, granted)
     if _was_shown(cluster, now=now) and _is_only_shown(cluster, reported, after):

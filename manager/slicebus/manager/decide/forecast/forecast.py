@@ -10,6 +10,7 @@ from slicebus.manager.decide.forecast.hypothesis import Hypothesis
 from slicebus.manager.decide.forecast.start_time import Estimate, StartTime
 from slicebus.manager.decide.forecast.suggestions import Suggestion, Surroundings, suggestions
 from slicebus.manager.decide.forecast.verdict import Loss, Prospect, Verdict, verdicts, with_slices
+from slicebus.manager.decide.forecast.worker_policy import with_refusal
 from slicebus.manager.state.owners import job_of
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import Counts
@@ -67,6 +68,8 @@ def forecast(
             verdict = Verdict(outcome=outcome, reason=reason, message=message)
             return Forecast(job=hypothesis.key, size=hypothesis.counts, local_queue=hypothesis.queue, verdict=verdict)
         verdict, found, start = decided[slice.key], list[Suggestion](), None
+        if hypothesis.manifest is not None:
+            verdict = with_refusal(store, hypothesis.manifest, verdict)
         if suggests and verdict.outcome is Prospect.WAITS:
             surroundings = Surroundings(
                 snapshot_of=world_of,

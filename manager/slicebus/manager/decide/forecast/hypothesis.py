@@ -30,6 +30,8 @@ class Hypothesis(msgspec.Struct, frozen=True, kw_only=True):
     """A job that nobody has submitted, or a size that nobody has asked for."""
 
     job: JobRef
+    manifest: Manifest | None = None
+    """The job, where it has no copy yet; None where it has one, or gets none."""
     slice: Slice | None = None
     """The slice that would wait for quota; None for a job that gets none."""
     replaces: Slice | None = None
@@ -57,7 +59,8 @@ def of_job(store: ManagerStore, job: Manifest, *, now: str) -> Hypothesis:
     job = _without_dry_run(job)
     if lacks := list(missing(job, fixed_jobs=store.settings.fixed_jobs)):
         return Hypothesis(job=ref, problems=(Problem(NOT_MANAGED, "; ".join(lacks)),))
-    return of_view(msgspec.structs.replace(store.view(ref), reading=JobReading(job)), job, now=now)
+    found = of_view(msgspec.structs.replace(store.view(ref), reading=JobReading(job)), job, now=now)
+    return msgspec.structs.replace(found, manifest=job)
 
 
 def _without_dry_run(job: Manifest) -> Manifest:

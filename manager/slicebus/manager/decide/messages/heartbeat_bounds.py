@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.messages import Heartbeat
+from slicebus.proto.messages import POLICY_BYTES, Heartbeat
 
 LARGE_BYTES = 16 * 1024
 """A usual one has less. It is taken as it is."""
@@ -53,6 +53,8 @@ def _kept(name: str, part: Raw, flavors: Collection[str], namespaces: Collection
         return _groups(_only(namespaces, part))
     if name == "pod_overheads":
         return _groups(dict(islice(_object(part).items(), _MOST)))
+    if name == "policy":
+        return part if len(memoryview(part)) <= POLICY_BYTES else None
     if name == "scheduler_backends":
         return [backend for backend in _list(part)[:_BACKENDS] if _is_short(backend)]
     return part if _is_short(part) else None

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Publish, Remember, Requeue
-from slicebus.manager.decide.manifests import without_server_fields
+from slicebus.manager.decide.manifests import pod_set_flavor, without_server_fields
 from slicebus.manager.decide.order import size_requests
 from slicebus.manager.decide.order.outbox import (
     NO_DISPATCH,
@@ -381,12 +381,5 @@ def _notice_of_eviction(view: JobView, slice: Slice, evicted: Manifest) -> Notic
 
 
 def _flavor(view: JobView, slice: Slice, pod_set: str) -> PodSetFlavor:
-    """The node labels and tolerations of every flavor that a pod set was given."""
-    node_labels: dict[str, str] = {}
-    tolerations: list[Manifest] = []
     names = slice.admission.flavors_of(pod_set).values() if slice.admission else ()
-    for name in dict.fromkeys(names):
-        spec = view.flavors.get(name, {}).get("spec", {})
-        node_labels |= spec.get("nodeLabels", {})
-        tolerations += [toleration for toleration in spec.get("tolerations", ()) if toleration not in tolerations]
-    return PodSetFlavor(node_labels=node_labels, tolerations=tolerations)
+    return pod_set_flavor(view.flavors, names)
