@@ -104,6 +104,7 @@ ONCE_FAILED: tuple[int, ...] = (
     280,  # a job that was told to shrink, and whose cluster was lost then, came back at the smaller size
     3501345,  # an Indexed Job that ended smaller kept its former completions: its Workload was let go first
     3501816,  # the simulation took a word that was said twice for pods that were taken twice (the rule)
+    484,  # somebody deleted a job's copy, and its Workload before it had gone: nobody told the manager
     3377,  # a job waited for nobody: there were pods that nobody asked for, and it fitted in another flavor
     3500656,  # a cluster made the copy of a job whose pod sets had other names for a while, and it kept those
 )

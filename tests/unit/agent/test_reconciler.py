@@ -9,7 +9,7 @@ from slicebus.agent.decide import catalog
 from slicebus.agent.decide.job import reconcile
 from slicebus.agent.decide.order import triage
 from slicebus.agent.state import annotations
-from slicebus.agent.state.views import JobKey
+from slicebus.agent.state.views import JobKey, Tombstone
 from slicebus.decisions.commands import Patch
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, WORKLOADS
@@ -457,9 +457,30 @@ async def test_a_job_that_was_deleted_before_its_first_reconcile_is_reported_as_
     [gone] = await worker.reconcile_job()
     assert isinstance(gone, Status)
     assert (gone.job, gone.phase) == (REF, JobPhase.GONE)
+    worker.store.tombstones[REF.uid] = Tombstone(job=REF, version=2, at_s=0)
     for copy in await worker.copies():
         await worker.client.delete(WORKLOADS, copy, NAMESPACE)
     await worker.sync()
+    assert await worker.reconcile_job() == []
+    assert dict(worker.store.departed) == {}
+
+
+async def test_a_job_is_reported_as_gone_though_somebody_deletes_its_copies(worker: Worker) -> None:
+    """As a tenant does while the job's last pods end, or while the job itself is being deleted."""
+    await given_job(worker)
+    await linked_copy(worker)
+    await worker.client.patch(JOBS, "train", NAMESPACE, MergePatch({"metadata": {"finalizers": ["example.com/slow"]}}))
+    await worker.client.delete(JOBS, "train", NAMESPACE)
+    await worker.sync()
+    assert dict(worker.store.departed) == {}, "it is there"
+    for copy in await worker.copies():
+        await worker.client.delete(WORKLOADS, copy, NAMESPACE)
+    await worker.sync()
+    await worker.client.patch(JOBS, "train", NAMESPACE, MergePatch({"metadata": {"finalizers": None}}))
+    await worker.sync()
+    [gone] = await worker.reconcile_job()
+    assert isinstance(gone, Status)
+    assert (gone.job, gone.phase, gone.seen, gone.spec_version) == (REF, JobPhase.GONE, True, 1)
     assert await worker.reconcile_job() == []
     assert dict(worker.store.departed) == {}
 

@@ -206,7 +206,9 @@ def reconcile_absent(store: AgentStore, *, key: JobKey, stored: Manifest | None)
         return Absence(Cause.DEFINITION if unlinks else None, [*commands, *unlinks])
     if gone.job.uid in view.running:
         return Absence(None, commands)
-    return Absence(_cause_of(gone), [*commands, Publish(cluster=cluster, message=gone)])
+    # Without copies nothing else will say that it is told.
+    told = [] if view.copies else [Forget(table=AgentTable.DEPARTED, key=gone.job.uid)]
+    return Absence(_cause_of(gone), [*commands, Publish(cluster=cluster, message=gone), *told])
 
 
 def note_refused(store: AgentStore, *, key: JobKey, problem: str, now: str) -> Sequence[Command]:

@@ -21,12 +21,20 @@ class Departure(msgspec.Struct, frozen=True):
     """Whether the watch brought its last state. Otherwise the job may have ended after its last known state."""
     end: Status | None = None
     """The report of its end, where the job had ended in its last known state."""
+    gone: Status | None = None
+    """The report of its absence, for a job whose copies somebody deletes before its last pod has ended."""
+
+    @property
+    def report(self) -> Status | None:
+        """What is to be said of it where no copy says more."""
+        return self.end or self.gone
 
     @classmethod
     def of(cls, job: WorkerJobReading, final: Manifest | None) -> Self:
         """`job` is the last known state, `final` the one of its deletion, where the watch has brought that."""
         last = (WorkerJobReading.from_manifest(final) if final is not None else None) or job
-        uid = last.manifest["metadata"]["uid"]
-        if last.outcome.phase is JobPhase.RUNNING:
-            return cls(uid, seen=final is not None)
-        return cls(uid, seen=final is not None, end=last.report())
+        uid, seen = last.manifest["metadata"]["uid"], final is not None
+        if last.outcome.phase is not JobPhase.RUNNING:
+            return cls(uid, seen=seen, end=last.report())
+        gone = Status(job=last.ref, workload=last.slice, spec_version=last.version, phase=JobPhase.GONE, seen=seen)
+        return cls(uid, seen=seen, gone=gone)

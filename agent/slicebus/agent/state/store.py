@@ -325,9 +325,19 @@ class AgentStore:
         note_left(change, self.left_requests)
 
     def _forget_departure(self, change: Change) -> None:
+        """Forget how a job has gone when its copies go, by an order. Where somebody else deletes them, it is still to be
+        reported, also of a job that is about to go."""
         copy = change.old
-        if copy is not None and change.new is None:
-            self.departed.pop(annotations.annotation(copy, api_names.MANAGER_UID_ANNOTATION) or "", None)
+        if copy is None or change.new is not None:
+            return
+        uid = annotations.annotation(copy, api_names.MANAGER_UID_ANNOTATION) or ""
+        if uid in self.tombstones:
+            self.departed.pop(uid, None)
+            return
+        for job in filter(None, map(self._job, keys_of_copy(copy))):
+            reading = WorkerJobReading.from_manifest(job)
+            if reading is not None and reading.is_going and reading.ref.uid == uid and uid not in self.departed:
+                self.departed[uid] = Departure.of(reading, job)
 
     def _forget_unanswered(self, change: Change) -> None:
         pod = change.old

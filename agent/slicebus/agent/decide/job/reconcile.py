@@ -18,7 +18,7 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.tables import AgentTable
-from slicebus.agent.state.views import WorkerJobReading, WorkerView
+from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Forget, Patch, PatchEach, Publish, Remember, Requeue
 from slicebus.kube.resources import GONE, JOB_RESOURCES, PODS, WORKLOADS
 from slicebus.proto.messages import (
@@ -356,7 +356,8 @@ def gone_report(view: WorkerView, *, departed: Mapping[str, Departure]) -> Statu
             name, version = copy["metadata"]["name"], annotations.spec_version(copy)
             seen = departure is not None and departure.seen
             return Status(job=job, workload=name, spec_version=version, phase=JobPhase.GONE, seen=seen)
-    return None
+    reports = filter(None, (departure.report for departure in departed.values()))
+    return next((gone for gone in reports if not view.copies and view.key == JobKey.of(gone.job)), None)
 
 
 def linked_uids(view: WorkerView) -> set[str]:
