@@ -1,6 +1,7 @@
-"""How long jobs have run, by what the journal has of them: from the first order with quota until the worker said that
-the job had ended."""
+"""Which jobs have come, and how long they have run, by what the journal has of them: from the first order with quota
+until the worker said that the job had ended."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -19,6 +20,15 @@ class RunTime(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class RunHistory(msgspec.Struct, frozen=True):
+    """What is known of the jobs of a time."""
+
+    run_times: Sequence[RunTime]
+    newcomers: Sequence[Manifest] = ()
+    """The Workload of each job that was given quota, as its first order had it: whoever reads it finds out whether it
+    can be read."""
+
+
 class _Run(msgspec.Struct):
     since: datetime
     queue: str
@@ -29,9 +39,17 @@ class RunTimes:
     """Collects run times. A run that was cut off, because its quota was taken or the job was deleted, tells nothing."""
 
     def __init__(self) -> None:
-        self.found: list[RunTime] = []
+        self._found: list[RunTime] = []
+        self._newcomers: list[Manifest] = []
+        self._known: set[str] = set()
+        """The UIDs of the jobs that have come."""
         self._running: dict[str, _Run] = {}
         """By the UID of the job."""
+
+    @property
+    def history(self) -> RunHistory:
+        """What was fed so far."""
+        return RunHistory(tuple(self._found), tuple(self._newcomers))
 
     def feed(self, entry: Entry) -> None:
         """Take one entry; one that is no message, or has no time, tells nothing."""
@@ -42,6 +60,7 @@ class RunTimes:
             case WorkloadSpec() as order:
                 queue, pods = _queue_of(order.workload), sum(order.granted.values())
                 if queue and pods:
+                    self._come(order)
                     run = self._running.setdefault(order.job.uid, _Run(at, queue, pods))
                     run.pods = max(run.pods, pods)
             case Suspend() | Delete() as order:
@@ -50,7 +69,12 @@ class RunTimes:
                 ended = self._running.pop(report.job.uid, None)
                 if ended is not None:
                     seconds = max(0.0, (at - ended.since).total_seconds())
-                    self.found.append(RunTime(ended.queue, ended.pods, seconds))
+                    self._found.append(RunTime(ended.queue, ended.pods, seconds))
+
+    def _come(self, order: WorkloadSpec) -> None:
+        if order.job.uid not in self._known:
+            self._known.add(order.job.uid)
+            self._newcomers.append(order.workload)
 
 
 def _queue_of(workload: Manifest) -> str:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from slicebus.journal.entry import Entry
-from slicebus.journal.run_times import RunTime, RunTimes
+from slicebus.journal.run_times import RunHistory, RunTime, RunTimes
 from slicebus.proto.messages import Delete, JobPhase, JobRef, Message, Status, WorkloadSpec
 from unit.journal.records import entry, garbage
 
@@ -19,11 +19,15 @@ def status(phase: JobPhase, *, job: JobRef = JOB) -> Status:
     return Status(job=job, workload="w", spec_version=1, phase=phase)
 
 
-def found(*messages: tuple[float, Message]) -> list[RunTime]:
+def known(*messages: tuple[float, Message]) -> RunHistory:
     times = RunTimes()
     for number, (at_s, message) in enumerate(messages):
         times.feed(entry(message, at_s=at_s, offset=number))
-    return times.found
+    return times.history
+
+
+def found(*messages: tuple[float, Message]) -> list[RunTime]:
+    return [*known(*messages).run_times]
 
 
 def test_from_the_first_order_to_the_end() -> None:
@@ -54,6 +58,12 @@ def test_what_was_cut_off_tells_nothing() -> None:
     assert found((0, spec(1)), (5, delete), (6, status(JobPhase.SUCCEEDED))) == []
 
 
+def test_a_job_comes_once() -> None:
+    other = JobRef("batch/v1", "Job", "team", "other", "uid-other")
+    told = known((0, spec(2)), (4, spec(6)), (9, status(JobPhase.SUCCEEDED)), (11, spec(1, job=other)), (12, spec(2)))
+    assert [*told.newcomers] == [spec(2).workload, spec(1, job=other).workload]
+
+
 def test_what_nobody_can_read_tells_nothing() -> None:
     times = RunTimes()
     times.feed(Entry.from_record(garbage()))
@@ -61,4 +71,4 @@ def test_what_nobody_can_read_tells_nothing() -> None:
     for queue in (None, 3, {}):
         times.feed(entry(spec(1, queue=queue), at_s=1))
     times.feed(entry(status(JobPhase.SUCCEEDED), at_s=2))
-    assert times.found == []
+    assert times.history == RunHistory((), ())

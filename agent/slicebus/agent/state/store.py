@@ -325,8 +325,8 @@ class AgentStore:
         note_left(change, self.left_requests)
 
     def _forget_departure(self, change: Change) -> None:
-        """Forget how a job has gone when its copies go, by an order. Where somebody else deletes them, it is still to be
-        reported, also of a job that is about to go."""
+        """Forget how a job has gone when its copies go by an order. Where somebody else deletes them, it is still to be
+        reported; also of a job that is about to go."""
         copy = change.old
         if copy is None or change.new is not None:
             return

@@ -13,7 +13,7 @@ from slicebus.cli.cluster.deciding import asked
 from slicebus.cli.journal.source import records
 from slicebus.cli.journal.turns import in_turns
 from slicebus.journal.entry import Entry
-from slicebus.journal.run_times import RunTime, RunTimes
+from slicebus.journal.run_times import RunHistory, RunTimes
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.kube.times import time_text
@@ -57,23 +57,23 @@ def of_size(store: ManagerStore, ref: JobRef, counts: Mapping[str, int]) -> Hypo
 
 
 def forecast(
-    store: ManagerStore, hypotheses: Sequence[Hypothesis], run_times: Sequence[RunTime] | None = None
+    store: ManagerStore, hypotheses: Sequence[Hypothesis], history: RunHistory | None = None
 ) -> list[Forecast]:
-    """What the next cycle decides about them, and when those start that wait, if run times are given. Raises
+    """What the next cycle decides about them, and when those start that wait, if a history is given. Raises
     DecisionError."""
-    estimate = Estimate(run_times=run_times, choose=clock.randomness().choice, take=_in_time) if run_times else None
+    estimate = Estimate(history=history, choose=clock.randomness().choice, take=_in_time) if history else None
     with asked("simulate"):
         return forecasts.forecast(store, hypotheses, moment=clock.now(), estimate=estimate)
 
 
-async def run_times_of(source: str, since: datetime, *, amqp_url: str | None) -> list[RunTime]:
-    """The run times that the journal of a broker has since then, or all of an exported one. Raises ConfigurationError
+async def history_of(source: str, since: datetime, *, amqp_url: str | None) -> RunHistory:
+    """The jobs that the journal of a broker has since then, or all of an exported one. Raises ConfigurationError
     and InvalidError."""
     times = RunTimes()
     async with aclosing(in_turns(records(source, since, amqp_url=amqp_url))) as read:
         async for record in read:
             times.feed(Entry.from_record(record))
-    return times.found
+    return times.history
 
 
 def _in_time(rounds: Iterator[float]) -> list[float]:

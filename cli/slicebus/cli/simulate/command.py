@@ -82,7 +82,7 @@ def simulate(
         from slicebus.cli.cluster.deciding import decisive
         from slicebus.cli.cluster.finding import find_jobs
         from slicebus.cli.cluster.reading import read
-        from slicebus.cli.simulate.asking import forecast, of_job, of_size, run_times_of
+        from slicebus.cli.simulate.asking import forecast, history_of, of_job, of_size
         from slicebus.cli.simulate.questions import a_job, jobs_of, sizes_of
 
         leaders = await say_leaders(client, managers.manager_namespace)
@@ -99,8 +99,8 @@ def simulate(
             )
             store = decisive(await read(client, fallback=namespace), leaders)
             hypotheses = [await of_job(client, store, each) for each in jobs]
-        run_times = await run_times_of(source, begin, amqp_url=amqp_url) if begin is not None else None
-        forecasts = forecast(store, hypotheses, run_times)
+        history = await history_of(source, begin, amqp_url=amqp_url) if begin is not None else None
+        forecasts = forecast(store, hypotheses, history)
         for each in forecasts:
             _show(each, format.output)
         return _REFUSED if leaders.problems else _status(forecasts)
