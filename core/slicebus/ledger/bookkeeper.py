@@ -1,0 +1,303 @@
+"""Follows the manager's recorded decisions, and says what they change in the books.
+
+Every shard of the manager records all slices, in its own order; a slice is taken in the newest version that any of them
+has shown. Whatever was taken before is known by the numbers of the batches: reading them again changes nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+import orjson
+
+from slicebus.decisions.replay import Phase
+from slicebus.journal.entry import Entry
+from slicebus.journal.object_diffs import changed_object
+from slicebus.journal.recorded_commands import Remembered, commands_of
+from slicebus.journal.recording import (
+    Batch,
+    Began,
+    Decided,
+    Gap,
+    Gone,
+    Put,
+    Received,
+    Record,
+    SnapshotPart,
+    Source,
+    decode_batch,
+)
+from slicebus.ledger.books import Books, OpenBooks, SubmittedJob
+from slicebus.ledger.facts import Fact
+from slicebus.ledger.slice_change import Interruption
+from slicebus.proto.codec import decode
+from slicebus.proto.errors import InvalidError, ProtocolError
+from slicebus.proto.messages import Manifest, Status
+from slicebus.slices.api import api_names
+from slicebus.slices.workload.workload import Slice
+
+_WORKLOADS, _LOCAL_QUEUES = "workloads.kueue.x-k8s.io", "localqueues.kueue.x-k8s.io"
+_LAST_STATUS = "last_status"
+"""The manager's table that gets an entry with each status that it takes in."""
+_MESSAGES_KEPT = 4096
+"""More than a manager handles at once."""
+_SILENT_MS = 120_000
+"""A leader records something every few seconds. One that has not for so long has ended."""
+_NONSENSE = (LookupError, TypeError, ValueError, AttributeError)
+"""The errors of reading a record that no manager has written."""
+_NO_TEMPLATE: Manifest = {"spec": {"containers": []}}
+_Key = tuple[str, str, str]
+"""The resource, the namespace and the name of an object."""
+
+
+class TakenBatches(msgspec.Struct, frozen=True):
+    """How many batches of a source the books have."""
+
+    source: Source
+    count: int
+
+
+class LedgerState(msgspec.Struct, frozen=True):
+    """What a bookkeeper goes on from."""
+
+    opened: OpenBooks = OpenBooks()
+    taken: tuple[TakenBatches, ...] = ()
+    known_ms: int | None = None
+    """Up to when the books say everything; None where they are empty."""
+
+
+class Bookkeeper:
+    """Takes the entries of the manager's stream, in order, and says the facts in them.
+
+    To go on from a state, feed it the stream from an hour before, so that it has a snapshot of each leader. What the
+    state has already gives no facts.
+    """
+
+    def __init__(self, state: LedgerState, *, user_label: str = "") -> None:
+        """`user_label`: the label of a job that says whose it is; empty for none."""
+        self.known_ms = state.known_ms
+        """Up to when the books say everything, in Unix time; None before the first snapshot."""
+        self._counts = {taken.source: taken.count for taken in state.taken}
+        self._user_label = user_label
+        self._leaders: dict[int, _Leader] = {}
+        """The newest leader of each shard."""
+        self._users: dict[str, str] = {}
+        """By the UID of the job."""
+        self._queues: dict[tuple[str, str], str] = {}
+        """The ClusterQueue of each LocalQueue, by namespace and name."""
+        self._books = Books(state.opened, self._lookup)
+
+    @property
+    def taken(self) -> tuple[TakenBatches, ...]:
+        """The batches that it has taken, by their sources."""
+        return tuple(TakenBatches(source, count) for source, count in self._counts.items())
+
+    def feed(self, entry: Entry) -> list[Fact]:
+        """Take one entry, and return its facts. What is no batch of a manager has none."""
+        if not entry.is_decisions:
+            return []
+        try:
+            batch = decode_batch(entry.record.message)
+        except InvalidError:
+            return []
+        source = batch.source
+        if source.role != "manager" or source.routing_key != entry.record.message.routing_key:
+            return []
+        leader = self._leaders.get(source.shard)
+        if leader is None or leader.source.epoch < source.epoch:
+            leader = self._leaders[source.shard] = _Leader(source)
+        elif leader.source != source:
+            return []  # A leader that has been replaced: the snapshot of the next one has what it did.
+        published_ms = round(entry.published.timestamp() * 1000) if entry.published else 0
+        return list(self._take(leader, batch, published_ms))
+
+    def _take(self, leader: "_Leader", batch: Batch, published_ms: int) -> Iterator[Fact]:
+        count = self._counts.get(batch.source, 0)
+        if batch.number < leader.next:
+            return  # Published twice.
+        is_new = batch.number >= count
+        missing = batch.number - (leader.next or (count if is_new else batch.number))
+        if missing > 0:
+            leader.lose(f"{missing} batches of {batch.source} are missing")
+        leader.is_cut = leader.is_cut or (leader.next == 0 and batch.number > 0)
+        leader.next = batch.number + 1
+        for record in batch.records:
+            try:
+                yield from self._read(leader, record, is_new=is_new, published_ms=published_ms)
+            except (InvalidError, *_NONSENSE) as error:
+                leader.lose(f"a record of {batch.source} cannot be read: {error!r}")
+        if is_new:
+            self._counts[batch.source] = leader.next
+            if leader.phase is Phase.KNOWN:
+                self.known_ms = max(self.known_ms or 0, leader.clock_ms)
+
+    def _read(self, leader: "_Leader", record: Record, *, is_new: bool, published_ms: int) -> Iterator[Fact]:
+        if isinstance(record, Began | Gap):
+            lost = f"{leader.source} has dropped {record.dropped} records" if isinstance(record, Gap) else ""
+            leader.lose(lost)
+        elif isinstance(record, SnapshotPart):
+            yield from self._collect(leader, record, is_new=is_new, published_ms=published_ms)
+        else:
+            if isinstance(record, Received | Decided):
+                leader.clock_ms = max(leader.clock_ms, round(record.at * 1000))
+            if leader.phase is Phase.COLLECTING:
+                leader.waiting.append((record, is_new, leader.clock_ms))
+            elif leader.phase is Phase.KNOWN:
+                yield from self._apply(leader, record, leader.clock_ms or published_ms, is_new=is_new)
+            elif is_new and leader.is_cut:
+                leader.lose(leader.lost or f"the stream has no snapshot of {leader.source} before")
+
+    def _collect(self, leader: "_Leader", part: SnapshotPart, *, is_new: bool, published_ms: int) -> Iterator[Fact]:
+        if leader.phase is Phase.KNOWN or (leader.phase is Phase.UNKNOWN and part.part > 0):
+            return
+        if part.part == 0:
+            leader.begin_snapshot(leader.clock_ms or published_ms)
+        leader.snapshot += (content for content in part.content if isinstance(content, Put))
+        if not part.last:
+            return
+        at_ms, waiting = leader.snapshot_ms, leader.waiting
+        for content in leader.snapshot:
+            self._learn(leader, content)
+        leader.phase, leader.snapshot, leader.waiting = Phase.KNOWN, [], []
+        for record, is_of_now, clock_ms in waiting:
+            if not is_of_now:
+                yield from self._apply(leader, record, clock_ms or at_ms, is_new=False)
+        if is_new and not self._is_told_by_another(leader, at_ms):
+            since_ms = at_ms if self.known_ms is None else self.known_ms
+            reason, is_gap = (
+                leader.lost or "no leader recorded anything",
+                bool(leader.lost) and self.known_ms is not None,
+            )
+            # The clock of the next leader may be behind.
+            interruption = Interruption(since_ms, max(since_ms, at_ms), reason, is_gap=is_gap)
+            yield from self._books.resumed(leader.workloads, interruption)
+        leader.lost = ""
+        for record, is_of_now, clock_ms in waiting:
+            if is_of_now:
+                yield from self._apply(leader, record, clock_ms or at_ms, is_new=True)
+
+    def _is_told_by_another(self, leader: "_Leader", at_ms: int) -> bool:
+        """Whether another shard has told all that happened before a snapshot."""
+        others = [one for one in self._leaders.values() if one is not leader and one.phase is Phase.KNOWN]
+        return any(at_ms - one.clock_ms < _SILENT_MS for one in others)
+
+    def _apply(self, leader: "_Leader", record: Record, at_ms: int, *, is_new: bool) -> Iterator[Fact]:
+        match record:
+            case Put():
+                before, now = self._learn(leader, record)
+                if record.of == _WORKLOADS and is_new and _has_changed(record, before, now):
+                    yield from self._books.put(now, before, at_ms)
+            case Gone(of=resource, namespace=namespace, name=name):
+                gone = leader.objects.pop((resource, namespace, name), None)
+                if gone is not None and resource == _WORKLOADS and is_new:
+                    yield from self._books.gone(gone["metadata"]["uid"], at_ms)
+            case Received(type=Status.type, problem=""):
+                leader.keep(record)
+            case Decided(failed=None):
+                status = leader.taken_in(record)
+                if status is not None and is_new:
+                    ready = {str(name): pods.ready for name, pods in status.pods.items()}
+                    yield from self._books.ready(status.job.namespace, status.workload, ready, at_ms)
+            case _:
+                return
+
+    def _learn(self, leader: "_Leader", change: Put) -> tuple[Manifest | None, Manifest]:
+        """Take an object, as it was before and as it is now. Of jobs only the user is kept."""
+        metadata = change.object["metadata"]
+        key = change.of, metadata.get("namespace", ""), metadata["name"]
+        if change.of == _WORKLOADS:
+            before = leader.objects.get(key)
+            now = leader.objects[key] = _without_templates(changed_object(change, before))
+            return before, now
+        if change.of == _LOCAL_QUEUES and "spec" in change.object:
+            self._queues[key[1:]] = change.object["spec"].get("clusterQueue", "")
+        elif self._user_label and (user := (metadata.get("labels") or {}).get(self._user_label)):
+            self._users[metadata["uid"]] = user
+        return None, change.object
+
+    def _lookup(self, slice: Slice) -> SubmittedJob:
+        return SubmittedJob(self._users.get(slice.job_uid, ""), self._queues.get(slice.local_queue, ""))
+
+
+class _Leader:
+    """What is known of one leader's recording."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.next = 0
+        """The number of the next batch."""
+        self.phase = Phase.UNKNOWN
+        self.is_cut = False
+        """Whether the stream does not have its first batch."""
+        self.lost = ""
+        """Why its state is not known, where records were lost."""
+        self.clock_ms = 0
+        """The time of its last decision or message."""
+        self.objects: dict[_Key, Manifest] = {}
+        """The slices."""
+        self.snapshot: list[Put] = []
+        self.snapshot_ms = 0
+        self.waiting: list[tuple[Record, bool, int]] = []
+        """The records since a snapshot began, whether each is new, and their times."""
+        self._messages: dict[int, Received] = {}
+
+    @property
+    def workloads(self) -> list[Manifest]:
+        """The slices that there are."""
+        return list(self.objects.values())
+
+    def lose(self, why: str) -> None:
+        """Know nothing up to the next snapshot; `why` is empty where nothing was lost."""
+        self.phase = Phase.UNKNOWN
+        self.lost = why or self.lost
+
+    def begin_snapshot(self, at_ms: int) -> None:
+        """Forget what was known before it."""
+        self.phase = Phase.COLLECTING
+        self.objects, self.snapshot, self.waiting, self.snapshot_ms = {}, [], [], at_ms
+
+    def keep(self, message: Received) -> None:
+        """Keep a message for the decision about it."""
+        self._messages[message.number] = message
+        if len(self._messages) > _MESSAGES_KEPT:
+            del self._messages[next(iter(self._messages))]
+
+    def taken_in(self, decided: Decided) -> Status | None:
+        """The status that a decision takes in; None where it is about none, or one that is outdated or refused."""
+        if not self._messages or b'"incoming"' not in bytes(decided.arguments):
+            return None
+        arguments: Mapping[str, Any] = orjson.loads(bytes(decided.arguments))
+        message = self._messages.get(arguments.get("incoming", -1))
+        if message is None:
+            return None
+        notes = (command.table for command in commands_of(bytes(decided.outcome)) if isinstance(command, Remembered))
+        if _LAST_STATUS not in notes:
+            return None
+        del self._messages[message.number]
+        try:
+            decoded = decode(message.wire)
+        except ProtocolError:
+            return None
+        return decoded.message if isinstance(decoded.message, Status) else None
+
+
+def _without_templates(workload: Manifest) -> Manifest:
+    """A Workload without its pod templates, which take the most memory: the admission says what a pod requests. One
+    that nobody can read stays as it is."""
+    match workload:
+        case {"spec": {"podSets": [*pod_sets]} as spec} if all(isinstance(pod_set, dict) for pod_set in pod_sets):
+            small = [pod_set | {"template": _NO_TEMPLATE} for pod_set in pod_sets]
+            return workload | {"spec": spec | {"podSets": small}}
+        case _:
+            return workload
+
+
+def _has_changed(change: Put, before: Manifest | None, now: Manifest) -> bool:
+    """Whether something has changed that the books go by: most changes of metadata are notes of the manager."""
+    return before is None or not {"spec", "status"}.issubset(change.same) or _cluster_in(before) != _cluster_in(now)
+
+
+def _cluster_in(workload: Manifest) -> str | None:
+    """The cluster that a slice has in its metadata, beside a Kueue."""
+    annotations = workload["metadata"].get("annotations") or {}
+    return annotations.get(api_names.CLUSTER_ANNOTATION)
