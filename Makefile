@@ -87,7 +87,7 @@ peers: ## build the operators that test-peers runs, a KubeRay and a Kueue: ten m
 	@tests/tools/build.sh peers >/dev/null
 
 lock: $(READY) ## resolve the dependencies anew
-	$(LOCK) --group dev --extra otlp pyproject.toml -o requirements.lock
+	$(LOCK) --group dev --extra ledger --extra otlp pyproject.toml -o requirements.lock
 	$(LOCK) --constraints requirements.lock pyproject.toml -o docker/requirements.lock
 	$(LOCK) --constraints requirements.lock --group build -o docker/build.lock
 

@@ -14,6 +14,7 @@ from slicebus.sandbox.controllers import crds as ray_crds
 from support.controlplane import ControlPlane
 from support.image import NoIndexError, install_image
 from support.missing import skip_or_fail
+from support.postgresql import PostgresServer, programs
 from support.rabbitmq import RabbitBroker
 from support.rabbitmq_releases import Release, releases, told
 from support.tools import tools
@@ -105,6 +106,20 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
         yield plane
     finally:
         plane.stop()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgresServer]:
+    """A PostgreSQL server."""
+    found = programs()
+    if found is None:
+        skip_or_fail("no PostgreSQL: Debian's package postgresql is not installed")
+    server = PostgresServer(found)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 def definitions() -> list[str]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gets the servers that the integration tests run: RabbitMQ from Debian's packages, and RabbitMQ 4 beside an older one, the
-# Kubernetes control plane and Helm built by Go, Prometheus, and Chromium. Says in one line what is missing and cannot be had; the
+# Kubernetes control plane and Helm built by Go, PostgreSQL, Prometheus, and Chromium. Says in one line what is missing and cannot be had; the
 # tests that need it are skipped then, and fail in CI. Without RabbitMQ 4 they run on the older one.
 set -euo pipefail
 
@@ -17,6 +17,16 @@ if [ ! -x /usr/lib/rabbitmq/bin/rabbitmq-server ]; then
 fi
 
 compgen -G '/usr/lib/rabbitmq/lib/rabbitmq_server-4*' >/dev/null || "$here/rabbitmq4.sh" || true
+
+if ! compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing postgresql" >&2
+    # As for RabbitMQ: the tests start one of their own.
+    RUNLEVEL=1 "$here/apt.sh" postgresql || echo "no PostgreSQL: Debian's package postgresql cannot be had" >&2
+  else
+    echo "no PostgreSQL: install Debian's postgresql to run the tests of the ledger on it" >&2
+  fi
+fi
 
 "$here/prometheus.sh" || true
 

@@ -28,6 +28,8 @@ COMMANDS: Mapping[str, str] = {
     "replay": "slicebus.cli.replay.command:replay",
     "redrive": "slicebus.cli.journal.redrive:command",
     "queues": "slicebus.cli.queues.command:queues",
+    "ledger": "slicebus.cli.ledger.command:ledger",
+    "usage": "slicebus.cli.usage.command:usage",
     "fleet": "slicebus.cli.fleet.command:fleet",
     "journal": "slicebus.cli.journal.command:journal",
     "dead": "slicebus.cli.dead_letters.command:dead",

@@ -1,0 +1,110 @@
+"""Opens the database of the ledger: a file of SQLite, or a PostgreSQL by its address. Needs the extra `ledger`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import sqlalchemy as sql
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import exc
+from sqlalchemy.dialects import postgresql, sqlite
+
+from slicebus.proto.errors import ConfigurationError, InvalidError, UnavailableError
+
+_POSTGRESQL = ("postgresql", "postgres")
+_PRIVATE = 0o600
+_BUSY_S = 30
+"""How long a writer of SQLite waits for another."""
+
+
+def open_engine(address: str, *, create: bool = False) -> sql.Engine:
+    """The engine of a file's path, or of an address `postgresql://…`. Raises ConfigurationError.
+
+    `create`: for the ledger's writer. A file that it makes is for its owner alone.
+    """
+    scheme, is_address, _ = address.partition("://")
+    if not is_address:
+        _check_file(Path(address), create=create)
+        engine = sql.create_engine(sql.URL.create("sqlite", database=address), connect_args={"timeout": _BUSY_S})
+        if create:
+            sql.event.listen(engine, "connect", _set_up)
+        return engine
+    if scheme not in _POSTGRESQL:
+        raise ConfigurationError(f"--database: {scheme} is no database of the ledger: use a file, or postgresql://")
+    try:
+        url = sql.make_url(address).set(drivername="postgresql+psycopg")
+    except (exc.ArgumentError, ValueError) as error:
+        raise ConfigurationError("--database: not an address as postgresql://user@host/name") from error
+    return sql.create_engine(url, module=psycopg)
+
+
+def shown(engine: sql.Engine) -> str:
+    """The database for people, without a password."""
+    return engine.url.render_as_string(hide_password=True) if engine.url.host else f"{engine.url.database}"
+
+
+def migrate(engine: sql.Engine) -> None:
+    """Make the tables, or bring them to this version. Raises the errors of `database_errors`."""
+    with database_errors(engine), engine.begin() as connection:
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def check(engine: sql.Engine) -> None:
+    """Raises ConfigurationError for a database that is no ledger of this version, and changes nothing."""
+    with database_errors(engine), engine.connect() as connection:
+        found = MigrationContext.configure(connection).get_current_revision()
+    if found != (head := ScriptDirectory.from_config(_config()).get_current_head()):
+        what = f"its tables are of version {found}, not {head}" if found else "it has no ledger"
+        raise ConfigurationError(f"--database {shown(engine)}: {what}; `slicebus ledger` brings it to this version")
+
+
+def insert(connection: sql.Connection, table: sql.Table) -> "sqlite.Insert | postgresql.Insert":
+    """An insert of the dialect, which knows what to do with a row that is there."""
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
+
+
+@contextmanager
+def database_errors(engine: sql.Engine) -> Iterator[None]:
+    """Translate the errors of the database. Raises UnavailableError where it cannot be used now, InvalidError where it
+    refuses what it is asked."""
+    try:
+        yield
+    except exc.OperationalError as error:
+        raise UnavailableError(f"the database {shown(engine)} cannot be used: {_words(error)}") from error
+    except exc.DBAPIError as error:
+        raise InvalidError(f"the database {shown(engine)} refuses: {_words(error)}") from error
+
+
+def _check_file(path: Path, *, create: bool) -> None:
+    """Raises ConfigurationError for a file that cannot be used."""
+    try:
+        if create:
+            path.touch(mode=_PRIVATE)
+        elif not path.is_file():
+            raise ConfigurationError(f"--database {path}: there is no such file; `slicebus ledger` makes it")
+    except OSError as error:
+        raise ConfigurationError(f"--database {path}: {error.strerror or error}") from error
+
+
+def _words(error: exc.DBAPIError) -> str:
+    return " ".join(str(error.orig).split())
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _set_up(connection: Any, _: object) -> None:
+    """Let readers read while the ledger writes. A write that is lost with the machine is lost with its position."""
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")

@@ -1,0 +1,28 @@
+"""The options of the commands that use a ledger, and what they say without the packages that it needs."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from slicebus.proto.errors import ConfigurationError
+
+DEFAULT_DATABASE = "ledger.db"
+Database = Annotated[
+    str,
+    typer.Option(
+        envvar="LEDGER_DATABASE",
+        show_envvar=True,
+        help="The ledger: a file of SQLite, or postgresql://user@host/name.",
+    ),
+]
+
+
+@contextmanager
+def ledger_extra() -> Iterator[None]:
+    """Raise ConfigurationError where what is imported within needs the extra `ledger`, and it is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(f"it needs the extra ledger, pip install 'slicebus[ledger]': {error}") from error

@@ -1,0 +1,1 @@
+"""`slicebus usage`: sums who used what, from a ledger."""
