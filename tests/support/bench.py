@@ -10,7 +10,15 @@ from figures import Figure
 from support.image import TOP
 
 BENCH = TOP / "bench"
-WITHOUT_SERVERS = ("admission.py", "journal.py", "memory.py", "reclaim.py", "resync.py", "simulated_runs.py")
+WITHOUT_SERVERS = (
+    "admission.py",
+    "journal.py",
+    "ledger.py",
+    "memory.py",
+    "reclaim.py",
+    "resync.py",
+    "simulated_runs.py",
+)
 """Benchmarks that need nothing of what `make servers` installs."""
 
 
