@@ -23,6 +23,7 @@ COMMANDS: Mapping[str, str] = {
     "explain": "slicebus.cli.explain.command:explain",
     "simulate": "slicebus.cli.simulate.command:simulate",
     "diff": "slicebus.cli.difference.command:diff",
+    "whatif": "slicebus.cli.whatif.command:whatif",
     "trace": "slicebus.cli.trace.command:trace",
     "view": "slicebus.cli.view.command:view",
     "replay": "slicebus.cli.replay.command:replay",

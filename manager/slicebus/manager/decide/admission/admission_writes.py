@@ -75,7 +75,7 @@ def ensure_unchanged(workload: Manifest, version: str) -> None:
 
 def is_shown(workload: Manifest, decision: Decision) -> bool:
     """Whether the Workload shows the decision already."""
-    return isinstance(decision, Wait) and has_finding(workload, _waiting(decision))
+    return isinstance(decision, Wait) and has_finding(workload, waiting_finding(decision))
 
 
 def was_elsewhere(workload: Manifest, decision: Admit) -> bool:
@@ -89,12 +89,10 @@ def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Co
     if was_elsewhere(workload, decision):
         body = {"status": {"clusterName": None}}
         return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
-    reserved = Finding(Condition.QUOTA_RESERVED, True, "QuotaReserved", f"Quota reserved in ClusterQueue {queue}")
-    admitted = Finding(Condition.ADMITTED, True, "Admitted", "The workload is admitted")
     status = {
         "admission": decision.admission.to_manifest(),
         "clusterName": decision.cluster,
-        "conditions": with_findings(workload, reserved, admitted, *_starting(slice), *_end_eviction(slice), now=now),
+        "conditions": with_findings(workload, *admission_findings(slice, decision), now=now),
     }
     note = f"Admitted by ClusterQueue {queue}, runs on cluster {decision.cluster}"
     if decision.admission.counts != slice.counts:
@@ -104,6 +102,14 @@ def _admit(view: JobView, slice: Slice, decision: Admit, *, now: str) -> list[Co
         Patch(resource=WORKLOADS, target=workload, body={"status": status}, subresource="status"),
         *(Emit(regarding=target, reason="Admitted", note=note) for target in targets),
     ]
+
+
+def admission_findings(slice: Slice, decision: Admit) -> list[Finding]:
+    """What a slice shows when it gets quota."""
+    queue = decision.admission.cluster_queue
+    reserved = Finding(Condition.QUOTA_RESERVED, True, "QuotaReserved", f"Quota reserved in ClusterQueue {queue}")
+    admitted = Finding(Condition.ADMITTED, True, "Admitted", "The workload is admitted")
+    return [reserved, admitted, *_starting(slice), *_end_eviction(slice)]
 
 
 def _starting(slice: Slice) -> list[Finding]:
@@ -134,7 +140,7 @@ def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Comm
     if is_shown(workload, decision):
         return []
     requeued = [] if decision.reason == INADMISSIBLE else _requeued(slice)
-    body = findings_patch(workload, _waiting(decision), *requeued, now=now)
+    body = findings_patch(workload, waiting_finding(decision), *requeued, now=now)
     targets = ((workload, view.job) if view.job else (workload,)) if _is_news(slice, decision) else ()
     return [
         # The job shows it when it is reconciled, after the write.
@@ -162,15 +168,20 @@ def _evict(view: JobView, slice: Slice, decision: Evict, *, now: str) -> list[Co
     if slice.evicted or slice.finished or slice.admission is None:
         return []
     workload = view.workload(slice)
-    findings = [Finding(Condition.EVICTED, True, decision.reason, decision.message)]
-    if decision.preemption:
-        findings.append(Finding(Condition.PREEMPTED, True, decision.preemption, decision.message))
-    body = findings_patch(workload, *findings, quota_held(slice), now=now)
+    body = findings_patch(workload, *eviction_findings(decision), quota_held(slice), now=now)
     targets = (workload, view.job) if view.job else (workload,)
     return [
         Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
         *(Emit(regarding=target, reason=f"EvictedDueTo{decision.reason}", note=decision.message) for target in targets),
     ]
+
+
+def eviction_findings(decision: Evict) -> list[Finding]:
+    """What a slice shows when it loses its quota."""
+    findings = [Finding(Condition.EVICTED, True, decision.reason, decision.message)]
+    if decision.preemption:
+        findings.append(Finding(Condition.PREEMPTED, True, decision.preemption, decision.message))
+    return findings
 
 
 def _shrink(view: JobView, slice: Slice, decision: Shrink, *, now: str) -> list[Command]:
@@ -207,5 +218,6 @@ def _grow(view: JobView, slice: Slice, decision: Grow, *, now: str) -> list[Comm
     return [*size_requests.record(view, reclaims.overruled(view, note, now=now), note=note, more=more), *told]
 
 
-def _waiting(decision: Wait) -> Finding:
+def waiting_finding(decision: Wait) -> Finding:
+    """What a slice shows while it waits."""
     return Finding(Condition.QUOTA_RESERVED, False, decision.reason, decision.message)

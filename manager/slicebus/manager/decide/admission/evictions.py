@@ -98,12 +98,9 @@ def _forget_request(view: JobView) -> list[Command]:
 def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
     """Give the quota of a slice back. Reasons and messages are Kueue's; only a preempted Workload is requeued by
     itself."""
-    workload, evicted = view.workload(slice), slice.conditions[Condition.EVICTED]
-    reason, message = evicted.get("reason", ""), evicted.get("message", "")
+    workload = view.workload(slice)
     findings = [
-        Finding(Condition.QUOTA_RESERVED, False, "Pending", message),
-        Finding(Condition.ADMITTED, False, "NoReservation", "The workload has no reservation"),
-        Finding(Condition.REQUEUED, reason == EvictionReason.PREEMPTED, reason, message),
+        *requeue_findings(slice),
         Finding(
             api_names.DISPATCHED_CONDITION, True, "Suspended", f"Cluster {view.cluster} has no pod of the job left"
         ),
@@ -118,3 +115,14 @@ def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
         # The next run begins with all pods.
         status["reclaimablePods"] = None
     return Patch(resource=WORKLOADS, target=workload, body={"status": status}, subresource="status")
+
+
+def requeue_findings(slice: Slice) -> list[Finding]:
+    """What an evicted slice shows when it has given its quota back."""
+    evicted = slice.conditions[Condition.EVICTED]
+    reason, message = evicted.get("reason", ""), evicted.get("message", "")
+    return [
+        Finding(Condition.QUOTA_RESERVED, False, "Pending", message),
+        Finding(Condition.ADMITTED, False, "NoReservation", "The workload has no reservation"),
+        Finding(Condition.REQUEUED, reason == EvictionReason.PREEMPTED, reason, message),
+    ]

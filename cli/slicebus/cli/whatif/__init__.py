@@ -1,0 +1,1 @@
+"""Says what a recorded past would have been with other quota, clusters or policies."""

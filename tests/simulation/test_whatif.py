@@ -1,0 +1,60 @@
+"""A run is played twice, once with 20% more quota from the start: the journal of the first one tells of the second."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from simulation.quiet import QUOTA, journal_of
+from slicebus.bus.contract import Record
+from slicebus.manager.decide.whatif.answer import CLOSE_S, reproduction, summary
+from slicebus.manager.decide.whatif.chronicle import Chronicle
+from slicebus.manager.decide.whatif.hypotheses import QuotaChange, amount_change
+from slicebus.manager.decide.whatif.play import Play
+from slicebus.manager.decide.whatif.recorded_past import PastReader, RecordedPast
+
+MORE = QuotaChange(text="", queue="batch", resource="cpu", flavor="reserved", amount=amount_change("+20%"))
+USE = 0.05
+"""How far the use of a flavor may be off."""
+
+
+def past_of(journal: Iterable[Record]) -> RecordedPast:
+    reader = PastReader(None)
+    for record in journal:
+        reader.feed(record)
+    past = reader.past()
+    assert past is not None
+    return past
+
+
+def starts(chronicle: Chronicle) -> dict[str, float]:
+    """When each job started, in seconds since the run began."""
+    return {
+        story.job: story.started - chronicle.since for story in chronicle.jobs.values() if story.started is not None
+    }
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_answer_is_what_the_second_run_does(seed: int) -> None:
+    """Without preemption nearly every job starts within five seconds of when it does with more quota."""
+    before = past_of(journal_of(seed, cpu=QUOTA, preempts=False))
+    after = past_of(journal_of(seed, cpu=QUOTA * 6 // 5, preempts=False))
+    assert reproduction(before.was, Play(before).run()).share >= 0.95
+    answered, real = Play(before, [MORE]).run(), after.was
+    told, found, unchanged = starts(answered), starts(real), starts(before.was)
+    assert told.keys() == found.keys()
+    close = [job for job, at in found.items() if abs(told[job] - at) <= CLOSE_S]
+    assert len(close) >= 0.95 * len(found)
+    assert any(abs(unchanged[job] - at) > CLOSE_S for job, at in found.items()), "more quota changes nothing"
+    one, two = summary("", answered, before.until), summary("", real, after.until)
+    for said, was in zip(one.flavors, two.flavors, strict=True):
+        assert said.used_hours == pytest.approx(was.used_hours, rel=USE, abs=0.01)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_run_with_preemption_is_reproduced(seed: int) -> None:
+    past = past_of(journal_of(seed, cpu=QUOTA, preempts=True))
+    found = reproduction(past.was, played := Play(past).run())
+    assert past.was.preemptions
+    assert found.is_enough, found.differences
+    assert found.order_share >= 0.95
+    assert played.preemptions == pytest.approx(past.was.preemptions, rel=0.1)

@@ -1,0 +1,107 @@
+"""The objects of a role as its recording has them: with times, over gaps, and from one leader to the next."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from slicebus.bus.contract import Record as StreamRecord
+from slicebus.journal.object_history import ObjectHistory
+from slicebus.journal.recording import (
+    Began,
+    Decided,
+    Gap,
+    Gone,
+    Noted,
+    Put,
+    Record,
+    SnapshotPart,
+    Source,
+    encode_batch,
+    encode_record,
+)
+from slicebus.proto.errors import InvalidError
+
+PODS = "pods"
+Told = tuple[float, int | None, int | None]
+"""The time of a change, and the object's value before and after it."""
+
+
+def an_object(value: int, name: str = "a") -> dict[str, Any]:
+    return {"metadata": {"namespace": "team", "name": name}, "spec": {"value": value}, "status": {"kept": True}}
+
+
+def put(value: int, **changes: Any) -> Put:
+    return Put(of=PODS, object=an_object(value), **changes)
+
+
+def decided(at: float) -> Decided:
+    return Decided(what="cycle", at=at, arguments=msgspec.Raw(b"{}"))
+
+
+def snapshot(*values: int) -> SnapshotPart:
+    return SnapshotPart(part=0, last=True, content=tuple(put(value) for value in values))
+
+
+def batch(number: int, at: float, *records: Record, epoch: int = 1, shard: int = 0) -> StreamRecord:
+    source = Source(role="manager", cluster="", epoch=epoch, shard=shard)
+    moment = datetime.fromtimestamp(at, UTC)
+    message = encode_batch(source, number, list(map(encode_record, records)), user="manager", at=moment)
+    return StreamRecord(offset=number, message=message, timestamp=moment)
+
+
+def told(records: Sequence[StreamRecord]) -> list[Told]:
+    history = ObjectHistory("manager", [PODS])
+    return [
+        (change.at, *(each["spec"]["value"] if each else None for each in (change.before, change.after)))
+        for record in records
+        for change in history.feed(record)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "changes"),
+    [
+        ([batch(0, 10, put(1), decided(9))], []),
+        ([batch(0, 10, snapshot(1)), batch(1, 20, put(2), decided(15), put(3))], [(15, 1, 2), (20, 2, 3)]),
+        ([batch(0, 10, snapshot(1), Gone(of=PODS, namespace="team", name="a"))], [(10, 1, None)]),
+        ([batch(0, 10, snapshot()), batch(1, 20, put(1)), batch(1, 20, put(2))], [(20, None, 1)]),
+        ([batch(0, 10, snapshot(1)), batch(2, 30, put(2), snapshot(5), put(6))], [(30, 1, 5), (30, 5, 6)]),
+        ([batch(0, 10, snapshot(1)), batch(1, 20, Gap(dropped=1), put(2), snapshot(3))], [(20, 1, 3)]),
+        ([batch(0, 10, snapshot(1)), batch(0, 20, Began(version="1"), snapshot(2), epoch=2)], [(20, 1, 2)]),
+        (
+            [batch(0, 10, snapshot(1), epoch=2), batch(0, 20, snapshot(2)), batch(1, 30, put(3), epoch=2)],
+            [(30, 1, 3)],
+        ),
+        ([batch(0, 10, snapshot(1)), batch(0, 20, snapshot(2), shard=1)], []),
+        ([batch(0, 10, snapshot(1)), batch(1, 20, Put(of="nodes", object=an_object(7)))], []),
+    ],
+    ids=["unknown", "times", "gone", "twice", "missing", "gap", "leader", "earlier leader", "shard", "other"],
+)
+def test_changes(records: Sequence[StreamRecord], changes: list[Told]) -> None:
+    assert told(records) == changes
+
+
+def test_parts_that_are_the_same_or_not_recorded_are_kept() -> None:
+    history = ObjectHistory("manager", [PODS], ["settings"])
+    note = Noted(table="settings", key=msgspec.Raw(b'"own"'), value=msgspec.Raw(b"{}"))
+    partly = {"metadata": {"namespace": "team", "name": "a"}, "spec": {"value": 2}}
+    for record in (
+        batch(0, 10, snapshot(1), note),
+        batch(1, 20, Put(of=PODS, object=partly, same=("status",))),
+        batch(2, 30, Put(of=PODS, object={**partly, "spec": {"value": 3}}, cut=("status",))),
+    ):
+        list(history.feed(record))
+    assert history.objects[PODS]["team", "a"] == an_object(3)
+    assert history.tables["settings"] == {b'"own"': msgspec.Raw(b"{}")}
+    assert history.interruptions == 0
+
+
+@pytest.mark.parametrize("record", [Put(of=PODS, object={}), Put(of=PODS, object={"metadata": 1}, same=("spec",))])
+def test_what_no_role_records(record: Put) -> None:
+    history = ObjectHistory("manager", [PODS])
+    list(history.feed(batch(0, 10, snapshot(1))))
+    with pytest.raises(InvalidError):
+        list(history.feed(batch(1, 20, record)))
