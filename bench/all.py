@@ -78,6 +78,7 @@ QUICK: dict[str, tuple[str, ...]] = {
         *("--settle", "3", "--idle", "1", "--rounds", "1"),
     ),
     "simulated_runs.py": ("--first", "8", "--seeds", "2"),
+    "whatif.py": ("--jobs", "100", "--clusters", "2"),
 }
 """Options with which a benchmark takes seconds, or little more than its servers need to start. One that is not here has
 its own sizes with `--quick` too, and no test runs it."""
