@@ -30,7 +30,9 @@ def open_engine(address: str, *, create: bool = False) -> sql.Engine:
     scheme, is_address, _ = address.partition("://")
     if not is_address:
         _check_file(Path(address), create=create)
-        engine = sql.create_engine(sql.URL.create("sqlite", database=address), connect_args={"timeout": _BUSY_S})
+        # A pool would leave its connections to the collector of garbage, which warns of them.
+        url, options = sql.URL.create("sqlite", database=address), {"timeout": _BUSY_S}
+        engine = sql.create_engine(url, connect_args=options, poolclass=sql.NullPool)
         if create:
             sql.event.listen(engine, "connect", _set_up)
         return engine
