@@ -25,12 +25,13 @@ from slicebus.manager.decide.admission import admission_writes, builtin, snapsho
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
 from slicebus.manager.decide.forecast import verdict
 from slicebus.manager.decide.job import charges, reclaims
-from slicebus.manager.state import store, worker_clusters
+from slicebus.manager.state import budgets, store, worker_clusters
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.shards import Shards, belongs_to
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.slices.admission import cycle, idle_quota
+from slicebus.slices.admission.budget_limit import SpentBudgets
 from slicebus.slices.admission.decisions import Decision
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
 from slicebus.slices.admission.snapshot import IdleGrowth, Snapshot
@@ -176,6 +177,9 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "opportunistic pods": lambda: patch.object(cycle, "with_opportunistic", lambda _: []),
     "growth last": lambda: patch.object(cycle._Cycle, "decide", _growth_as_any_claim),
     "growth time": lambda: patch.object(idle_quota, "_changed", lambda _: ""),
+    "budgets": lambda: patch.object(SpentBudgets, "refuse", lambda *_: None),
+    "drained budgets": lambda: patch.object(SpentBudgets, "why_drained", lambda *_: ""),
+    "spending": lambda: patch.object(budgets, "spending_said", lambda _: None),
     "headroom": lambda: patch.object(snapshots, "IdleGrowth", lambda since, _: IdleGrowth(since, 0.0)),
 }
 """Each switches one safeguard off for as long as the context lasts."""

@@ -9,8 +9,9 @@ from typing import Any
 
 import orjson
 
-from simulation import cycle_rules, idle_quota_rules
+from simulation import budget_rules, cycle_rules, idle_quota_rules
 from simulation.activation_rules import ActivationRules
+from simulation.budget_rules import BudgetRules
 from simulation.definition_rules import DefinitionRules
 from simulation.elastic import check_note, check_ring
 from simulation.end_rules import EndRules, has_outlived
@@ -76,6 +77,7 @@ class Rules:
         self.activations = ActivationRules()
         self._room = RoomRules(self._slices, is_shared=shards > 1)
         self._growth = GrowthRules()
+        self._budgets = BudgetRules(self._slices)
         self.gangs = GangRules()
         self._ends = EndRules(self._apis)
         self._definitions = DefinitionRules(self._ends)
@@ -160,6 +162,7 @@ class Rules:
         with self._noting():
             cycle_rules.check(snapshot, decided)
             idle_quota_rules.check(snapshot, decided)
+            budget_rules.check(snapshot, decided)
             self.forecasts.check(snapshot, decided)
 
     def acknowledged(self, queue: str, message: WireMessage) -> None:
@@ -199,6 +202,8 @@ class Rules:
                 self._check_slice(change)
             elif kind in _QUOTAS:
                 self.quota.see_quota(_QUOTAS[kind], change)
+                if kind == (CLUSTERQUEUES.group, CLUSTERQUEUES.plural):
+                    self._budgets.see_queue(change, None if self._was_held else self.clocks.get(self._by))
             elif kind == (WORKERCLUSTERS.group, WORKERCLUSTERS.plural):
                 self._room.see_cluster(change)
                 _check_epoch(change)
@@ -238,10 +243,12 @@ class Rules:
         key = SliceKey(f"{change.key[2]}/{change.key[3]}")
         old = self._slices.pop(key, None)
         if change.type == "DELETED":
+            self._budgets.see_slice()
             if old is not None:
                 self.quota.check_running(old.job_uid)
             return
         slice = self._slices[key] = Slice.from_manifest(change.object)
+        self._budgets.see_slice()
         if old is None and self._was_held:
             self._late.add(key)
         if slice.admission is not None:

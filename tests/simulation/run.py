@@ -5,6 +5,7 @@ from contextlib import suppress
 
 from simulation import (
     additions,
+    budgets,
     defaults,
     elastic,
     floods,
@@ -140,6 +141,8 @@ class Run:
                 await notices.agree(self._fleet.client(item.worker), item)
             case elastic.Least():
                 await elastic.set_least(self._fleet.client(MANAGER), item)
+            case budgets.GiveBudget():
+                await budgets.give(self._fleet.client(MANAGER), item)
             case idle_quota.Most():
                 await idle_quota.set_most(self._fleet.client(MANAGER), item)
             case floods.Flood():

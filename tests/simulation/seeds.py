@@ -1,6 +1,7 @@
 """The schedule of a seed."""
 
 from simulation.additions import with_additions
+from simulation.budgets import with_budgets
 from simulation.defaults import with_defaults
 from simulation.elastic import with_elastic
 from simulation.floods import with_floods
@@ -33,6 +34,7 @@ _LATER = (
     with_notices,
     with_idle_quota,
     with_elastic_gangs,
+    with_budgets,
 )
 """What came later, in this order."""
 

@@ -154,6 +154,9 @@ SHOWN_BY = {
     "growth last": 5,
     "growth time": 5,
     "headroom": 8,
+    "budgets": 17,
+    "drained budgets": 17,
+    "spending": 4,
 }
 """A seed that has broken a rule without the safeguard. The search begins there: a change of the product may make
 another one the first, also one past the fixed set. `make sim SIM=--mutations` looks from 0 on. Confirms, unanswered

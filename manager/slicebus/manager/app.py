@@ -21,6 +21,7 @@ from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, WORKLOADS, Res
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.manager.act.admitter import Admitter
+from slicebus.manager.act.budget_clock import BudgetClock
 from slicebus.manager.act.cluster_lanes import ClusterLanes
 from slicebus.manager.act.dead_letter_watch import DeadLetterWatch
 from slicebus.manager.act.delete_guard import DeleteGuard
@@ -289,8 +290,11 @@ class Manager(Role[ManagerSettings]):
         self._trees_aside = admitter.set_aside
         if shares:
             group.create_task(parts.keeper.run(admitter.decide_anew, group), name="shards")
+        queues = self._queues_reporter(base.decide, base.executor)
+        clock = BudgetClock(base.store, queues.look_again, admitter.decide_anew)
         group.create_task(admitter.run(), name="admission")
-        group.create_task(self._queues_reporter(base.decide, base.executor).run(), name="queue-status")
+        group.create_task(queues.run(), name="queue-status")
+        group.create_task(clock.run(), name="budgets")
         group.create_task(self._collect(base.decide, base.executor), name="history")
         group.create_task(DryRuns(base.decide, base.executor).run(), name="dry-runs")
 

@@ -70,7 +70,13 @@ def test_the_order_to_evict_has_it(notice: str | None, cap_s: float, notice_s: f
     assert all(isinstance(message, Suspend) and message.notice == told for message in again)
 
 
-def test_only_a_preemption_has_one() -> None:
+def test_the_order_to_go_for_a_drained_budget_has_it_too() -> None:
+    told = suspended(Story(notice="120s", cap_s=600), EvictionReason.BUDGET_SPENT).notice
+    assert isinstance(told, Notice)
+    assert told.notice_s == 120
+
+
+def test_no_other_eviction_has_one() -> None:
     assert suspended(Story(notice="120s", cap_s=600), EvictionReason.DEACTIVATED).notice is UNSET
 
 

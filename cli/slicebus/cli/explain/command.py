@@ -40,12 +40,13 @@ def explain(
 
 
 async def _explanations(client: "KubeClient", job: str, scope: JobScope, leaders: Leaders) -> "list[Explanation]":
+    from slicebus.ambient.clock import now
     from slicebus.cli.cluster.finding import find_jobs
     from slicebus.manager.decide.explain import explain as explanation_of
 
     found = await find_jobs(client, job, scope)
     sight = leaders.seen(found.reading.sight)
-    return [explanation_of(found.reading.store, ref, sight) for ref in found.refs]
+    return [explanation_of(found.reading.store, ref, sight, moment=now()) for ref in found.refs]
 
 
 def _show(explanation: "Explanation", output: Output) -> None:

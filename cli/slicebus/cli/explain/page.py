@@ -6,6 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slicebus.cli.screen import styled
+from slicebus.manager.decide.admission.budgets_left import BudgetLeft
 from slicebus.manager.decide.explain import Amount, Explanation, SliceHistoryEntry, WaitingSlice
 from slicebus.proto.messages import counts_text
 
@@ -18,6 +19,8 @@ def page(explanation: Explanation) -> RenderableType:
         parts += [Text(), _waiting(waiting, explanation)]
     if explanation.quota:
         parts += [Text(), _quota(explanation.quota)]
+    if explanation.budgets:
+        parts += [Text(), _budgets(explanation.budgets)]
     if explanation.history:
         parts += [Text(), _history(explanation.history)]
     return Group(*parts, Text())
@@ -70,6 +73,17 @@ def _quota(quota: tuple[Amount, ...]) -> RenderableType:
         table.add_column(column, justify="left" if column in ("flavor", "resource") else "right")
     for amount in quota:
         cells = (amount.flavor, amount.resource, amount.nominal, amount.used, amount.by_this_job, amount.available)
+        table.add_row(*map(styled, cells))
+    return table
+
+
+def _budgets(budgets: tuple[BudgetLeft, ...]) -> RenderableType:
+    table = Table(box=None, header_style="dim", pad_edge=False)
+    for column in ("budget of", "resource", "budget", "mode", "spent", "left", "comes back from"):
+        table.add_column(column, justify="right" if column in ("spent", "left") else "left")
+    for each in budgets:
+        spent = f"{each.spent} ({each.share:.0%})"
+        cells = (each.of, each.resource, each.budget, each.mode, spent, each.left, each.back_at)
         table.add_row(*map(styled, cells))
     return table
 

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from slicebus.cli.durations import age_text
 from slicebus.cli.screen import styled
+from slicebus.manager.decide.admission.budgets_left import BudgetLeft
 from slicebus.manager.decide.forecast.forecast import Forecast
 from slicebus.manager.decide.forecast.start_time import StartTime
 from slicebus.manager.decide.forecast.verdict import Loss, PodSetPlace, Prospect, Verdict, lost
@@ -42,6 +43,8 @@ def _lines(forecast: Forecast) -> Iterator[Text]:
     yield from (styled(("   takes ", "dim"), _loss(loss)) for loss in verdict.losses)
     if verdict.cluster_queue and verdict.outcome is Prospect.WAITS:
         yield styled(_position(verdict), style="dim")
+    for budget in forecast.budgets:
+        yield styled(("   spends of ", "dim"), _budget(budget))
     if forecast.start is not None:
         yield styled(("   would start ", "dim"), _start(forecast.start))
     for suggestion in forecast.suggestions:
@@ -56,6 +59,14 @@ def _start(start: StartTime) -> str:
         return f"later than anybody can tell, {known}"
     late = f"within {within[1]}" if within[1] else "later than anybody can tell"
     return f"within {within[0]} half of the time, and nine times of ten {late}, {known}"
+
+
+def _budget(budget: BudgetLeft) -> str:
+    back = f", something comes back from {budget.back_at} on" if budget.back_at else ""
+    return (
+        f"the {budget.resource} budget of {budget.of}, {budget.budget} ({budget.mode}): {budget.spent} is spent, "
+        f"{budget.left} is left{back}"
+    )
 
 
 def _where(forecast: Forecast) -> str:

@@ -1,9 +1,34 @@
 """Says in Kueue's words for whose end or pods a slice waits."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from slicebus.slices.admission.notices import named
-from slicebus.slices.workload.workload import SliceKey
+from slicebus.slices.admission.preemption import preempted_for
+from slicebus.slices.workload.workload import Slice, SliceKey
+
+
+class Losers:
+    """Knows who loses quota or pods already, and for whom."""
+
+    def __init__(self, leaving: Iterable[Slice], shrinking: Iterable[Slice]) -> None:
+        self._evicted: dict[str, list[SliceKey]] = {}
+        """By the UID of their preemptor."""
+        for victim in leaving:
+            self._evicted.setdefault(preempted_for(victim), []).append(victim.key)
+        self._shrunk: dict[str, list[SliceKey]] = {}
+        for slice in shrinking:
+            for taken in slice.reclaimed.beneficiaries if slice.reclaimed is not None else ():
+                self._shrunk.setdefault(taken.uid, []).append(slice.key)
+        self.preemptors = self._evicted.keys() | self._shrunk.keys()
+        """The UIDs of those for whom somebody loses."""
+
+    def evicted_for(self, uid: str) -> Collection[SliceKey]:
+        """The evicted slices of one preemptor."""
+        return self._evicted.get(uid, ())
+
+    def shrunk_for(self, uid: str) -> Collection[SliceKey]:
+        """The slices that lose pods for it."""
+        return self._shrunk.get(uid, ())
 
 
 def awaited(evicted: Collection[SliceKey], shrunk: Collection[SliceKey]) -> tuple[str, str]:

@@ -11,16 +11,24 @@ from functools import partial
 
 import msgspec
 
-from slicebus.slices.admission.awaited import awaited
+from slicebus.slices.admission.awaited import Losers, awaited
 from slicebus.slices.admission.decisions import Admit, Decision, Evict, Shrink, Wait, deed_of, shrink_of, wait_for
 from slicebus.slices.admission.growth_limit import Growths
 from slicebus.slices.admission.idle_quota import Grow, IdleQuota
 from slicebus.slices.admission.notices import Notices
 from slicebus.slices.admission.opportunistic import Opportunistic, with_opportunistic
-from slicebus.slices.admission.preemption import Claim, Preemptor, preempted_for
+from slicebus.slices.admission.preemption import Claim, Preemptor
 from slicebus.slices.admission.preemption_conflicts import PreemptionConflicts
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
-from slicebus.slices.admission.queue_order import Pending, by_distance, by_share, claim_of, preemptors_first, rank
+from slicebus.slices.admission.queue_order import (
+    Pending,
+    by_distance,
+    by_share,
+    claim_of,
+    in_order,
+    preemptors_first,
+    rank,
+)
 from slicebus.slices.admission.reductions import Victim
 from slicebus.slices.admission.reservations import Reservations
 from slicebus.slices.admission.sharing import FairSharing, Head
@@ -34,7 +42,7 @@ from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, as
 from slicebus.slices.placement.fleet import Fleet
 from slicebus.slices.placement.placement import Placed, Placer, usage_of
 from slicebus.slices.quota.quota import ClusterQueue, usable_queue
-from slicebus.slices.workload.workload import Admission, Slice, SliceKey
+from slicebus.slices.workload.workload import Admission, Slice
 
 __all__ = ["Admit", "Decision", "Evict", "Grow", "Shrink", "Wait", "cycle", "in_order"]
 
@@ -44,8 +52,7 @@ class _Cycle:
 
     def __init__(self, snapshot: Snapshot, evicted: Iterable[Slice]) -> None:
         self.snapshot = snapshot
-        part = snapshot.part
-        queues, unasked = snapshot.cluster_queues, with_opportunistic(snapshot)
+        part, queues, unasked = snapshot.part, snapshot.cluster_queues, with_opportunistic(snapshot)
         self.use = QuotaUse(
             queues,
             snapshot.cohorts,
@@ -66,18 +73,9 @@ class _Cycle:
         self.placer.evict(leaving := self.use.evicted_holders())
         self.placer.shrink(self.use.reduced_holders())
         self.opportunistic = Opportunistic(self.use, self.placer)
-        self.victims: dict[str, list[SliceKey]] = {}
-        """The evicted slices by the UID of their preemptor."""
-        for victim in leaving:
-            self.victims.setdefault(preempted_for(victim), []).append(victim.key)
-        self.losers: dict[str, list[SliceKey]] = {}
-        """The slices that lose pods, in the same way."""
-        for slice in self.use.shrinking_holders():
-            for taken in slice.reclaimed.beneficiaries if slice.reclaimed is not None else ():
-                self.losers.setdefault(taken.uid, []).append(slice.key)
+        self.losers = Losers(leaving, self.use.shrinking_holders())
         losing = [*leaving, *self.use.shrinking_holders()]
         self.notices = Notices(losing, queues, cap_s=snapshot.notice_cap_s)
-        self.preemptors = self.victims.keys() | self.losers.keys()
 
     def decide(self, pending: Iterable[Slice]) -> Iterator[Decision]:
         """Decide every pending slice once, those last that ask for more than somebody did; then who else may grow."""
@@ -90,6 +88,8 @@ class _Cycle:
             queue = self._queue_of(slice)
             if isinstance(queue, str):
                 yield Wait(key=slice.key, reason=INADMISSIBLE, message=queue)
+            elif (spent := self._spent(slice, queue)) is not None:
+                yield wait_for(slice, spent)
             else:
                 by_queue.setdefault(queue.name, deque()).append(self._as_charged(slice, queue))
         for name, slices in by_queue.items():
@@ -112,7 +112,7 @@ class _Cycle:
         is_next = holder is not None and holder.key == slice.replaces
         if holder is None or not is_next or self.use.is_evicted(holder) or self.use.is_shrinking(holder):
             return
-        if not isinstance(queue, str):
+        if not isinstance(queue, str) and self._spent(slice, queue) is None:
             slice = self._as_charged(slice, queue)
             with self.use.without(slice, queue.name):
                 room = msgspec.structs.replace(self._room(slice, queue), victims=None)
@@ -149,7 +149,7 @@ class _Cycle:
         )
 
     def _claim_of(self, slice: Slice) -> Claim:
-        return claim_of(slice, self.preemptors)
+        return claim_of(slice, self.losers.preemptors)
 
     def _usable_queue_of(self, slice: Slice) -> ClusterQueue:
         return self.snapshot.cluster_queues[self.snapshot.local_queues[slice.local_queue].cluster_queue]
@@ -160,6 +160,10 @@ class _Cycle:
         queue = usable_queue(slice, snapshot.cluster_queues, snapshot.local_queues, snapshot.namespaces)
         circle = self.use.current.circles.get(queue.name) if isinstance(queue, ClusterQueue) else None
         return f"the cohorts {' and '.join(circle)} are each other's parent" if circle else queue
+
+    def _spent(self, slice: Slice, queue: ClusterQueue) -> Misfit | None:
+        """Why the budgets of a slice do not let it have more."""
+        return self.snapshot.spent_budgets.refuse(slice, queue.name, self.use.own(queue.name, slice))
 
     def _assess(self, slice: Slice) -> Nomination | Misfit:
         """What a slice could be assigned now, or why it need not be assessed."""
@@ -311,9 +315,9 @@ class _Cycle:
         """Let a slice wait for evicted workloads and lost pods, and reserve their quota for it. Pods that nobody asked
         for, and that are in its way, go too."""
         unasked = self._take_opportunistic(slice, queue, nomination.admission)
-        evicted = {*self.victims.get(slice.uid, ()), *(each.key for each in decided if isinstance(each, Evict))}
+        evicted = {*self.losers.evicted_for(slice.uid), *(each.key for each in decided if isinstance(each, Evict))}
         shrunk = {
-            *self.losers.get(slice.uid, ()),
+            *self.losers.shrunk_for(slice.uid),
             *(each.key for each in (*decided, *unasked) if isinstance(each, Shrink)),
         } - evicted
         self.reservations.keep(slice, nomination.admission, queue)
@@ -388,11 +392,6 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
     if not pending and snapshot.idle_growth is None:
         return decided
     return [*decided, *_Cycle(snapshot, [*part.leaving, *(slice for slice, _ in to_evict)]).decide(pending)]
-
-
-def in_order(slices: Iterable[Slice]) -> list[Slice]:
-    """The pending slices by rank."""
-    return sorted((slice for slice in slices if slice.pending), key=rank)
 
 
 def _after_evictions(slice: Slice, room: Room, replaced: Slice | None = None) -> Admission | None:

@@ -110,7 +110,9 @@ class IdleQuota:
         local = self._snapshot.local_queues.get(holder.local_queue)
         is_calm = _changed(holder) <= since and not holder.reclaimable
         is_stable = holder.keeps_quota and not (self._use.is_evicted(holder) or self._use.is_shrinking(holder))
-        return is_calm and is_stable and holder.active and holder.elastic and local is not None and not local.held
+        has_budget = not self._snapshot.spent_budgets.stops_growth(holder)
+        takes = is_calm and is_stable and has_budget and holder.active and holder.elastic
+        return takes and local is not None and not local.held
 
     def _give(self, taker: _Taker) -> bool:
         """Give a job its next part of the first pod set that it may have more of; whether it got any."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from slicebus.slices.api.kueue import Condition
+from slicebus.slices.api.kueue import Condition, EvictionReason
 from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.workload import Slice, SliceKey
 
@@ -31,6 +31,12 @@ class Notices:
         return f", which have notice until {last}" if last else ""
 
 
+def is_told_before(slice: Slice) -> bool:
+    """Whether an evicted slice has the notice that its job asks for: its quota goes to somebody, or spends too much."""
+    is_for_budget = slice.conditions.get(Condition.EVICTED, {}).get("reason") == EvictionReason.BUDGET_SPENT
+    return is_for_budget or slice.condition(Condition.PREEMPTED)
+
+
 def named(keys: Iterable[SliceKey]) -> str:
     """The first of these slices."""
     ordered = sorted(keys)
@@ -40,7 +46,7 @@ def named(keys: Iterable[SliceKey]) -> str:
 def _until(slice: Slice, cap_s: float) -> str:
     """The deadline of a slice, RFC 3339; empty for one without notice."""
     note, evicted = slice.reclaimed, slice.conditions.get(Condition.EVICTED, {})
-    if slice.evicting and slice.condition(Condition.PREEMPTED):
+    if slice.evicting and is_told_before(slice):
         began, notice_s = evicted.get("lastTransitionTime", ""), min(slice.elasticity.notice_s, cap_s)
     elif note is not None and slice.shrinks_to is not None:
         began, notice_s = note.at, note.notice_s

@@ -28,6 +28,11 @@ def rank(slice: Slice) -> Rank:
     return -slice.priority, slice.ranked_since, slice.uid
 
 
+def in_order(slices: Iterable[Slice]) -> list[Slice]:
+    """The pending slices by rank."""
+    return sorted((slice for slice in slices if slice.pending), key=rank)
+
+
 def claim_of(slice: Slice, preemptors: Container[str]) -> Claim:
     """The claim of a slice. `preemptors` are the UIDs of those whose victims are leaving."""
     if slice.uid in preemptors:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from slicebus.slices.admission.budget_limit import SpentBudgets
 from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.api.kueue import Condition, EvictionReason
@@ -53,6 +54,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Whether jobs may lose some pods before all, where their queue does not say."""
     idle_growth: IdleGrowth | None = None
     """None where no job grows into idle quota in this cycle."""
+    spent_budgets: SpentBudgets = SpentBudgets()
 
     def cluster_queue_of(self, slice: Slice) -> str:
         """The ClusterQueue that a slice's LocalQueue names; empty where there is no such LocalQueue."""
@@ -61,7 +63,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]]]:
-    """The quota holders that are deactivated or in a drained queue, and why they are evicted."""
+    """The quota holders that are deactivated, in a drained queue or of a drained budget, and why they are evicted."""
 
     def reason(slice: Slice) -> tuple[EvictionReason, str] | None:
         if not slice.active:
@@ -72,7 +74,8 @@ def stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]]
         queue = snapshot.cluster_queues.get(slice.admission.cluster_queue) if slice.admission else None
         if queue is not None and queue.drained:
             return EvictionReason.CLUSTER_QUEUE_STOPPED, "The ClusterQueue is stopped"
-        return None
+        spent = snapshot.spent_budgets.why_drained(slice)
+        return (EvictionReason.BUDGET_SPENT, spent) if spent else None
 
     holder = snapshot.part.holdings.holder
     held = (slice for slice in snapshot.part.to_stop if holder(slice.chain_id) is slice)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api import api_names, budget_values, kueue
 from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
 from slicebus.slices.api.durations import seconds
 from slicebus.slices.api.fields import FIELDS, JOB_KEYS, UNKNOWN, Fields, FieldUse
@@ -28,13 +28,20 @@ def _duration(value: str) -> str:
     return "" if seconds(value) is not None else f"{value[:_SHOWN]!r} is no duration such as 90s"
 
 
+_BUDGETS: Mapping[str, Callable[[str], str]] = {
+    api_names.BUDGET_ANNOTATION: budget_values.problem_of,
+    api_names.BUDGET_MODE_ANNOTATION: _one_of(*budget_values.BudgetMode),
+}
 _WORDS: Mapping[str, Mapping[str, Callable[[str], str]]] = {
     "ClusterQueue": {
         api_names.SPARE_ANNOTATION: _one_of("pods"),
         api_names.OPPORTUNISTIC_ANNOTATION: _one_of("true", "false"),
         api_names.PODS_BEFORE_JOBS_ANNOTATION: _one_of("true", "false"),
         api_names.NOTICE_ANNOTATION: _duration,
-    }
+        **_BUDGETS,
+    },
+    "LocalQueue": _BUDGETS,
+    "Cohort": _BUDGETS,
 }
 """What is wrong with a value of an annotation of slicebus, by kind and name; such a value counts as not set."""
 

@@ -76,6 +76,8 @@ class EvictionReason(StrEnum):
     EXECUTION_TIME = "DeactivatedDueToMaximumExecutionTimeExceeded"
     SUSPENDED = "SuspendedByUser"
     """Not Kueue's: somebody has set the job's `spec.suspend`."""
+    BUDGET_SPENT = "BudgetSpent"
+    """Not Kueue's: a budget is drained of which it spends."""
 
 
 class PreemptionReason(StrEnum):

@@ -6,6 +6,7 @@ from typing import Any, Self
 import msgspec
 
 from slicebus.slices.api import api_names
+from slicebus.slices.api.budget_values import Budget
 from slicebus.slices.api.durations import seconds
 from slicebus.slices.api.quantities import amount, larger, parse_quantity
 from slicebus.slices.api.selectors import selects
@@ -96,6 +97,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     """Its jobs may lose some pods before all, down to their least size; None where the manager's setting counts."""
     notice_cap_s: float | None = None
     """The longest notice of its jobs; None where only the manager's setting counts."""
+    budget: Budget | None = None
+    """What its jobs may spend."""
 
     def gives_pods(self, by_default: bool) -> bool:
         """Whether its jobs may lose some pods before all, where the manager says this by default."""
@@ -135,6 +138,7 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
             opportunistic=annotations.get(api_names.OPPORTUNISTIC_ANNOTATION) != "false",
             pods_before_jobs=_CHOICES.get(annotations.get(api_names.PODS_BEFORE_JOBS_ANNOTATION, "")),
             notice_cap_s=seconds(annotations.get(api_names.NOTICE_ANNOTATION, "")),
+            budget=Budget.from_annotations(annotations),
         )
 
 
@@ -147,6 +151,8 @@ class Cohort(msgspec.Struct, frozen=True, kw_only=True):
     resource_groups: tuple[ResourceGroup, ...] = ()
     weight: float = 1.0
     """For fair sharing."""
+    budget: Budget | None = None
+    """What the jobs of all queues below it may spend together."""
 
     @property
     def limits(self) -> dict[FlavorResource, Limits]:
@@ -162,6 +168,7 @@ class Cohort(msgspec.Struct, frozen=True, kw_only=True):
             parent=spec.get("parentName", ""),
             resource_groups=tuple(ResourceGroup.from_manifest(group) for group in spec.get("resourceGroups", ())),
             weight=_weight(spec),
+            budget=Budget.from_annotations(manifest["metadata"].get("annotations") or {}),
         )
 
 
@@ -192,6 +199,8 @@ class LocalQueue(msgspec.Struct, frozen=True, kw_only=True):
     held: bool
     """As for a ClusterQueue."""
     drained: bool = False
+    budget: Budget | None = None
+    """What its jobs may spend."""
 
     @property
     def key(self) -> LocalQueueKey:
@@ -208,6 +217,7 @@ class LocalQueue(msgspec.Struct, frozen=True, kw_only=True):
             cluster_queue=spec.get("clusterQueue", ""),
             held=_stop_policy(spec) != "None",
             drained=_stop_policy(spec) == "HoldAndDrain",
+            budget=Budget.from_annotations(metadata.get("annotations") or {}),
         )
 
 

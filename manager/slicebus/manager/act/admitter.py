@@ -163,7 +163,7 @@ class Admitter:
             self._decide_later()
 
     def decide_anew(self) -> None:
-        """Have every tree decided, because this shard's trees have changed."""
+        """Have every tree decided: this shard's trees have changed, or what is left of a budget."""
         self._dirty.add(None)
 
     async def _cycle(self, trees: Sequence[str] | None) -> bool:
@@ -203,6 +203,7 @@ class Admitter:
         times = {
             "preemption_cycles_since": time_text(now() - RING),
             "growth_since": time_text(now() - timedelta(seconds=self._store.settings.growth_window_s)),
+            "now": now_text(),
         }
         if self._gives_idle:
             self._gives_idle = False

@@ -31,6 +31,10 @@ class StatusWriter:
         for cache in of:
             cache.subscribe(lambda _: self._changed.set())
 
+    def look_again(self) -> None:
+        """Report soon, although no object has changed."""
+        self._changed.set()
+
     async def run(self) -> None:
         """Report until cancelled."""
         while True:

@@ -185,13 +185,15 @@ def cycle(
     preemption_cycles_since: str,
     growth_since: str = "",
     idle_since: str = "",
+    now: str = "",
 ) -> list[Decision]:
     """Run the admission cycle over some trees of quota; all for None. Decisions that are shown already are left out.
 
     `preemption_cycles_since` as in `PreemptionCycles`, `growth_since` as in `GrowthLimit`, `idle_since` as in
-    `IdleGrowth`: without it no job grows into idle quota.
+    `IdleGrowth`: without it no job grows into idle quota. `now` is the time to which budgets are counted: without it
+    none is spent.
     """
-    since = Since(preemption_cycles=preemption_cycles_since, growth=growth_since, idle=idle_since)
+    since = Since(preemption_cycles=preemption_cycles_since, growth=growth_since, idle=idle_since, now=now)
     decided = admission.cycle(snapshot_of(store, trees, since))
     unanswered = [admission_writes.retry(uncertain) for uncertain in store.uncertain.values()]
     decided = [*(decision for decision in decided if decision.key not in store.uncertain), *unanswered]
@@ -243,6 +245,7 @@ def report_queues(store: ManagerStore, *, now: str) -> list[Command]:
         cohort_objects=[
             cohort for cohort in store.cohorts.all() if store.shards.has_cohort(cohort["metadata"]["name"])
         ],
+        budgets=store.quotas.budgets,
     )
 
 

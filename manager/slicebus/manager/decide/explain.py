@@ -1,10 +1,12 @@
 """Explains the size of a job: what it wants, what it waits for, and what happened to its slices."""
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 
 import msgspec
 
-from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, RESOURCEFLAVORS
+from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, LOCALQUEUES, RESOURCEFLAVORS
+from slicebus.manager.decide.admission.budgets_left import BudgetLeft, budgets_left
 from slicebus.manager.decide.admission.queue_status import fair_sharing_of
 from slicebus.manager.decide.job import attempts, reclaims, waiting
 from slicebus.manager.decide.job.shown_state import shown_state
@@ -105,6 +107,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong, one sentence each."""
     waiting: tuple[WaitingSlice, ...]
     quota: tuple[Amount, ...]
+    budgets: tuple[BudgetLeft, ...]
+    """Those that it spends of."""
     history: tuple[SliceHistoryEntry, ...]
 
 
@@ -137,8 +141,9 @@ _WAITS_FOR_REPORT = {
 """What waits for the report of a dispatch, by what the worker shall hold."""
 
 
-def explain(store: ManagerStore, ref: JobRef, sight: Sight = ALL) -> Explanation:
-    """Explain a job that exists, as far as `sight` reaches: without the quota, by what its slices say."""
+def explain(store: ManagerStore, ref: JobRef, sight: Sight = ALL, *, moment: datetime | None = None) -> Explanation:
+    """Explain a job that exists, as far as `sight` reaches: without the quota, by what its slices say. Nothing is said
+    of budgets where there is no `moment`."""
     view = store.view(ref)
     assert view.job is not None
     desired, queue = view.desired, view.queue
@@ -160,9 +165,12 @@ def explain(store: ManagerStore, ref: JobRef, sight: Sight = ALL) -> Explanation
         granted=view.holder.granted if view.holder else {},
         problems=tuple(dict.fromkeys(problems(store, view, sight))),
         waiting=tuple(
-            _waiting(store, view, cluster_queue, fair_sharing) if sight.quota else _waiting_as_said(view, view.job)
+            _waiting(store, view, cluster_queue, fair_sharing, moment)
+            if sight.quota
+            else _waiting_as_said(view, view.job)
         ),
         quota=tuple(_quota(store, view, cluster_queue)) if sight.quota else (),
+        budgets=budgets_left(store.quotas, (ref.namespace, queue), moment) if moment is not None else (),
         history=tuple(_entry(store, view.workload(slice), slice) for slice in view.slices),
     )
 
@@ -240,6 +248,8 @@ def _unhonored(store: ManagerStore, view: JobView) -> Iterator[str]:
     """What is not honored of the job's queues and of the flavors that it has."""
     namespace, queue = view.ref.namespace, view.queue
     cluster_queue = store.quotas.cluster_queue_of((namespace, queue))
+    queue_spec = store.quotas.cluster_queues.get(cluster_queue)
+    cohorts = store.quotas.budgets.cohorts_of(queue_spec) if queue_spec is not None else ()
     admission = view.holder.admission if view.holder is not None else None
     flavors = sorted(
         {flavor for pod_set in admission.pod_sets for flavor in pod_set.flavors.values()} if admission else ()
@@ -247,6 +257,7 @@ def _unhonored(store: ManagerStore, view: JobView) -> Iterator[str]:
     objects = [
         (LOCALQUEUES, store.local_queues.get(namespace, queue)),
         (CLUSTERQUEUES, store.cluster_queues.get(None, cluster_queue)),
+        *((COHORTS, store.cohorts.get(None, cohort.name)) for cohort in cohorts),
         *((RESOURCEFLAVORS, store.flavors.get(None, flavor)) for flavor in flavors),
     ]
     for resource, manifest in objects:
@@ -261,10 +272,10 @@ def _conditions(manifest: Manifest, type: str, status: str) -> Iterator[str]:
 
 
 def _waiting(
-    store: ManagerStore, view: JobView, cluster_queue: str, fair_sharing: FairSharing
+    store: ManagerStore, view: JobView, cluster_queue: str, fair_sharing: FairSharing, moment: datetime | None
 ) -> Iterator[WaitingSlice]:
     tree = store.quotas.trees.get(queue_node(cluster_queue))
-    snapshot = store.quotas.snapshot([tree] if tree else None, {}, fair_sharing=fair_sharing)
+    snapshot = store.quotas.snapshot([tree] if tree else None, {}, fair_sharing=fair_sharing, moment=moment)
     decided = cycle(snapshot)
     decisions = {decision.key: decision for decision in decided}
     queue = order_of(store, cluster_queue)

@@ -5,12 +5,13 @@ They are computed from the caches at each scrape, so a deleted queue leaves no s
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from slicebus.manager.state.budgets import BudgetOwner
 from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.admission.sharing import FairSharing, Share, share
@@ -53,6 +54,7 @@ class QueueMetrics(Collector):
         yield from _cohorts(forest)
         if self._store.settings.fair_sharing is not FairSharing.OFF:
             yield from _shares(forest)
+        yield _budgets([*queues, *cohorts, *locals], quotas, self._now())
 
 
 def _workloads(quotas: Quotas, queues: Iterable[ClusterQueue]) -> Iterator[Metric]:
@@ -160,6 +162,17 @@ def _shares(forest: Forest) -> Iterator[Metric]:
     for node in forest.cohorts.values():
         of_cohorts.add_metric((node.name,), _weighted(share(node)))
     yield from (of_queues, of_cohorts)
+
+
+def _budgets(owners: Sequence[BudgetOwner], quotas: Quotas, moment: datetime) -> Metric:
+    text = "What is spent of a budget in its window, as a part of it."
+    spent = GaugeMetricFamily("slicebus_budget_spent_ratio", text, labels=("kind", *_LOCAL, "resource"))
+    budgets = quotas.budgets
+    for owner in owners:
+        namespace = owner.namespace if isinstance(owner, LocalQueue) else ""
+        for balance in budgets.own(owner, moment):
+            spent.add_metric((type(owner).__name__, owner.name, namespace, balance.resource), balance.share)
+    return spent
 
 
 def _weighted(share: Share) -> float:

@@ -1,14 +1,17 @@
 """The quota of the cached objects, kept so that one tree of it can be decided without reading the others."""
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from datetime import datetime
 from typing import Self
 
 import msgspec
 
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
+from slicebus.manager.state.budgets import BudgetWorld
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import Manifest
+from slicebus.slices.admission.budget_limit import SpentBudgets
 from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.admission.sharing import FairSharing
@@ -37,10 +40,14 @@ class _Forest(msgspec.Struct, frozen=True):
     """The root of each queue and cohort, by their names as nodes."""
     queues_in: dict[str, dict[str, ClusterQueue]]
     cohorts_in: dict[str, list[Cohort]]
+    has_budgets: bool
+    """Whether any of them has a budget."""
 
     @classmethod
     def of(cls, queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> Self:
-        readable = cls({queue.name: queue for queue in queues}, tuple(cohorts), {}, {}, {})
+        by_name, known = {queue.name: queue for queue in queues}, tuple(cohorts)
+        has_budgets = any(each.budget for each in by_name.values()) or any(each.budget for each in known)
+        readable = cls(by_name, known, {}, {}, {}, has_budgets)
         readable.roots.update(trees(readable.queues.values(), readable.cohorts))
         for name, queue in readable.queues.items():
             readable.queues_in.setdefault(readable.roots[queue_node(name)], {})[name] = queue
@@ -75,7 +82,10 @@ class Quotas:
         )
         self._cluster_queues = Readings(cluster_queues, ClusterQueue.from_manifest, on_change=self._forest_changed)
         self._cohorts = Readings(cohorts, Cohort.from_manifest, on_change=self._forest_changed)
-        self._local_queues = Readings(local_queues, LocalQueue.from_manifest)
+        self._cluster_queue_objects, self._local_queue_objects = cluster_queues, local_queues
+        self._budgeted: dict[LocalQueueKey, LocalQueue] = {}
+        """The LocalQueues with budgets."""
+        self._local_queues = Readings(local_queues, LocalQueue.from_manifest, on_change=self._local_queue_changed)
         self._flavors = Readings(flavors, ResourceFlavor.from_manifest)
         self._namespaces = namespaces
         namespaces.subscribe(self._namespace_changed)
@@ -100,6 +110,23 @@ class Quotas:
     def worker_clusters(self) -> list[WorkerCluster]:
         """Every WorkerCluster of the fleet that can be read."""
         return list(self._clusters.values.values())
+
+    @property
+    def budgets(self) -> BudgetWorld:
+        """What is spent of the budgets of every queue and cohort."""
+        return BudgetWorld(
+            cluster_queues=self.cluster_queues,
+            cohorts={cohort.name: cohort for cohort in self.cohorts},
+            local_queues=self._budgeted,
+            cluster_queue_objects=self._cluster_queue_objects,
+            local_queue_objects=self._local_queue_objects,
+            ledger=self.ledger,
+        )
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether any queue or cohort has a budget that can be read."""
+        return self._forest.has_budgets or bool(self._budgeted)
 
     @property
     def trees(self) -> Mapping[str, str]:
@@ -128,12 +155,11 @@ class Quotas:
         return self.trees.get(queue_node(self.cluster_queue_of(local_queue)), NOWHERE)
 
     def is_settled(self, only: Collection[str] | None) -> bool:
-        """Whether no slice waits for quota of these trees, and none that has quota was stopped. None stands for all."""
+        """Whether no slice waits for quota of these trees, and none that has quota was stopped, or may be by a budget.
+        None stands for all."""
         if self.ledger.inactive or any(only is None or self.tree_of(key) in only for key in self.ledger.waiting_in()):
             return False
-        if any(queue.drained for queue in self._cluster_queues.values.values()):
-            return False
-        return not any(queue.drained for queue in self.local_queues.values())
+        return not (self._stopped(self.cluster_queues) or self._stopped_in())
 
     def snapshot(
         self,
@@ -147,8 +173,10 @@ class Quotas:
         notice_cap_s: float = 0.0,
         pods_before_jobs: bool = True,
         idle_growth: IdleGrowth | None = None,
+        moment: datetime | None = None,
     ) -> Snapshot:
-        """The input of an admission cycle over some trees; all for None. `assumed` slices count as admitted."""
+        """The input of an admission cycle over some trees; all for None. `assumed` slices count as admitted. No budget
+        is spent where there is no `moment` of the cycle."""
         forest = self._forest
         queues, cohorts = forest.queues, forest.cohorts
         if only is not None:
@@ -179,7 +207,12 @@ class Quotas:
             notice_cap_s=notice_cap_s,
             pods_before_jobs=pods_before_jobs,
             idle_growth=idle_growth,
+            spent_budgets=self._spent(queues, moment) if moment is not None else SpentBudgets(),
         )
+
+    def _spent(self, queues: Mapping[str, ClusterQueue], moment: datetime) -> SpentBudgets:
+        """The budgets of some queues of which nothing is left. Without any budget nothing is looked at."""
+        return self.budgets.spent(queues.values(), moment) if self.has_budgets else SpentBudgets()
 
     def _added_usage(self, slice: Slice, admit: Admit) -> Usage:
         """The usage that an admission adds to that of its chain."""
@@ -191,9 +224,19 @@ class Quotas:
         return self.ledger.part(
             None if only is None else _WithMissing(queues, self.cluster_queues) if nowhere else queues,
             [key for key in self.ledger.waiting_in() if only is None or self.tree_of(key) in only],
-            stopped=[name for name, queue in queues.items() if queue.drained],
-            stopped_in=[key for key, queue in self.local_queues.items() if queue.drained],
+            stopped=self._stopped(queues),
+            stopped_in=self._stopped_in(),
         )
+
+    def _stopped(self, queues: Mapping[str, ClusterQueue]) -> list[str]:
+        """Those of these ClusterQueues that take quota back, or may by a budget."""
+        if any(map(_drains, self.cohorts)):
+            return list(queues)
+        return [name for name, queue in queues.items() if queue.drained or _drains(queue)]
+
+    def _stopped_in(self) -> list[LocalQueueKey]:
+        """The same of all LocalQueues."""
+        return [key for key, queue in self.local_queues.items() if queue.drained or _drains(queue)]
 
     def _assuming(self, admits: Mapping[SliceKey, Admit], part: Part) -> Part:
         """The part with admissions that were sent and not answered."""
@@ -224,6 +267,12 @@ class Quotas:
         for callback in self._callbacks:
             callback(old, new)
 
+    def _local_queue_changed(self, old: LocalQueue | None, new: LocalQueue | None) -> None:
+        if old is not None:
+            self._budgeted.pop(old.key, None)
+        if new is not None and new.budget is not None:
+            self._budgeted[new.key] = new
+
     def _forest_changed(self, old: object, new: object) -> None:
         """Forget the trees. Most writes on a queue are of its status, and change none."""
         if new != old:
@@ -237,6 +286,10 @@ class Quotas:
             labelled = (space["metadata"] for space in self._namespaces.all())
             self._labels = {metadata["name"]: metadata.get("labels") or {} for metadata in labelled}
         return self._labels
+
+
+def _drains(one: ClusterQueue | LocalQueue | Cohort) -> bool:
+    return one.budget is not None and one.budget.drains
 
 
 class _WithMissing(Container[str]):

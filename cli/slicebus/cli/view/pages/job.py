@@ -58,7 +58,9 @@ def job_page(
     sight, kept = state.sight, found[-_MOST_TRACES:]
     return JobPage(
         job=job,
-        explanation=explain(store, view.ref, sight) if view is not None and view.job is not None else None,
+        explanation=explain(store, view.ref, sight, moment=until)
+        if view is not None and view.job is not None
+        else None,
         tree=_tree(view, is_reached=is_reached(store, view, sight)) if view is not None else None,
         chart=_chart(job, kept, sizes(entries).get(job, []), until),
         changes=tuple(map(trace_row, kept)),

@@ -32,6 +32,7 @@ _RESTARTED = {
     EvictionReason.DEACTIVATED: ("Reactivated", "The workload was reactivated"),
     EvictionReason.EXECUTION_TIME: ("Reactivated", "The workload was reactivated"),
     EvictionReason.SUSPENDED: ("Resumed", "The job was resumed"),
+    EvictionReason.BUDGET_SPENT: ("BudgetBack", "The budget is no longer spent"),
 }
 """Kueue's reason and message when a stopped Workload may run again, by the reason of its eviction."""
 
@@ -139,7 +140,7 @@ def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Comm
     workload = view.workload(slice)
     if is_shown(workload, decision):
         return []
-    requeued = [] if decision.reason == INADMISSIBLE else _requeued(slice)
+    requeued = [] if decision.reason in (INADMISSIBLE, api_names.BUDGET_SPENT) else _requeued(slice)
     body = findings_patch(workload, waiting_finding(decision), *requeued, now=now)
     targets = ((workload, view.job) if view.job else (workload,)) if _is_news(slice, decision) else ()
     return [

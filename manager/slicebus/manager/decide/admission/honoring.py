@@ -4,10 +4,10 @@ Queues and flavors show it by a condition of their own. A job shows it on its Wo
 is its worker's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from slicebus.decisions.commands import Command, Emit, Patch
-from slicebus.kube.resources import WORKLOADS, Resource
+from slicebus.kube.resources import COHORTS, WORKLOADS, Resource
 from slicebus.manager.decide.job import size_bounds
 from slicebus.manager.decide.manifests import findings_patch
 from slicebus.manager.state.views import JobView
@@ -16,9 +16,14 @@ from slicebus.slices.api.conditions import Finding
 from slicebus.slices.api.honored import finding, unhonored
 
 
-def findings(resource: Resource, manifest: Manifest) -> list[Finding]:
-    """The condition that an object lacks; none where it says enough."""
-    told = finding(manifest, unhonored(resource.kind, manifest))
+def findings(resource: Resource, manifest: Manifest, *, above: Iterable[Manifest] = ()) -> list[Finding]:
+    """The condition that an object lacks; none where it says enough. `above` are the Cohorts of a ClusterQueue, which
+    have no conditions of their own."""
+    found = unhonored(resource.kind, manifest)
+    for cohort in above:
+        name = f"{COHORTS.kind} {cohort['metadata']['name']}"
+        found |= {f"{name} {path}": instead for path, instead in unhonored(COHORTS.kind, cohort).items()}
+    told = finding(manifest, found)
     return [told] if told is not None else []
 
 

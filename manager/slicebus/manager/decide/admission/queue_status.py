@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, LOCALQUEUES, Resource
-from slicebus.manager.decide.admission import honoring
+from slicebus.manager.decide.admission import budget_status, honoring
+from slicebus.manager.decide.admission.budget_status import BudgetReport
+from slicebus.manager.state.budgets import BudgetWorld
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.sharing import FairSharing, share
 from slicebus.slices.api.conditions import Finding, with_findings
@@ -30,11 +32,23 @@ def statuses(
     now: str,
     fair_sharing: FairSharing = FairSharing.OFF,
     cohort_objects: Sequence[Manifest] = (),
+    budgets: BudgetWorld | None = None,
 ) -> list[Command]:
     """A patch for every queue whose status has changed. `cluster_queues` are those that can be read.
 
-    With fair sharing the status also has the shares of ClusterQueues and Cohorts.
+    With fair sharing the status also has the shares of ClusterQueues and Cohorts; with `budgets` what is spent of them.
     """
+
+    def spent_by(queue: ClusterQueue | LocalQueue | None, manifest: Manifest) -> BudgetReport:
+        if queue is None or budgets is None:
+            return BudgetReport()
+        return budget_status.report(budgets, queue, manifest, now=now)
+
+    def above(queue: ClusterQueue | None) -> list[Manifest]:
+        cohorts = budgets.cohorts_of(queue) if queue is not None and budgets is not None else ()
+        return [known[cohort.name] for cohort in cohorts if cohort.name in known]
+
+    known = {manifest["metadata"]["name"]: manifest for manifest in cohort_objects}
     local_queues = [LocalQueue.from_manifest(manifest) for manifest in local_queue_objects]
     members = keys_by_cluster_queue(local_queues)
     usage = ledger.holdings.totals
@@ -50,9 +64,9 @@ def statuses(
         findings = [
             _active(queue, forest.circles.get(name, ())),
             *_shared(manifest, fair_sharing),
-            *honoring.findings(CLUSTERQUEUES, manifest),
+            *honoring.findings(CLUSTERQUEUES, manifest, above=above(queue)),
         ]
-        commands += _patch(CLUSTERQUEUES, manifest, status, *findings, now=now)
+        commands += _patch(CLUSTERQUEUES, manifest, status, *findings, spent=spent_by(queue, manifest), now=now)
     for manifest, local in zip(local_queue_objects, local_queues, strict=True):
         queue = cluster_queues.get(local.cluster_queue)
         status = _counts(ledger, [local.key])
@@ -60,7 +74,7 @@ def statuses(
             used = ledger.used_in.totals.get((local.key, queue.name), {})
             status |= _flavors(queue, used, shows_borrowed=False)
         findings = [_local_active(local, cluster_queues), *honoring.findings(LOCALQUEUES, manifest)]
-        commands += _patch(LOCALQUEUES, manifest, status, *findings, now=now)
+        commands += _patch(LOCALQUEUES, manifest, status, *findings, spent=spent_by(local, manifest), now=now)
     return commands
 
 
@@ -143,9 +157,13 @@ def _local_active(local: LocalQueue, cluster_queues: Mapping[str, ClusterQueue])
     return Finding(ACTIVE, True, "Ready", "Can submit new workloads to ClusterQueue")
 
 
-def _patch(resource: Resource, manifest: Manifest, status: Manifest, *findings: Finding, now: str) -> list[Command]:
-    wanted = status | {"conditions": with_findings(manifest, *findings, now=now)}
+def _patch(
+    resource: Resource, manifest: Manifest, status: Manifest, *findings: Finding, spent: BudgetReport, now: str
+) -> list[Command]:
+    wanted = status | {"conditions": with_findings(manifest, *findings, *spent.shown, now=now)}
     present = manifest.get("status", {})
-    if all(present.get(field) == value for field, value in wanted.items()):
+    if not spent.is_due and all(present.get(field) == value for field, value in wanted.items()):
         return []
-    return [Patch(resource=resource, target=manifest, body={"status": wanted}, subresource="status")]
+    former = budget_status.without_former(manifest, spent)
+    wanted |= {"conditions": with_findings(former, *findings, *spent.shown, *spent.kept, now=now)}
+    return [Patch(resource=resource, target=manifest, body={"status": wanted}, subresource="status"), *spent.events]

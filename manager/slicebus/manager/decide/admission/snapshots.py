@@ -13,7 +13,7 @@ from slicebus.slices.admission.snapshot import IdleGrowth, Snapshot
 
 
 class Since(msgspec.Struct, frozen=True, kw_only=True):
-    """From when on a cycle looks back, each a metav1.Time."""
+    """When a cycle takes place, and from when on it looks back, each a metav1.Time."""
 
     preemption_cycles: str
     """As in `PreemptionCycles`."""
@@ -21,12 +21,14 @@ class Since(msgspec.Struct, frozen=True, kw_only=True):
     """As in `GrowthLimit`; empty where nothing is limited."""
     idle: str = ""
     """As in `IdleGrowth`; empty for a cycle in which no job grows into idle quota."""
+    now: str = ""
+    """The time of the cycle, to which budgets are counted; empty for a cycle in which none is spent."""
 
     @classmethod
     def at(cls, moment: datetime, *, growth_window_s: float) -> "Since":
         """Of a cycle at that moment that gives no idle quota away."""
         growth = time_text(moment - timedelta(seconds=growth_window_s))
-        return cls(preemption_cycles=time_text(moment - RING), growth=growth)
+        return cls(preemption_cycles=time_text(moment - RING), growth=growth, now=time_text(moment))
 
 
 def snapshot_of(store: ManagerStore, trees: Sequence[str] | None, since: Since) -> Snapshot:
@@ -45,4 +47,5 @@ def snapshot_of(store: ManagerStore, trees: Sequence[str] | None, since: Since) 
         notice_cap_s=settings.notice_cap_s,
         pods_before_jobs=settings.pods_before_jobs,
         idle_growth=IdleGrowth(since.idle, settings.idle_headroom) if since.idle else None,
+        moment=datetime.fromisoformat(since.now) if since.now else None,
     )

@@ -5,6 +5,7 @@ from datetime import datetime
 
 import msgspec
 
+from slicebus.manager.decide.admission.budgets_left import BudgetLeft, budgets_left
 from slicebus.manager.decide.admission.snapshots import Since, snapshot_of
 from slicebus.manager.decide.forecast.hypothesis import Hypothesis
 from slicebus.manager.decide.forecast.start_time import Estimate, StartTime
@@ -31,6 +32,8 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
     """What would let it run, where it waits."""
     start: StartTime | None = None
     """When it would start, where it waits and enough is known."""
+    budgets: tuple[BudgetLeft, ...] = ()
+    """Those that it spends of."""
 
 
 def forecast(
@@ -90,6 +93,7 @@ def forecast(
                 msgspec.structs.replace(each, losses=tuple(_with_jobs(store, each.losses))) for each in found
             ),
             start=start,
+            budgets=budgets_left(store.quotas, slice.local_queue, moment),
         )
 
     return list(map(forecast_of, hypotheses))

@@ -36,6 +36,7 @@ from slicebus.proto.messages import (
     Suspend,
     WorkloadSpec,
 )
+from slicebus.slices.admission.notices import is_told_before
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import content_hash, spec_hash
 from slicebus.slices.api.kueue import Condition
@@ -373,7 +374,7 @@ def _notice_of_shrink(desired: DesiredSize) -> Notice | msgspec.UnsetType:
 
 
 def _notice_of_eviction(view: JobView, slice: Slice, evicted: Manifest) -> Notice | msgspec.UnsetType:
-    notice_s = view.notice_s(slice) if slice.condition(Condition.PREEMPTED) else 0.0
+    notice_s = view.notice_s(slice) if is_told_before(slice) else 0.0
     if not notice_s:
         return msgspec.UNSET
     word = content_hash([slice.uid, evicted.get("lastTransitionTime", "")])

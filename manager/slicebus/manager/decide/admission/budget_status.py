@@ -1,0 +1,80 @@
+"""Shows on queues what becomes of their budgets, and keeps there what they have spent.
+
+What is spent follows from what was written when the use last changed: nothing is written because time passes, but when
+a budget is nearly spent, is spent, or comes back.
+"""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from slicebus.decisions.commands import Emit
+from slicebus.manager.state.budgets import BudgetWorld, Spender, spending_said
+from slicebus.proto.messages import Manifest
+from slicebus.slices.api import api_names
+from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
+from slicebus.slices.quota.budgets import NEARLY, Balance, Spending
+
+_NEARLY_SPENT = "BudgetNearlySpent"
+_WITHIN = "WithinBudget"
+_ALL_LEFT = f"Less than {NEARLY:.0%} of each budget is spent"
+_OWN = (api_names.BUDGET_CONDITION, api_names.SPENDING_CONDITION)
+
+
+class BudgetReport(msgspec.Struct, frozen=True):
+    """What the status of one queue has of its budgets."""
+
+    shown: tuple[Finding, ...] = ()
+    """What people read; a change of it is written."""
+    kept: tuple[Finding, ...] = ()
+    """What the manager reads, which is written with any other change."""
+    is_due: bool = False
+    """Whether it is written at once: the use has changed, or other budgets are counted."""
+    events: tuple[Emit, ...] = ()
+
+
+def report(world: BudgetWorld, queue: Spender, manifest: Manifest, *, now: str) -> BudgetReport:
+    """What a queue shows and keeps of its budgets, and of those of its cohorts."""
+    moment = datetime.fromisoformat(now)
+    spending = world.spending_of(queue, moment)
+    if spending is None:
+        return BudgetReport(is_due=any(each["type"] in _OWN for each in conditions_of(manifest)))
+    finding = _finding(world.balances_of(queue, moment))
+    is_news = finding.reason != _WITHIN and not has_finding(manifest, finding)
+    return BudgetReport(
+        shown=(finding,),
+        kept=(Finding(api_names.SPENDING_CONDITION, True, "Counted", spending.to_text()),),
+        is_due=_is_due(spending_said(manifest), spending),
+        events=(Emit(regarding=manifest, reason=finding.reason, note=finding.message, warning=True),)
+        if is_news
+        else (),
+    )
+
+
+def without_former(manifest: Manifest, made: BudgetReport) -> Manifest:
+    """A queue without the conditions of a budget that it has no more."""
+    if made.shown or not made.is_due:
+        return manifest
+    kept = [each for each in conditions_of(manifest) if each["type"] not in _OWN]
+    return manifest | {"status": manifest["status"] | {"conditions": kept}}
+
+
+def _finding(balances: Iterable[Balance]) -> Finding:
+    """The condition that tells people, without any number that changes all the time."""
+    nearly = [balance for balance in balances if balance.share >= NEARLY]
+    spent = [balance for balance in nearly if balance.is_spent]
+    reason = api_names.BUDGET_SPENT if spent else _NEARLY_SPENT if nearly else _WITHIN
+    told = "; ".join(
+        f"{1.0 if balance.is_spent else NEARLY:.0%} of the {balance.resource} budget of {balance.of} "
+        f"({balance.mode}) is spent: {balance.allowance.text}"
+        for balance in nearly
+    )
+    return Finding(api_names.BUDGET_CONDITION, not spent, reason, told or _ALL_LEFT)
+
+
+def _is_due(said: Spending | None, spending: Spending) -> bool:
+    if said is None or said.using != spending.using:
+        return True
+    counts = {resource: sorted(slots) for resource, slots in said.spent.items()}
+    return counts != {resource: sorted(slots) for resource, slots in spending.spent.items()}

@@ -1,0 +1,212 @@
+"""Knows what is spent of the budgets of queues and cohorts, from the objects alone.
+
+The status of each queue says what it had spent when its use last changed, and what it used from then on. So what is
+spent now follows without a write, and a manager that takes over counts on. A cohort spends what its queues spend.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from slicebus.kube.cache import Cache
+from slicebus.kube.times import time_text
+from slicebus.proto.messages import Manifest
+from slicebus.slices.admission.budget_limit import SpentBudget, SpentBudgets
+from slicebus.slices.api import api_names
+from slicebus.slices.api.budget_values import Budget, BudgetMode
+from slicebus.slices.api.conditions import conditions_of
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.api.quantities import add
+from slicebus.slices.quota.budgets import Arrival, Balance, SlotLengths, Spending, counted
+from slicebus.slices.quota.ledger import Ledger
+from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, Usage
+from slicebus.slices.workload.workload import LocalQueueKey, Slice
+
+Spender = ClusterQueue | LocalQueue
+"""Whose status says what it has spent."""
+BudgetOwner = Spender | Cohort
+
+
+class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects whose budgets are counted."""
+
+    cluster_queues: Mapping[str, ClusterQueue]
+    cohorts: Mapping[str, Cohort]
+    local_queues: Mapping[LocalQueueKey, LocalQueue]
+    """Those that have a budget."""
+    cluster_queue_objects: Cache
+    local_queue_objects: Cache
+    ledger: Ledger
+
+    def cohorts_of(self, queue: ClusterQueue) -> list[Cohort]:
+        """The cohorts above a queue that exist, the nearest one first."""
+        found: dict[str, Cohort] = {}
+        name = queue.cohort
+        while name in self.cohorts and name not in found:
+            found[name] = self.cohorts[name]
+            name = self.cohorts[name].parent
+        return list(found.values())
+
+    def _names_above(self, queue: ClusterQueue) -> Collection[str]:
+        return [cohort.name for cohort in self.cohorts_of(queue)]
+
+    def lengths_of(self, queue: Spender) -> SlotLengths:
+        """The slots by which a queue's spending is counted: for its own budget, and for those of its cohorts."""
+        above = self.cohorts_of(queue) if isinstance(queue, ClusterQueue) else ()
+        return _lengths([queue.budget, *(cohort.budget for cohort in above)])
+
+    def spending_of(self, queue: Spender, moment: datetime) -> Spending | None:
+        """What a queue has spent until then; None where no budget needs that."""
+        lengths = self.lengths_of(queue)
+        if not lengths:
+            return None
+        before, using, now = spending_said(self._object_of(queue)), self.using_of(queue), int(moment.timestamp())
+        is_same = before is not None and all(before.using.get(each, 0) == using.get(each, 0) for each in lengths)
+        arrivals = self._arrivals(queue, before.at) if before is not None and not is_same else ()
+        return counted(before, lengths, using, arrivals, now=now)
+
+    def using_of(self, queue: Spender) -> Mapping[str, int]:
+        """What a queue uses now, by resource."""
+        if isinstance(queue, ClusterQueue):
+            return _by_resource(self.ledger.holdings.totals.get(queue.name, {}))
+        return _by_resource(self.ledger.used_in.totals.get((queue.key, queue.cluster_queue), {}))
+
+    def own(self, owner: BudgetOwner, moment: datetime) -> Iterator[Balance]:
+        """What is left of the budget of one queue or cohort, by resource."""
+        return self._of_cohort(owner, moment) if isinstance(owner, Cohort) else self._of_queue(owner, moment)
+
+    def balances_of(self, queue: Spender, moment: datetime) -> list[Balance]:
+        """What is left of the budgets that a queue spends of: its own, and those of its cohorts."""
+        above = self.cohorts_of(queue) if isinstance(queue, ClusterQueue) else ()
+        return [balance for owner in (queue, *above) for balance in self.own(owner, moment)]
+
+    def balances(self, moment: datetime) -> list[Balance]:
+        """What is left of every budget."""
+        queues, locals, cohorts = self.cluster_queues, self.local_queues, self.cohorts
+        owners: list[BudgetOwner] = [*queues.values(), *locals.values(), *cohorts.values()]
+        return [balance for owner in owners for balance in self.own(owner, moment)]
+
+    def spent(self, cluster_queues: Collection[ClusterQueue], moment: datetime) -> SpentBudgets:
+        """The budgets of these queues of which nothing is left."""
+        of_cohorts: dict[str, Sequence[SpentBudget]] = {}
+
+        def in_cohort(cohort: Cohort) -> Sequence[SpentBudget]:
+            if cohort.name not in of_cohorts:
+                of_cohorts[cohort.name] = _spent(self._of_cohort(cohort, moment))
+            return of_cohorts[cohort.name]
+
+        queues: dict[str, tuple[SpentBudget, ...]] = {}
+        for queue in cluster_queues:
+            found = list(_spent(self.own(queue, moment)))
+            for cohort in self.cohorts_of(queue):
+                found += in_cohort(cohort)
+            if found:
+                queues[queue.name] = tuple(found)
+        names = {queue.name for queue in cluster_queues}
+        members = (queue for queue in self.local_queues.values() if queue.cluster_queue in names)
+        own = {queue.key: _spent(self.own(queue, moment)) for queue in members}
+        return SpentBudgets(queues, {key: found for key, found in own.items() if found})
+
+    def _of_queue(self, queue: Spender, moment: datetime) -> Iterator[Balance]:
+        if queue.budget is None or (spending := self.spending_of(queue, moment)) is None:
+            return
+        name = f"{queue.namespace}/{queue.name}" if isinstance(queue, LocalQueue) else queue.name
+        of = f"{type(queue).__name__} {name}"
+        yield from _balances(of, queue.budget, [spending], moment)
+
+    def _of_cohort(self, cohort: Cohort, moment: datetime) -> Iterator[Balance]:
+        if cohort.budget is None:
+            return
+        below = (queue for queue in self.cluster_queues.values() if cohort.name in self._names_above(queue))
+        spendings = [found for queue in below if (found := self.spending_of(queue, moment)) is not None]
+        yield from _balances(f"Cohort {cohort.name}", cohort.budget, spendings, moment)
+
+    def _object_of(self, queue: Spender) -> Manifest | None:
+        if isinstance(queue, ClusterQueue):
+            return self.cluster_queue_objects.get(None, queue.name)
+        return self.local_queue_objects.get(*queue.key)
+
+    def _arrivals(self, queue: Spender, at: int) -> Iterator[Arrival]:
+        """What chains use in addition to what they used then."""
+        cluster_queue = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
+        for holder in self.ledger.holdings.holders_in(cluster_queue):
+            is_here = isinstance(queue, ClusterQueue) or holder.local_queue == queue.key
+            if is_here and (since := _reserved(holder)) > at:
+                before = _by_resource(_held_at(self.ledger.chain(holder.chain_id), cluster_queue, at))
+                now = _by_resource(self.ledger.holdings.used_by(holder.chain_id).get(cluster_queue, {}))
+                more = {resource: max(0, value - before.get(resource, 0)) for resource, value in now.items()}
+                yield Arrival(since=since, using=more)
+
+
+def spending_said(manifest: Manifest | None) -> Spending | None:
+    """What the status of a queue says of its spending."""
+    conditions = conditions_of(manifest) if manifest is not None else ()
+    texts = (each.get("message") for each in conditions if each["type"] == api_names.SPENDING_CONDITION)
+    return Spending.from_text(next(texts, None))
+
+
+def _lengths(budgets: Iterable[Budget | None]) -> dict[str, set[int]]:
+    lengths: dict[str, set[int]] = {}
+    for budget in budgets:
+        for resource, allowance in budget.allowances.items() if budget is not None else ():
+            lengths.setdefault(resource, set()).add(allowance.slot_s)
+    return lengths
+
+
+def _balances(of: str, budget: Budget, spendings: Sequence[Spending], moment: datetime) -> Iterator[Balance]:
+    for resource, allowance in budget.allowances.items():
+        slots: Mapping[int, int] = {}
+        for spending in spendings:
+            slots = add(slots, spending.of(resource, allowance.slot_s))
+        yield Balance(
+            of=of,
+            resource=resource,
+            allowance=allowance,
+            mode=budget.mode,
+            using=sum(spending.using.get(resource, 0) for spending in spendings),
+            slots=slots,
+            now=int(moment.timestamp()),
+        )
+
+
+def _spent(balances: Iterable[Balance]) -> tuple[SpentBudget, ...]:
+    return tuple(
+        SpentBudget(
+            of=balance.of,
+            resource=balance.resource,
+            allowance=balance.allowance.text,
+            back_at=text_of(balance.back_at),
+            drains=balance.mode is BudgetMode.DRAIN,
+        )
+        for balance in balances
+        if balance.is_spent and balance.mode is not BudgetMode.SOFT
+    )
+
+
+def text_of(moment_s: int | None) -> str:
+    """A time as metav1.Time; empty for none."""
+    return time_text(datetime.fromtimestamp(moment_s, UTC)) if moment_s is not None else ""
+
+
+def _reserved(slice: Slice) -> int:
+    """Since when a slice holds its quota."""
+    since = slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("lastTransitionTime", slice.created)
+    return int(datetime.fromisoformat(since).timestamp())
+
+
+def _held_at(chain: Iterable[Slice], cluster_queue: str, at: int) -> Usage:
+    """What a chain held of a queue then, as far as its slices still say."""
+    held = [
+        slice.usage
+        for slice in chain
+        if slice.admission is not None and slice.admission.cluster_queue == cluster_queue and _reserved(slice) <= at
+    ]
+    return held[-1] if held else {}
+
+
+def _by_resource(usage: Usage) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for (_, resource), value in usage.items():
+        total[resource] = total.get(resource, 0) + value
+    return total
