@@ -14,6 +14,7 @@ from simulation.refusals import check_dead_letters
 from simulation.schedule import WORKERS
 from simulation.services import edited
 from simulation.tenants import has_bytes
+from simulation.time_limits import has_run_out
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
@@ -99,6 +100,10 @@ class Agreement:
             return
         if any(map(self._activations.has_unknown_end, chain)):
             await self._check_unknown_end(name, kind, job, chain)
+            return
+        if any(not slice.active and has_run_out(slice) for slice in chain):
+            if [(slice.active, slice.admission) for slice in chain] != [(False, None)]:
+                raise Violation(f"converged: {name} has had its time, and slices {[slice.name for slice in chain]}")
             return
         if not (chain or (is_managed(job, fixed_jobs=self._fixed_jobs) and not is_refused(job))):
             return

@@ -70,6 +70,8 @@ def job_of(item: Submit) -> Manifest:
         job["metadata"]["annotations"] |= said_by(job, item.least)
     if item.notice:
         job["metadata"]["annotations"][api_names.NOTICE_ANNOTATION] = item.notice
+    if item.time_s is not None:
+        job["metadata"]["labels"] |= {kueue.MAX_EXECUTION_TIME_LABEL: str(item.time_s)}
     if item.most is not None:
         job["metadata"]["annotations"] |= takes_up_to(job, item.most)
     if item.partial:

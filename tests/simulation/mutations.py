@@ -24,7 +24,7 @@ from slicebus.kube.informers import Informers
 from slicebus.manager.decide.admission import admission_writes, builtin, snapshots
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
 from slicebus.manager.decide.forecast import verdict
-from slicebus.manager.decide.job import charges, reclaims
+from slicebus.manager.decide.job import charges, execution_time, reclaims
 from slicebus.manager.state import budgets, store, worker_clusters
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.shards import Shards, belongs_to
@@ -180,6 +180,8 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "budgets": lambda: patch.object(SpentBudgets, "refuse", lambda *_: None),
     "drained budgets": lambda: patch.object(SpentBudgets, "why_drained", lambda *_: ""),
     "spending": lambda: patch.object(budgets, "spending_said", lambda _: None),
+    "time before an eviction": lambda: patch.object(execution_time, "given_back", lambda *_: {}),
+    "time before a resize": lambda: patch.object(execution_time, "said_by", lambda *_: {}),
     "headroom": lambda: patch.object(snapshots, "IdleGrowth", lambda since, _: IdleGrowth(since, 0.0)),
 }
 """Each switches one safeguard off for as long as the context lasts."""

@@ -24,6 +24,7 @@ from simulation.notices import check_kept
 from simulation.quota_rules import QuotaRules
 from simulation.room_rules import RoomRules
 from simulation.shard_rules import check_shard
+from simulation.time_limits import TimeRules
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
 from slicebus.bus.dead_letters.headers import sender
@@ -78,6 +79,7 @@ class Rules:
         self._room = RoomRules(self._slices, is_shared=shards > 1)
         self._growth = GrowthRules()
         self._budgets = BudgetRules(self._slices)
+        self._times = TimeRules()
         self.gangs = GangRules()
         self._ends = EndRules(self._apis)
         self._definitions = DefinitionRules(self._ends)
@@ -262,6 +264,7 @@ class Rules:
         is_suspended = annotations.annotation(change.object, api_names.SUSPENDED_ANNOTATION) is not None
         self.activations.see_slice(slice, old, is_suspended=is_suspended)
         self.quota.see_slice(slice, old)
+        self._times.see_slice(slice, old, change.object)
         check_note(slice, old)
         check_ring(slice, old, self._slices.values())
         self._growth.see_slice(slice, old)

@@ -158,6 +158,8 @@ class Submit(Moment):
     """How long before it loses pods it wants to be told; empty for not at all."""
     most: int | None = None
     """Up to how many pods of each group it takes quota that nobody waits for."""
+    time_s: int | None = None
+    """For how many seconds it may have quota in all."""
 
 
 class Scale(Moment):

@@ -18,6 +18,7 @@ from simulation.schedule import Schedule
 from simulation.suspensions import with_suspensions
 from simulation.swarm import swarm_of
 from simulation.tenants import with_tenants
+from simulation.time_limits import with_time_limits
 
 _ONE_OF = 10
 _LATER = (
@@ -35,6 +36,7 @@ _LATER = (
     with_idle_quota,
     with_elastic_gangs,
     with_budgets,
+    with_time_limits,
 )
 """What came later, in this order."""
 

@@ -157,6 +157,8 @@ SHOWN_BY = {
     "budgets": 17,
     "drained budgets": 17,
     "spending": 4,
+    "time before an eviction": 1,
+    "time before a resize": 48,
 }
 """A seed that has broken a rule without the safeguard. The search begins there: a change of the product may make
 another one the first, also one past the fixed set. `make sim SIM=--mutations` looks from 0 on. Confirms, unanswered

@@ -7,7 +7,7 @@ import pytest
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Requeue
 from slicebus.manager.decide.admission import evictions
 from slicebus.manager.decide.admission.builtin import reconcile
-from slicebus.manager.decide.job import execution_time
+from slicebus.manager.decide.job import execution_time, unmanaged
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -105,8 +105,15 @@ def test_the_time_before_an_eviction_counts_and_that_of_an_ended_run_does_not() 
     preempted = condition("Evicted", True, "Preempted") | {"lastTransitionTime": "2026-01-01T00:00:20Z"}
     name = "accumulatedPastExecutionTimeSeconds"
     assert given_back(limited(past_s=5, conditions=(preempted,)))[name] == 25
-    assert given_back(limited(past_s=5, conditions=(OVER,)))[name] is None
+    assert given_back(limited(past_s=5, conditions=(OVER,)))[name] == 0
     assert name not in given_back(limited(None, conditions=(preempted,)))
+
+
+def test_the_time_before_a_resize_counts_where_its_slice_is_evicted() -> None:
+    preempted = condition("Evicted", True, "Preempted") | {"lastTransitionTime": "2026-01-01T00:00:20Z"}
+    name, since = "accumulatedPastExecutionTimeSeconds", "2025-12-31T23:59:30Z"
+    assert given_back(limited(since=since, conditions=(preempted,)))[name] == 50
+    assert given_back(limited(since=since, past_s=5, conditions=(preempted,)))[name] == 25
 
 
 def test_it_says_why_it_waits() -> None:
@@ -132,16 +139,37 @@ def test_a_new_workload_has_the_time_of_its_jobs_label() -> None:
     assert create.manifest["metadata"]["labels"][LABEL] == "90"
 
 
+def waiting(seconds: int | None) -> Manifest:
+    return merge_patch(a_workload(), {"spec": {"maximumExecutionTimeSeconds": seconds}})
+
+
 def test_another_label_is_copied_and_what_a_workload_has_of_its_own_stays() -> None:
-    patch = first(with_label("90"), limited(60))
+    patch = first(with_label("90"), waiting(60))
     assert isinstance(patch, Patch)
     assert patch.body == {"metadata": {"labels": {LABEL: "90"}}, "spec": {"maximumExecutionTimeSeconds": 90}}
-    labelled = merge_patch(limited(60), patch.body)
+    labelled = merge_patch(waiting(60), patch.body)
     assert execution_time.copied(a_view(with_label("90"), labelled), with_label("90")) == []
     [removed] = execution_time.copied(a_view(a_job(), labelled), a_job())
     assert isinstance(removed, Patch)
     assert removed.body == {"metadata": {"labels": {LABEL: None}}, "spec": {"maximumExecutionTimeSeconds": None}}
-    assert execution_time.copied(a_view(a_job(), limited(60)), a_job()) == []
+    assert execution_time.copied(a_view(a_job(), waiting(60)), a_job()) == []
+
+
+def test_a_limit_stays_while_its_workload_has_quota() -> None:
+    """Kueue's schema forbids another one: the write would be refused each time, and nothing else be done."""
+    assert execution_time.copied(a_view(with_label("90"), limited(60)), with_label("90")) == []
+    grown = a_job(3, labels={LABEL: "90"})
+    [create] = [c for c in reconcile(a_view(grown, limited(60)), AFTER_20_S) if isinstance(c, Create)]
+    assert create.manifest["spec"]["maximumExecutionTimeSeconds"] == 60
+    assert LABEL not in create.manifest["metadata"]["labels"]
+
+
+@pytest.mark.parametrize(("text", "is_told"), [("90", True), ("60", False), ("an hour", False)])
+def test_a_label_that_counts_from_the_next_start_is_told(text: str, is_told: bool) -> None:
+    workload = merge_patch(limited(60), {"metadata": {"labels": {LABEL: "60"}}})
+    commands = unmanaged.run_on(a_view(with_label(text), workload), with_label(text))
+    told = [command for command in commands if isinstance(command, Emit)]
+    assert [event.reason for event in told] == ["MaximumExecutionTimeChanged"] * is_told
 
 
 @pytest.mark.parametrize(

@@ -297,10 +297,8 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
         annotations[api_names.REPLICA_SIZES_ANNOTATION] = msgspec.json.encode(sizes, order="sorted").decode()
     known = map(edits.priority_now, map(view.workload, view.slices))
     priority = edits.priority(job, view) or next(known, {})
-    labels, limit = execution_time.fields(job)
-    if not limit and view.holder is not None:
-        # Somebody has given the Workload itself a limit.
-        limit = execution_time.limit_of(view.workload(view.holder))
+    holder = view.workload(view.holder) if view.holder is not None else None
+    labels, limit = execution_time.kept(holder) if holder is not None else execution_time.fields(job)
     manifest = workload_manifest(
         job,
         pod_sets,

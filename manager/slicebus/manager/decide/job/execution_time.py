@@ -39,17 +39,19 @@ def fields(job: Manifest) -> tuple[dict[str, str], Manifest]:
     return {kueue.MAX_EXECUTION_TIME_LABEL: text}, {"maximumExecutionTimeSeconds": seconds}
 
 
-def limit_of(workload: Manifest) -> Manifest:
-    """The limit of a Workload, as a field of a spec; empty where it has none."""
-    seconds = limit_s(workload)
-    return {"maximumExecutionTimeSeconds": seconds} if seconds is not None else {}
+def kept(workload: Manifest) -> tuple[dict[str, str], Manifest]:
+    """The same of the Workload that replaces this one: the limit stays while the job has quota."""
+    text, seconds = _label(workload), limit_s(workload)
+    labels = {kueue.MAX_EXECUTION_TIME_LABEL: text} if text is not None else {}
+    return labels, {"maximumExecutionTimeSeconds": seconds} if seconds is not None else {}
 
 
 def copied(view: JobView, job: Manifest) -> list[Command]:
-    """Copy another label of the job onto its slices. A limit that somebody gave a Workload itself stays."""
+    """Copy another label of the job onto its slices that wait: Kueue's schema forbids another limit while a Workload
+    has quota. A limit that somebody gave a Workload itself stays."""
     labels, spec = fields(job)
     wanted = labels.get(kueue.MAX_EXECUTION_TIME_LABEL)
-    if problems(job):
+    if problems(job) or any(slice.admission is not None for slice in view.unfinished):
         return []
     body = {
         "metadata": {"labels": {kueue.MAX_EXECUTION_TIME_LABEL: wanted}},
@@ -62,16 +64,23 @@ def copied(view: JobView, job: Manifest) -> list[Command]:
     ]
 
 
+def is_unheeded(view: JobView, job: Manifest) -> bool:
+    """Whether the job has another label than the Workload that has its quota."""
+    return view.holder is not None and not problems(job) and _label(view.workload(view.holder)) != _label(job)
+
+
 def begun(workload: Manifest, slice: Slice) -> datetime | None:
     """Since when a slice has run, as if it had run without a pause; None without quota."""
     reserved = slice.conditions.get(Condition.QUOTA_RESERVED, {})
     if reserved.get("status") != "True":
         return None
     said = _time(annotation(workload, api_names.RUNNING_SINCE_ANNOTATION) or "")
-    if said is not None and Condition.EVICTED not in slice.conditions:
+    before = (workload.get("status") or {}).get("accumulatedPastExecutionTimeSeconds")
+    # What it says of the job counts until it has given its quota back once, also while it is first evicted.
+    was_given_back = before is not None or slice.conditions.get(Condition.EVICTED, {}).get("status") == "False"
+    if said is not None and not was_given_back:
         return said
-    before = (workload.get("status") or {}).get("accumulatedPastExecutionTimeSeconds") or 0
-    return datetime.fromisoformat(reserved["lastTransitionTime"]) - timedelta(seconds=before)
+    return datetime.fromisoformat(reserved["lastTransitionTime"]) - timedelta(seconds=before or 0)
 
 
 def said_by(replaced: Manifest, slice: Slice) -> dict[str, str]:
@@ -86,7 +95,7 @@ def given_back(workload: Manifest, slice: Slice) -> dict[str, Any]:
     if limit_s(workload) is None or since is None:
         return {}
     if evicted.get("reason") == EvictionReason.EXECUTION_TIME:
-        return {"accumulatedPastExecutionTimeSeconds": None}
+        return {"accumulatedPastExecutionTimeSeconds": 0}
     ran = datetime.fromisoformat(evicted["lastTransitionTime"]) - since
     return {"accumulatedPastExecutionTimeSeconds": max(0, round(ran.total_seconds()))}
 

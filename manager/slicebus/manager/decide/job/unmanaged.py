@@ -2,6 +2,7 @@
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES
+from slicebus.manager.decide.job import execution_time
 from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.requirements import (
@@ -10,6 +11,7 @@ from slicebus.manager.state.requirements import (
     OPT_IN_REMOVED,
     QUEUE_CHANGED,
     SIZE_EDITED,
+    TIME_LIMIT_CHANGED,
     is_elastic,
     is_managed,
     is_reported_unmanaged,
@@ -60,6 +62,8 @@ def _unheeded(view: JobView, job: Manifest) -> tuple[str, str]:
         return view.problems[0].reason, f"it runs on as it was: {problems}"
     if view.queue != queue_of(job) and any(slice.admission is not None for slice in view.unfinished):
         return QUEUE_CHANGED, f"it stays in LocalQueue {view.queue} while it has quota, and not in {queue_of(job)}"
+    if execution_time.is_unheeded(view, job):
+        return TIME_LIMIT_CHANGED, "its label for the maximum execution time is for its next start"
     kept = view.desired.kept
     if kept is not None and (kept != view.desired.own or is_elastic(job)):
         return FIXED_SIZE, f"it was started at the fixed size {counts_text(kept)}, and keeps it while it has quota"
