@@ -4,6 +4,8 @@ The rules ask the cycle itself about other snapshots, in which nobody has to be 
 they know nothing.
 """
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -17,8 +19,10 @@ from slicebus.kube.times import time_text
 from slicebus.slices.admission import cycle as admission
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink
 from slicebus.slices.admission.preemption import preemptor_uid
+from slicebus.slices.admission.queue_order import rank
 from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, Condition, PreemptionReason
+from slicebus.slices.api.quantities import in_units
 from slicebus.slices.quota.holdings import Part
 from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.reclaimed import Beneficiary, take_back
@@ -48,6 +52,7 @@ def watching(check: Callable[[Snapshot, list[Decision]], None]) -> Iterator[None
 def check(snapshot: Snapshot, decided: list[Decision]) -> None:
     """Raise Violation for a decision that breaks a rule."""
     _check_order(snapshot, decided)
+    _check_usage(snapshot, decided)
     _check_newer(snapshot, decided)
     _check_rings(snapshot, decided)
     _check_spared(snapshot, decided)
@@ -62,13 +67,48 @@ def _check_order(snapshot: Snapshot, decided: Iterable[Decision]) -> None:
     for slice in lost:
         for other in admitted:
             if (
-                _queue_of(snapshot, other) == _queue_of(snapshot, slice)
+                _line_of(snapshot, other) == _line_of(snapshot, slice)
                 and other.priority == slice.priority
                 and (other.queued_since or other.created) > slice.queued_since
                 and not _is_preemptor(other)
                 and slice.key in _admitted_without(snapshot, other)
             ):
                 raise Violation(f"comes back: {other.name} gets what {slice.name} has lost, and is newer")
+
+
+def _check_usage(snapshot: Snapshot, decided: Iterable[Decision]) -> None:
+    """Of a queue that goes by past use nobody gets what somebody of another LocalQueue needs that has used less, also
+    if everybody who waits there before him had got quota."""
+    if not (uses := snapshot.local_uses.of_local_queues):
+        return
+    waiting = {one.key: one for one in snapshot.part.waiting if one.pending and not one.grows_unasked}
+    admitted = [waiting[each.key] for each in decided if isinstance(each, Admit) and each.key in waiting]
+    for other, slice in itertools.product(admitted, waiting.values()):
+        is_rival = slice not in admitted and slice.local_queue != other.local_queue
+        if is_rival and _queue_of(snapshot, slice) == _queue_of(snapshot, other) and other.local_queue in uses:
+            before = [
+                one for one in waiting.values() if one.local_queue == slice.local_queue and rank(one) < rank(slice)
+            ]
+            rule = snapshot.local_uses.rule
+            more = rule.part(rule.ahead_s) * sum(rule.weighted(_needs(one)) for one in before)
+            has_used_less = uses[slice.local_queue].share(more) < uses[other.local_queue].share()
+            if has_used_less and not _is_preemptor(other) and slice.key in _admitted_without(snapshot, other):
+                raise Violation(f"by use: {other.name} gets what {slice.name} needs, whose queue has used less")
+
+
+def _needs(slice: Slice) -> Mapping[str, float]:
+    """In cores and bytes."""
+    needs = Counter[str]()
+    for pod_set in slice.pod_sets:
+        count = slice.unfinished_counts[pod_set.name]
+        needs.update({name: in_units(name, each * count) for name, each in pod_set.charged.items()})  # type: ignore[misc]
+    return needs
+
+
+def _line_of(snapshot: Snapshot, slice: Slice) -> object:
+    """Where a slice waits in line: the LocalQueues of a ClusterQueue may have lines of their own."""
+    queue = snapshot.cluster_queues.get(_queue_of(snapshot, slice))
+    return slice.local_queue if queue is not None and queue.usage_based else _queue_of(snapshot, slice)
 
 
 def _check_newer(snapshot: Snapshot, decided: Iterable[Decision]) -> None:

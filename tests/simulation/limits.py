@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from simulation.usage_order import cluster_queue_of
 from slicebus.slices.api.quantities import add, times
 from slicebus.slices.quota.quota import (
     ClusterQueue,
@@ -111,7 +112,7 @@ def fitting(
     where a later pod set finds no room then and would with another choice. A slice that takes a part of what it asks
     for fits when one pod more does.
     """
-    queue = next(one for one in queues if one.name == slice.queue)
+    queue = next(one for one in queues if one.name == cluster_queue_of(slice.queue))
     chain = [one for one in slices if one.job_uid == slice.job_uid and one.admission is not None and not one.finished]
     held = chain[-1] if chain else None
     used = total_by_queue(usage_by_chain(one for one in slices if one.job_uid != slice.job_uid))

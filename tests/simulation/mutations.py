@@ -30,7 +30,7 @@ from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.shards import Shards, belongs_to
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import Sender
-from slicebus.slices.admission import cycle, idle_quota
+from slicebus.slices.admission import cycle, idle_quota, snapshot
 from slicebus.slices.admission.budget_limit import SpentBudgets
 from slicebus.slices.admission.decisions import Decision
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
@@ -182,6 +182,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "spending": lambda: patch.object(budgets, "spending_said", lambda _: None),
     "time before an eviction": lambda: patch.object(execution_time, "given_back", lambda *_: {}),
     "time before a resize": lambda: patch.object(execution_time, "said_by", lambda *_: {}),
+    "past use": lambda: patch.object(snapshot, "by_usage", lambda slices, _: list(slices)),
     "headroom": lambda: patch.object(snapshots, "IdleGrowth", lambda since, _: IdleGrowth(since, 0.0)),
 }
 """Each switches one safeguard off for as long as the context lasts."""

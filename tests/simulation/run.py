@@ -18,6 +18,7 @@ from simulation import (
     refusals,
     suspensions,
     tenants,
+    usage_order,
 )
 from simulation.agreement import Agreement, UnderWay
 from simulation.definitions import bring_definition, remove_definition
@@ -143,6 +144,8 @@ class Run:
                 await elastic.set_least(self._fleet.client(MANAGER), item)
             case budgets.GiveBudget():
                 await budgets.give(self._fleet.client(MANAGER), item)
+            case usage_order.ShareByUse():
+                await usage_order.share(self._fleet.client(MANAGER), item)
             case idle_quota.Most():
                 await idle_quota.set_most(self._fleet.client(MANAGER), item)
             case floods.Flood():

@@ -159,6 +159,7 @@ SHOWN_BY = {
     "spending": 4,
     "time before an eviction": 1,
     "time before a resize": 48,
+    "past use": 17,
 }
 """A seed that has broken a rule without the safeguard. The search begins there: a change of the product may make
 another one the first, also one past the fixed set. `make sim SIM=--mutations` looks from 0 on. Confirms, unanswered

@@ -13,6 +13,7 @@ from slicebus.slices.api.fields import FIELDS, JOB_KEYS, Field, FieldUse
 Manifest = dict[str, Any]
 PAGE = Path(__file__).parents[2] / "docs" / "fields.md"
 _CYCLE, _PREEMPTION = "slices/admission/test_cycle.py", "slices/admission/test_preemption.py"
+_USAGE = "slices/admission/test_usage_order.py"
 _ORDER, _SHARES = f"{_CYCLE}::TestOrder", "slices/admission/test_sharing.py"
 _BORROWS, _IN_FLAVORS = f"{_PREEMPTION}::TestBorrowWithinTheCohort", f"{_PREEMPTION}::TestFlavors"
 _COHORTS, _FLAVORS = "slices/quota/test_cohorts.py", "slices/placement/test_flavors.py"
@@ -61,6 +62,7 @@ HELD_BY: dict[str, dict[str, str]] = {
         "spec.namespaceSelector": f"{_CYCLE}::test_a_queue_takes_workloads_of_the_namespaces_that_it_selects",
         "spec.stopPolicy": "slices/quota/test_quota.py::test_a_stopped_queue_is_held",
         "spec.fairSharing.weight": f"{_SHARES}::TestShare::test_divided_by_the_weight",
+        "spec.admissionScope.admissionMode": f"{_USAGE}::test_who_used_less_comes_first_where_the_queue_goes_by_that",
         "spec.preemption.withinClusterQueue": f"{_PREEMPTION}::TestWithinTheQueue::test_the_policy_selects_candidates",
         "spec.preemption.reclaimWithinCohort": f"{_PREEMPTION}::TestReclaim::test_only_from_lower_priority",
         "spec.preemption.borrowWithinCohort.policy": f"{_BORROWS}::test_not_without_the_policy",
@@ -79,6 +81,7 @@ HELD_BY: dict[str, dict[str, str]] = {
     "LocalQueue": {
         "spec.clusterQueue": "slices/quota/test_quota.py::test_a_local_queue_names_its_cluster_queue",
         "spec.stopPolicy": "slices/admission/test_eviction.py::test_the_holder_of_the_chain_is_evicted",
+        "spec.fairSharing.weight": f"{_USAGE}::test_use_counts_by_the_weight",
     },
     "ResourceFlavor": {
         "spec.nodeLabels": f"{_FLAVORS}::test_selector_and_required_affinity_choose_among_flavors",

@@ -7,6 +7,11 @@ SLICEBUS_FIXED_JOBS: "true"
 SLICEBUS_PODS_BEFORE_JOBS: {{ .Values.admission.podsBeforeJobs | quote }}
 SLICEBUS_IDLE_GROWTH_SECONDS: {{ .Values.admission.idleQuota.growthSeconds }}
 SLICEBUS_IDLE_HEADROOM: {{ .Values.admission.idleQuota.headroom }}
+SLICEBUS_USAGE_HALF_LIFE_SECONDS: {{ .Values.admission.usageFairSharing.halfLifeSeconds | int64 }}
+SLICEBUS_USAGE_SAMPLING_SECONDS: {{ .Values.admission.usageFairSharing.samplingSeconds }}
+{{- with .Values.admission.usageFairSharing.resourceWeights }}
+SLICEBUS_USAGE_WEIGHTS: {{ toJson . | quote }}
+{{- end }}
 {{- with .Values.admission.deviceClassMappings }}
 SLICEBUS_DEVICE_CLASS_MAPPINGS: {{ toJson . | quote }}
 {{- end }}

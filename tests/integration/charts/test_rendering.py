@@ -23,6 +23,7 @@ from slicebus.runtime.environment import variables_of
 from slicebus.runtime.permissions import Permission, definitions_of
 from slicebus.runtime.settings import RoleSettings
 from slicebus.slices.jobs.registry import DECLARATIONS, load
+from slicebus.slices.quota.consumption import ResourceWeight, UsageRule
 from slicebus.slices.schedulers import NAMES
 from support.helm import HelmError, Manifest, environment, only, render
 from unit.slices.jobs.declared import DECLARED, ENTRIES
@@ -225,6 +226,11 @@ def test_what_the_manager_waits_for_and_what_it_runs_are_values(helm: Path) -> N
     idle = settings(admission={"idleQuota": {"growthSeconds": 0, "headroom": 0.25}}).decisions
     assert (idle.idle_growth_s, idle.idle_headroom) == (0.0, 0.25)
     assert (plain.decisions.idle_growth_s, plain.decisions.idle_headroom) == (300.0, 0.05)
+    weights = [{"name": "nvidia.com/gpu", "weight": 10}]
+    usage = {"halfLifeSeconds": 3600, "samplingSeconds": 60, "resourceWeights": weights}
+    by_use = settings(admission={"usageFairSharing": usage}).decisions.usage_rule
+    assert by_use == UsageRule(3600.0, 60.0, (ResourceWeight("nvidia.com/gpu", 10.0),))
+    assert plain.decisions.usage_rule == UsageRule()
     with pytest.raises(HelmError, match="timeoutSeconds"):
         settings(waitForPodsReady={"timeoutSeconds": 0})
     assert (plain.shards, settings(shards=2, replicas=3).shards) == (1, 2)

@@ -14,15 +14,18 @@ from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import Manifest
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
-from slicebus.slices.api.fields import FIELDS
+from slicebus.slices.api.fields import FIELDS, UNKNOWN
 from slicebus.slices.quota.quota import ClusterQueue
 from unit.manager.objects import NOW, a_job, a_view, a_workload, shorts
 from unit.slices.builders import ledger_of
 
-QUEUE: Manifest = {"metadata": {"name": "cq", "generation": 1}, "spec": {"admissionScope": {"admissionMode": "Usage"}}}
+QUEUE: Manifest = {
+    "metadata": {"name": "cq", "generation": 1},
+    "spec": {"admissionChecksStrategy": {"admissionChecks": [{"name": "c"}]}},
+}
 LOCAL: Manifest = {
     "metadata": {"name": "queue", "namespace": "team", "generation": 1},
-    "spec": {"clusterQueue": "cq", "fairSharing": {"weight": 2}},
+    "spec": {"clusterQueue": "cq", "topologyName": "racks"},
 }
 FLAVOR: Manifest = {"metadata": {"name": "spot", "generation": 1}, "spec": {"topologyName": "racks"}}
 
@@ -52,12 +55,13 @@ def reported(*objects: Manifest) -> list[Manifest]:
 def test_an_object_says_what_is_not_honored_of_it() -> None:
     once = reported(QUEUE, LOCAL, FLAVOR)
     paths = (
-        ("ClusterQueue", "spec.admissionScope"),
-        ("LocalQueue", "spec.fairSharing"),
+        ("ClusterQueue", "spec.admissionChecksStrategy"),
+        ("LocalQueue", "spec.topologyName"),
         ("ResourceFlavor", "spec.topologyName"),
     )
     assert [told(found) for found in once] == [
-        ("False", f"{path} is not honored: {FIELDS[kind][path].instead}") for kind, path in paths
+        ("False", f"{path} is not honored: {FIELDS[kind][path].instead if path in FIELDS[kind] else UNKNOWN}")
+        for kind, path in paths
     ]
     assert reported(*once) == once, "once"
 

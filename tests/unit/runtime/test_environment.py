@@ -78,6 +78,7 @@ def test_every_variable_is_read(role: Role, least: dict[str, str], variables: di
         "pods_before_jobs": "true",
         "schedulers": '[{"name": "kai"}]',
         "device_class_mappings": "[]",
+        "usage_weights": "[]",
         "drain_at_once": "3",
         "breaker_share": "0.5",
         "breaker_count": "7",
@@ -129,6 +130,15 @@ def test_mappings_of_device_classes_are_those_of_kueue() -> None:
     settings = ManagerSettings.from_env(least | {"SLICEBUS_DEVICE_CLASS_MAPPINGS": MAPPINGS})
     [mapping] = settings.decisions.device_class_mappings
     assert (mapping.name, mapping.device_class_names) == ("example.com/gpu", ("gpu.example.com", "big.example.com"))
+
+
+def test_the_weights_of_resources_are_json() -> None:
+    _, least, _ = ROLES["manager"]
+    text = '[{"name": "nvidia.com/gpu", "weight": 10}]'
+    [weight] = ManagerSettings.from_env(least | {"SLICEBUS_USAGE_WEIGHTS": text}).decisions.usage_weights
+    assert (weight.name, weight.weight) == ("nvidia.com/gpu", 10.0)
+    with pytest.raises(ConfigurationError, match="SLICEBUS_USAGE_WEIGHTS"):
+        ManagerSettings.from_env(least | {"SLICEBUS_USAGE_WEIGHTS": '[{"name": "cpu", "weight": -1}]'})
 
 
 COUNT = ["0", "-1", "1.5", "many", "NaN"]

@@ -32,7 +32,7 @@ from slicebus.slices.admission.queue_order import (
 from slicebus.slices.admission.reductions import Victim
 from slicebus.slices.admission.reservations import Reservations
 from slicebus.slices.admission.sharing import FairSharing, Head
-from slicebus.slices.admission.snapshot import Snapshot, stopped, why_deactivated
+from slicebus.slices.admission.snapshot import Snapshot, in_turn, stopped, why_deactivated
 from slicebus.slices.admission.spared import enough_of
 from slicebus.slices.admission.trials import without
 from slicebus.slices.admission.usage import QuotaUse
@@ -93,8 +93,8 @@ class _Cycle:
             else:
                 by_queue.setdefault(queue.name, deque()).append(self._as_charged(slice, queue))
         for name, slices in by_queue.items():
-            if not self.snapshot.cluster_queues[name].strict_fifo:
-                by_queue[name] = preemptors_first(slices, self._claim_of)
+            queue, ordered = self.snapshot.cluster_queues[name], in_turn(self.snapshot, name, slices)
+            by_queue[name] = deque(ordered) if queue.strict_fifo else preemptors_first(ordered, self._claim_of)
         for slice, assessment in self._ranked(by_queue):
             queue = self._usable_queue_of(slice)
             decisions = self._decisions_of(slice, queue, assessment)

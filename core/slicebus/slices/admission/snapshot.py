@@ -1,12 +1,13 @@
 """What a cycle decides from."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from slicebus.slices.admission.budget_limit import SpentBudgets
 from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.admission.usage_order import LocalUses, by_usage
 from slicebus.slices.api.kueue import Condition, EvictionReason
 from slicebus.slices.placement.fleet import Cluster, Strategy
 from slicebus.slices.quota.holdings import Part
@@ -55,6 +56,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     idle_growth: IdleGrowth | None = None
     """None where no job grows into idle quota in this cycle."""
     spent_budgets: SpentBudgets = SpentBudgets()
+    local_uses: LocalUses = LocalUses()
+    """Of the ClusterQueues that go by that."""
 
     def cluster_queue_of(self, slice: Slice) -> str:
         """The ClusterQueue that a slice's LocalQueue names; empty where there is no such LocalQueue."""
@@ -80,6 +83,13 @@ def stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]]
     holder = snapshot.part.holdings.holder
     held = (slice for slice in snapshot.part.to_stop if holder(slice.chain_id) is slice)
     return [(slice, why) for slice in held if (why := reason(slice))]
+
+
+def in_turn(snapshot: Snapshot, queue: str, slices: Iterable[Slice]) -> list[Slice]:
+    """The slices of a ClusterQueue, which come by rank, in the order of the queue."""
+    found = snapshot.cluster_queues.get(queue)
+    is_by_usage = found is not None and found.usage_based
+    return by_usage(slices, snapshot.local_uses) if is_by_usage else list(slices)
 
 
 def why_deactivated(slice: Slice) -> str:

@@ -84,7 +84,7 @@ FIELDS: Final[Mapping[str, Fields]] = {
         **_all(HONORED, *_below("spec.preemption.borrowWithinCohort", ("policy", "maxPriorityThreshold"))),
         **_all(HONORED, *_below("spec.flavorFungibility", ("whenCanBorrow", "whenCanPreempt", "preference"))),
         "spec.admissionChecksStrategy": _told("workloads are admitted without these checks"),
-        "spec.admissionScope": _told("shares go by what is used now, not by what was used before"),
+        "spec.admissionScope.admissionMode": HONORED,
         **_all(WRITTEN, *_CONDITIONS, *_COUNTS, *_USAGE, "status.fairSharing.weightedShare"),
     },
     "Cohort": {
@@ -93,9 +93,10 @@ FIELDS: Final[Mapping[str, Fields]] = {
     },
     "LocalQueue": {
         **_all(HONORED, "spec.clusterQueue", "spec.stopPolicy"),
-        "spec.fairSharing": _told("only ClusterQueues and Cohorts have shares: of one queue the workloads take turns"),
+        "spec.fairSharing.weight": HONORED,
         **_all(WRITTEN, *_CONDITIONS, *_COUNTS, "status.flavorsReservation[]", "status.flavorsUsage[]"),
-        "status.fairSharing": UNUSED,
+        **_all(WRITTEN, "status.fairSharing.weightedShare"),
+        **_all(WRITTEN, *_below("status.fairSharing.admissionFairSharingStatus", ("consumedResources", "lastUpdate"))),
     },
     "ResourceFlavor": {
         **_all(HONORED, "spec.nodeLabels", *_below("spec.nodeTaints[]", ("key", "value", "effect"))),

@@ -20,6 +20,7 @@ Usage = Mapping[FlavorResource, int]
 """Amounts by flavor and resource."""
 ChainInQueue = tuple[str, str]
 """A ClusterQueue's name and a chain id."""
+_USAGE_BASED = "UsageBasedAdmissionFairSharing"
 _CHOICES = {"true": True, "false": False}
 
 
@@ -99,6 +100,8 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     """The longest notice of its jobs; None where only the manager's setting counts."""
     budget: Budget | None = None
     """What its jobs may spend."""
+    usage_based: bool = False
+    """Its slices come by what their LocalQueues have used."""
 
     def gives_pods(self, by_default: bool) -> bool:
         """Whether its jobs may lose some pods before all, where the manager says this by default."""
@@ -139,6 +142,7 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
             pods_before_jobs=_CHOICES.get(annotations.get(api_names.PODS_BEFORE_JOBS_ANNOTATION, "")),
             notice_cap_s=seconds(annotations.get(api_names.NOTICE_ANNOTATION, "")),
             budget=Budget.from_annotations(annotations),
+            usage_based=(spec.get("admissionScope") or {}).get("admissionMode") == _USAGE_BASED,
         )
 
 
@@ -190,6 +194,14 @@ def _weight(spec: Manifest) -> float:
     return float(parse_quantity((spec.get("fairSharing") or {}).get("weight", 1)))
 
 
+def _weight_of_tenant(spec: Manifest) -> float:
+    """The weight of a LocalQueue; 1 for one that is none: it stops no job."""
+    try:
+        return max(0.0, _weight(spec))
+    except (ValueError, AttributeError):
+        return 1.0
+
+
 class LocalQueue(msgspec.Struct, frozen=True, kw_only=True):
     """A namespace's name for a ClusterQueue."""
 
@@ -201,6 +213,8 @@ class LocalQueue(msgspec.Struct, frozen=True, kw_only=True):
     drained: bool = False
     budget: Budget | None = None
     """What its jobs may spend."""
+    weight: float = 1.0
+    """For the order of a ClusterQueue that goes by what was used."""
 
     @property
     def key(self) -> LocalQueueKey:
@@ -218,6 +232,7 @@ class LocalQueue(msgspec.Struct, frozen=True, kw_only=True):
             held=_stop_policy(spec) != "None",
             drained=_stop_policy(spec) == "HoldAndDrain",
             budget=Budget.from_annotations(metadata.get("annotations") or {}),
+            weight=_weight_of_tenant(spec),
         )
 
 

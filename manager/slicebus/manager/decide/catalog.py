@@ -246,6 +246,7 @@ def report_queues(store: ManagerStore, *, now: str) -> list[Command]:
             cohort for cohort in store.cohorts.all() if store.shards.has_cohort(cohort["metadata"]["name"])
         ],
         budgets=store.quotas.budgets,
+        usage_rule=store.settings.usage_rule,
     )
 
 

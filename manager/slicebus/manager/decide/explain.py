@@ -21,6 +21,7 @@ from slicebus.proto.messages import Counts, JobRef, Manifest, counts_text
 from slicebus.slices.admission.cycle import Decision, Evict, Wait, cycle, in_order
 from slicebus.slices.admission.preemption import preempted_for, preemptor_job, preemptor_uid
 from slicebus.slices.admission.sharing import FairSharing
+from slicebus.slices.admission.snapshot import in_turn
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.api.honored import text, unhonored
@@ -275,10 +276,12 @@ def _waiting(
     store: ManagerStore, view: JobView, cluster_queue: str, fair_sharing: FairSharing, moment: datetime | None
 ) -> Iterator[WaitingSlice]:
     tree = store.quotas.trees.get(queue_node(cluster_queue))
-    snapshot = store.quotas.snapshot([tree] if tree else None, {}, fair_sharing=fair_sharing, moment=moment)
+    snapshot = store.quotas.snapshot(
+        [tree] if tree else None, {}, fair_sharing=fair_sharing, moment=moment, usage_rule=store.settings.usage_rule
+    )
     decided = cycle(snapshot)
     decisions = {decision.key: decision for decision in decided}
-    queue = order_of(store, cluster_queue)
+    queue = in_turn(snapshot, cluster_queue, order_of(store, cluster_queue))
     for slice in view.slices:
         if not slice.pending:
             continue

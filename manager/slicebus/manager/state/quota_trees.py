@@ -1,7 +1,7 @@
 """The quota of the cached objects, kept so that one tree of it can be decided without reading the others."""
 
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Self
 
 import msgspec
@@ -16,10 +16,12 @@ from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.admission.snapshot import IdleGrowth, Snapshot
+from slicebus.slices.admission.usage_order import LocalUses
 from slicebus.slices.api.quantities import add
 from slicebus.slices.placement.fleet import Strategy
 from slicebus.slices.placement.placement import usage_of
 from slicebus.slices.quota.cohorts import cohort_node, queue_node, trees
+from slicebus.slices.quota.consumption import Consumption, LocalUse, UsageRule, in_amounts
 from slicebus.slices.quota.holdings import Part
 from slicebus.slices.quota.ledger import Ledger
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage
@@ -150,6 +152,13 @@ class Quotas:
         wanted = next((self.cluster_queue_of(slice.local_queue) for slice in chain if not slice.finished), "")
         return self.cluster_queues.get(holder.cluster_queue if holder is not None else wanted)
 
+    def consumption_of(self, queue: LocalQueue, moment: datetime, rule: UsageRule) -> Consumption:
+        """What a LocalQueue has used until now, and uses."""
+        manifest = self._local_queue_objects.get(*queue.key)
+        said = Consumption.from_status(manifest.get("status") or {}) if manifest is not None else None
+        used = self.ledger.used_in.totals.get((queue.key, queue.cluster_queue), {})
+        return Consumption(said.until(moment, rule) if said is not None else {}, moment, in_amounts(used))
+
     def tree_of(self, local_queue: LocalQueueKey) -> str:
         """The tree of quota that a LocalQueue belongs to."""
         return self.trees.get(queue_node(self.cluster_queue_of(local_queue)), NOWHERE)
@@ -174,9 +183,10 @@ class Quotas:
         pods_before_jobs: bool = True,
         idle_growth: IdleGrowth | None = None,
         moment: datetime | None = None,
+        usage_rule: UsageRule = UsageRule(),  # noqa: B008 a frozen value
     ) -> Snapshot:
         """The input of an admission cycle over some trees; all for None. `assumed` slices count as admitted. No budget
-        is spent where there is no `moment` of the cycle."""
+        is spent, and nobody has used anything, where there is no `moment` of the cycle."""
         forest = self._forest
         queues, cohorts = forest.queues, forest.cohorts
         if only is not None:
@@ -208,7 +218,21 @@ class Quotas:
             pods_before_jobs=pods_before_jobs,
             idle_growth=idle_growth,
             spent_budgets=self._spent(queues, moment) if moment is not None else SpentBudgets(),
+            local_uses=self._local_uses(queues, moment, usage_rule) if moment is not None else LocalUses(),
         )
+
+    def _local_uses(self, queues: Mapping[str, ClusterQueue], moment: datetime, rule: UsageRule) -> LocalUses:
+        """What the LocalQueues of these ClusterQueues have used. Where none goes by that, nothing is looked at."""
+        by_usage = {name for name, queue in queues.items() if queue.usage_based}
+        locals = [local for local in self.local_queues.values() if local.cluster_queue in by_usage] if by_usage else ()
+        ahead = moment + timedelta(seconds=rule.ahead_s)
+        uses = {
+            local.key: LocalUse(
+                rule.weighted(self.consumption_of(local, moment, rule).until(ahead, rule)), local.weight
+            )
+            for local in locals
+        }
+        return LocalUses(rule, uses)
 
     def _spent(self, queues: Mapping[str, ClusterQueue], moment: datetime) -> SpentBudgets:
         """The budgets of some queues of which nothing is left. Without any budget nothing is looked at."""

@@ -15,6 +15,7 @@ from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.placement.fleet import Strategy
+from slicebus.slices.quota.consumption import ResourceWeight, UsageRule
 from slicebus.slices.workload.device_claims import DeviceClassMapping
 
 _DAY_S = 24 * 3600.0
@@ -75,12 +76,23 @@ class ManagerDecisionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How often a running job with a greatest size may grow into quota that nobody waits for; 0 for never."""
     idle_headroom: Share = 0.05
     """The part of each queue's quota and of each cluster that such growth leaves free."""
+    usage_half_life_s: Annotated[float, msgspec.Meta(ge=0, le=366 * _DAY_S)] = 7 * _DAY_S
+    """After so long what a LocalQueue has used counts half, for ClusterQueues that go by that; 0: only what it uses."""
+    usage_sampling_s: Seconds = 300.0
+    """For so long what a LocalQueue uses counts beforehand."""
+    usage_weights: tuple[ResourceWeight, ...] = ()
+    """How much an amount of each resource counts there; 1 for one that is not among them."""
     device_class_mappings: tuple[DeviceClassMapping, ...] = ()
     """By which resources devices are charged that pods claim; a claim of another DeviceClass is refused."""
     slice_history_limit: Count = 10
     """How many finished slices of a job are kept."""
     slice_history_s: Annotated[float, msgspec.Meta(gt=0, le=366 * _DAY_S)] = 7 * _DAY_S
     """How long a finished slice is kept."""
+
+    @property
+    def usage_rule(self) -> UsageRule:
+        """How the use of LocalQueues counts."""
+        return UsageRule(self.usage_half_life_s, self.usage_sampling_s, self.usage_weights)
 
     @property
     def waits_for_pods(self) -> bool:

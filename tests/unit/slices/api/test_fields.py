@@ -58,6 +58,7 @@ VALUES: dict[str, Any] = {
     "borrowingLimit": "7",
     "lendingLimit": "7",
     "nodeLabels": {"disk": "ssd"},
+    "admissionMode": "UsageBasedAdmissionFairSharing",
     "tolerationSeconds": 7,
     "active": False,
     "priority": 7,

@@ -1,6 +1,7 @@
 """The status of ClusterQueues, LocalQueues and Cohorts: how many workloads wait, and how much quota is used."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, LOCALQUEUES, Resource
@@ -12,6 +13,7 @@ from slicebus.slices.admission.sharing import FairSharing, share
 from slicebus.slices.api.conditions import Finding, with_findings
 from slicebus.slices.api.quantities import format_amount
 from slicebus.slices.quota.cohorts import Forest, Node, grow
+from slicebus.slices.quota.consumption import Consumption, UsageRule, to_status
 from slicebus.slices.quota.ledger import Ledger
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, Usage, keys_by_cluster_queue
 from slicebus.slices.workload.workload import LocalQueueKey
@@ -33,10 +35,12 @@ def statuses(
     fair_sharing: FairSharing = FairSharing.OFF,
     cohort_objects: Sequence[Manifest] = (),
     budgets: BudgetWorld | None = None,
+    usage_rule: UsageRule = UsageRule(),  # noqa: B008 a frozen value
 ) -> list[Command]:
     """A patch for every queue whose status has changed. `cluster_queues` are those that can be read.
 
     With fair sharing the status also has the shares of ClusterQueues and Cohorts; with `budgets` what is spent of them.
+    By `usage_rule` LocalQueues show what they have used, where their ClusterQueue goes by that.
     """
 
     def spent_by(queue: ClusterQueue | LocalQueue | None, manifest: Manifest) -> BudgetReport:
@@ -74,7 +78,11 @@ def statuses(
             used = ledger.used_in.totals.get((local.key, queue.name), {})
             status |= _flavors(queue, used, shows_borrowed=False)
         findings = [_local_active(local, cluster_queues), *honoring.findings(LOCALQUEUES, manifest)]
-        commands += _patch(LOCALQUEUES, manifest, status, *findings, spent=spent_by(local, manifest), now=now)
+        account = _account(manifest, usage_rule, now=now) if queue is not None and queue.usage_based else None
+        if account is None and manifest.get("status", {}).get("fairSharing"):
+            status["fairSharing"] = None
+        spent = spent_by(local, manifest)
+        commands += _patch(LOCALQUEUES, manifest, status, *findings, spent=spent, account=account, now=now)
     return commands
 
 
@@ -157,13 +165,29 @@ def _local_active(local: LocalQueue, cluster_queues: Mapping[str, ClusterQueue])
     return Finding(ACTIVE, True, "Ready", "Can submit new workloads to ClusterQueue")
 
 
+def _account(manifest: Manifest, rule: UsageRule, *, now: str) -> Manifest:
+    """What a LocalQueue has used until now. It is written with what changes anyway: what it uses from then on is there
+    too, so nothing is written because time passes."""
+    said = Consumption.from_status(manifest.get("status") or {})
+    return to_status(said.until(datetime.fromisoformat(now), rule) if said is not None else {}, now)
+
+
 def _patch(
-    resource: Resource, manifest: Manifest, status: Manifest, *findings: Finding, spent: BudgetReport, now: str
+    resource: Resource,
+    manifest: Manifest,
+    status: Manifest,
+    *findings: Finding,
+    spent: BudgetReport,
+    account: Manifest | None = None,
+    now: str,
 ) -> list[Command]:
+    """The patch of one queue; `account` is written with it, or where there is none yet."""
     wanted = status | {"conditions": with_findings(manifest, *findings, *spent.shown, now=now)}
     present = manifest.get("status", {})
-    if not spent.is_due and all(present.get(field) == value for field, value in wanted.items()):
+    is_due = spent.is_due or (account is not None and Consumption.from_status(present) is None)
+    if not is_due and all(present.get(field) == value for field, value in wanted.items()):
         return []
     former = budget_status.without_former(manifest, spent)
+    wanted |= {"fairSharing": account} if account is not None else {}
     wanted |= {"conditions": with_findings(former, *findings, *spent.shown, *spent.kept, now=now)}
     return [Patch(resource=resource, target=manifest, body={"status": wanted}, subresource="status"), *spent.events]

@@ -48,4 +48,5 @@ def snapshot_of(store: ManagerStore, trees: Sequence[str] | None, since: Since) 
         pods_before_jobs=settings.pods_before_jobs,
         idle_growth=IdleGrowth(since.idle, settings.idle_headroom) if since.idle else None,
         moment=datetime.fromisoformat(since.now) if since.now else None,
+        usage_rule=settings.usage_rule,
     )

@@ -7,7 +7,7 @@ import msgspec
 
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait, cycle, in_order
 from slicebus.slices.admission.preemption import preempted_for, preemptor_uid
-from slicebus.slices.admission.snapshot import Snapshot
+from slicebus.slices.admission.snapshot import Snapshot, in_turn
 from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, Condition
 from slicebus.slices.quota.quota import FlavorResource
 from slicebus.slices.workload.workload import Counts, Slice, SliceKey
@@ -107,7 +107,8 @@ def _verdict(world: Snapshot, slice: Slice, decided: Sequence[Decision], placed:
         case Admit() as admit:
             return _placed(Verdict(outcome=Prospect.ADMITTED, cluster_queue=queue), admit)
         case Wait() as wait:
-            pending = [other for other in in_order(world.part.waiting) if world.cluster_queue_of(other) == queue]
+            by_rank = [other for other in in_order(world.part.waiting) if world.cluster_queue_of(other) == queue]
+            pending = in_turn(world, queue, by_rank)
             ahead = [other.key for other in pending[: pending.index(slice)]] if slice in pending else []
             preempts = _preempts(wait)
             waits = Verdict(
