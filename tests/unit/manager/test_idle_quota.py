@@ -3,7 +3,7 @@
 import pytest
 from msgspec import UNSET
 
-from slicebus.decisions.commands import Command, Emit
+from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.cache import Change
 from slicebus.manager.decide.admission import admitting, change_filter
 from slicebus.manager.decide.job import reclaims
@@ -85,6 +85,22 @@ def test_where_its_room_is_gone_it_asks_for_no_more() -> None:
     story.reconcile()
     assert story.sizes == [4]
     assert asked(story) is None
+
+
+def test_what_waits_for_them_is_never_taken_for_what_somebody_asks_for() -> None:
+    """Its note says so until it has ended: a cycle may come in between."""
+    story = Story(4, most=16)
+    give(story, 8, asked=4)
+    story.reconcile()
+    story.report()
+    story.reconcile()
+    give(story, 4, asked=4)
+    waits = story.view.unfinished[-1]
+    assert waits.counts == {"main": 8}
+    for command in reclaims.copied(story.view):
+        assert isinstance(command, Patch)
+        assert command.target["metadata"]["name"] != waits.name
+    assert waits.grows_unasked
 
 
 def test_others_take_them_and_it_asks_for_none_of_these() -> None:

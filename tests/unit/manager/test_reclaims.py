@@ -19,7 +19,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.admission.cycle import Admit, Evict, Shrink, Wait
-from slicebus.slices.api import api_names
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed
 from slicebus.slices.workload.workload import Admission, FlavorName, PodSetAssignment, SliceKey
 from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope, condition
@@ -176,6 +176,23 @@ class Story:
 def counts_of(order: WorkloadSpec) -> tuple[int, Counts]:
     """The size that an order sets, and what it grants."""
     return order.manifest["spec"]["parallelism"], order.granted
+
+
+def test_what_is_taken_back_is_ordered_again_when_the_job_is_mended() -> None:
+    """A worker sets no size by a manifest that its kind cannot take."""
+    story = Story(8)
+    whole = story.job
+    story.job = merge_patch(whole, {"metadata": {"annotations": {kueue.MIN_PARALLELISM_ANNOTATION: "2"}}})
+    assert story.view.problems
+    story.shrink(4)
+    first = story.orders(story.reconcile())[-1]
+    story.report()
+    assert story.orders(story.reconcile()) == []
+    story.job = whole
+    [again] = story.orders(story.reconcile())
+    assert again.taken_back == first.taken_back
+    assert again.spec_version > first.spec_version
+    assert again.manifest["spec"]["parallelism"] == 4
 
 
 def test_note_request_and_order_are_one_write() -> None:

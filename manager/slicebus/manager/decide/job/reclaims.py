@@ -127,6 +127,9 @@ def _brought_together(view: JobView, slice: Slice, wanted: Mapping[str, str]) ->
     workload, holder = view.workload(slice), view.holder
     stands = view.desired.reclaimed
     changes: Mapping[str, str | None] = {}
+    if slice.grows_unasked and slice.counts != view.desired.counts:
+        # Without its note a cycle would take it for a size that somebody asks for.
+        return
     if slice == holder:
         changes = {api_names.RECLAIMED_ANNOTATION: None} if slice.reclaimed is not None and stands is None else {}
     elif wanted and holder is not None and slice.replaces == holder.key and slice.admission is None:

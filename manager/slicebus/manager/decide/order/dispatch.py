@@ -44,6 +44,8 @@ from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.workload.workload import Slice
 
+_IMPOSSIBLE = "impossible"
+
 
 def hold(view: JobView, slice: Slice) -> list[Command]:
     """Commands that make the worker hold an admitted slice; empty when that is written and published.
@@ -81,7 +83,7 @@ def _held(view: JobView, slice: Slice) -> Wanted | None:
         answers=requested.key if requested else NO_REQUEST,
         cluster=view.place,
         place=_flavors_hash(slice),
-        bounds=_bounds_hash(view.job),
+        bounds=_bounds_hash(view.job, sets_size=view.desired.taken_back is not None, is_impossible=bool(view.problems)),
         taken_back=view.desired.taken_back.id if view.desired.taken_back else msgspec.UNSET,
     )
     must_answer = requested is not None and _holds_back(requested, slice.granted)
@@ -313,7 +315,11 @@ def _flavors_hash(slice: Slice) -> str:
     return slice.admission.flavors_hash if slice.admission else ""
 
 
-def _bounds_hash(job: Manifest) -> str:
+def _bounds_hash(job: Manifest, *, sets_size: bool, is_impossible: bool) -> str:
+    """A hash of the bounds that a job's manifest has. An impossible one sets no size on the worker: what the manager
+    sets is ordered again when it is mended."""
+    if sets_size and is_impossible:
+        return _IMPOSSIBLE
     bounds = KINDS[job["kind"]].bounds(as_copied(job))
     return content_hash(bounds) if bounds else ""
 
