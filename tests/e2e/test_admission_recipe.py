@@ -26,7 +26,7 @@ def unsettled(slice: Slice, *, made_before: str | None) -> Misfit | None:
     return Misfit("the job was made a moment ago, and settles")
 ''',
     ),
-    Edit(f"{SLICES}/cycle.py", ", unsettled", after="claim_of, preemptors_first, rank"),
+    Edit(f"{SLICES}/cycle.py", "\n    unsettled,", after="    preemptors_first,\n    rank,"),
     Edit(
         f"{SLICES}/snapshot.py",
         '''
