@@ -105,6 +105,7 @@ ONCE_FAILED: tuple[int, ...] = (
     3501345,  # an Indexed Job that ended smaller kept its former completions: its Workload was let go first
     3501816,  # the simulation took a word that was said twice for pods that were taken twice (the rule)
     484,  # somebody deleted a job's copy, and its Workload before it had gone: nobody told the manager
+    3501935,  # a job was admitted although a budget was spent, since its pods request nothing but what a cluster adds
     3501859,  # a size in idle quota that was given up was taken for one that somebody asks for, and preempted
     3501885,  # pods taken back while a job's manifest was impossible were not taken back when it was mended
     3377,  # a job waited for nobody: there were pods that nobody asked for, and it fitted in another flavor

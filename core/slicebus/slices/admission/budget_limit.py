@@ -9,8 +9,9 @@ import msgspec
 
 from slicebus.slices.api import api_names
 from slicebus.slices.placement.flavors import Misfit
+from slicebus.slices.placement.placement import usage_of
 from slicebus.slices.quota.quota import FlavorResource
-from slicebus.slices.workload.workload import LocalQueueKey, Slice
+from slicebus.slices.workload.workload import Admission, LocalQueueKey, Slice
 
 
 class SpentBudget(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,13 +37,17 @@ class SpentBudgets(msgspec.Struct, frozen=True):
     """By ClusterQueue: its own, and those of the cohorts above it."""
     of_local_queues: Mapping[LocalQueueKey, tuple[SpentBudget, ...]] = {}
 
-    def refuse(self, slice: Slice, queue: str, held: Mapping[FlavorResource, int]) -> Misfit | None:
+    def refuse(
+        self, slice: Slice, queue: str, held: Mapping[FlavorResource, int], admission: Admission | None = None
+    ) -> Misfit | None:
         """Why a slice is not admitted by this ClusterQueue; None where it spends of no such budget, or no more than its
-        chain, which holds so much."""
+        chain, which holds so much. With an `admission` by what it would use by that: a cluster may add to its pods."""
         if not (self.of_queues or self.of_local_queues):
             return None
-        has = _by_resource(held)
-        more = {resource for resource, need in _needs(slice).items() if need > has.get(resource, 0)}
+        has, needs = _by_resource(held), _needs(slice)
+        if admission is not None:
+            needs = _by_resource(usage_of(slice, admission))
+        more = {resource for resource, need in needs.items() if need > has.get(resource, 0)}
         return _misfit(spent for spent in self._of(slice, queue) if spent.resource in more)
 
     def stops_growth(self, holder: Slice) -> bool:

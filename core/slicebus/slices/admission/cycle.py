@@ -88,10 +88,10 @@ class _Cycle:
             queue = self._queue_of(slice)
             if isinstance(queue, str):
                 yield Wait(key=slice.key, reason=INADMISSIBLE, message=queue)
-            elif (spent := self._spent(slice, queue)) is not None:
+            elif (spent := self._spent(charged := self._as_charged(slice, queue), queue)) is not None:
                 yield wait_for(slice, spent)
             else:
-                by_queue.setdefault(queue.name, deque()).append(self._as_charged(slice, queue))
+                by_queue.setdefault(queue.name, deque()).append(charged)
         for name, slices in by_queue.items():
             queue, ordered = self.snapshot.cluster_queues[name], in_turn(self.snapshot, name, slices)
             by_queue[name] = deque(ordered) if queue.strict_fifo else preemptors_first(ordered, self._claim_of)
@@ -112,8 +112,7 @@ class _Cycle:
         is_next = holder is not None and holder.key == slice.replaces
         if holder is None or not is_next or self.use.is_evicted(holder) or self.use.is_shrinking(holder):
             return
-        if not isinstance(queue, str) and self._spent(slice, queue) is None:
-            slice = self._as_charged(slice, queue)
+        if not isinstance(queue, str) and self._spent(slice := self._as_charged(slice, queue), queue) is None:
             with self.use.without(slice, queue.name):
                 room = msgspec.structs.replace(self._room(slice, queue), victims=None)
                 nomination = nominate(slice, room, replaced=holder)
@@ -161,9 +160,9 @@ class _Cycle:
         circle = self.use.current.circles.get(queue.name) if isinstance(queue, ClusterQueue) else None
         return f"the cohorts {' and '.join(circle)} are each other's parent" if circle else queue
 
-    def _spent(self, slice: Slice, queue: ClusterQueue) -> Misfit | None:
-        """Why the budgets of a slice do not let it have more."""
-        return self.snapshot.spent_budgets.refuse(slice, queue.name, self.use.own(queue.name, slice))
+    def _spent(self, slice: Slice, queue: ClusterQueue, admission: Admission | None = None) -> Misfit | None:
+        """Why the budgets of a slice, as it is charged, do not let it have more."""
+        return self.snapshot.spent_budgets.refuse(slice, queue.name, self.use.own(queue.name, slice), admission)
 
     def _assess(self, slice: Slice) -> Nomination | Misfit:
         """What a slice could be assigned now, or why it need not be assessed."""
@@ -375,7 +374,9 @@ class _Cycle:
         replaced, own = self.use.holder(slice.chain_id), self.use.own(queue.name, slice)
         with self.use.without(slice, queue.name):
             room = self._room(slice, queue).later if later else self._room(slice, queue)
-            return self.placer.find(slice, admission, room, own=own, replaced=replaced)
+            placed = self.placer.find(slice, admission, room, own=own, replaced=replaced)
+        spent = self._spent(slice, queue, placed.admission) if isinstance(placed, Placed) else None
+        return spent or placed
 
 
 def cycle(snapshot: Snapshot) -> list[Decision]:

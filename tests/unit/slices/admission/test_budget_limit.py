@@ -9,10 +9,12 @@ from slicebus.slices.admission.budget_limit import SpentBudget, SpentBudgets
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Grow, Wait, cycle
 from slicebus.slices.admission.snapshot import IdleGrowth, Snapshot
 from slicebus.slices.api.kueue import EvictionReason
+from slicebus.slices.placement.fleet import Cluster
 from slicebus.slices.workload.workload import Slice
 from unit.slices.admission.test_idle_quota import SINCE, noted, willing
+from unit.slices.admission.test_pod_additions import ADDING, PLAIN, bare
 from unit.slices.admission.test_preemption import holding, name_of, queue, waiting, world
-from unit.slices.builders import a_pod_set, replacement
+from unit.slices.builders import a_pod_set, replacement, snapshot
 
 BACK = "2026-02-01T00:00:00Z"
 
@@ -47,6 +49,13 @@ def test_nothing_is_said_of_a_time_that_nobody_knows() -> None:
 
 def test_who_spends_of_another_resource_is_admitted() -> None:
     assert names(decided(world(waiting("a", 1)), spent("memory")), Admit) == ["a"]
+
+
+@pytest.mark.parametrize("clusters", [[ADDING], [ADDING, PLAIN]], ids=["everywhere", "where it would go"])
+def test_what_a_cluster_adds_to_pods_is_spent_too(clusters: list[Cluster]) -> None:
+    [wait] = decided(snapshot(bare("s1", 2), clusters=clusters), spent())
+    assert isinstance(wait, Wait)
+    assert wait.reason == "BudgetSpent"
 
 
 def test_nobody_waits_behind_who_waits_for_a_budget() -> None:
