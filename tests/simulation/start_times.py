@@ -38,7 +38,7 @@ _SIZES = (1, 1, 2, 4)
 _MEAN_RUN_S, _SPREAD = 120.0, 0.7
 _ASKED_AFTER_S = 2.0
 _LOOK_S = 1.0
-_ROUNDS = 60
+_ROUNDS = 40
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
