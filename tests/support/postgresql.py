@@ -33,7 +33,19 @@ class PostgresServer:
             os.chown(self._folder, user.pw_uid, user.pw_gid)
             self._as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
         data = str(self._folder / "data")
-        self._make = ["initdb", "--pgdata", data, "--username", _USER, "--auth", "trust", "--no-sync"]
+        self._make = [
+            "initdb",
+            "--pgdata",
+            data,
+            "--username",
+            _USER,
+            "--auth",
+            "trust",
+            "--no-sync",
+            "--no-locale",
+            "-E",
+            "UTF8",
+        ]
         options = {"listen_addresses": "127.0.0.1", "port": self._port, "unix_socket_directories": "", "fsync": "off"}
         command = ["postgres", "-D", data, *(f"-c{name}={value}" for name, value in options.items())]
         self._server = Server("postgresql", self._command(command), log=self._folder / "postgresql.log")
