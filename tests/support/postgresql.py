@@ -12,6 +12,8 @@ from support.processes import COMMAND_S, START_S, Server, free_port
 _FOLDER = Path("/usr/lib/postgresql")
 """Where Debian's packages have the programs of each version."""
 _USER = "postgres"
+_INIT = ("--auth=trust", "--no-sync", "--no-locale", "--encoding=UTF8")
+"""A locale of the machine may be named there that was never made."""
 
 
 def programs() -> Path | None:
@@ -33,19 +35,7 @@ class PostgresServer:
             os.chown(self._folder, user.pw_uid, user.pw_gid)
             self._as_user = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
         data = str(self._folder / "data")
-        self._make = [
-            "initdb",
-            "--pgdata",
-            data,
-            "--username",
-            _USER,
-            "--auth",
-            "trust",
-            "--no-sync",
-            "--no-locale",
-            "-E",
-            "UTF8",
-        ]
+        self._make = ["initdb", f"--pgdata={data}", f"--username={_USER}", *_INIT]
         options = {"listen_addresses": "127.0.0.1", "port": self._port, "unix_socket_directories": "", "fsync": "off"}
         command = ["postgres", "-D", data, *(f"-c{name}={value}" for name, value in options.items())]
         self._server = Server("postgresql", self._command(command), log=self._folder / "postgresql.log")
