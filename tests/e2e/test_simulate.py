@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from slicebus.cli.demo.objects import NAMESPACE
+from slicebus.cli.demo.objects import FLAVOR, NAMESPACE
 from slicebus.cli.demo.world import World
 from slicebus.journal.export import to_line
 from slicebus.kube.client import MergePatch
@@ -29,6 +29,16 @@ async def simulate(kubeconfig: Path, *arguments: str, status: int) -> str:
     done = await asyncio.to_thread(run_cli, "simulate", "-n", NAMESPACE, *arguments, env=env)
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
+
+
+async def expect_room(world: World) -> None:
+    """Wait until every cluster has reported its room in the flavor, and its policy."""
+
+    async def look() -> bool:
+        statuses = [cluster.get("status", {}) for cluster in (await world.manager.list(WORKERCLUSTERS)).items]
+        return all(FLAVOR in status.get("capacity", {}) and "policy" in status for status in statuses)
+
+    await eventually(look, "the agents tell of their room and their policies")
 
 
 async def workload(world: World, job: str) -> Manifest:
@@ -78,11 +88,7 @@ async def test_what_the_workers_policy_would_refuse(world: World, kubeconfig: Pa
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(job))
 
-    async def is_told() -> bool:
-        clusters = (await world.manager.list(WORKERCLUSTERS)).items
-        return all("policy" in cluster.get("status", {}) for cluster in clusters)
-
-    await eventually(is_told, "the agents tell of their policies")
+    await expect_room(world)
     text = await simulate(kubeconfig, "-f", str(file), status=1)
     assert f"✗ Job/{NAMESPACE}/mounts would be refused with main=1 on cluster" in text
     assert "does not allow in pod set main hostPathVolumes" in text
@@ -107,6 +113,7 @@ async def test_a_resize_of_each_kind(world: World, kubeconfig: Path) -> None:
 
 async def test_a_job_of_a_few_options(world: World, kubeconfig: Path) -> None:
     await set_quota(world, 4)
+    await expect_room(world)
     text = await simulate(kubeconfig, "--queue", "main", "--pods", "2", "--request", "cpu=1", status=0)
     assert f"✓ Job/{NAMESPACE}/simulated would run with main=2 on cluster" in text
     assert "gets main=2: cpu of flavor default" in text
