@@ -15,6 +15,11 @@ def time_text(moment: datetime) -> str:
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
+def unix_time_text(moment_s: float) -> str:
+    """A moment in Unix time as metav1.Time."""
+    return time_text(datetime.fromtimestamp(moment_s, UTC))
+
+
 def micro_time_text(moment: datetime) -> str:
     """A moment as metav1.MicroTime."""
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -10,7 +10,7 @@ import msgspec
 from slicebus.slices.api import api_names
 from slicebus.slices.placement.flavors import Misfit
 from slicebus.slices.placement.placement import usage_of
-from slicebus.slices.quota.quota import FlavorResource
+from slicebus.slices.quota.quota import FlavorResource, by_resource, needs_by_resource
 from slicebus.slices.workload.workload import Admission, LocalQueueKey, Slice
 
 
@@ -44,9 +44,8 @@ class SpentBudgets(msgspec.Struct, frozen=True):
         chain, which holds so much. With an `admission` by what it would use by that: a cluster may add to its pods."""
         if not (self.of_queues or self.of_local_queues):
             return None
-        has, needs = _by_resource(held), _needs(slice)
-        if admission is not None:
-            needs = _by_resource(usage_of(slice, admission))
+        has = by_resource(held)
+        needs = needs_by_resource(slice) if admission is None else by_resource(usage_of(slice, admission))
         more = {resource for resource, need in needs.items() if need > has.get(resource, 0)}
         return _misfit(spent for spent in self._of(slice, queue) if spent.resource in more)
 
@@ -61,7 +60,7 @@ class SpentBudgets(msgspec.Struct, frozen=True):
     def _used_by(self, holder: Slice) -> Iterator[SpentBudget]:
         if holder.admission is None or not (self.of_queues or self.of_local_queues):
             return
-        used = _by_resource(holder.usage)
+        used = by_resource(holder.usage)
         for spent in self._of(holder, holder.admission.cluster_queue):
             if used.get(spent.resource):
                 yield spent
@@ -77,19 +76,3 @@ def _misfit(spent: Iterable[SpentBudget]) -> Misfit | None:
     back = max((each.back_at for each in found), default="") if all(each.back_at for each in found) else ""
     lacking = f"a larger budget, or time: something comes back from {back} on" if back else "a larger budget, or time"
     return Misfit("; ".join(map(str, found)), lacking, api_names.BUDGET_SPENT)
-
-
-def _needs(slice: Slice) -> Mapping[str, int]:
-    needs: dict[str, int] = {}
-    for pod_set in slice.pod_sets:
-        count = slice.unfinished_counts.get(pod_set.name, 0)
-        for resource, each in pod_set.charged.items():
-            needs[resource] = needs.get(resource, 0) + each * count
-    return needs
-
-
-def _by_resource(usage: Mapping[FlavorResource, int]) -> Mapping[str, int]:
-    total: dict[str, int] = {}
-    for (_, resource), value in usage.items():
-        total[resource] = total.get(resource, 0) + value
-    return total

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from slicebus.slices.admission.queue_order import Rank, rank
-from slicebus.slices.api.quantities import in_units
-from slicebus.slices.quota.consumption import LocalUse, UsageRule
+from slicebus.slices.quota.consumption import LocalUse, UsageRule, in_amounts
+from slicebus.slices.quota.quota import needs_by_resource
 from slicebus.slices.workload.workload import LocalQueueKey, Slice
 
 _NOTHING = LocalUse(0.0, 1.0)
@@ -42,19 +42,10 @@ def by_usage(slices: Iterable[Slice], uses: LocalUses) -> list[Slice]:
     while turns:
         _, _, key = turns[0]
         slice = waiting[key].popleft()
-        more[key] += uses.rule.part(uses.rule.ahead_s) * uses.rule.weighted(_needs(slice))
+        more[key] += uses.rule.part(uses.rule.ahead_s) * uses.rule.weighted(in_amounts(needs_by_resource(slice)))
         ordered.append(slice)
         if waiting[key]:
             heapq.heapreplace(turns, turn(key))
         else:
             heapq.heappop(turns)
     return ordered
-
-
-def _needs(slice: Slice) -> Mapping[str, float]:
-    needs: dict[str, float] = {}
-    for pod_set in slice.pod_sets:
-        count = slice.unfinished_counts.get(pod_set.name, 0)
-        for resource, each in pod_set.charged.items():
-            needs[resource] = needs.get(resource, 0.0) + in_units(resource, each * count)
-    return needs

@@ -95,12 +95,9 @@ def to_status(consumed: Mapping[str, float], now: str) -> Manifest:
     }
 
 
-def in_amounts(usage: Mapping[tuple[Any, str], int]) -> dict[str, float]:
-    """Usage by flavor and resource, in cores, bytes or pieces."""
-    total: dict[str, float] = {}
-    for (_, resource), value in usage.items():
-        total[resource] = total.get(resource, 0.0) + in_units(resource, value)
-    return total
+def in_amounts(values: Mapping[str, int]) -> dict[str, float]:
+    """Values by resource, in cores, bytes or pieces."""
+    return {resource: in_units(resource, value) for resource, value in values.items()}
 
 
 def _text(amount: float) -> str:

@@ -313,3 +313,21 @@ def usage_by_chain(slices: Iterable[Slice]) -> dict[ChainInQueue, Usage]:
             key, usage = (slice.admission.cluster_queue, slice.chain_id), slice.usage
             used[key] = larger(used[key], usage) if key in used else usage
     return used
+
+
+def by_resource(usage: Usage) -> dict[str, int]:
+    """Usage in all flavors together."""
+    total: dict[str, int] = {}
+    for (_, resource), value in usage.items():
+        total[resource] = total.get(resource, 0) + value
+    return total
+
+
+def needs_by_resource(slice: Slice) -> dict[str, int]:
+    """What a slice would use with all its pods that have not ended."""
+    needs: dict[str, int] = {}
+    for pod_set in slice.pod_sets:
+        count = slice.unfinished_counts.get(pod_set.name, 0)
+        for resource, each in pod_set.charged.items():
+            needs[resource] = needs.get(resource, 0) + each * count
+    return needs

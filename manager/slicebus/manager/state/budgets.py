@@ -5,12 +5,12 @@ spent now follows without a write, and a manager that takes over counts on. A co
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 
 from slicebus.kube.cache import Cache
-from slicebus.kube.times import time_text
+from slicebus.kube.times import unix_time_text
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.budget_limit import SpentBudget, SpentBudgets
 from slicebus.slices.api import api_names
@@ -20,7 +20,7 @@ from slicebus.slices.api.kueue import Condition
 from slicebus.slices.api.quantities import add
 from slicebus.slices.quota.budgets import Arrival, Balance, SlotLengths, Spending, counted
 from slicebus.slices.quota.ledger import Ledger
-from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, Usage
+from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, Usage, by_resource
 from slicebus.slices.workload.workload import LocalQueueKey, Slice
 
 Spender = ClusterQueue | LocalQueue
@@ -69,8 +69,8 @@ class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
     def using_of(self, queue: Spender) -> Mapping[str, int]:
         """What a queue uses now, by resource."""
         if isinstance(queue, ClusterQueue):
-            return _by_resource(self.ledger.holdings.totals.get(queue.name, {}))
-        return _by_resource(self.ledger.used_in.totals.get((queue.key, queue.cluster_queue), {}))
+            return by_resource(self.ledger.holdings.totals.get(queue.name, {}))
+        return by_resource(self.ledger.used_in.totals.get((queue.key, queue.cluster_queue), {}))
 
     def own(self, owner: BudgetOwner, moment: datetime) -> Iterator[Balance]:
         """What is left of the budget of one queue or cohort, by resource."""
@@ -133,8 +133,8 @@ class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
         for holder in self.ledger.holdings.holders_in(cluster_queue):
             is_here = isinstance(queue, ClusterQueue) or holder.local_queue == queue.key
             if is_here and (since := _reserved(holder)) > at:
-                before = _by_resource(_held_at(self.ledger.chain(holder.chain_id), cluster_queue, at))
-                now = _by_resource(self.ledger.holdings.used_by(holder.chain_id).get(cluster_queue, {}))
+                before = by_resource(_held_at(self.ledger.chain(holder.chain_id), cluster_queue, at))
+                now = by_resource(self.ledger.holdings.used_by(holder.chain_id).get(cluster_queue, {}))
                 more = {resource: max(0, value - before.get(resource, 0)) for resource, value in now.items()}
                 yield Arrival(since=since, using=more)
 
@@ -186,7 +186,7 @@ def _spent(balances: Iterable[Balance]) -> tuple[SpentBudget, ...]:
 
 def text_of(moment_s: int | None) -> str:
     """A time as metav1.Time; empty for none."""
-    return time_text(datetime.fromtimestamp(moment_s, UTC)) if moment_s is not None else ""
+    return unix_time_text(moment_s) if moment_s is not None else ""
 
 
 def _reserved(slice: Slice) -> int:
@@ -203,10 +203,3 @@ def _held_at(chain: Iterable[Slice], cluster_queue: str, at: int) -> Usage:
         if slice.admission is not None and slice.admission.cluster_queue == cluster_queue and _reserved(slice) <= at
     ]
     return held[-1] if held else {}
-
-
-def _by_resource(usage: Usage) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for (_, resource), value in usage.items():
-        total[resource] = total.get(resource, 0) + value
-    return total

@@ -24,7 +24,7 @@ from slicebus.slices.quota.cohorts import cohort_node, queue_node, trees
 from slicebus.slices.quota.consumption import Consumption, LocalUse, UsageRule, in_amounts
 from slicebus.slices.quota.holdings import Part
 from slicebus.slices.quota.ledger import Ledger
-from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage
+from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Usage, by_resource
 from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey
 
 NOWHERE = "nowhere"
@@ -157,7 +157,7 @@ class Quotas:
         manifest = self._local_queue_objects.get(*queue.key)
         said = Consumption.from_status(manifest.get("status") or {}) if manifest is not None else None
         used = self.ledger.used_in.totals.get((queue.key, queue.cluster_queue), {})
-        return Consumption(said.until(moment, rule) if said is not None else {}, moment, in_amounts(used))
+        return Consumption(said.until(moment, rule) if said is not None else {}, moment, in_amounts(by_resource(used)))
 
     def tree_of(self, local_queue: LocalQueueKey) -> str:
         """The tree of quota that a LocalQueue belongs to."""

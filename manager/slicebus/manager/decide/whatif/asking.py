@@ -1,11 +1,10 @@
 """Plays a past with every change that somebody asks about, alone and together, and without any."""
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 
 import msgspec
 
-from slicebus.kube.times import time_text
+from slicebus.kube.times import unix_time_text
 from slicebus.manager.decide.whatif.answer import (
     Curves,
     Played,
@@ -58,8 +57,8 @@ def ask(
     estimated = max(len(each.estimated) for each in lengths)
     endless = max(len(each.endless) for each in lengths)
     answer = WhatIf(
-        since=_time(past.since),
-        until=_time(until),
+        since=unix_time_text(past.since),
+        until=unix_time_text(until),
         jobs=len(past.jobs),
         was=summary(WAS, past.was, until),
         unchanged=summary(UNCHANGED, unchanged, until),
@@ -104,7 +103,3 @@ def _left_out(past: RecordedPast, *, constant_work: bool, estimated: int, endles
         yield f"the ends of {endless} jobs: nobody like them has ended, so they run on"
     if past.interruptions:
         yield f"what happened in {past.interruptions} gaps of the recording: what differs after them is known"
-
-
-def _time(at: float) -> str:
-    return time_text(datetime.fromtimestamp(at, UTC))

@@ -6,13 +6,12 @@ as many cycles as it has events that somebody waits for, and no time passes in b
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
 from math import inf
 
 import msgspec
 
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, Resource
-from slicebus.kube.times import time_text
+from slicebus.kube.times import unix_time_text
 from slicebus.manager.decide.whatif import hypotheses, transitions
 from slicebus.manager.decide.whatif.chronicle import Chronicle
 from slicebus.manager.decide.whatif.hypotheses import Hypothetical, altered
@@ -362,7 +361,7 @@ class Play:
 
     @property
     def _now(self) -> str:
-        return time_text(datetime.fromtimestamp(self._at, UTC))
+        return unix_time_text(self._at)
 
     def _after(self, at: float, happens: Callable[[], None]) -> None:
         self._number += 1
