@@ -10,22 +10,13 @@ from typing import Any
 from simulation.violations import Violation
 from slicebus.cli.difference import edits
 from slicebus.kube.cache import Key, key_of
-from slicebus.kube.resources import (
-    CLUSTERQUEUES,
-    COHORTS,
-    LOCALQUEUES,
-    RESOURCEFLAVORS,
-    WORKERCLUSTERS,
-    WORKLOADPRIORITYCLASSES,
-    Resource,
-)
+from slicebus.kube.resources import WORKLOADPRIORITYCLASSES, Resource
 from slicebus.manager.decide.admission.snapshots import Since, snapshot_of
 from slicebus.manager.decide.forecast import difference
 from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.admission.cycle import Decision, cycle
 
 Manifest = dict[str, Any]
-_EDITED = (CLUSTERQUEUES, COHORTS, LOCALQUEUES, RESOURCEFLAVORS, WORKLOADPRIORITYCLASSES, WORKERCLUSTERS)
 _USERS = ("spec", "value")
 """The fields that users edit."""
 
@@ -71,7 +62,7 @@ class EditRules:
 
 def _editable(store: ManagerStore) -> Iterator[tuple[Resource, Manifest]]:
     for resource, cache in store.decides_by():
-        if resource in _EDITED:
+        if resource in edits.EDITABLE:
             yield from ((resource, manifest) for manifest in cache.all())
 
 

@@ -1,29 +1,17 @@
 """A run is played twice, once with 20% more quota from the start: the journal of the first one tells of the second."""
 
-from collections.abc import Iterable
-
 import pytest
+from whatif import past_of
 
 from simulation.quiet import QUOTA, journal_of
-from slicebus.bus.contract import Record
 from slicebus.manager.decide.whatif.answer import CLOSE_S, reproduction, summary
 from slicebus.manager.decide.whatif.chronicle import Chronicle
 from slicebus.manager.decide.whatif.hypotheses import QuotaChange, amount_change
 from slicebus.manager.decide.whatif.play import Play
-from slicebus.manager.decide.whatif.recorded_past import PastReader, RecordedPast
 
 MORE = QuotaChange(text="", queue="batch", resource="cpu", flavor="reserved", amount=amount_change("+20%"))
 USE = 0.05
 """How far the use of a flavor may be off."""
-
-
-def past_of(journal: Iterable[Record]) -> RecordedPast:
-    reader = PastReader(None)
-    for record in journal:
-        reader.feed(record)
-    past = reader.past()
-    assert past is not None
-    return past
 
 
 def starts(chronicle: Chronicle) -> dict[str, float]:

@@ -47,7 +47,7 @@ from slicebus.journal.redaction import MARK, has_marks, redacted
 from slicebus.kube.cache import Cache, Key, key_of
 from slicebus.proto.codec import Decoded
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import InvalidError, ProtocolError, SlicebusError
+from slicebus.proto.errors import MALFORMED, InvalidError, ProtocolError, SlicebusError
 from slicebus.proto.topology import DECISIONS_TYPE
 
 Decision = Callable[..., Any]
@@ -221,7 +221,7 @@ class Replay:
         role has written."""
         try:
             self._change(record)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except MALFORMED as error:
             raise InvalidError(f"{self.source}: a {type(record).__name__} that no role records: {error!r}") from error
 
     def _change(self, record: Record) -> None:

@@ -29,11 +29,10 @@ from slicebus.journal.recording import (
     decode_batch,
 )
 from slicebus.kube.cache import Key, key_of
-from slicebus.proto.errors import InvalidError
+from slicebus.proto.errors import MALFORMED, InvalidError
 from slicebus.proto.topology import DECISIONS_TYPE
 
 Manifest = dict[str, Any]
-_NONSENSE = (LookupError, TypeError, ValueError, AttributeError)
 
 
 class ObjectChange(msgspec.Struct, frozen=True):
@@ -159,7 +158,7 @@ class ObjectHistory:
     def _apply(self, at: float, record: Record) -> Iterator[ObjectChange]:
         try:
             change = self._changed(at, record)
-        except _NONSENSE as error:
+        except MALFORMED as error:
             raise InvalidError(f"a {type(record).__name__} that no role records: {error!r}") from error
         if change is not None:
             yield change

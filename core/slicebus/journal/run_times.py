@@ -9,6 +9,15 @@ import msgspec
 from slicebus.journal.entry import Entry
 from slicebus.proto.messages import Delete, Manifest, Status, Suspend, WorkloadSpec
 
+LEAST = 10
+"""With fewer runs than that nothing is said by them."""
+_SIZES = 2
+
+
+def are_alike(pods: int, others: int) -> bool:
+    """Whether jobs of so many pods are about as large: neither has more than twice the other's."""
+    return pods <= others * _SIZES and others <= pods * _SIZES
+
 
 class RunTime(msgspec.Struct, frozen=True):
     """One job that ran to its end."""

@@ -31,7 +31,7 @@ from slicebus.ledger.books import Books, OpenBooks, SubmittedJob
 from slicebus.ledger.facts import Fact
 from slicebus.ledger.slice_change import Interruption
 from slicebus.proto.codec import decode
-from slicebus.proto.errors import InvalidError, ProtocolError
+from slicebus.proto.errors import MALFORMED, InvalidError, ProtocolError
 from slicebus.proto.messages import Manifest, Status
 from slicebus.slices.api import api_names
 from slicebus.slices.workload.workload import Slice
@@ -43,8 +43,6 @@ _MESSAGES_KEPT = 4096
 """More than a manager handles at once."""
 _SILENT_MS = 120_000
 """A leader records something every few seconds. One that has not for so long has ended."""
-_NONSENSE = (LookupError, TypeError, ValueError, AttributeError)
-"""The errors of reading a record that no manager has written."""
 _NO_TEMPLATE: Manifest = {"spec": {"containers": []}}
 _Key = tuple[str, str, str]
 """The resource, the namespace and the name of an object."""
@@ -124,7 +122,7 @@ class Bookkeeper:
         for record in batch.records:
             try:
                 yield from self._read(leader, record, is_new=is_new, published_ms=published_ms)
-            except (InvalidError, *_NONSENSE) as error:
+            except (InvalidError, *MALFORMED) as error:
                 leader.lose(f"a record of {batch.source} cannot be read: {error!r}")
         if is_new:
             self._counts[batch.source] = leader.next

@@ -27,6 +27,7 @@ from slicebus.ledger.slice_change import (
     sizes_of,
     time_of,
 )
+from slicebus.proto.errors import MALFORMED
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.preemption import preemptor_uid
 from slicebus.slices.api import api_names, kueue
@@ -36,8 +37,6 @@ from slicebus.slices.workload.workload import PodSetAssignment, Slice
 
 _GONE_KEPT = 4096
 """So many slices that are gone are remembered: another shard may tell of one later."""
-
-_NONSENSE = (LookupError, TypeError, ValueError, AttributeError)
 
 
 class OpenBooks(msgspec.Struct, frozen=True):
@@ -270,7 +269,7 @@ def _slice_of(manifest: Manifest) -> Slice | None:
     """The slice of a Workload; None for one that nobody can read: a user may have made it. What it held goes on."""
     try:
         return Slice.from_manifest(manifest)
-    except _NONSENSE:
+    except MALFORMED:
         return None
 
 

@@ -26,6 +26,9 @@ import traceback
 from enum import StrEnum
 from typing import Self
 
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError)
+"""What reading an object raises whose shape nobody has checked: a recording or a file may have any."""
+
 
 class SlicebusError(Exception):
     """Any error that slicebus raises on purpose."""

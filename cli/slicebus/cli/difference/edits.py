@@ -27,7 +27,8 @@ from slicebus.proto.errors import ConfigurationError, ForbiddenError
 
 Manifest = dict[str, Any]
 Edit = tuple[Resource, Manifest]
-_EDITABLE = (CLUSTERQUEUES, COHORTS, LOCALQUEUES, RESOURCEFLAVORS, WORKLOADPRIORITYCLASSES, WORKERCLUSTERS)
+EDITABLE = (CLUSTERQUEUES, COHORTS, LOCALQUEUES, RESOURCEFLAVORS, WORKLOADPRIORITYCLASSES, WORKERCLUSTERS)
+"""What an edit may be of."""
 _STATUS = "status"
 _MERGED = ("labels", "annotations")
 
@@ -59,9 +60,9 @@ def named(store: ManagerStore, names: Iterable[str], edits: Iterable[Edit] = ())
     for name in names:
         kind, _, key = name.partition("/")
         namespace, _, own = key.rpartition("/")
-        resource = next((each for each in _EDITABLE if each.kind == kind and each.namespaced == bool(namespace)), None)
+        resource = next((each for each in EDITABLE if each.kind == kind and each.namespaced == bool(namespace)), None)
         if resource is None or not own:
-            raise ConfigurationError(f"--without {name}: name one as {', '.join(map(_form, _EDITABLE))}")
+            raise ConfigurationError(f"--without {name}: name one as {', '.join(map(_form, EDITABLE))}")
         cache = store.cache_of(resource)
         assert cache is not None
         manifest = cache.get(namespace or None, own)
@@ -140,10 +141,10 @@ def _require_name(manifest: Manifest, resource: Resource) -> None:
 
 def _editable(manifest: Manifest, file: str) -> Resource:
     kind, version = manifest.get("kind"), manifest.get("apiVersion")
-    for resource in _EDITABLE:
+    for resource in EDITABLE:
         if (resource.kind, resource.api_version) == (kind, version):
             return resource
-    known = ", ".join(resource.kind for resource in _EDITABLE)
+    known = ", ".join(resource.kind for resource in EDITABLE)
     raise ConfigurationError(f"{file}: {version} {kind} is none of {known}")
 
 

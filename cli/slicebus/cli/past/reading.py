@@ -24,13 +24,11 @@ from slicebus.journal.entry import Entry
 from slicebus.journal.redaction import Redactor
 from slicebus.manager.decide.catalog import MODEL
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import ConfigurationError, InvalidError
+from slicebus.proto.errors import MALFORMED, ConfigurationError, InvalidError
 
 _QUIET = timedelta(minutes=2)
 """With a worker cluster, which it hears or misses, a manager records something every few seconds. Where one has not for
 so long, none has worked."""
-_NONSENSE = (LookupError, TypeError, ValueError, AttributeError)
-"""The errors of objects that no manager has recorded: a file may have any."""
 
 
 class PastReading(msgspec.Struct, frozen=True):
@@ -167,5 +165,5 @@ def _nonsense_refused() -> Iterator[None]:
     """Raise InvalidError where there are objects that no manager records."""
     try:
         yield
-    except _NONSENSE as error:
+    except MALFORMED as error:
         raise InvalidError(f"the journal has objects that no manager records: {error!r}") from error

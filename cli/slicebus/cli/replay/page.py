@@ -21,7 +21,7 @@ from slicebus.journal.recording import RoleName, Source
 from slicebus.journal.redaction import Redactor, redacted
 from slicebus.manager.decide.catalog import MODEL as MANAGER
 from slicebus.manager.state.store import ManagerStore as ManagerStore
-from slicebus.proto.errors import InvalidError
+from slicebus.proto.errors import MALFORMED, InvalidError
 from slicebus.proto.messages import counts_text
 
 MODELS: Mapping[RoleName, Model] = {"manager": MANAGER, "agent": AGENT}
@@ -84,7 +84,7 @@ def job_states_of(replayer: Replayer) -> tuple[JobStates, dict[str, JobStates]]:
             elif isinstance(replay.state, AgentStore):
                 cluster = replay.source.cluster
                 agents[cluster] = of_agent(replay.state, cluster=cluster)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except MALFORMED as error:
             raise InvalidError(f"{replay.source}: objects that no role records: {error!r}") from error
     return manager, agents
 

@@ -356,8 +356,10 @@ def gone_report(view: WorkerView, *, departed: Mapping[str, Departure]) -> Statu
             name, version = copy["metadata"]["name"], annotations.spec_version(copy)
             seen = departure is not None and departure.seen
             return Status(job=job, workload=name, spec_version=version, phase=JobPhase.GONE, seen=seen)
+    if view.copies:
+        return None
     reports = filter(None, (departure.report for departure in departed.values()))
-    return next((gone for gone in reports if not view.copies and view.key == JobKey.of(gone.job)), None)
+    return next((gone for gone in reports if view.key == JobKey.of(gone.job)), None)
 
 
 def linked_uids(view: WorkerView) -> set[str]:

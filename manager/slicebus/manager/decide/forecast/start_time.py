@@ -14,9 +14,10 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from slicebus.journal.run_times import RunHistory, RunTime
+from slicebus.journal.run_times import LEAST, RunHistory, RunTime, are_alike
 from slicebus.kube.times import time_text
 from slicebus.manager.decide.forecast.verdict import leaving, when_all_have_left, with_slices
+from slicebus.proto.errors import MALFORMED
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, cycle
 from slicebus.slices.admission.snapshot import Snapshot
@@ -24,16 +25,10 @@ from slicebus.slices.api.kueue import Condition
 from slicebus.slices.placement.placement import usage_of
 from slicebus.slices.workload.workload import Slice
 
-LEAST = 10
-"""With fewer run times of a queue nothing is said about it."""
 _MOST_CYCLES = 500
 """Of one round: a slice that has not started by then starts later than anybody can tell."""
-_SIZES = 2
-"""A job is like another one that has at most so many times its pods, and at least this part of them."""
 _DRAWN = 200
 """So many runs of a queue, and gaps between newcomers, are drawn for a round."""
-_NONSENSE = (LookupError, TypeError, ValueError, AttributeError)
-"""The errors of a Workload that no manager has written: a journal may have any."""
 T = TypeVar("T")
 
 
@@ -149,7 +144,7 @@ class _Runs:
         if self.count(queue) < LEAST:
             return ()
         known = self._drawn[queue]
-        alike = [run for run in known if pods <= run.pods * _SIZES and run.pods <= pods * _SIZES]
+        alike = [run for run in known if are_alike(pods, run.pods)]
         return alike if sum(run.has_ended for run in alike) >= LEAST else known
 
     def _ran_s(self, holder: Slice) -> float:
@@ -197,7 +192,7 @@ def _as_it_came(workload: Manifest) -> Slice | None:
     try:
         read = Slice.from_manifest({**workload, "status": {}})
         datetime.fromisoformat(read.created)
-    except _NONSENSE:
+    except MALFORMED:
         return None
     return msgspec.structs.replace(read, replaces=None, cluster=None, queued_since="", reclaimed=None)
 

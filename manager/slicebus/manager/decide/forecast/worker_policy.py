@@ -1,5 +1,7 @@
 """What the policy of a worker's cluster would refuse of a job that would go there, by what its agent tells of it."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from slicebus.manager.decide.forecast.verdict import PodSetPlace, Prospect, Verdict
@@ -16,7 +18,8 @@ def with_refusal(store: ManagerStore, job: Manifest, verdict: Verdict) -> Verdic
     rules = _rules(store, verdict.cluster) if verdict.outcome.runs else None
     if rules is None:
         return verdict
-    placements = {place.name: _placement(store, place) for place in verdict.pod_sets}
+    flavors = {flavor["metadata"]["name"]: flavor for flavor in store.flavors.all()}
+    placements = {place.name: _placement(flavors, place) for place in verdict.pod_sets}
     found = list(objections(rules, KINDS[job["kind"]].worker_copy(job, placements)))
     if not found:
         return verdict
@@ -31,7 +34,6 @@ def _rules(store: ManagerStore, cluster: str) -> PolicyRules | None:
     return told_policy(told) if isinstance(told, dict) else None
 
 
-def _placement(store: ManagerStore, place: PodSetPlace) -> Placement:
-    flavors = {flavor["metadata"]["name"]: flavor for flavor in store.flavors.all()}
+def _placement(flavors: Mapping[str, Manifest], place: PodSetPlace) -> Placement:
     where = pod_set_flavor(flavors, place.flavors.values())
     return Placement(node_selector=where.node_labels, tolerations=tuple(where.tolerations))

@@ -4,16 +4,13 @@ from collections.abc import Iterable, Iterator
 from math import inf
 from statistics import median
 
+from slicebus.journal.run_times import LEAST, are_alike
 from slicebus.manager.decide.whatif.recorded_jobs import CountsAt, RecordedJob, RecordedRun, RunEnd
 from slicebus.manager.decide.whatif.recorded_past import RecordedPast
 from slicebus.proto.messages import Counts
 
-_SIZES = 2
-"""A job is like another one that has at most so many times its pods, and at least this part of them."""
 _MARGIN_S = 1.0
 """How much longer than it went on a run takes at least that had not ended."""
-_LEAST = 10
-"""With fewer like it, all of its queue count."""
 
 
 class PlayedJob:
@@ -149,9 +146,9 @@ class RunLengths:
         recorded = job.recorded
         pods = sum(recorded.slice.counts.values())
         known = self._known.get(self._past.was.jobs[recorded.chain].queue, [])
-        alike = [each for each in known if pods <= each[0] * _SIZES and each[0] <= pods * _SIZES]
+        alike = [each for each in known if are_alike(pods, each[0])]
         ran_s = recorded.ran_s(self._past.until)
-        longer = [seconds for _, seconds in (alike if len(alike) >= _LEAST else known) if seconds > ran_s]
+        longer = [seconds for _, seconds in (alike if len(alike) >= LEAST else known) if seconds > ran_s]
         if not longer:
             self.endless.add(recorded.chain)
             return inf

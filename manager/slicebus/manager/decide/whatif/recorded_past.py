@@ -28,7 +28,7 @@ from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings, S
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.worker_clusters import WorkerCluster
-from slicebus.proto.errors import InvalidError
+from slicebus.proto.errors import MALFORMED, InvalidError
 from slicebus.proto.messages import Manifest
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, FlavorResource
 
@@ -43,7 +43,6 @@ POLICIES = (
 )
 """What the manager decides by beside the Workloads."""
 _BY_NAME = {resource_name(resource): resource for resource in (*POLICIES, WORKLOADS)}
-_NONSENSE = (LookupError, TypeError, ValueError, AttributeError)
 _PARTS = ("spec", "value")
 _METADATA = ("labels", "annotations")
 _DELAY_S = 30.0
@@ -104,7 +103,7 @@ class PastReader:
         """Take one record of the journal. Raises InvalidError."""
         try:
             self._feed(record)
-        except _NONSENSE as error:
+        except MALFORMED as error:
             raise InvalidError(f"the journal has objects that no manager records: {error!r}") from error
 
     def _feed(self, record: StreamRecord) -> None:
