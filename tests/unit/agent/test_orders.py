@@ -526,6 +526,32 @@ def test_a_copy_that_is_made_anew_asks_for_its_own_size(known: dict[str, annotat
     assert (publish.message.wanted, publish.message.worker_uid) == ({"main": 1}, "another-uid")
 
 
+@pytest.mark.parametrize(
+    ("answers", "asks"),
+    [(REQUEST.key, True), (RequestKey("", 0), False)],
+    ids=["the manager has taken its eviction back", "the manager has forgotten the request"],
+)
+def test_a_copy_that_is_resumed_asks_for_its_own_size(answers: RequestKey, asks: bool) -> None:
+    """It lost its request when it was suspended. A manager that never heard of that waits for that size."""
+    [suspending, *_] = orders.suspend(Suspend(job=REF, spec_version=2, workload="w1"))[0].decide(
+        a_view(a_job(3, granted=3, requested=REQUEST))
+    )
+    assert isinstance(suspending, Patch)
+    suspended = merge_patch(a_job(1, requested=REQUEST), suspending.body)
+    spec = msgspec.structs.replace(a_spec(3, granted=1, parallelism=1), answers=answers)
+    [patch] = orders.workload_spec(spec, EAST)[JOB_STEP].decide(a_view(suspended))
+    assert isinstance(patch, Patch)
+    later = {"metadata": {"generation": REQUEST.worker_generation + 1}}
+    job = merge_patch(merge_patch(suspended, patch.body), later)
+    commands = reconcile.request(a_view(job), EAST)
+    assert [type(command) for command in commands] == [Patch] * asks
+    for command in commands:
+        assert isinstance(command, Patch)
+        requested = annotations.PendingRequests.from_job(merge_patch(job, command.body))
+        assert requested is not None
+        assert requested.unanswered[-1].wanted == {"main": 1}
+
+
 TAKEN_OVER = {
     "another size": (1, 3, "w1", True),
     "another size, before the job moves to the next slice": (1, 3, "w2", True),

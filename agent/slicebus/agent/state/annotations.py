@@ -141,9 +141,10 @@ class PendingRequests(msgspec.Struct, frozen=True):
 
 
 def left_behind(requested: PendingRequests | None, by: RequestKey) -> PendingRequests | None:
-    """The requests that a copy which is made anew takes over from the one before; None where that had no known request.
+    """The requests that a copy takes over from the one before, where it is made anew or resumed; None where that had no
+    known request.
 
-    The new copy begins with the size of the spec, so the last request no longer stands, and a manager that has answered
+    Such a copy begins with the size of the spec, so the last request no longer stands, and a manager that has answered
     it has to learn that. When the manager learns of the unanswered requests, it gives away what they gave back: they
     still cap what is granted.
     """

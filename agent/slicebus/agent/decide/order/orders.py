@@ -287,8 +287,10 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec, *, now: str) -> list[Comm
     told, events = notices.of_spec(view, order, job, now=now)
     noted |= told
     if job.slice == name and job.version < order.spec_version:
-        at = _stamp(order, job.requested, workload=name, before=job.granted, own=counts if is_resized else None)
-        at["annotations"] |= noted
+        # A manager that took its eviction back has heard of no suspension: it still knows the request from before.
+        left = annotations.left_behind(job.requested, order.answers) if job.is_suspended else job.requested
+        at = _stamp(order, left, workload=name, before=job.granted, own=counts if is_resized else None)
+        at["annotations"] |= noted | annotations.request_note(job.requested, left)
         return [*_stamped(view, job, at), *events]
     if is_resized or told or order_sizes.sets_other_bounds(order, job):
         requested = job.requested.beside(counts) if job.requested is not None and is_resized else job.requested
