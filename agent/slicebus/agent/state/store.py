@@ -308,8 +308,11 @@ class AgentStore:
     def _note_departure(self, change: Change) -> None:
         """Note how a job has gone. One that is deleted right after it was made has no linked Workload yet."""
         job = WorkerJobReading.from_manifest(change.old) if change.old is not None and change.new is None else None
-        if job is None or not any(annotations.is_of(copy, job.ref) for copy in self._copies(JobKey.of(job.ref))):
+        if job is None:
             return
+        has_copy = any(annotations.is_of(copy, job.ref) for copy in self._copies(JobKey.of(job.ref)))
+        if job.ref.uid in self.tombstones and not has_copy:
+            return  # It went by an order.
         departure, known = Departure.of(job, change.final), self.departed.get(job.ref.uid)
         if self.definitions.get(job.ref.kind) == GONE and departure.end is None:
             return  # It went with its definition.
@@ -326,18 +329,13 @@ class AgentStore:
 
     def _forget_departure(self, change: Change) -> None:
         """Forget how a job has gone when its copies go by an order. Where somebody else deletes them, it is still to be
-        reported; also of a job that is about to go."""
+        reported."""
         copy = change.old
         if copy is None or change.new is not None:
             return
         uid = annotations.annotation(copy, api_names.MANAGER_UID_ANNOTATION) or ""
         if uid in self.tombstones:
             self.departed.pop(uid, None)
-            return
-        for job in filter(None, map(self._job, keys_of_copy(copy))):
-            reading = WorkerJobReading.from_manifest(job)
-            if reading is not None and reading.is_going and reading.ref.uid == uid and uid not in self.departed:
-                self.departed[uid] = Departure.of(reading, job)
 
     def _forget_unanswered(self, change: Change) -> None:
         pod = change.old
