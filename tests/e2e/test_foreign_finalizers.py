@@ -4,12 +4,11 @@ import pytest
 
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
-from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS, WORKLOADS, Resource
+from slicebus.kube.client import MergePatch
+from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS, WORKLOADS
+from support.finalizers import hold, let_go
 from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
 from support.waiting import eventually
-
-FINALIZER = "example.com/audit"
 
 
 async def running(world: World, kind: str = "Job") -> Scenario:
@@ -28,25 +27,10 @@ async def is_in_use(world: World) -> bool:
     return any(entry["total"] != "0" for flavor in flavors for entry in flavor["resources"])
 
 
-async def keep(client: KubeClient, resource: Resource, name: str) -> None:
-    """Another finalizer beside those that an object has."""
-    found = await client.get(resource, name, NAMESPACE)
-    kept = [*found["metadata"].get("finalizers", ()), FINALIZER]
-    await client.patch(resource, name, NAMESPACE, MergePatch({"metadata": {"finalizers": kept}}))
-
-
-async def let_go(client: KubeClient, resource: Resource, name: str) -> None:
-    """What the finalizer kept is still there, and goes."""
-    found = await client.get(resource, name, NAMESPACE)
-    assert FINALIZER in found["metadata"]["finalizers"]
-    left = [finalizer for finalizer in found["metadata"]["finalizers"] if finalizer != FINALIZER]
-    await client.patch(resource, name, NAMESPACE, MergePatch({"metadata": {"finalizers": left}}))
-
-
 @pytest.mark.real
 async def test_a_job_that_is_deleted_on_the_manager(world: World) -> None:
     scenario = await running(world)
-    await keep(world.manager, JOBS, "kept")
+    await hold(world.manager, JOBS, "kept")
     await world.manager.delete(JOBS, "kept", NAMESPACE)
     await expect_used(world, "0")
     await let_go(world.manager, JOBS, "kept")
@@ -57,7 +41,7 @@ async def test_a_job_that_is_deleted_on_the_manager(world: World) -> None:
 async def test_a_job_whose_copy_stays(world: World) -> None:
     scenario = await running(world)
     worker = await scenario.worker()
-    await keep(worker, JOBS, "kept")
+    await hold(worker, JOBS, "kept")
     await world.manager.delete(JOBS, "kept", NAMESPACE)
     await expect_used(world, "0")
     assert (await worker.list(PODS, namespace=NAMESPACE)).items == []
@@ -68,7 +52,7 @@ async def test_a_job_whose_copy_stays(world: World) -> None:
 async def test_a_ray_cluster_whose_copy_stays(world: World) -> None:
     scenario = await running(world, "RayCluster")
     worker = await scenario.worker()
-    await keep(worker, scenario.resource, "kept")
+    await hold(worker, scenario.resource, "kept")
     await world.manager.delete(scenario.resource, "kept", NAMESPACE)
     await expect_used(world, "0")
     await let_go(worker, scenario.resource, "kept")
@@ -80,7 +64,7 @@ async def test_a_copy_that_somebody_deletes(world: World) -> None:
     """Its pods go as their user deletes it in the foreground."""
     scenario = await running(world)
     worker = await scenario.worker()
-    await keep(worker, JOBS, "kept")
+    await hold(worker, JOBS, "kept")
     await worker.delete(JOBS, "kept", NAMESPACE, propagation="Foreground")
     await expect_used(world, "0")
     await let_go(worker, JOBS, "kept")
@@ -90,7 +74,7 @@ async def test_a_copy_that_somebody_deletes(world: World) -> None:
 async def test_a_job_that_ends(world: World) -> None:
     scenario = await running(world)
     worker = await scenario.worker()
-    await keep(worker, JOBS, "kept")
+    await hold(worker, JOBS, "kept")
     await worker.patch(JOBS, "kept", NAMESPACE, MergePatch({"spec": {"activeDeadlineSeconds": 1}}))
     status: dict[str, object] = dict.fromkeys(("active", "ready", "terminating"))
     status["conditions"] = [{"type": name, "status": "True"} for name in ("FailureTarget", "Failed")]
@@ -105,7 +89,7 @@ async def test_a_workload_that_is_deleted(world: World) -> None:
     """The job gets another slice, and runs on that."""
     scenario = await running(world)
     [slice] = await scenario.expect_unfinished(1)
-    await keep(world.manager, WORKLOADS, slice.name)
+    await hold(world.manager, WORKLOADS, slice.name)
     await world.manager.delete(WORKLOADS, slice.name, NAMESPACE)
 
     async def another() -> bool:

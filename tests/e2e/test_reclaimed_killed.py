@@ -1,7 +1,7 @@
 """Both roles are killed while a job loses pods: whoever starts again carries it on, and the job has everything back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,16 @@ import pytest
 from e2e.test_reclaimed import expect_note, submit_high, submit_low
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
-from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import JOBS, PODS, WORKERCLUSTERS
+from slicebus.kube.client import KubeClient
+from slicebus.kube.resources import JOBS, PODS, WORKERCLUSTERS, Resource
 from slicebus.proto.errors import NotFoundError
+from support import finalizers
 from support.controlplane import ControlPlane
 from support.installation import Role
 from support.scenario import NAMESPACE, Scenario, expect_used
 from support.waiting import eventually
 
 pytestmark = pytest.mark.real(only=True)
-FINALIZER = "example.com/holds-the-pod"
 SHORT_LEASE = {"SLICEBUS_LEASE_SECONDS": "6", "SLICEBUS_LEASE_RENEW_SECONDS": "1", "SLICEBUS_HEARTBEAT_SECONDS": "1"}
 """Whoever is killed does not give it back."""
 
@@ -63,14 +63,12 @@ async def start(roles: Mapping[str, Role]) -> None:
         await eventually(is_ready, f"{name} is ready")
 
 
-async def hold_pods(low: Scenario, finalizer: str | None) -> None:
+async def each_pod(low: Scenario, change: Callable[[KubeClient, Resource, str], Awaitable[None]]) -> None:
     """Let no pod of a job end, or let them end again."""
     east = await low.worker()
     for pod in await low.pods():
-        kept = [name for name in pod["metadata"].get("finalizers", ()) if name != FINALIZER]
-        body = {"metadata": {"finalizers": [*kept, *([finalizer] if finalizer else [])]}}
-        with suppress(NotFoundError):  # A pod that may end goes with the write.
-            await east.patch(PODS, pod["metadata"]["name"], NAMESPACE, MergePatch(body))
+        with suppress(NotFoundError):
+            await change(east, PODS, pod["metadata"]["name"])
 
 
 async def expect_job(low: Scenario, **spec: Any) -> None:
@@ -85,7 +83,7 @@ async def test_both_are_killed_in_the_middle(world: World, roles: Mapping[str, R
     """Over 20 s: the Leases of those that were killed have to pass."""
     low = await submit_low(world, "Job")
     began = await low.running()
-    await hold_pods(low, FINALIZER)
+    await each_pod(low, finalizers.hold)
     if moment == "before the agent hears of it":
         roles["east"].kill()
     high = await submit_high(world)
@@ -96,12 +94,12 @@ async def test_both_are_killed_in_the_middle(world: World, roles: Mapping[str, R
     for role in roles.values():
         role.kill()
     if moment == "while pods end":
-        await hold_pods(low, None)
+        await each_pod(low, finalizers.let_go)
     await start(roles)
     if moment == "before the agent hears of it":
         await expect_job(low, parallelism=4)
         await expect_used(world, "8")
-        await hold_pods(low, None)
+        await each_pod(low, finalizers.let_go)
     await high.expect_pods(running=4)
     await low.expect_pods(running=4)
     assert await low.running() < began, "no pod was made anew"
