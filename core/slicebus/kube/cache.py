@@ -67,6 +67,8 @@ class Cache:
         """The namespaces that are still to be listed, where each has a list of its own."""
         self._gone: dict[str, int] = {}
         """The version at which an object went, by UID. With a newer version it matches the selector again."""
+        self._deleted_here: set[str] = set()
+        """The UIDs of objects that this process deletes, and that have not left yet."""
         self._callbacks: list[Callable[[Change], None]] = []
         self._deleted_callbacks: list[Callable[[Manifest], None]] = []
 
@@ -99,6 +101,18 @@ class Cache:
         """Call back with the last state of every object whose deletion the watch brings, before the change, and also
         where the cache had lost the object before. An object that a list lacks leads to no call."""
         self._deleted_callbacks.append(callback)
+
+    def expect_removal(self, uid: str) -> None:
+        """Note that this process deletes an object. That it goes is no sign that its definition does."""
+        self._deleted_here.add(uid)
+
+    def forget_removal(self, uid: str) -> None:
+        """Take that back: the server has refused the delete, or does not know the object."""
+        self._deleted_here.discard(uid)
+
+    def is_removed_here(self, manifest: Manifest) -> bool:
+        """Whether this process has asked the server to delete an object."""
+        return manifest["metadata"]["uid"] in self._deleted_here
 
     def kept(self, manifest: Manifest) -> Manifest:
         """What is kept of an object: it fits, and is packed where that is set. What it returned is kept as it is."""
@@ -166,10 +180,12 @@ class Cache:
 
     def drop(self, manifest: Manifest) -> None:
         """Remove an object that is there, and may come back in the same state."""
+        self.forget_removal(manifest["metadata"]["uid"])
         self._store(key_of(manifest), None, manifest)
 
     def _remove(self, manifest: Manifest, version: int, *, final: Manifest | None = None) -> None:
         key, uid = key_of(manifest), manifest["metadata"]["uid"]
+        self.forget_removal(uid)
         present = self._objects.get(key)
         old = present if present is not None and present["metadata"]["uid"] == uid else None
         # The caller may know an older version than the last one of the object.

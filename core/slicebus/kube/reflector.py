@@ -56,8 +56,8 @@ class Reflector:
     ) -> None:
         """`shape` reduces an object to what the cache keeps: at least its name, UID and version.
 
-        `confirm` is called before the cache removes an object or marks one as being deleted; another object of its name
-        comes after that. An error other than TransientError ends `run`. `listed` is called after each list.
+        `confirm` is called before the cache removes an object that others have deleted, or marks one as being deleted;
+        another object of its name comes after that. An error other than TransientError ends `run`. `listed` is called after each list.
         """
         self._client = client
         self._resource = resource
@@ -160,13 +160,15 @@ class Reflector:
 
     async def _apply_removals(self, confirm: Confirm) -> None:
         """Apply removals, and the objects that take their names, once they are confirmed: one call confirms all that
-        came during the last one. Other events do not wait."""
+        came during the last one. What this process has deleted needs no call. Other events do not wait."""
         while True:
             await self._removals_due.wait()
             self._removals_due.clear()
             removals, self._removals, lists = self._removals, [], self._lists
+            unexpected = [event.object for event in removals if not self._cache.is_removed_here(event.object)]
             try:
-                await confirm([event.object for event in removals])
+                if unexpected or not removals:
+                    await confirm(unexpected)
             except TransientError as error:
                 _log.warning("removal.unconfirmed", resource=self._resource.plural, error=str(error))
                 self._removals = removals + self._removals if lists == self._lists else self._removals

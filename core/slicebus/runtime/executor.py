@@ -267,11 +267,20 @@ class Executor:
             raise min(errors, key=lambda error: isinstance(error, ConflictError))
 
     async def _remove(self, resource: Resource, target: Manifest, propagation: Propagation) -> None:
-        metadata = target["metadata"]
-        with suppress(NotFoundError):
+        metadata, cache = target["metadata"], self._caches(resource)
+        uid = metadata["uid"]
+        if cache is not None:
+            # Before the request: the watch may be faster than the answer.
+            cache.expect_removal(uid)
+        try:
             await self._client.delete(
-                resource, metadata["name"], metadata.get("namespace"), uid=metadata["uid"], propagation=propagation
+                resource, metadata["name"], metadata.get("namespace"), uid=uid, propagation=propagation
             )
+        except (PermanentError, ConflictError) as error:
+            if cache is not None:
+                cache.forget_removal(uid)
+            if not isinstance(error, NotFoundError):
+                raise
 
     def _keep(self, resource: Resource, manifest: Manifest, *, is_own: bool = False) -> None:
         cache = self._caches(resource)

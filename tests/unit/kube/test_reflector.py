@@ -268,6 +268,30 @@ async def test_a_removal_is_confirmed_first_and_delays_nothing(jumping: LoopTime
     await over(task)
 
 
+async def test_what_this_process_deletes_goes_unasked(jumping: LoopTime) -> None:
+    confirm, cache = Confirmation(), Cache()
+    cache.expect_removal("uid-a")
+    events = [going("a", 6), event("DELETED", "a", 7), event("DELETED", "b", 8)]
+    _, _, task = await confirmed(confirm, page(5, an_object("a", 3), an_object("b", 3)), events[:2], cache=cache)
+    await asyncio.sleep(1)
+    assert (names(cache), confirm.asked) == (["b"], 0)
+    assert not cache.is_removed_here(an_object("a", 7)), "once gone it is forgotten"
+    await over(task)
+
+
+@pytest.mark.parametrize("uid", ["", "another"], ids=["another object", "another of its name"])
+async def test_what_others_delete_is_asked_about(jumping: LoopTime, uid: str) -> None:
+    """Also beside an object that this process deletes."""
+    confirm, cache = Confirmation(), Cache()
+    cache.expect_removal("uid-a")
+    lost = event("DELETED", "b", 7) if not uid else event("ADDED", "a", 7, uid=uid)
+    events = [event("DELETED", "a", 6), lost]
+    _, _, task = await confirmed(confirm, page(5, an_object("a", 3), an_object("b", 3)), events, cache=cache)
+    await asyncio.sleep(1)
+    assert confirm.leaving == ["a" if uid else "b"]
+    await over(task)
+
+
 async def test_a_reflector_that_is_cancelled_ends_as_cancelled_whatever_its_requests_raise_then(
     jumping: LoopTime,
 ) -> None:

@@ -212,6 +212,33 @@ async def test_a_patch_of_a_missing_object_is_a_conflict_and_leaves_the_cache(sh
     assert shell.cached() is None
 
 
+REMOVALS: dict[str, tuple[SlicebusError | None, bool]] = {
+    "it answers": (None, True),
+    "it does not answer, and may have done it": (UnavailableError("away"), True),
+    "it knows no such object": (NotFoundError("gone"), False),
+    "it refuses": (ForbiddenError("no"), False),
+    "another object has the name": (ConflictError("uid"), False),
+}
+
+
+@pytest.mark.parametrize(("error", "expected"), REMOVALS.values(), ids=REMOVALS.keys())
+async def test_the_removal_of_what_it_deletes_is_expected(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, error: SlicebusError | None, expected: bool
+) -> None:
+    """That such an object goes is no sign that its definition does."""
+    target, during = await shell.given(), list[bool]()
+
+    async def answer(*_: Any, **__: Any) -> None:
+        during.append(shell.cache.is_removed_here(target))
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(shell.client, "delete", answer)
+    with suppress(SlicebusError):
+        await shell.run(Remove(resource=CONFIGMAPS, target=target))
+    assert (during, shell.cache.is_removed_here(target)) == ([True], expected)
+
+
 @pytest.mark.parametrize(
     "answer", [NotFoundError('404: configmaps "one" not found'), NotServedError("404: no such path")], ids=repr
 )
