@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Command, Emit
+from slicebus.kube.cache import Cache
 from slicebus.manager.act.status_writer import StatusWriter
 from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, SlicebusError, UnavailableError
 from unit.kube.loop_time import LoopTime
@@ -42,3 +43,25 @@ async def test_a_status_that_is_not_taken_is_written_again(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert "first" in written
+
+
+async def test_what_comes_together_is_written_once(jumping: LoopTime) -> None:
+    """As the Workload of a job, and its admission a moment later."""
+    told, cache, loop = list[float](), Cache(), asyncio.get_running_loop()
+
+    def report(_: str) -> list[Command]:
+        told.append(loop.time())
+        return []
+
+    writer = StatusWriter(report, None, of=[cache], interval_s=1.0)  # type: ignore[arg-type]
+    task = asyncio.create_task(writer.run())
+    await asyncio.sleep(5)
+    began = loop.time()
+    told.clear()
+    for version, after_s in enumerate((0.0, 0.1, 0.1, 0.4, 0.1), start=1):
+        await asyncio.sleep(after_s)
+        cache.put({"metadata": {"name": "cq", "uid": "uid-cq", "resourceVersion": str(version)}})
+    await asyncio.sleep(5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert [at - began for at in told] == pytest.approx([0.25, 1.25])

@@ -14,6 +14,9 @@ from slicebus.runtime.executor import Executor
 _log = structlog.get_logger()
 _REFUSED_S = 30.0
 """How much later a write that the API server has refused is tried again."""
+_GATHERED = 0.25
+"""The part of the interval that passes between a change and its report: what follows from one admission comes within
+it, and is written once."""
 
 
 class StatusWriter:
@@ -39,9 +42,10 @@ class StatusWriter:
         """Report until cancelled."""
         while True:
             await self._changed.wait()
+            await asyncio.sleep(self._interval_s * _GATHERED)
             self._changed.clear()
             await self._report()
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(self._interval_s * (1 - _GATHERED))
 
     async def _report(self) -> None:
         try:
