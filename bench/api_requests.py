@@ -4,11 +4,11 @@
 
 A fleet in this process, on the servers of the tests: API servers, Job controller, scheduler and RabbitMQ. One job at a
 time is dispatched, resized on its worker from 1 pod to 5 and down to 2, evicted, started again and deleted; another one
-ends. Then a job starts that has waited until another one shrinks from 5 pods to 2: by hand on the worker, and by
-preemption. The slice that gives those pods back belongs to the latter. After each step the fleet comes to rest. Each
-role counts its requests by verb, resource and answer. Left out is what it asks whether anything happens or not:
-watches, lists, its Lease, heartbeats. What the API servers count beyond that is the controllers' part, and the bench's
-own.
+ends. A RayCluster, which a stand-in for KubeRay runs, is dispatched and resized likewise. Then a job starts that has
+waited until another one shrinks from 5 pods to 2: by hand on the worker, and by preemption. The slice that gives those
+pods back belongs to the latter. After each step the fleet comes to rest. Each role counts its requests by verb,
+resource and answer. Left out is what it asks whether anything happens or not: watches, lists, its Lease, heartbeats.
+What the API servers count beyond that is the controllers' part, and the bench's own.
 
 Requests for the statuses of queues are counted apart: many jobs share one when they come together, and here each comes
 alone. No other figure has them in it, and no target, but conflicts are counted wherever they are.
@@ -19,7 +19,6 @@ many conflicts there are, and whether two changes go into one write, may depend 
 
 import argparse
 import asyncio
-import re
 import statistics
 import sys
 from collections import Counter
@@ -35,13 +34,14 @@ from broker import MANAGER, rabbitmq
 from figures import Figure, Target
 from installation import need_servers
 from prometheus_client import CollectorRegistry
+from server_counts import ServerCounts, is_standing
 
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, fleet, real_world
 from slicebus.kube.client import MergePatch
 from slicebus.kube.kubeconfig import of_kubeconfig
-from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS, WORKLOADPRIORITYCLASSES
-from slicebus.kube.transport import HttpTransport, Request
+from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS, RAYCLUSTERS, WORKLOADPRIORITYCLASSES
+from slicebus.kube.transport import HttpTransport
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.api import api_names, kueue
 from support.controlplane import ControlPlane
@@ -64,10 +64,6 @@ _HIGH = {
     "metadata": {"name": "high"},
     "value": 100,
 }
-_STANDING_VERBS = ("watch", "list")
-_STANDING = ("", "leases", "workerclusters", "namespaces", "selfsubjectaccessreviews")
-_COUNTED = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
 _REST_S = 1.5
 _LOOKS_S = 0.2
 Counts = Counter[tuple[str, ...]]
@@ -120,7 +116,7 @@ PARTS: dict[str, Callable[[Asked], int]] = {
 class Meter:
     """Reads the roles' counters and the API servers' own."""
 
-    def __init__(self, registries: Mapping[str, CollectorRegistry], servers: list[HttpTransport]) -> None:
+    def __init__(self, registries: Mapping[str, CollectorRegistry], servers: ServerCounts) -> None:
         self._registries = registries
         self._servers = servers
 
@@ -138,29 +134,17 @@ class Meter:
     async def during(self, step: Awaitable[None]) -> Asked:
         """What was asked until the fleet is at rest again."""
         await self.at_rest()
-        before, all_before = self.roles(), await self._of_servers()
+        before, all_before = self.roles(), await self._servers.read()
         await step
         await self.at_rest()
-        after, all_after = self.roles(), await self._of_servers()
+        after, all_after = self.roles(), await self._servers.read()
         roles = {role: counts - before[role] for role, counts in after.items()}
-        return Asked(roles, all_after - all_before - sum(counts.total() for counts in roles.values()))
-
-    async def _of_servers(self) -> int:
-        answers = [await server.request(Request(method="GET", path="/metrics")) for server in self._servers]
-        return sum(map(_all_requests, (answer.body.decode() for answer in answers)))
+        others = (all_after - all_before).total() - sum(counts.total() for counts in roles.values())
+        return Asked(roles, others)
 
 
 def _counts_of(registry: CollectorRegistry) -> Counts:
-    return Counts({key: count for key, count in api_requests(registry).items() if not _is_standing(*key[:2])})
-
-
-def _all_requests(metrics: str) -> int:
-    found = ((dict(_LABEL.findall(labels)), float(value)) for labels, value in _COUNTED.findall(metrics))
-    return int(sum(value for each, value in found if not _is_standing(each["verb"].lower(), each["resource"])))
-
-
-def _is_standing(verb: str, resource: str) -> bool:
-    return verb in _STANDING_VERBS or resource in _STANDING
+    return Counts({key: count for key, count in api_requests(registry).items() if not is_standing(*key[:2])})
 
 
 class Steps:
@@ -169,6 +153,7 @@ class Steps:
     def __init__(self, world: World, number: int) -> None:
         self._world = world
         self._job = Scenario(world, "Job", f"train-{number}")
+        self._ray = Scenario(world, "RayCluster", f"ray-{number}")
         self._short = Scenario(world, "Job", f"short-{number}")
         self._low = Scenario(world, "Job", f"low-{number}")
         self._high = Scenario(world, "Job", f"high-{number}")
@@ -197,6 +182,22 @@ class Steps:
     async def delete(self) -> None:
         await self._world.manager.delete(JOBS, self._job.name, objects.NAMESPACE)
         await self._job.expect_nothing_left()
+
+    async def dispatch_ray(self) -> None:
+        await self._world.manager.create(RAYCLUSTERS, objects.ray_cluster(self._ray.name))
+        await self._ray.expect_pods(running=1)
+
+    async def grow_ray(self) -> None:
+        await self._ray.scale(5)
+        await self._ray.expect_pods(running=5)
+
+    async def shrink_ray(self) -> None:
+        await self._ray.scale(2)
+        await self._ray.expect_pods(running=2)
+
+    async def delete_ray(self) -> None:
+        await self._world.manager.delete(RAYCLUSTERS, self._ray.name, objects.NAMESPACE)
+        await self._ray.expect_nothing_left()
 
     async def prepare_end(self) -> None:
         manifest = objects.job(self._short.name)
@@ -265,7 +266,11 @@ async def one_round(world: World, meter: Meter, number: int) -> dict[str, Asked]
         "eviction": await meter.during(steps.evict()),
         "start again with 1 pod": await meter.during(steps.start_again()),
         "delete": await meter.during(steps.delete()),
+        "dispatch of a RayCluster": await meter.during(steps.dispatch_ray()),
+        "RayCluster from 1 worker to 5": await meter.during(steps.grow_ray()),
+        "RayCluster from 5 workers to 2": await meter.during(steps.shrink_ray()),
     }
+    await steps.delete_ray()
     await steps.prepare_end()
     asked["end"] = await meter.during(steps.end())
     await steps.clear()
@@ -290,12 +295,12 @@ async def measured() -> AsyncIterator[tuple[World, Meter]]:
             urls = {role: url(role) for role in (MANAGER, EAST)}
             kubeconfigs = {EAST: plane.clusters[EAST].kubeconfig}
             async with (
-                real_world(plane.clusters[MANAGER].kubeconfig, kubeconfigs) as world,
+                real_world(plane.clusters[MANAGER].kubeconfig, kubeconfigs, ray_stand_in=True) as world,
                 fleet(world, urls) as registries,
             ):
                 await set_quota(world, 10)
                 await world.ensure(world.manager, WORKLOADPRIORITYCLASSES, _HIGH)
-                yield world, Meter(registries, servers)
+                yield world, Meter(registries, ServerCounts(servers))
         finally:
             for server in servers:
                 await server.aclose()

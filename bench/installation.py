@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from slicebus.proto.messages import ClusterName
 from slicebus.slices.api import kueue
 from support.controlplane import ControlPlane
 from support.fleet import Fleet, connected
+from support.kuberay import KubeRay
 from support.kueue import VARIABLES, Kueue
 from support.rabbitmq import ADMIN, RabbitBroker
 from support.rabbitmq_releases import releases
@@ -62,7 +63,7 @@ class Installation(NamedTuple):
                 for role in fleet.roles.values():
                     role.launch()
                 await fleet.ready()
-                for name in WORKERS:
+                for name in self.world.workers:
                     await _until(partial(connected, self.world, name), f"{name} is connected")
                 yield fleet
                 for role in fleet.roles.values():
@@ -72,15 +73,16 @@ class Installation(NamedTuple):
                 for role in fleet.roles.values():
                     role.kill()
 
-    async def clear(self, *, without_fleet: bool = False) -> None:
-        """Delete all jobs, and wait until nothing is left of them. Without a fleet also what it would delete."""
+    async def clear(self, *, jobs: Resource = JOBS, without_fleet: bool = False) -> None:
+        """Delete all jobs of a kind, and wait until nothing is left of them. Without a fleet also what it would
+        delete."""
         clients = (self.world.manager, *self.world.workers.values())
         for client in clients if without_fleet else clients[:1]:
-            for resource in (JOBS, WORKLOADS) if without_fleet else (JOBS,):
+            for resource in (jobs, WORKLOADS) if without_fleet else (jobs,):
                 names = await _names(client, resource)
                 await asyncio.gather(*(_delete(client, resource, name) for name in names))
         for client in clients:
-            for resource in (JOBS, WORKLOADS, PODS):
+            for resource in (jobs, WORKLOADS, PODS):
 
                 async def is_empty(client: KubeClient = client, resource: Resource = resource) -> bool:
                     return not await _names(client, resource)
@@ -95,38 +97,50 @@ def need_servers() -> None:
 
 
 @asynccontextmanager
-async def installation(kueues: Mapping[str, Manifest] = {}) -> AsyncIterator[Installation]:
-    """Servers of a bench's own, for a manager and the `WORKERS`, with quota on the manager's. Ends the process where
-    they are not installed.
+async def installation(
+    kueues: Mapping[str, Manifest] = {}, *, workers: Sequence[ClusterName] = WORKERS, kuberay: bool | None = None
+) -> AsyncIterator[Installation]:
+    """Servers of a bench's own, for a manager and the workers, with quota on the manager's. Ends the process where they
+    are not installed.
 
-    `kueues`: the clusters with a Kueue, each with its settings. Raises RuntimeError where one does not start, with what
-    it said.
+    `kueues`: the clusters with a Kueue, each with its settings. `kuberay`: whether the workers have the KubeRay that
+    the environment names, or a stand-in for it; None for neither. Raises RuntimeError where one does not start, with
+    what it said.
     """
     need_servers()
     with TemporaryDirectory() as of_plane, TemporaryDirectory() as of_broker:
-        plane = ControlPlane(Path(of_plane), tools(), (MANAGER, *WORKERS))
+        plane = ControlPlane(Path(of_plane), tools(), (MANAGER, *workers))
         broker = RabbitBroker(Path(of_broker), releases()[0])
         controllers = [
             Kueue(plane.clusters[name], Path(of_plane, f"kueue-{name}"), settings=settings, **named_by_environment())
             for name, settings in kueues.items()
         ]
+        operators = [
+            KubeRay(plane.clusters[name], Path(of_plane, name), namespace=objects.NAMESPACE, replica_labels=False)
+            for name in (workers if kuberay else ())
+        ]
         try:
             plane.start()
             broker.start()
-            broker.add_vhost(VHOST, *WORKERS)
+            broker.add_vhost(VHOST, *workers)
             for name, cluster in plane.clusters.items():
                 cluster.define(*(file for file in definitions() if name not in kueues or not _is_of_kueue(file)))
             for controller in controllers:
                 controller.install()
                 controller.start()
-            kubeconfigs = {name: plane.clusters[name].kubeconfig for name in WORKERS}
-            async with real_world(plane.clusters[MANAGER].kubeconfig, kubeconfigs) as world:
+            kubeconfigs = {name: plane.clusters[name].kubeconfig for name in workers}
+            manager = plane.clusters[MANAGER].kubeconfig
+            async with real_world(manager, kubeconfigs, ray_stand_in=kuberay is False) as world:
+                for operator in operators:
+                    await asyncio.to_thread(operator.start)
                 await set_quota(world, CPU)
-                for name in WORKERS:
+                for name in workers:
                     manifest = objects.worker_cluster(name, broker_user=name)
                     await world.ensure(world.manager, WORKERCLUSTERS, manifest)
                 yield Installation(world, plane, broker)
         finally:
+            for operator in operators:
+                operator.stop()
             for controller in controllers:
                 controller.server.kill()
             broker.stop()

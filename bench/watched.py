@@ -24,25 +24,28 @@ from slicebus.slices.jobs.batch import JOB_NAME_LABEL
 from slicebus.slices.workload.ungate import is_gated
 
 _SPECS = "*.workload-spec.#"
-_PATIENCE_S = 300.0
+PATIENCE_S = 300.0
 
 
 class Pods:
-    """The pods of Jobs on all workers, by the Job's name."""
+    """The pods of jobs on all workers, by the job's name: the value of one of their labels."""
 
-    def __init__(self) -> None:
+    def __init__(self, label: str) -> None:
+        self._label = label
         self.gated: dict[str, set[str]] = defaultdict(set)
         self.free: dict[str, set[str]] = defaultdict(set)
         """Those that no gate holds. A pod that is being deleted is in neither."""
         self.place: dict[str, ClusterName] = {}
-        """Where a Job has, or has had, pods."""
+        """Where a job has, or has had, pods."""
         self._waiting: dict[str, list[asyncio.Future[None]]] = defaultdict(list)
 
     @classmethod
     @asynccontextmanager
-    async def watched(cls, workers: Mapping[ClusterName, KubeClient]) -> AsyncIterator["Pods"]:
+    async def watched(
+        cls, workers: Mapping[ClusterName, KubeClient], *, label: str = JOB_NAME_LABEL
+    ) -> AsyncIterator["Pods"]:
         """Watch until the context is left."""
-        pods, reflectors, synced = cls(), [], []
+        pods, reflectors, synced = cls(label), [], []
         for name, client in workers.items():
             cache = Cache()
             cache.subscribe(partial(pods._changed, name))
@@ -61,7 +64,7 @@ class Pods:
         return set(self.gated[job])
 
     async def _until(self, job: str, reached: Callable[[], bool]) -> float:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not reached():
                 changed = asyncio.get_running_loop().create_future()
                 self._waiting[job].append(changed)
@@ -70,7 +73,7 @@ class Pods:
 
     def _changed(self, cluster: ClusterName, change: Change) -> None:
         metadata = (change.new or change.old or {})["metadata"]
-        job, name = metadata["labels"].get(JOB_NAME_LABEL, ""), metadata["name"]
+        job, name = metadata["labels"].get(self._label, ""), metadata["name"]
         self.place[job] = cluster
         self.gated[job].discard(name)
         self.free[job].discard(name)

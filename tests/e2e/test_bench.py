@@ -45,6 +45,15 @@ REQUESTS = {
         "east 1 create events 201",
         "east 1 patch jobs 200",
     },
+    "RayCluster from 1 worker to 5": {
+        "manager 3 create events 201",
+        "manager 1 create workloads 201",
+        "manager 2 patch workloads 200",
+        "east 1 create workloads 201",
+        "east 1 delete workloads 200",
+        "east 2 patch rayclusters 200",
+        "east 4 patch pods 200",
+    },
     "end": {
         "manager 3 patch workloads 200",
         "manager 1 patch jobs 200",
@@ -101,5 +110,7 @@ def requests_of(step: str, shown: str) -> set[str]:
     of_this_step = [VARIES[step]] if step in VARIES else []
     lines = (line.partition(": ")[2] for line in shown.splitlines() if line.startswith(f"{step}: "))
     asked = (line for line in lines if re.match(r"(manager|east) \d", line))
-    left_out = re.compile("|".join(["queues/status|jobs/status|workloads/status| get | 404| 409", *of_this_step]))
+    left_out = re.compile(
+        "|".join(["queues/status|jobs/status|clusters/status|workloads/status| get | 404| 409", *of_this_step])
+    )
     return {line for line in asked if not left_out.search(line)}
