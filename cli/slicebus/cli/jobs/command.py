@@ -1,11 +1,12 @@
 """`slicebus jobs`: every job of a namespace, or of all, with its state."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
 import typer
 
+from slicebus.cli import screen
 from slicebus.cli.cluster.access import namespace_of, run_led
 from slicebus.cli.cluster.filters import check_known, option_of
 from slicebus.cli.cluster.listing import Listing
@@ -16,10 +17,13 @@ from slicebus.manager.state.shown_states import ShownState
 if TYPE_CHECKING:
     from slicebus.cli.jobs.rows import JobRow
     from slicebus.cli.leaders import Leaders
+    from slicebus.cli.past.ledger_rows import LedgerJobRow, LedgerReading
     from slicebus.kube.client import KubeClient
     from slicebus.manager.decide.explain import Sight
     from slicebus.manager.state.quota_trees import Quotas
     from slicebus.manager.state.store import ManagerStore
+
+Row = TypeVar("Row")
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +33,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     cluster: str | None = None
 
-    def takes(self, row: "JobRow") -> bool:
+    def takes(self, row: "JobRow | LedgerJobRow") -> bool:
         """Whether a job is wanted."""
         return (
             self.state in (None, row.state)
@@ -59,8 +63,8 @@ def jobs(
     """List jobs: state, queue, cluster, size, and why one waits.
 
     The size is that which the job wants, what it is granted, and the pods that are ready. With the rights of one
-    namespace it says what it leaves out. With --at it shows a moment of the past, and asks no cluster. Exit status 1
-    where no manager works: what is shown is then as old as its last write.
+    namespace it says what it leaves out. With --at it shows a moment of the past, and asks no cluster; from a ledger,
+    what that knows. Exit status 1 where no manager works: what is shown is then as old as its last write.
     """
     wanted = JobFilter(state=state, queue=queue, cluster=cluster)
     if (at := past.asked(watch)) is not None:
@@ -93,13 +97,30 @@ async def _jobs(
 
 def _jobs_at(past: PastMoment, at: str, namespace: str | None, wanted: JobFilter, format: OutputFormat) -> None:
     from slicebus.cli.jobs.rows import COLUMNS, NAMESPACE
+    from slicebus.cli.past.ledger_rows import LedgerReading
     from slicebus.cli.past.reading import read_past
     from slicebus.manager.decide.explain import ALL
 
     reading = read_past(past, at, namespace)
+    if isinstance(reading, LedgerReading):
+        _jobs_of_ledger(reading, namespace, wanted, format)
+        return
     listing = Listing([*([NAMESPACE] if namespace is None else []), *COLUMNS], format, at=reading.at)
     with reading.shown():
         listing.show(_rows(reading.store, reading.leaders.seen(ALL), wanted), nothing=_nothing(namespace))
+
+
+def _jobs_of_ledger(reading: "LedgerReading", namespace: str | None, wanted: JobFilter, format: OutputFormat) -> None:
+    from slicebus.cli.past.ledger_rows import JOB_COLUMNS, JOB_NAMESPACE, JOBS_NOT_KNOWN
+    from slicebus.cli.past.reading import at_moment
+
+    rows = reading.jobs(namespace)
+    check_known(wanted.queue, "ClusterQueue", _values(rows, lambda row: row.queue))
+    check_known(wanted.cluster, "worker cluster", _values(rows, lambda row: row.cluster))
+    screen.warn(JOBS_NOT_KNOWN)
+    listing = Listing([*([JOB_NAMESPACE] if namespace is None else []), *JOB_COLUMNS], format, at=reading.at)
+    with at_moment(reading.at):
+        listing.show([row for row in rows if wanted.takes(row)], nothing=_nothing(namespace))
 
 
 def _nothing(namespace: str | None) -> str:
@@ -127,5 +148,5 @@ def filtered(rows: "Sequence[JobRow]", wanted: JobFilter, quotas: "Quotas") -> "
     return [row for row in rows if wanted.takes(row)]
 
 
-def _values(rows: "Sequence[JobRow]", value: "Callable[[JobRow], str]") -> set[str]:
+def _values(rows: "Sequence[Row]", value: "Callable[[Row], str]") -> set[str]:
     return {value(row) for row in rows} - {""}

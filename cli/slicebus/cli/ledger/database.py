@@ -16,20 +16,21 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from slicebus.proto.errors import ConfigurationError, InvalidError, UnavailableError
 
+OPTION = "--database"
 _POSTGRESQL = ("postgresql", "postgres")
 _PRIVATE = 0o600
 _BUSY_S = 30
 """How long a writer of SQLite waits for another."""
 
 
-def open_engine(address: str, *, create: bool = False) -> sql.Engine:
-    """The engine of a file's path, or of an address `postgresql://…`. Raises ConfigurationError.
+def open_engine(address: str, *, create: bool = False, option: str = OPTION) -> sql.Engine:
+    """The engine of a file's path, or of an address `postgresql://…`. Raises ConfigurationError, with the option.
 
     `create`: for the ledger's writer. A file that it makes is for its owner alone.
     """
     scheme, is_address, _ = address.partition("://")
     if not is_address:
-        _check_file(Path(address), create=create)
+        _check_file(Path(address), create=create, option=option)
         # A pool would leave its connections to the collector of garbage, which warns of them.
         url, options = sql.URL.create("sqlite", database=address), {"timeout": _BUSY_S}
         engine = sql.create_engine(url, connect_args=options, poolclass=sql.NullPool)
@@ -37,11 +38,11 @@ def open_engine(address: str, *, create: bool = False) -> sql.Engine:
             sql.event.listen(engine, "connect", _set_up)
         return engine
     if scheme not in _POSTGRESQL:
-        raise ConfigurationError(f"--database: {scheme} is no database of the ledger: use a file, or postgresql://")
+        raise ConfigurationError(f"{option}: {scheme} is no database of the ledger: use a file, or postgresql://")
     try:
         url = sql.make_url(address).set(drivername="postgresql+psycopg")
     except (exc.ArgumentError, ValueError) as error:
-        raise ConfigurationError("--database: not an address as postgresql://user@host/name") from error
+        raise ConfigurationError(f"{option}: not an address as postgresql://user@host/name") from error
     return sql.create_engine(url, module=psycopg)
 
 
@@ -58,13 +59,13 @@ def migrate(engine: sql.Engine) -> None:
         command.upgrade(config, "head")
 
 
-def check(engine: sql.Engine) -> None:
+def check(engine: sql.Engine, *, option: str = OPTION) -> None:
     """Raises ConfigurationError for a database that is no ledger of this version, and changes nothing."""
     with database_errors(engine), engine.connect() as connection:
         found = MigrationContext.configure(connection).get_current_revision()
     if found != (head := ScriptDirectory.from_config(_config()).get_current_head()):
         what = f"its tables are of version {found}, not {head}" if found else "it has no ledger"
-        raise ConfigurationError(f"--database {shown(engine)}: {what}; `slicebus ledger` brings it to this version")
+        raise ConfigurationError(f"{option} {shown(engine)}: {what}; `slicebus ledger` brings it to this version")
 
 
 def insert(connection: sql.Connection, table: sql.Table) -> "sqlite.Insert | postgresql.Insert":
@@ -84,15 +85,15 @@ def database_errors(engine: sql.Engine) -> Iterator[None]:
         raise InvalidError(f"the database {shown(engine)} refuses: {_words(error)}") from error
 
 
-def _check_file(path: Path, *, create: bool) -> None:
+def _check_file(path: Path, *, create: bool, option: str) -> None:
     """Raises ConfigurationError for a file that cannot be used."""
     try:
         if create:
             path.touch(mode=_PRIVATE)
         elif not path.is_file():
-            raise ConfigurationError(f"--database {path}: there is no such file; `slicebus ledger` makes it")
+            raise ConfigurationError(f"{option} {path}: there is no such file; `slicebus ledger` makes it")
     except OSError as error:
-        raise ConfigurationError(f"--database {path}: {error.strerror or error}") from error
+        raise ConfigurationError(f"{option} {path}: {error.strerror or error}") from error
 
 
 def _words(error: exc.DBAPIError) -> str:

@@ -9,10 +9,11 @@ import typer
 from slicebus.proto.errors import ConfigurationError
 
 DEFAULT_DATABASE = "ledger.db"
+DATABASE_VARIABLE = "LEDGER_DATABASE"
 Database = Annotated[
     str,
     typer.Option(
-        envvar="LEDGER_DATABASE",
+        envvar=DATABASE_VARIABLE,
         show_envvar=True,
         help="The ledger: a file of SQLite, or postgresql://user@host/name.",
     ),

@@ -47,6 +47,12 @@ def later_second(moment: datetime) -> str:
     return local_time(moment + timedelta(seconds=1) if moment.microsecond else moment)
 
 
+def local_ms(moment_ms: int, *, later: bool = False) -> str:
+    """Unix time in milliseconds as text, to the second; `later`: to the next whole one."""
+    moment = datetime.fromtimestamp(moment_ms / 1000, UTC)
+    return later_second(moment) if later else local_time(moment)
+
+
 def _last(clock: time, now: datetime) -> datetime:
     today = now.astimezone(clock.tzinfo).date()
     moments = (datetime.combine(day, clock) for day in (today, today - timedelta(days=1)))

@@ -6,6 +6,7 @@ import typer
 
 from slicebus.cli.cluster.options import Options, Watch
 from slicebus.cli.journal.source import STREAM
+from slicebus.cli.ledger.options import DATABASE_VARIABLE
 from slicebus.proto.errors import ConfigurationError
 
 
@@ -15,7 +16,7 @@ class PastMoment(Options, frozen=True, kw_only=True):
     at: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="As it was then, from the journal alone: 03:00, -15m, or 2026-01-31T03:00:00Z."
+            metavar="TIME", help="As it was then, from what was recorded: 03:00, -15m, or 2026-01-31T03:00:00Z."
         ),
     ] = None
     source: Annotated[
@@ -25,6 +26,21 @@ class PastMoment(Options, frozen=True, kw_only=True):
         str | None,
         typer.Option(envvar="AMQP_URL", show_envvar=True, help="With --at: the broker, as the manager or a viewer."),
     ] = None
+
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            envvar=DATABASE_VARIABLE,
+            show_envvar=True,
+            metavar="DATABASE",
+            help="With --at: a ledger, for what the journal does not have, or without one.",
+        ),
+    ] = None
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether a broker or a file is named."""
+        return self.source != STREAM or bool(self.amqp_url)
 
     def asked(self, watch: Watch) -> str | None:
         """The moment that was asked for; None for the present. Raises ConfigurationError for options that do not go

@@ -1,4 +1,5 @@
-"""Reads the manager's objects of a moment of the past from the journal, as a command reads those of the present."""
+"""Reads the manager's objects of a moment of the past from the journal, as a command reads those of the present; and
+from a ledger what that knows, where the journal does not have the moment."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from slicebus.cli.durations import local_time
 from slicebus.cli.journal.source import STANDARD_INPUT, STREAM, records_of_manager
 from slicebus.cli.journal.turns import in_turns
 from slicebus.cli.leaders import Leaders
+from slicebus.cli.ledger.options import ledger_extra
+from slicebus.cli.past.ledger_rows import LedgerReading
 from slicebus.cli.past.moments import OPTION, later_second, moment_of, span_text
 from slicebus.cli.past.options import PastMoment
 from slicebus.decisions.past import Past, PastState
@@ -29,6 +32,10 @@ from slicebus.proto.errors import MALFORMED, ConfigurationError, InvalidError
 _QUIET = timedelta(minutes=2)
 """With a worker cluster, which it hears or misses, a manager records something every few seconds. Where one has not for
 so long, none has worked."""
+
+
+class NotRecordedError(ConfigurationError):
+    """The journal does not have the moment, and may have had it once."""
 
 
 class PastReading(msgspec.Struct, frozen=True):
@@ -65,17 +72,33 @@ def at_moment(at: datetime) -> Iterator[None]:
         yield
 
 
-def read_past(options: PastMoment, at: str, namespace: str | None) -> PastReading:
+def read_past(options: PastMoment, at: str, namespace: str | None) -> PastReading | LedgerReading:
     """Read the objects of a namespace, or of all for None, and those that have none.
 
-    Raises ConfigurationError, with the span of the journal, for a moment at which it does not know them.
+    A ledger is read where there is one and no journal, or the journal does not have the moment: it knows less. Raises
+    ConfigurationError, with the span that is known, for a moment that neither knows.
     """
     moment = moment_of(at, now())
+    if options.ledger and not options.has_journal:
+        return read_ledger(options.ledger, moment)
     try:
         found = asyncio.run(find_past(options, moment))
     except KeyboardInterrupt:
         raise typer.Exit from None
+    except NotRecordedError as error:
+        if not options.ledger:
+            raise
+        screen.warn(str(error))
+        return read_ledger(options.ledger, moment)
     return past_reading(found, moment, namespace)
+
+
+def read_ledger(address: str, moment: datetime) -> LedgerReading:
+    """What a ledger knows of a moment. Raises ConfigurationError for one that it does not know."""
+    with ledger_extra():
+        from slicebus.cli.ledger.moments import read_moment
+    found = read_moment(address, round(moment.timestamp() * 1000))
+    return LedgerReading(found, moment)
 
 
 def past_reading(found: PastState, at: datetime, namespace: str | None = None) -> PastReading:
@@ -97,7 +120,7 @@ async def find_past(options: PastMoment, at: datetime, *, option: str = OPTION) 
     option, with the span of the journal for a moment at which it does not know the state."""
     past, span = Past(at, "manager", MODEL), _Span()
     if options.source == STREAM and at > now():
-        raise await _refused(options, at, "is in the future", span, option)
+        raise await _refused(options, at, "is in the future", span, option, ConfigurationError)
     reading = records_of_manager(options.source, at - BEFORE, amqp_url=options.amqp_url)
     async with aclosing(in_turns(reading)) as records:
         async for record in records:
@@ -132,7 +155,14 @@ class _Span:
         self.first, self.last = self.first or published, published or self.last
 
 
-async def _refused(options: PastMoment, at: datetime, why: str, span: _Span, option: str) -> ConfigurationError:
+async def _refused(
+    options: PastMoment,
+    at: datetime,
+    why: str,
+    span: _Span,
+    option: str,
+    kind: type[ConfigurationError] = NotRecordedError,
+) -> ConfigurationError:
     """What to say of a moment that is not in the journal. `span` is what was read of it, which may be a part."""
     is_stream = options.source == STREAM
     if options.source != STANDARD_INPUT:
@@ -142,9 +172,7 @@ async def _refused(options: PastMoment, at: datetime, why: str, span: _Span, opt
                 span.see(record)
                 if is_stream:
                     break
-    return ConfigurationError(
-        f"{option} {local_time(at)}: {why}; {span_text(span.first, None if is_stream else span.last)}"
-    )
+    return kind(f"{option} {local_time(at)}: {why}; {span_text(span.first, None if is_stream else span.last)}")
 
 
 def _as_read(state: ManagerStore, namespace: str | None) -> ManagerStore:

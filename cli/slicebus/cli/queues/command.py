@@ -18,10 +18,11 @@ from slicebus.cli.cluster.options import (
 )
 from slicebus.cli.consent import Consent, DryRun
 from slicebus.cli.past.options import PastMoment
-from slicebus.proto.errors import ForbiddenError, NotFoundError
+from slicebus.proto.errors import ConfigurationError, ForbiddenError, NotFoundError
 
 if TYPE_CHECKING:
     from slicebus.cli.cluster.reading import Reading
+    from slicebus.cli.past.ledger_rows import LedgerReading
     from slicebus.cli.queues.rows import QueueRow
     from slicebus.kube.client import KubeClient
     from slicebus.kube.resources import Resource
@@ -57,8 +58,8 @@ def _queues(
 
     Without a command it lists the ClusterQueues: for each resource of each flavor the quota, what is used and what of
     that is borrowed; how many workloads wait and are admitted; and whether it is stopped. With -n or -A, and for who
-    may not see ClusterQueues, it lists LocalQueues. With --at it shows a moment of the past, and asks no cluster. Exit
-    status 1 where no manager works: what is shown is then as old as its last write.
+    may not see ClusterQueues, it lists LocalQueues. With --at it shows a moment of the past, and asks no cluster; from
+    a ledger, what that knows. Exit status 1 where no manager works: what is shown is then as old as its last write.
     """
     at = past.asked(watch)
     if called.invoked_subcommand is None and at is not None:
@@ -154,15 +155,41 @@ async def _list(client: "KubeClient", scope: Scope, format: OutputFormat, watch:
 
 def _list_at(past: PastMoment, at: str, scope: Scope, format: OutputFormat) -> None:
     """Raises ConfigurationError beside a Kueue: the manager does not watch its queues there."""
+    from slicebus.cli.past.ledger_rows import LedgerReading
     from slicebus.cli.past.reading import read_past, require_queues
     from slicebus.cli.queues.listing import QueueListing
 
-    reading = read_past(past, at, scope.within(None))
+    reading, is_local = read_past(past, at, scope.within(None)), scope.all_namespaces or scope.namespace is not None
+    if isinstance(reading, LedgerReading):
+        _list_of_ledger(reading, format, is_local=is_local)
+        return
     require_queues(reading.store)
-    is_local = scope.all_namespaces or scope.namespace is not None
     listing = QueueListing(scope, format, is_local=is_local, at=reading.at)
     with reading.shown():
         listing.show(_rows(reading.store, is_local=is_local))
+
+
+def _list_of_ledger(reading: "LedgerReading", format: OutputFormat, *, is_local: bool) -> None:
+    """Raises ConfigurationError for LocalQueues."""
+    from slicebus.cli.cluster.listing import Listing
+    from slicebus.cli.past.ledger_rows import (
+        QUEUE_COLUMNS,
+        QUEUES_NOT_KNOWN,
+        LedgerQueueLine,
+        LedgerQueueRow,
+        queue_lines,
+    )
+
+    if is_local:
+        raise ConfigurationError("the ledger does not know LocalQueues; without -n and -A these are the ClusterQueues")
+    rows = reading.queues()
+    screen.warn(QUEUES_NOT_KNOWN)
+    if format.output.is_table:
+        Listing[LedgerQueueLine](QUEUE_COLUMNS, format, at=reading.at).show(
+            queue_lines(rows), nothing="no ClusterQueues"
+        )
+    else:
+        Listing[LedgerQueueRow]((), format, at=reading.at).show(rows)
 
 
 async def _read(client: "KubeClient", scope: Scope) -> "tuple[Reading, bool]":
