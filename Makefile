@@ -89,6 +89,7 @@ peers: ## build the operators that test-peers runs, a KubeRay and a Kueue: ten m
 lock: $(READY) ## resolve the dependencies anew
 	$(LOCK) --group dev --extra ledger --extra otlp pyproject.toml -o requirements.lock
 	$(LOCK) --constraints requirements.lock pyproject.toml -o docker/requirements.lock
+	$(LOCK) --constraints requirements.lock --extra ledger pyproject.toml -o docker/manager.lock
 	$(LOCK) --constraints requirements.lock --group build -o docker/build.lock
 
 clean: ## remove the environment and every cache of the checkout

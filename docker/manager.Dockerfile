@@ -6,9 +6,9 @@ ARG BASE=python:3.13-slim
 
 FROM ${BASE} AS build
 WORKDIR /src
-COPY docker/requirements.lock docker/build.lock docker/
+COPY docker/manager.lock docker/build.lock docker/
 RUN python -m venv /opt/slicebus \
- && /opt/slicebus/bin/pip install --no-cache-dir --require-hashes --requirement docker/requirements.lock
+ && /opt/slicebus/bin/pip install --no-cache-dir --require-hashes --requirement docker/manager.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY proto proto
 COPY core core
@@ -20,7 +20,7 @@ RUN python -m venv /opt/build \
  && /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheel . \
  && /opt/slicebus/bin/pip install --no-cache-dir --no-deps --no-index /wheel/*.whl \
  && /opt/slicebus/bin/pip uninstall --yes pip \
- && /opt/build/bin/cyclonedx-py requirements docker/requirements.lock --pyproject pyproject.toml \
+ && /opt/build/bin/cyclonedx-py requirements docker/manager.lock --pyproject pyproject.toml \
       --output-reproducible --of JSON -o /opt/slicebus/sbom.cdx.json
 
 FROM ${BASE}

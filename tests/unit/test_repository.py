@@ -302,10 +302,11 @@ def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None
 
 
 def test_the_images_install_what_the_package_requires_in_the_versions_that_are_tested() -> None:
-    images, tests = locked("docker/requirements.lock"), locked("requirements.lock")
-    assert declared() <= images.keys()
-    assert "pytest" not in images
-    assert images.items() <= tests.items(), "run make lock"
+    agent, manager, tests = map(locked, ("docker/requirements.lock", "docker/manager.lock", "requirements.lock"))
+    assert declared() <= agent.keys()
+    assert {"sqlalchemy", "alembic", "psycopg"} <= manager.keys() - agent.keys(), "of the extra ledger"
+    assert "pytest" not in manager
+    assert agent.items() <= manager.items() <= tests.items(), "run make lock"
 
 
 @pytest.mark.parametrize("role", ["agent", "manager"])
@@ -331,12 +332,14 @@ def test_an_image_takes_its_base_by_digest_and_the_rest_by_hash(role: str) -> No
         assert from_lock or from_here, command
 
 
-def test_the_images_differ_only_in_their_command() -> None:
+def test_the_images_differ_only_in_their_command_and_the_extra_of_the_ledger() -> None:
     agent, manager = (
         [line for line in (TOP / "docker" / f"{role}.Dockerfile").read_text().splitlines() if not line.startswith("#")]
         for role in ("agent", "manager")
     )
-    assert [(one, other) for one, other in zip(agent, manager, strict=True) if one != other] == [
+    same = [line.replace("docker/manager.lock", "docker/requirements.lock") for line in manager]
+    assert same != manager
+    assert [(one, other) for one, other in zip(agent, same, strict=True) if one != other] == [
         ('CMD ["agent"]', 'CMD ["manager"]')
     ]
 

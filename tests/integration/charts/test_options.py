@@ -34,6 +34,7 @@ OPEN_OF_THE_MANAGER = {
     "view.proxy.env.valueFrom",
     "view.volumes",
     *(f"networkPolicy.view.{peers}.{kind}Selector" for peers in ("from", "to") for kind in ("namespace", "pod")),
+    *(f"networkPolicy.ledger.to.{kind}Selector" for kind in ("namespace", "pod")),
 }
 """The same, in the manager's chart alone."""
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"

@@ -1,21 +1,28 @@
 """A ledger follows the manager's stream, on both buses: what is there, what comes, and from where it ended."""
 
 import asyncio
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sql
 
 from slicebus.bus.contract import Bus
 from slicebus.bus.factory import connect
+from slicebus.cli.ledger import following
 from slicebus.cli.ledger.database import migrate, open_engine
 from slicebus.cli.ledger.following import follow_into
 from slicebus.cli.ledger.retention import Retention
+from slicebus.cli.ledger.store import LedgerStore, ReadPosition
 from slicebus.cli.ledger.tables import OPEN_MS, grants
 from slicebus.journal.entry import Entry
 from slicebus.proto.topology import DECISIONS, manager_topology
+from support.processes import COMMAND_S
 from support.waiting import eventually
 from unit.ledger.recorded import Leader, clock, gone, ms_of, put, workload
 
@@ -92,3 +99,51 @@ async def test_days_are_rolled_up_on_the_way(bus: Bus, engine: sql.Engine) -> No
     await publish(bus, leader.begins(0), leader.batch(5, clock(5), put(workload("a", 2, admitted=2))))
     await publish(bus, leader.batch(2 * day_s, clock(2 * day_s)))
     assert (await follow_into(bus, engine, FOREVER, follow=False)).days == 2
+
+
+async def test_it_touches_a_file_while_it_works_and_not_while_a_write_goes_on(
+    bus: Bus, engine: sql.Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "_TOUCH_EVERY_S", 0.01)
+    alive, silent = tmp_path / "alive", threading.Event()
+    leader, write = Leader(), LedgerStore.write
+    await publish(bus, leader.begins(0))
+
+    def slow(*arguments: Any) -> ReadPosition:
+        silent.wait()
+        return write(*arguments)
+
+    async def has_touched() -> bool:
+        alive.unlink(missing_ok=True)
+        await asyncio.sleep(0.1)
+        return alive.exists()
+
+    task = asyncio.create_task(follow_into(bus, engine, FOREVER, follow=True, alive=alive), name="ledger:alive")
+    try:
+        await eventually(has_touched, "it works")
+        monkeypatch.setattr(LedgerStore, "write", slow)
+        await publish(bus, leader.batch(5, clock(5), put(workload("a", 2, admitted=2))))
+
+        async def is_silent() -> bool:
+            return not await has_touched()
+
+        await eventually(is_silent, "the database is silent")
+        silent.set()
+        await eventually(has_touched, "it works again")
+    finally:
+        silent.set()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def test_sigterm_ends_it_as_a_pod_is_ended(tmp_path: Path) -> None:
+    alive = tmp_path / "alive"
+    options = ("--amqp-url", "amqp://guest@127.0.0.1:1", "--database", str(tmp_path / "l.db"), "--alive", str(alive))
+    command = [Path(sys.executable).with_name("slicebus"), "ledger", *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        while "it is tried again" not in process.stderr.readline():
+            assert process.poll() is None
+        assert alive.exists(), "it works while the broker is away"
+        process.terminate()
+        assert process.wait(COMMAND_S) == 0

@@ -1,6 +1,8 @@
 """`slicebus ledger`: writes what the journal says of use into a database."""
 
 import asyncio
+import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,6 +29,9 @@ def ledger(
     user_label: Annotated[
         str, typer.Option(metavar="LABEL", help="The label of a job that names its user: without it users are empty.")
     ] = "",
+    alive: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Touch this file while it works, for a probe.")
+    ] = None,
 ) -> None:
     """Follow the journal, and write who used what into a database.
 
@@ -42,12 +47,23 @@ def ledger(
     migrate(engine)
     if follow:
         screen.warn(f"following the journal into {shown(engine)}")
-    written = run(_write(amqp_url, engine, retention, user_label=user_label, follow=follow))
+    file = Path(alive) if alive is not None else None
+
+    async def write() -> "Written":
+        if follow and (task := asyncio.current_task()):
+            # A pod ends by SIGTERM, which does nothing to the first process of a container that has no handler for it.
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        return await _write(amqp_url, engine, retention, user_label=user_label, follow=follow, alive=file)
+
+    try:
+        written = run(write())
+    except asyncio.CancelledError:
+        raise typer.Exit from None
     screen.say(f"{written.facts} facts written into {shown(engine)}, {written.days} days rolled up")
 
 
 async def _write(
-    amqp_url: str, engine: "sql.Engine", retention: "Retention", *, user_label: str, follow: bool
+    amqp_url: str, engine: "sql.Engine", retention: "Retention", *, user_label: str, follow: bool, alive: "Path | None"
 ) -> "Written":
     from slicebus.ambient.backoff import Backoff
     from slicebus.cli.broker.connection import bus_of
@@ -55,9 +71,11 @@ async def _write(
 
     backoff, failures = Backoff(first_s=1.0, most_s=30.0), 0
     while True:
+        if alive is not None:
+            alive.touch()
         try:
             async with bus_of(amqp_url, name="slicebus ledger") as bus:
-                return await follow_into(bus, engine, retention, user_label=user_label, follow=follow)
+                return await follow_into(bus, engine, retention, user_label=user_label, follow=follow, alive=alive)
         except UnavailableError as error:
             if not follow:
                 raise

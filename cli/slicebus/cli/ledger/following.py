@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import msgspec
 import sqlalchemy as sql
@@ -20,6 +21,8 @@ from slicebus.proto.errors import SlicebusError
 from slicebus.proto.topology import JOURNAL
 
 _WRITE_EVERY_S = 1.0
+_TOUCH_EVERY_S = 30.0
+"""While nothing arrives."""
 _MOST_RECORDS = 500
 """Of one write."""
 _AHEAD = 1000
@@ -39,9 +42,15 @@ class Written(msgspec.Struct):
 
 
 async def follow_into(
-    bus: Bus, engine: sql.Engine, retention: Retention, *, user_label: str = "", follow: bool
+    bus: Bus,
+    engine: sql.Engine,
+    retention: Retention,
+    *,
+    user_label: str = "",
+    follow: bool,
+    alive: Path | None = None,
 ) -> Written:
-    """Write what the stream has, and with `follow` go on with what comes.
+    """Write what the stream has, and with `follow` go on with what comes. `alive`: a file to touch while it works.
 
     Raises ConflictError where another ledger writes into the database, UnavailableError where that or the broker cannot
     be used now, and InvalidError where the database does not take what is written.
@@ -62,7 +71,7 @@ async def follow_into(
     try:
         async with TaskGroup() as group:
             group.create_task(read(), name="ledger:read")
-            group.create_task(writer.run(arrivals), name="ledger:write")
+            group.create_task(writer.run(arrivals, alive), name="ledger:write")
     except ExceptionGroup as failed:
         match failed.exceptions:
             case (SlicebusError() as error,):
@@ -86,11 +95,11 @@ class LedgerWriter:
         self._retention = retention
         self._tidied_ms = 0
 
-    async def run(self, arrivals: Arrivals) -> None:
-        """Write what arrives, up to the end."""
+    async def run(self, arrivals: Arrivals, alive: Path | None = None) -> None:
+        """Write what arrives, up to the end. `alive`: a file to touch, but not while a write goes on."""
         has_ended = False
         while not has_ended:
-            records, has_ended = await _next(arrivals)
+            records, has_ended = await _next(arrivals, alive)
             await self.write(records)
             known_ms = self._position.known_ms or 0
             if has_ended or known_ms >= self._tidied_ms + _TIDY_EVERY_MS:
@@ -121,9 +130,9 @@ class LedgerWriter:
         prune(self._store.engine, self._retention)
 
 
-async def _next(arrivals: Arrivals) -> tuple[list[Record], bool]:
+async def _next(arrivals: Arrivals, alive: Path | None) -> tuple[list[Record], bool]:
     """The next records, and whether they are the last: those of a second, and no more than one write takes."""
-    records, record = list[Record](), await arrivals.get()
+    records, record = list[Record](), await _first(arrivals, alive)
     with suppress(TimeoutError):
         async with asyncio.timeout(_WRITE_EVERY_S):
             while record is not None:
@@ -132,3 +141,12 @@ async def _next(arrivals: Arrivals) -> tuple[list[Record], bool]:
                     break
                 record = await arrivals.get()
     return records, record is None
+
+
+async def _first(arrivals: Arrivals, alive: Path | None) -> Record | None:
+    while True:
+        if alive is not None:
+            await asyncio.to_thread(alive.touch)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TOUCH_EVERY_S):
+                return await arrivals.get()
