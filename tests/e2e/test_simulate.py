@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from slicebus.ambient.clock import now
 from slicebus.cli.demo.objects import FLAVOR, NAMESPACE
 from slicebus.cli.demo.world import World
 from slicebus.journal.export import to_line
@@ -16,6 +17,7 @@ from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
 from slicebus.proto.messages import JobPhase, JobRef
 from slicebus.slices.api import api_names
 from support.installation import run_cli
+from support.recordings import exported
 from support.scenario import Scenario, set_quota, sized
 from support.waiting import eventually
 from unit.journal.records import record
@@ -204,6 +206,39 @@ async def test_a_job_that_runs_goes_on_when_somebody_has_it_ask(world: World) ->
     job = await world.manager.get(JOBS, "runs", NAMESPACE)
     assert f'{api_names.DRY_RUN_ANNOTATION}: "true"' in job["metadata"]["annotations"][api_names.UNHEEDED_ANNOTATION]
     assert await verdict_of(world, "runs") is None
+
+
+async def test_the_verdict_of_a_moment_of_the_past_is_what_was_said_then(
+    world: World, urls: dict[str, str], kubeconfig: Path, tmp_path: Path
+) -> None:
+    """By the journal alone: a new job, and another size, before the quota is raised."""
+    await set_quota(world, 4)
+    running = Scenario(world, "Job", "runs")
+    await running.submit()
+    await running.expect_pods(running=1)
+    await expect_room(world)
+    plain = ("--queue", "main", "--pods", "4", "--request", "cpu=1", "-o", "json")
+    other = ("runs", "--size", "main=7", "-o", "json")
+    # An agent reports its room again now and then, and a record of the manager has the time of its decision.
+    await asyncio.sleep(1)
+    said = [json.loads(await simulate(kubeconfig, *asked, status=3)) for asked in (plain, other)]
+    moment = now().isoformat()
+    await asyncio.sleep(1)
+    await set_quota(world, 20)
+    await running.scale(2)
+    await running.expect_pods(running=2)
+    assert json.loads(await simulate(kubeconfig, *plain, status=0))["verdict"]["outcome"] == "Admitted"
+    file = tmp_path / "journal.jsonl"
+
+    async def has_all() -> bool:
+        await exported(urls["manager"], file)
+        done = await asyncio.to_thread(run_cli, "jobs", "-A", "--at", moment, "--from", str(file), env={})
+        return done.returncode == 0
+
+    await eventually(has_all, "the journal has a record after the moment")
+    for asked, before in zip((plain, other), said, strict=True):
+        told = json.loads(await simulate(kubeconfig, *asked, "--at", moment, "--from", str(file), status=3))
+        assert {name: told[name] for name in before} == before
 
 
 async def test_when_a_job_that_waits_would_start(world: World, kubeconfig: Path, tmp_path: Path) -> None:

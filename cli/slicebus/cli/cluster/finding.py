@@ -37,10 +37,21 @@ async def find_jobs(client: "KubeClient", job: str, scope: JobScope) -> FoundJob
         raise refusal(copies[0])
     say_first(reading)
     if not refs:
-        namespace = only or reading.confined_to
-        where = f" in namespace {namespace}" if namespace else ""
-        raise NotFoundError(f"there is no job {job}{where}{nearest(job, [ref.key for ref in known])}")
+        raise _no_job(job, known, only or reading.confined_to)
     return FoundJobs(reading, refs)
+
+
+def jobs_then(store: ManagerStore, job: str, scope: JobScope) -> list[JobRef]:
+    """The jobs that were named so at a moment of the past. Raises NotFoundError with similar names."""
+    known = [ref for ref in job_refs(store) if scope.only in (None, ref.namespace)]
+    if refs := [ref for ref in known if is_asked_for(ref.key, job)]:
+        return refs
+    raise _no_job(job, known, scope.only)
+
+
+def _no_job(job: str, known: Iterable[JobRef], namespace: str | None) -> NotFoundError:
+    where = f" in namespace {namespace}" if namespace else ""
+    return NotFoundError(f"there is no job {job}{where}{nearest(job, [ref.key for ref in known])}")
 
 
 def copies_among(store: ManagerStore, refs: Iterable[JobRef]) -> list[JobRef]:

@@ -26,6 +26,7 @@ from slicebus.journal.beginnings import BEFORE
 from slicebus.journal.entry import Entry
 from slicebus.journal.redaction import Redactor
 from slicebus.manager.decide.catalog import MODEL
+from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings, Shard
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import MALFORMED, ConfigurationError, InvalidError
 
@@ -45,6 +46,16 @@ class PastReading(msgspec.Struct, frozen=True):
     at: datetime
     seen: datetime
     """The time of the manager's last record by then."""
+    settings: LeaderSettings
+    """By which it decided."""
+
+    def decisive(self) -> ManagerStore:
+        """The store, set as the manager was, so that it decides as that did. Raises ConfigurationError beside a
+        Kueue."""
+        if self.settings.admission is AdmissionModeName.KUEUE:
+            raise ConfigurationError("a Kueue admitted then: only it knows what it would have decided")
+        self.store.configure(msgspec.structs.replace(self.settings, shard=Shard()))
+        return self.store
 
     @property
     def leaders(self) -> Leaders:
@@ -106,7 +117,7 @@ def past_reading(found: PastState, at: datetime, namespace: str | None = None) -
     seconds. Raises InvalidError."""
     assert isinstance(found.state, ManagerStore)
     with _nonsense_refused():
-        return PastReading(_as_read(found.state, namespace), at, found.seen)
+        return PastReading(_as_read(found.state, namespace), at, found.seen, found.state.settings)
 
 
 def require_queues(store: ManagerStore) -> None:

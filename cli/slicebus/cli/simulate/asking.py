@@ -46,8 +46,13 @@ async def of_job(client: KubeClient, store: ManagerStore, job: Manifest) -> Hypo
     except ForbiddenError as error:
         screen.warn(f"not checked by the API server: {error}")
         stored = job
+    return of_manifest(store, stored)
+
+
+def of_manifest(store: ManagerStore, job: Manifest) -> Hypothesis:
+    """A job by its manifest alone: no API server checks it, or gives it its defaults. Raises DecisionError."""
     with asked("simulate"):
-        return hypothesis.of_job(store, _with_uid(stored), now=time_text(clock.now()))
+        return hypothesis.of_job(store, _with_uid(job), now=time_text(clock.now()))
 
 
 def of_size(store: ManagerStore, ref: JobRef, counts: Mapping[str, int]) -> Hypothesis:
