@@ -24,6 +24,7 @@ from simulation.seeds import schedule_of
 from simulation.shard_moves import day_of
 from simulation.shrink import shrunk
 from simulation.soak import REPEATED_BY
+from simulation.tally import Tally
 from slicebus.manager.state.settings import AdmissionModeName
 
 Run = TypeVar("Run", int, Schedule)
@@ -123,24 +124,19 @@ def _options() -> argparse.Namespace:
 
 def _all(play_one: Callable[[Run], Outcome], runs: Iterable[Run], options: argparse.Namespace) -> int:
     """Play one after the other and report each that fails."""
-    began, checked, failed, number = perf_counter(), 0, 0, 0
-    for number, outcome in enumerate(outcomes(play_one, runs, options.jobs), start=1):
-        checked += outcome.checked
+    began, tally = perf_counter(), Tally()
+    for outcome in outcomes(play_one, runs, options.jobs):
+        tally.add(outcome)
         if options.digests:
             print(f"seed {outcome.seed}: {outcome.digest}")
         if outcome.problem:
-            failed += 1
             report(outcome, outcome.trace[-_SHOWN:], options)
             if options.until_failure:
                 break
-        if number % _TOLD == 0:
-            print(_progress(number, failed, checked, perf_counter() - began), flush=True)
-    print(_progress(number, failed, checked, perf_counter() - began))
-    return bool(failed)
-
-
-def _progress(played: int, failed: int, checked: int, elapsed_s: float) -> str:
-    return f"{played} seeds, {failed} failed, {checked} changes checked, {played / elapsed_s * 3600:.0f} an hour"
+        if tally.played % _TOLD == 0:
+            print(tally.text(perf_counter() - began), flush=True)
+    print(tally.text(perf_counter() - began))
+    return bool(tally.failed)
 
 
 def _everywhere(schedule: Schedule, options: argparse.Namespace) -> int:

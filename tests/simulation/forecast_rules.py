@@ -1,10 +1,11 @@
 """A forecast is what the next cycle decides.
 
-Of each job that a cycle decides about for the first time, the same is asked without its Workload. Of each edit see
-`edit_rules`.
+Of each job that a cycle decides about for the first time, the same is asked without its Workload, and of each other
+size without the slice that asks for it. Where a cycle has decided anything new, all that wait are asked about again,
+together. Of each edit see `edit_rules`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -16,24 +17,29 @@ from slicebus.manager.decide import catalog
 from slicebus.manager.decide.admission import admitting
 from slicebus.manager.decide.admission.snapshots import Since
 from slicebus.manager.decide.forecast import hypothesis
-from slicebus.manager.decide.forecast.verdict import Prospect, verdicts
+from slicebus.manager.decide.forecast.hypothesis import Hypothesis
+from slicebus.manager.decide.forecast.verdict import Prospect, Verdict, verdicts
 from slicebus.manager.state.store import ManagerStore, owner_ref
 from slicebus.manager.state.views import JobView
-from slicebus.slices.admission.cycle import Admit, Decision, Wait
+from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait
+from slicebus.slices.admission.preemption import preemptor_uid
 from slicebus.slices.admission.snapshot import Snapshot
-from slicebus.slices.workload.workload import Slice, SliceKey
+from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, Condition
+from slicebus.slices.workload.workload import Counts, Slice, SliceKey
 
 _snapshot_of = catalog.snapshot_of
 
 
 class ForecastRules:
-    """Asks of each new slice what would have become of it, before it was there."""
+    """Asks of each slice that waits what would become of it."""
 
     def __init__(self) -> None:
         self.asked = 0
-        """About how many slices."""
-        self._known: set[str] = set()
-        """The UIDs of the slices that cycles have decided about."""
+        """How many verdicts were compared."""
+        self.snapshots = 0
+        """On how many snapshots."""
+        self._decided: dict[str, Decision] = {}
+        """What the last cycle decided about each slice, by its UID."""
         self.edits = EditRules()
         self._last: tuple[ManagerStore, Snapshot, list[str] | None, Since] | None = None
 
@@ -56,43 +62,115 @@ class ForecastRules:
         store, _, trees, since = self._last
         self.edits.check(store, trees, since, decided)
         decisions = {each.key: each for each in decided}
-        for slice in snapshot.part.waiting:
-            if slice.uid not in self._known and slice.key in decisions:
-                self._known.add(slice.uid)
-                self._check(store, snapshot, slice, decisions)
+        waiting = [slice for slice in snapshot.part.waiting if slice.key in decisions]
+        news = [slice for slice in waiting if self._decided.get(slice.uid) != decisions[slice.key]]
+        before, others = self.asked, {slice.key: slice for slice in waiting}
+        for slice in news:
+            if slice.uid not in self._decided and (asked := _before(store, slice)) is not None:
+                self._compare(snapshot, {slice.key: (slice, asked)}, decided)
+                del others[slice.key]
+            self._decided[slice.uid] = decisions[slice.key]
+        if news:
+            again = ((slice, asked) for slice in others.values() if (asked := _again(store, slice)) is not None)
+            self._compare(snapshot, {slice.key: (slice, asked) for slice, asked in again}, decided)
+        self.snapshots += self.asked > before
 
-    def _check(
-        self, store: ManagerStore, snapshot: Snapshot, slice: Slice, decisions: dict[SliceKey, Decision]
+    def _compare(
+        self, snapshot: Snapshot, asked: Mapping[SliceKey, tuple[Slice, Slice]], decided: list[Decision]
     ) -> None:
-        view = _view_without(store, slice)
-        if view is None or view.job is None:
+        """Compare what is said of some slices with what becomes of those that wait, by whose keys they are."""
+        if not asked:
             return
-        asked = hypothesis.of_view(view, view.job, now=slice.created)
-        if asked.slice is None:
-            return
-        imagined = msgspec.structs.replace(asked.slice, uid=slice.uid)
-        said = verdicts(snapshot, [imagined], instead_of=[slice])[imagined.key]
-        self.asked += 1
-        match decisions[slice.key]:
-            case Admit() as admit:
-                places = [(each.name, each.count, each.flavors) for each in admit.admission.pod_sets]
-                told = [(each.name, each.count, each.flavors) for each in said.pod_sets]
-                is_right = (said.outcome, said.cluster, told) == (Prospect.ADMITTED, admit.cluster, places)
-            case Wait() as wait:
-                is_right = (said.reason, said.message) == (wait.reason, wait.message)
-            case _:
-                return
-        if not is_right:
-            raise Violation(f"forecast: of {slice.name} it says {said}, and the cycle {decisions[slice.key]}")
+        imagined = {key: msgspec.structs.replace(one, uid=slice.uid) for key, (slice, one) in asked.items()}
+        said = verdicts(snapshot, [*imagined.values()], instead_of=[slice for slice, _ in asked.values()])
+        decisions = {each.key: each for each in decided}
+        for key, (slice, _) in asked.items():
+            self.asked += 1
+            verdict, decision = said[imagined[key].key], decisions[key]
+            if not _is_right(verdict, decision, _losses(slice, decided)):
+                raise Violation(f"forecast: of {slice.name} it says {verdict}, and the cycle {decision}")
 
 
-def _view_without(store: ManagerStore, slice: Slice) -> JobView | None:
-    """The view of a job before it had its first slice; None of a job that has had others, or that was edited since."""
+def _is_right(said: Verdict, decision: Decision, losses: set[tuple[SliceKey, tuple[tuple[str, int], ...]]]) -> bool:
+    match decision:
+        case Admit() as admit:
+            places = [(each.name, each.count, each.flavors) for each in admit.admission.pod_sets]
+            told = [(each.name, each.count, each.flavors) for each in said.pod_sets]
+            return (said.outcome, said.cluster, told) == (Prospect.ADMITTED, admit.cluster, places)
+        case Wait() as wait:
+            loses = {(each.slice, _sorted(each.left)) for each in said.losses}
+            return (said.reason, said.message, said.would_admit) == (
+                wait.reason,
+                wait.message,
+                wait.would_admit,
+            ) and losses <= loses
+        case _:
+            return True
+
+
+def _losses(slice: Slice, decided: Iterable[Decision]) -> set[tuple[SliceKey, tuple[tuple[str, int], ...]]]:
+    """Who loses pods to a slice by this cycle, and what each keeps."""
+    return {
+        (each.key, _sorted(each.to) if isinstance(each, Shrink) else ())
+        for each in decided
+        if (isinstance(each, Shrink) and each.beneficiary.uid == slice.uid)
+        or (isinstance(each, Evict) and preemptor_uid(each.message) == slice.uid)
+    }
+
+
+def _sorted(counts: Counts) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(counts.items()))
+
+
+def _before(store: ManagerStore, slice: Slice) -> Slice | None:
+    """What is asked by a job before it has its first slice, or the one that has another size. None of a job that was
+    edited since, and of what nobody has asked for."""
+    view = _settled(store, slice)
+    if view is None or view.job is None or not _is_as_new(slice):
+        return None
+    if len(view.slices) == 1:
+        if view.outbox is not None:
+            return None
+        bare = msgspec.structs.replace(view, workloads={}, slices=(), requests={}, cluster=None)
+        return hypothesis.of_view(bare, view.job, now=slice.created).slice
+    if slice.replaces is None or slice.queued_since or slice.grows_unasked:
+        return None
+    smaller = msgspec.structs.replace(
+        view,
+        workloads={name: manifest for name, manifest in view.workloads.items() if name != slice.name},
+        slices=tuple(one for one in view.slices if one.key != slice.key),
+        requests={name: request for name, request in view.requests.items() if name != slice.name},
+    )
+    return _asked(hypothesis.of_view_at(smaller, slice.counts, factor=0, now=slice.created), slice)
+
+
+def _again(store: ManagerStore, slice: Slice) -> Slice | None:
+    """What is asked by a job like that which waits. Where that has lost quota, or others leave for it, it asks
+    itself."""
+    if (asked := _before(store, slice)) is not None:
+        return asked
+    view = _settled(store, slice)
+    if view is None:
+        return None
+    return _asked(hypothesis.of_view_at(view, slice.counts, factor=0, now=slice.created), slice)
+
+
+def _is_as_new(slice: Slice) -> bool:
+    """Whether a slice has lost nothing, and nobody leaves for it."""
+    reserved = slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason")
+    return slice.conditions.keys() <= {Condition.QUOTA_RESERVED} and reserved != WAITING_FOR_PREEMPTED
+
+
+def _asked(found: Hypothesis, slice: Slice) -> Slice | None:
+    """The slice of a hypothesis; None where a step of its own comes first for the job."""
+    return found.slice if found.slice is not None and found.slice.counts == slice.counts else None
+
+
+def _settled(store: ManagerStore, slice: Slice) -> JobView | None:
+    """The view of a job whose slice is what it wants now; None where its reconcile changes that first."""
     workload = store.workloads.get(slice.namespace, slice.name)
     ref = owner_ref(workload) if workload is not None else None
     view = store.view(ref) if ref is not None else None
-    if view is None or view.job is None or len(view.slices) != 1 or view.outbox is not None or not view.is_managed:
+    if view is None or view.job is None or not view.is_managed or admitting.comes_too_early(view):
         return None
-    if slice.conditions or admitting.comes_too_early(view) or view.desired.counts != slice.counts:
-        return None
-    return msgspec.structs.replace(view, workloads={}, slices=(), requests={}, cluster=None)
+    return view if view.desired.counts == slice.counts else None

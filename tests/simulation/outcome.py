@@ -31,6 +31,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     effects: dict[str, int]
     """The effects that each role had in the run."""
     virtual_s: float
+    forecasts: int = 0
+    """How many verdicts of `slicebus simulate` were compared with what a cycle decided."""
+    snapshots: int = 0
+    """On how many snapshots."""
 
     @property
     def seed(self) -> int:
@@ -72,6 +76,8 @@ def play(
         checked=fleet.rules.checked,
         effects=fleet.effects,
         virtual_s=fleet.ended_s,
+        forecasts=fleet.rules.forecasts.asked,
+        snapshots=fleet.rules.forecasts.snapshots,
     )
 
 

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import msgspec
 
+from simulation.tally import Forecasts
+
 TESTS = Path(__file__).parents[1]
 REPEATED_BY = "again: "
 """A play names the command that repeats a failure on a line that begins so."""
@@ -37,8 +39,17 @@ class Play(msgspec.Struct, frozen=True):
         return [sys.executable, "-m", *self.arguments]
 
 
-Run = Callable[[Play], tuple[int, list[str]]]
-"""Runs one; its status, and the commands that repeat what failed in it."""
+class Ended(msgspec.Struct, frozen=True):
+    """A play that has ended."""
+
+    status: int
+    repeated_by: tuple[str, ...] = ()
+    """The commands that repeat what failed in it."""
+    forecasts: Forecasts = Forecasts()
+    """Those that its runs have compared."""
+
+
+Run = Callable[[Play], Ended]
 
 
 def marked_tests(processes: int, *, minutes: float) -> Play:
@@ -72,35 +83,37 @@ def plays(first: int) -> Iterator[Play]:
 
 def soak(todo: Iterator[Play], run: Run, *, seconds_left: Callable[[], float]) -> int:
     """Run one after the other, at least the first three, and begin none when the time is over; 1 if any has failed."""
-    played, failed = [], []
+    played, failed, forecasts = [], [], Forecasts()
     for number, play in enumerate(todo):
         if number >= 3 and seconds_left() <= 0:
             break
         print(f"== {play.name}", flush=True)
-        status, commands = run(play)
-        played.append(f"{play.name}: {'failed' if status else 'fine'}")
-        if status:
-            failed += commands or [" ".join(play.command)]
-    print("== played", *played, sep="\n")
+        ended = run(play)
+        forecasts += ended.forecasts
+        played.append(f"{play.name}: {'failed' if ended.status else 'fine'}")
+        if ended.status:
+            failed += ended.repeated_by or [" ".join(play.command)]
+    print("== played", *played, str(forecasts), sep="\n")
     if failed:
         print("== failed; to repeat it:", *failed, sep="\n")
     return bool(failed)
 
 
-def _run(play: Play) -> tuple[int, list[str]]:
+def _run(play: Play) -> Ended:
     """As a process whose output is shown while it comes."""
     environment = {**play.variables, **os.environ}
     if play.arguments[0] == "simulation":
         # The order of sets has to be the same in every process that plays a seed.
         environment["PYTHONHASHSEED"] = "0"
-    commands = []
+    commands, forecasts = [], Forecasts()
     with subprocess.Popen(play.command, cwd=TESTS, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
             if line.startswith(REPEATED_BY):
                 commands.append(line.removeprefix(REPEATED_BY).strip())
-    return process.returncode, commands
+            forecasts = Forecasts.of(line) or forecasts
+    return Ended(process.returncode, tuple(commands), forecasts)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -78,9 +78,14 @@ def of_view(view: JobView, job: Manifest, *, now: str) -> Hypothesis:
 
 def of_size(store: ManagerStore, ref: JobRef, counts: Mapping[str, int], *, now: str) -> Hypothesis:
     """A job that exists, asked for these pods by pod set where it runs; the others as they are."""
-    view = store.view(ref)
+    return of_view_at(store.view(ref), counts, factor=store.settings.resize_factor, now=now)
+
+
+def of_view_at(view: JobView, counts: Mapping[str, int], *, factor: int, now: str) -> Hypothesis:
+    """The same of a view. `factor`: as in the settings `resize_factor`."""
+    ref = view.ref
     if view.job is not None and not view.is_managed:
-        lacks = "; ".join(missing(view.job, fixed_jobs=store.settings.fixed_jobs))
+        lacks = "; ".join(missing(view.job, fixed_jobs=view.fixed_jobs))
         return Hypothesis(job=ref, problems=(Problem(NOT_MANAGED, lacks),))
     wanted = view.desired.counts
     if unknown := sorted(counts.keys() - wanted.keys()):
@@ -88,7 +93,7 @@ def of_size(store: ManagerStore, ref: JobRef, counts: Mapping[str, int], *, now:
         problem = Problem(_RESIZED, f"{ref.key} has no pod set {unknown[0]}: it has {known}")
         return Hypothesis(job=ref, problems=(problem,))
     asked = {**wanted, **counts}
-    if past := size_bounds.problem(view, asked, factor=store.settings.resize_factor):
+    if past := size_bounds.problem(view, asked, factor=factor):
         return Hypothesis(job=ref, problems=(Problem(size_bounds.PAST_BOUNDS, past),))
     found = _of(_asking_for(view, asked), now=now)
     if found.is_at_once and found.counts != asked:
