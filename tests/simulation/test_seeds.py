@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from datetime import UTC, date, datetime
 from pathlib import Path
 
@@ -120,6 +121,8 @@ ONE_WRITER = range(20)
 SHARDED = range(20)
 SOAKED = range(20, 120)
 """With one writer, and with two shards, where there is time."""
+BUDGETED = (128, 131, 153, 166)
+"""Seeds with budgets, that are played in these ways too."""
 SHOWN_BY = {
     "versions": 3,
     "epoch fence": 29,
@@ -199,6 +202,10 @@ def some(seeds: range) -> tuple[str, ...]:
     return ("--first", str(seeds.start), "--count", str(len(seeds)))
 
 
+def besides(seeds: Iterable[int]) -> tuple[str, ...]:
+    return ("--seeds", ",".join(map(str, seeds)))
+
+
 def fresh(day: date) -> range:
     """Seeds that nobody has played before that day."""
     first = day.toordinal() * FRESH_A_DAY
@@ -213,7 +220,7 @@ def today() -> date:
 @pytest.mark.timeout(1800)
 def test_no_seed_breaks_a_rule() -> None:
     others = {*ONCE_FAILED, *SHOWN_BY.values()}.difference(FIXED)
-    told = expect_fine(*some(FIXED), "--seeds", ",".join(map(str, sorted(others))))
+    told = expect_fine(*some(FIXED), *besides(sorted(others)))
     assert (Forecasts.of(told) or Forecasts()).snapshots > LEAST_SNAPSHOTS
 
 
@@ -233,14 +240,14 @@ def test_each_day_has_seeds_of_its_own() -> None:
 @pytest.mark.parametrize("seeds", [ONE_WRITER, pytest.param(SOAKED, marks=pytest.mark.soak)], ids=str)
 def test_no_seed_breaks_a_rule_with_one_writer(seeds: range) -> None:
     """Whatever the seeds draw: every decision but the first of a cycle waits while the fleet goes on."""
-    expect_fine(*some(seeds), "--writers", "1")
+    expect_fine(*some(seeds), *besides(BUDGETED), "--writers", "1")
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seeds", [SHARDED, pytest.param(SOAKED, marks=pytest.mark.soak)], ids=str)
 def test_no_seed_breaks_a_rule_with_two_shards(seeds: range) -> None:
     """Trees of quota go from one to the other, and there are other numbers of shards for a while."""
-    expect_fine(*some(seeds), "--shards", "2")
+    expect_fine(*some(seeds), *besides(BUDGETED), "--shards", "2")
 
 
 @pytest.mark.timeout(1800)

@@ -134,8 +134,77 @@ def test_a_use_that_changes_is_written_with_what_was_spent() -> None:
     assert json.loads(said[2]) == {
         "at": int(world.at.timestamp()),
         "using": {"cpu": 1000},
-        "spent": {"cpu": {"86400": {"20605": 7_200_000}}},
+        "spent": {"cpu": {"86400": f"20605:{7_200_000:x}"}},
     }
+
+
+def account() -> set[str]:
+    return {f"slicebus.dev/Spending-{number}" for number in range(2, 11)} | {api_names.SPENDING_CONDITION}
+
+
+def test_an_account_of_hundreds_of_budgets_is_kept_in_several_conditions() -> None:
+    """Those that are not needed any more go."""
+    world = World(queue=budget())
+    for level in range(200):
+        annotations = {"slicebus.dev/budget": json.dumps({"cpu": f"500000h/{90 + level}m"})}
+        spec = {"parentName": f"level-{level + 1}"} if level < 199 else {}
+        world.store.cohorts.put(an_object(f"level-{level}", spec, metadata={"annotations": annotations}))
+    put(world.store.cohorts, an_object("org", {"parentName": "level-0"}))
+    world.report()
+    [manifest] = world.store.cluster_queues.all()
+    [queue] = world.store.quotas.cluster_queues.values()
+    assert sum(map(len, world.store.quotas.budgets.lengths_of(queue).values())) == 1 + 200
+    world.at += 5 * HOUR
+    put(world.store.workloads, a_workload(count=1, admitted=1, dispatched=1, applied=1))
+    world.report()
+    [manifest] = world.store.cluster_queues.all()
+    kept = [each for each in manifest["status"]["conditions"] if each["type"] in account()]
+    assert len(kept) > 1
+    assert max(len(each["message"]) for each in kept) <= 32_768
+    assert next(world.store.quotas.budgets.own(queue, world.at)).share == pytest.approx(1.0)
+    assert patches(world.report(timedelta(seconds=1))) == []
+    for level in range(1, 200):
+        world.store.cohorts.remove(world.store.cohorts.get(None, f"level-{level}") or {})
+    world.report()
+    [manifest] = world.store.cluster_queues.all()
+    assert [each["type"] for each in manifest["status"]["conditions"] if each["type"] in account()] == [
+        api_names.SPENDING_CONDITION
+    ]
+
+
+def test_budgets_past_the_account_are_told_and_stop_nobody() -> None:
+    """The nearest ones are counted."""
+    world = World(queue=budget())
+    for level in range(26):
+        text = json.dumps({f"example.com/{number}": f"5h/{90 + level}m" for number in range(16)})
+        spec = {"parentName": f"level-{level + 1}"} if level < 25 else {}
+        annotations = {"slicebus.dev/budget": text, "slicebus.dev/budget-mode": "hard"}
+        world.store.cohorts.put(an_object(f"level-{level}", spec, metadata={"annotations": annotations}))
+    put(world.store.cohorts, an_object("org", {"parentName": "level-0"}))
+    world.report()
+    told = world.shown(api_names.HONORED_CONDITION)
+    assert told is not None
+    assert told[:2] == ("False", "NotHonored")
+    assert "the budget of Cohort level-24 for example.com/9 is not honored: the account of a ClusterQueue" in told[2]
+    assert "the budget of Cohort level-25 for example.com/0, " in told[2]
+    assert "level-23" not in told[2]
+    assert patches(world.report(timedelta(seconds=1))) == []
+
+
+def test_an_account_of_an_earlier_version_counts_on() -> None:
+    world, successor = World(queue=budget()), World(queue=budget())
+    successor.at += 3 * HOUR
+    spent = {"cpu": {"86400": {"20605": 7_200_000}}}
+    said = {"at": int(successor.at.timestamp()), "using": {"cpu": 2000}, "spent": spent}
+    [manifest] = world.store.cluster_queues.all()
+    conditions = [
+        each | {"message": json.dumps(said)} if each["type"] == api_names.SPENDING_CONDITION else each
+        for each in manifest["status"]["conditions"]
+    ]
+    put(successor.store.cluster_queues, manifest | {"status": {**manifest["status"], "conditions": conditions}})
+    assert successor.share() == pytest.approx(0.2)
+    successor.at += HOUR
+    assert successor.share() == pytest.approx(0.4)
 
 
 def test_whoever_takes_over_counts_on() -> None:
@@ -259,6 +328,19 @@ def test_people_are_told_what_is_left() -> None:
         ("Cohort org", "drain", "10h", "90h", 0.1, ""),
     ]
     assert explain(world.store, REF).budgets == ()
+
+
+def test_without_a_time_a_slice_waits_for_the_budget_as_the_last_cycle_said() -> None:
+    world = World(queue=budget())
+    waiting = a_workload("w2", 3, replaces="w1")
+    message = "The cpu budget of ClusterQueue cq is spent: 10h/30d"
+    spent = condition("QuotaReserved", status=False, reason="BudgetSpent", message=message)
+    waiting["status"] = {"conditions": [spent]}
+    world.store.workloads.put(waiting)
+    world.at += 5 * HOUR
+    [timed], [untimed] = (explain(world.store, REF, moment=moment).waiting for moment in (world.at, None))
+    assert (timed.reason, timed.message) == (untimed.reason, untimed.message) == ("BudgetSpent", message)
+    assert (timed.position, timed.of) == (untimed.position, untimed.of)
 
 
 def shown_on(page: RenderableType) -> str:

@@ -5,40 +5,30 @@ as the window is counted. Amounts are those of `quantities` times seconds, and t
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Annotated, Final, Self
+from typing import Annotated, Final
 
 import msgspec
 
-from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.api.budget_values import SLOTS, Allowance, BudgetMode
 
 NEARLY: Final = 0.8
 """From this share on a budget is nearly spent."""
-_Amount = Annotated[int, msgspec.Meta(ge=0)]
+Amount = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class Spending(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a queue has spent, as a condition of its status has it."""
+class Spending(msgspec.Struct, frozen=True):
+    """What a queue has spent, as conditions of its status have it (`spending_texts`)."""
 
-    at: _Amount
+    at: int
     """Until then it is counted."""
-    using: Mapping[str, _Amount] = {}
+    using: Mapping[str, int] = {}
     """What is used from then on, by resource."""
-    spent: Mapping[str, Mapping[int, Mapping[int, _Amount]]] = {}
+    spent: Mapping[str, Mapping[int, Mapping[int, int]]] = {}
     """By resource, length of the slots and number of the slot."""
 
     def of(self, resource: str, slot_s: int) -> Mapping[int, int]:
         """What was spent of a resource, by slots of this length."""
         return self.spent.get(resource, {}).get(slot_s, {})
-
-    def to_text(self) -> str:
-        """As JSON."""
-        return msgspec.json.encode(self).decode()
-
-    @classmethod
-    def from_text(cls, text: str | None) -> Self | None:
-        """None where there is none that can be read."""
-        return read_json(text, msgspec.json.Decoder(cls))
 
 
 class Arrival(msgspec.Struct, frozen=True):

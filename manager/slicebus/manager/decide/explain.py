@@ -143,8 +143,8 @@ _WAITS_FOR_REPORT = {
 
 
 def explain(store: ManagerStore, ref: JobRef, sight: Sight = ALL, *, moment: datetime | None = None) -> Explanation:
-    """Explain a job that exists, as far as `sight` reaches: without the quota, by what its slices say. Nothing is said
-    of budgets where there is no `moment`."""
+    """Explain a job that exists, as far as `sight` reaches: without the quota, by what its slices say. What is left of
+    budgets is said with a `moment` only, and without one a slice waits for a budget where the last cycle said so."""
     view = store.view(ref)
     assert view.job is not None
     desired, queue = view.desired, view.queue
@@ -282,18 +282,22 @@ def _waiting(
     decided = cycle(snapshot)
     decisions = {decision.key: decision for decision in decided}
     queue = in_turn(snapshot, cluster_queue, order_of(store, cluster_queue))
+    said = {each.slice: each for each in _waiting_as_said(view, view.job)} if moment is None and view.job else {}
     for slice in view.slices:
         if not slice.pending:
             continue
-        decision = decisions.get(slice.key)
+        decision, last = decisions.get(slice.key), said.get(slice.name)
+        waits: Wait | WaitingSlice | None = decision if isinstance(decision, Wait) else None
+        if last is not None and last.reason == api_names.BUDGET_SPENT:
+            waits = last
         ahead = queue[: queue.index(slice)] if slice in queue else []
         yield WaitingSlice(
             slice=slice.name,
             size=slice.counts,
             since=slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("lastTransitionTime", slice.created),
-            reason=decision.reason if isinstance(decision, Wait) else "",
-            message=decision.message if isinstance(decision, Wait) else "it fits, and is about to be admitted",
-            would_admit=decision.would_admit if isinstance(decision, Wait) else "",
+            reason=waits.reason if waits is not None else "",
+            message=waits.message if waits is not None else "it fits, and is about to be admitted",
+            would_admit=waits.would_admit if waits is not None else "",
             position=len(ahead) + 1 if slice in queue else 0,
             of=len(queue),
             ahead=tuple(other.key for other in ahead[:_AHEAD_SHOWN]),

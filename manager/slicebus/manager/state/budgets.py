@@ -6,6 +6,7 @@ spent now follows without a write, and a manager that takes over counts on. A co
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import islice
 
 import msgspec
 
@@ -21,11 +22,17 @@ from slicebus.slices.api.quantities import add
 from slicebus.slices.quota.budgets import Arrival, Balance, SlotLengths, Spending, counted
 from slicebus.slices.quota.ledger import Ledger
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, Usage, by_resource
+from slicebus.slices.quota.spending_texts import MOST_COUNTED, MOST_TEXTS, spending_in
 from slicebus.slices.workload.workload import LocalQueueKey, Slice
 
 Spender = ClusterQueue | LocalQueue
 """Whose status says what it has spent."""
 BudgetOwner = Spender | Cohort
+SPENDING_CONDITIONS = (
+    api_names.SPENDING_CONDITION,
+    *(f"{api_names.SPENDING_CONDITION}-{number}" for number in range(2, MOST_TEXTS + 1)),
+)
+"""Those whose messages are the account of a queue; the first one is always there."""
 
 
 class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +59,29 @@ class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
         return [cohort.name for cohort in self.cohorts_of(queue)]
 
     def lengths_of(self, queue: Spender) -> SlotLengths:
-        """The slots by which a queue's spending is counted: for its own budget, and for those of its cohorts."""
+        """The slots by which a queue's spending is counted: for its own budget, and for those of its cohorts, the
+        nearest ones first, as far as its account has room."""
+        lengths: dict[str, set[int]] = {}
+        for resource, slot_s in islice(dict.fromkeys(self._pairs_of(queue)), MOST_COUNTED):
+            lengths.setdefault(resource, set()).add(slot_s)
+        return lengths
+
+    def uncounted(self, queue: ClusterQueue) -> dict[str, list[str]]:
+        """The resources with a budget for which a queue's account has no room, by whose that is: what the queue uses of
+        them is not among what is spent there."""
+        counted, found = self.lengths_of(queue), dict[str, list[str]]()
+        owners: list[BudgetOwner] = [queue, *self.cohorts_of(queue)]
+        for owner in owners:
+            for resource, allowance in owner.budget.allowances.items() if owner.budget is not None else ():
+                if allowance.slot_s not in counted.get(resource, ()):
+                    found.setdefault(_name_of(owner), []).append(resource)
+        return found
+
+    def _pairs_of(self, queue: Spender) -> Iterator[tuple[str, int]]:
         above = self.cohorts_of(queue) if isinstance(queue, ClusterQueue) else ()
-        return _lengths([queue.budget, *(cohort.budget for cohort in above)])
+        for budget in (queue.budget, *(cohort.budget for cohort in above)):
+            for resource, allowance in budget.allowances.items() if budget is not None else ():
+                yield resource, allowance.slot_s
 
     def spending_of(self, queue: Spender, moment: datetime) -> Spending | None:
         """What a queue has spent until then; None where no budget needs that."""
@@ -111,16 +138,14 @@ class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
     def _of_queue(self, queue: Spender, moment: datetime) -> Iterator[Balance]:
         if queue.budget is None or (spending := self.spending_of(queue, moment)) is None:
             return
-        name = f"{queue.namespace}/{queue.name}" if isinstance(queue, LocalQueue) else queue.name
-        of = f"{type(queue).__name__} {name}"
-        yield from _balances(of, queue.budget, [spending], moment)
+        yield from _balances(_name_of(queue), queue.budget, [spending], moment)
 
     def _of_cohort(self, cohort: Cohort, moment: datetime) -> Iterator[Balance]:
         if cohort.budget is None:
             return
         below = (queue for queue in self.cluster_queues.values() if cohort.name in self._names_above(queue))
         spendings = [found for queue in below if (found := self.spending_of(queue, moment)) is not None]
-        yield from _balances(f"Cohort {cohort.name}", cohort.budget, spendings, moment)
+        yield from _balances(_name_of(cohort), cohort.budget, spendings, moment)
 
     def _object_of(self, queue: Spender) -> Manifest | None:
         if isinstance(queue, ClusterQueue):
@@ -142,16 +167,12 @@ class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
 def spending_said(manifest: Manifest | None) -> Spending | None:
     """What the status of a queue says of its spending."""
     conditions = conditions_of(manifest) if manifest is not None else ()
-    texts = (each.get("message") for each in conditions if each["type"] == api_names.SPENDING_CONDITION)
-    return Spending.from_text(next(texts, None))
+    return spending_in(each.get("message") or "" for each in conditions if each["type"] in SPENDING_CONDITIONS)
 
 
-def _lengths(budgets: Iterable[Budget | None]) -> dict[str, set[int]]:
-    lengths: dict[str, set[int]] = {}
-    for budget in budgets:
-        for resource, allowance in budget.allowances.items() if budget is not None else ():
-            lengths.setdefault(resource, set()).add(allowance.slot_s)
-    return lengths
+def _name_of(owner: BudgetOwner) -> str:
+    name = f"{owner.namespace}/{owner.name}" if isinstance(owner, LocalQueue) else owner.name
+    return f"{type(owner).__name__} {name}"
 
 
 def _balances(of: str, budget: Budget, spendings: Sequence[Spending], moment: datetime) -> Iterator[Balance]:

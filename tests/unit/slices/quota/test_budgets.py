@@ -57,18 +57,6 @@ def test_years_without_a_count_take_no_time() -> None:
     assert sum(spent.of("gpu", 10).values()) == 300
 
 
-def test_the_text_is_read_again() -> None:
-    spent = after(after(None, 95, using=2), 112, using=2)
-    assert Spending.from_text(spent.to_text()) == spent
-
-
-@pytest.mark.parametrize(
-    "text", [None, "", "{}", '{"at": -1}', '{"at": 1, "spent": {"gpu": {"x": {}}}}', "[" * 100_000]
-)
-def test_a_text_that_is_none_counts_from_now_on(text: str | None) -> None:
-    assert Spending.from_text(text) is None
-
-
 def balance(slots: dict[int, int], *, now: int = 400, using: int = 0) -> Balance:
     allowance = Allowance(text="100", amount=100, slot_s=10)
     return Balance(

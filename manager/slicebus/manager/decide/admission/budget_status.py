@@ -10,16 +10,21 @@ from datetime import datetime
 import msgspec
 
 from slicebus.decisions.commands import Emit
-from slicebus.manager.state.budgets import BudgetWorld, Spender, spending_said
+from slicebus.manager.state.budgets import SPENDING_CONDITIONS, BudgetWorld, Spender, spending_said
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
 from slicebus.slices.quota.budgets import NEARLY, Balance, Spending
+from slicebus.slices.quota.quota import ClusterQueue
+from slicebus.slices.quota.spending_texts import MOST_COUNTED, texts_of
 
 _NEARLY_SPENT = "BudgetNearlySpent"
 _WITHIN = "WithinBudget"
 _ALL_LEFT = f"Less than {NEARLY:.0%} of each budget is spent"
-_OWN = (api_names.BUDGET_CONDITION, api_names.SPENDING_CONDITION)
+_OWN = (api_names.BUDGET_CONDITION, *SPENDING_CONDITIONS)
+_NO_ROOM = (
+    f"the account of a ClusterQueue has room for {MOST_COUNTED} pairs of a resource and a window, and counts no more"
+)
 
 
 class BudgetReport(msgspec.Struct, frozen=True):
@@ -44,7 +49,10 @@ def report(world: BudgetWorld, queue: Spender, manifest: Manifest, *, now: str) 
     is_news = finding.reason != _WITHIN and not has_finding(manifest, finding)
     return BudgetReport(
         shown=(finding,),
-        kept=(Finding(api_names.SPENDING_CONDITION, True, "Counted", spending.to_text()),),
+        kept=tuple(
+            Finding(type, True, "Counted", text)
+            for type, text in zip(SPENDING_CONDITIONS, texts_of(spending), strict=False)
+        ),
         is_due=_is_due(spending_said(manifest), spending),
         events=(Emit(regarding=manifest, reason=finding.reason, note=finding.message, warning=True),)
         if is_news
@@ -53,11 +61,16 @@ def report(world: BudgetWorld, queue: Spender, manifest: Manifest, *, now: str) 
 
 
 def without_former(manifest: Manifest, made: BudgetReport) -> Manifest:
-    """A queue without the conditions of a budget that it has no more."""
-    if made.shown or not made.is_due:
-        return manifest
-    kept = [each for each in conditions_of(manifest) if each["type"] not in _OWN]
-    return manifest | {"status": manifest["status"] | {"conditions": kept}}
+    """A queue without the conditions of budgets that it has no more."""
+    former = {*_OWN}.difference(each.type for each in (*made.shown, *made.kept))
+    kept = [each for each in conditions_of(manifest) if each["type"] not in former]
+    return manifest | {"status": manifest.get("status", {}) | {"conditions": kept}}
+
+
+def uncounted(world: BudgetWorld | None, queue: ClusterQueue | None) -> dict[str, str]:
+    """What is not honored of the budgets that a queue spends of, and why: there are too many."""
+    found = world.uncounted(queue) if world is not None and queue is not None else {}
+    return {f"the budget of {owner} for {', '.join(resources)}": _NO_ROOM for owner, resources in found.items()}
 
 
 def _finding(balances: Iterable[Balance]) -> Finding:

@@ -4,7 +4,7 @@ Queues and flavors show it by a condition of their own. A job shows it on its Wo
 is its worker's.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import COHORTS, WORKLOADS, Resource
@@ -16,10 +16,12 @@ from slicebus.slices.api.conditions import Finding
 from slicebus.slices.api.honored import finding, unhonored
 
 
-def findings(resource: Resource, manifest: Manifest, *, above: Iterable[Manifest] = ()) -> list[Finding]:
+def findings(
+    resource: Resource, manifest: Manifest, *, above: Iterable[Manifest] = (), more: Mapping[str, str] = {}
+) -> list[Finding]:
     """The condition that an object lacks; none where it says enough. `above` are the Cohorts of a ClusterQueue, which
-    have no conditions of their own."""
-    found = unhonored(resource.kind, manifest)
+    have no conditions of their own. `more` is not honored either, and why."""
+    found = {**unhonored(resource.kind, manifest), **more}
     for cohort in above:
         name = f"{COHORTS.kind} {cohort['metadata']['name']}"
         found |= {f"{name} {path}": instead for path, instead in unhonored(COHORTS.kind, cohort).items()}

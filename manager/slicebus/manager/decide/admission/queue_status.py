@@ -6,7 +6,7 @@ from datetime import datetime
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, LOCALQUEUES, Resource
 from slicebus.manager.decide.admission import budget_status, honoring
-from slicebus.manager.decide.admission.budget_status import BudgetReport
+from slicebus.manager.decide.admission.budget_status import BudgetReport, uncounted
 from slicebus.manager.state.budgets import BudgetWorld
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.sharing import FairSharing, share
@@ -68,7 +68,7 @@ def statuses(
         findings = [
             _active(queue, forest.circles.get(name, ())),
             *_shared(manifest, fair_sharing),
-            *honoring.findings(CLUSTERQUEUES, manifest, above=above(queue)),
+            *honoring.findings(CLUSTERQUEUES, manifest, above=above(queue), more=uncounted(budgets, queue)),
         ]
         commands += _patch(CLUSTERQUEUES, manifest, status, *findings, spent=spent_by(queue, manifest), now=now)
     for manifest, local in zip(local_queue_objects, local_queues, strict=True):
