@@ -4,11 +4,11 @@
 
 A fleet in this process, on the servers of the tests: API servers, Job controller, scheduler and RabbitMQ. One job at a
 time is dispatched, resized on its worker from 1 pod to 5 and down to 2, evicted, started again and deleted; another one
-ends. A RayCluster, which a stand-in for KubeRay runs, is dispatched and resized likewise. Then a job starts that has
-waited until another one shrinks from 5 pods to 2: by hand on the worker, and by preemption. The slice that gives those
-pods back belongs to the latter. After each step the fleet comes to rest. Each role counts its requests by verb,
-resource and answer. Left out is what it asks whether anything happens or not: watches, lists, its Lease, heartbeats.
-What the API servers count beyond that is the controllers' part, and the bench's own.
+ends. A RayCluster, which a stand-in for KubeRay runs, is dispatched and resized likewise. Then a job comes that waits
+until another one has shrunk from 5 pods to 2: by hand on the worker, and by preemption. The slice that gives those pods
+back belongs to the latter. After each step the fleet comes to rest. Each role counts its requests by verb, resource and
+answer. Left out is what it asks whether anything happens or not: watches, lists, its Lease, heartbeats. What the API
+servers count beyond that is the controllers' part, and the bench's own.
 
 Requests for the statuses of queues are counted apart: many jobs share one when they come together, and here each comes
 alone. No other figure has them in it, and no target, but conflicts are counted wherever they are.
@@ -44,6 +44,7 @@ from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS, RAYCLUSTERS, WORK
 from slicebus.kube.transport import HttpTransport
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.waiting import shown_on
 from support.controlplane import ControlPlane
 from support.requests import api_requests
 from support.scenario import Scenario, set_quota
@@ -222,25 +223,33 @@ class Steps:
         await self._world.manager.delete(JOBS, self._short.name, objects.NAMESPACE)
         await self._short.expect_nothing_left()
 
-    async def prepare_shrink(self) -> None:
-        """A job has all of the quota, and one of a higher priority waits."""
-        await self._preempt("Never")
-        low, high = objects.job(self._low.name, parallelism=5), objects.job(self._high.name, parallelism=3)
+    async def prepare_shrink(self, policy: str) -> None:
+        """A job has all of the quota."""
+        await self._preempt(policy)
+        low = objects.job(self._low.name, parallelism=5)
         low["metadata"]["annotations"][api_names.MIN_SIZE_ANNOTATION] = "main=2"
-        high["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = "high"
         await set_quota(self._world, 5)
         await self._world.manager.create(JOBS, low)
         await self._low.expect_pods(running=5)
-        await self._world.manager.create(JOBS, high)
-        await self._high.expect_unfinished(3)
 
     async def make_room(self) -> None:
+        await self._submit_high()
+
+        async def waits() -> bool:
+            return shown_on(await self._world.manager.get(JOBS, self._high.name, objects.NAMESPACE)) is not None
+
+        await eventually(waits, f"{self._high.name} shows that it waits")
         await self._low.scale(2)
         await self._high.expect_pods(running=3)
 
     async def preempt(self) -> None:
-        await self._preempt("LowerPriority")
+        await self._submit_high()
         await self._high.expect_pods(running=3)
+
+    async def _submit_high(self) -> None:
+        high = objects.job(self._high.name, parallelism=3)
+        high["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = "high"
+        await self._world.manager.create(JOBS, high)
 
     async def clear_both(self) -> None:
         for job in (self._low, self._high):
@@ -274,8 +283,9 @@ async def one_round(world: World, meter: Meter, number: int) -> dict[str, Asked]
     await steps.prepare_end()
     asked["end"] = await meter.during(steps.end())
     await steps.clear()
-    for step, shrink in ((BY_HAND, steps.make_room), (BY_PREEMPTION, steps.preempt)):
-        await steps.prepare_shrink()
+    shrinks = (BY_HAND, "Never", steps.make_room), (BY_PREEMPTION, "LowerPriority", steps.preempt)
+    for step, policy, shrink in shrinks:
+        await steps.prepare_shrink(policy)
         asked[step] = await meter.during(shrink())
         await steps.clear_both()
     return asked

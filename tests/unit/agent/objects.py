@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from slicebus.agent.decide.order import orders
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Publish, Remove
@@ -214,7 +215,31 @@ def _changes(body: Any) -> list[Any]:
         changes.append(f"baseline {annotations[api_names.BASELINE_ANNOTATION]}")
     if "suspend" in body.get("spec", {}):
         changes.append("suspended" if body["spec"]["suspend"] else "resumed")
-    return changes
+    return changes + [f"/spec/{name}={value}" for name, value in body.get("spec", {}).items() if name in _SIZES]
+
+
+_SIZES = ("parallelism", "completions")
+
+
+def resizes(order: WorkloadSpec, view: WorkerView) -> list[Command]:
+    """What an order sets of a job's size, and its Events: before the order is noted, or in that very write."""
+    steps = orders.workload_spec(order, EAST)
+    before = [*steps[SIZES_STEP].decide(view)]
+    if before or view.job is None:
+        return before
+    noted = steps[JOB_STEP].decide(view)
+    return [*filter(None, map(_size_alone, noted))] if any(_sets_size(command) for command in noted) else []
+
+
+def _sets_size(command: Command) -> bool:
+    return isinstance(command, Patch) and isinstance(command.body, dict) and "spec" in command.body
+
+
+def _size_alone(command: Command) -> Command | None:
+    if isinstance(command, Patch) and isinstance(command.body, dict):
+        sizes = {name: value for name, value in command.body["spec"].items() if name in _SIZES}
+        return msgspec.structs.replace(command, body={"spec": sizes}) if sizes else None
+    return command
 
 
 def shorts(commands: Any) -> list[tuple[Any, ...]]:

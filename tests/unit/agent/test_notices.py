@@ -17,6 +17,7 @@ from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.proto.messages import JobOrder, Notice, Suspend, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import json_patch, merge_patch
 from slicebus.slices.api import api_names
+from slicebus.slices.api.fingerprints import spec_hash
 from unit.agent.objects import EAST, REF, a_copy, a_job, a_pod, a_spec, a_view
 
 Manifest = dict[str, Any]
@@ -240,7 +241,7 @@ def test_the_inventory_shows_the_size_that_was_ordered() -> None:
     does.take(structs.replace(shrink(), notice=msgspec.UNSET))
     does.job["spec"]["parallelism"] = 8
     hashes = [inventory._spec_hash(worker.job, EAST) for worker in (waits, does)]
-    assert hashes[0] == hashes[1]
+    assert hashes == [spec_hash(EAST, "w1", {"main": 4}, {"main": 4})] * 2, "and what that leaves it"
 
 
 def test_it_is_reconciled_at_its_deadline() -> None:

@@ -31,6 +31,7 @@ from unit.agent.objects import (
     a_spec,
     a_view,
     encoded,
+    resizes,
     short,
     shorts,
 )
@@ -83,18 +84,18 @@ EXPECTED: dict[str, dict[str, list[Any]]] = {
         "same": [
             [],
             [("w1", "v2")],
-            [("train", "/spec/parallelism=1")],
             [],
-            [("train", 'baseline {"main":1}')],
+            [],
+            [("train", 'baseline {"main":1}', "/spec/parallelism=1")],
             [("w1", "v2")],
             [("remove Workload", "w1"), ("applied", "w2", 2)],
         ],
         "same, without its copy": [
             [],
             [("w1", "v2")],
-            [("train", "/spec/parallelism=1")],
             [],
-            [("train", 'baseline {"main":1}')],
+            [],
+            [("train", 'baseline {"main":1}', "/spec/parallelism=1")],
             [("w1", "v2")],
             [("applied", "w2", 2)],
         ],
@@ -108,9 +109,9 @@ EXPECTED: dict[str, dict[str, list[Any]]] = {
         "older": [
             [],
             [("create Workload", "w2")],
-            [("train", "/spec/parallelism=5")],
             [],
-            [("train", 'baseline {"main":5}')],
+            [],
+            [("train", 'baseline {"main":5}', "/spec/parallelism=5")],
             [("create Workload", "w2")],
             [],
         ],
@@ -274,7 +275,8 @@ LATE = a_spec(1, "w1", granted=1, parallelism=1)
 def test_a_late_spec_does_not_take_back_what_the_next_slice_brought() -> None:
     """The next slice's spec has come and its relabel has not: the job is still at the version of the late one."""
     view = a_view(a_job(5, baseline=5), a_copy(), a_copy("w2", version=2))
-    assert [shorts(step.decide(view)) for step in orders.workload_spec(LATE, EAST)[SIZES_STEP:JOB_STEP]] == [[], []]
+    steps = orders.workload_spec(LATE, EAST)[SIZES_STEP : JOB_STEP + 1]
+    assert [shorts(step.decide(view)) for step in steps] == [[], [], []]
 
 
 def test_the_copies_of_another_job_say_nothing_about_this_one() -> None:
@@ -343,8 +345,14 @@ COUNTS: dict[str, tuple[Manifest, list[tuple[Any, ...]]]] = {
 
 @pytest.mark.parametrize(("job", "expected"), COUNTS.values(), ids=COUNTS.keys())
 def test_counts_are_taken_over_when_the_managers_have_changed(job: Manifest, expected: list[tuple[Any, ...]]) -> None:
-    take_counts = orders.workload_spec(a_spec(2, parallelism=3), EAST)[SIZES_STEP]
-    assert shorts(take_counts.decide(a_view(job or None))) == expected
+    assert shorts(resizes(a_spec(2, parallelism=3), a_view(job or None))) == expected
+
+
+def test_the_size_of_a_job_is_set_in_the_write_that_notes_the_order() -> None:
+    """A crash between two writes would leave a size that the job's user seems to have set."""
+    steps, view = orders.workload_spec(a_spec(2, granted=3, parallelism=3), EAST), a_view(a_job(5, baseline=5))
+    assert list(steps[SIZES_STEP].decide(view)) == []
+    assert shorts(steps[JOB_STEP].decide(view)) == [("train", 'at w1 v2 {"main":3}', "/spec/parallelism=3")]
 
 
 def an_indexed(size: int, completions: int, *, noted: int | None = None, **how: Any) -> Manifest:
@@ -380,9 +388,8 @@ def test_the_completions_of_an_indexed_job_are_taken_over_with_its_size(
 ) -> None:
     order = a_spec(2, parallelism=own[0])
     order.manifest["spec"] |= {"completionMode": "Indexed", "completions": own[1]}
-    steps = orders.workload_spec(order, EAST)
-    assert shorts(steps[SIZES_STEP].decide(a_view(job))) == expected
-    [stamped] = steps[JOB_STEP].decide(a_view(job))
+    assert shorts(resizes(order, a_view(job))) == expected
+    [stamped] = orders.workload_spec(order, EAST)[JOB_STEP].decide(a_view(job))
     assert isinstance(stamped, Patch)
     assert isinstance(stamped.body, dict)
     assert annotations.bounds(merge_patch(job, stamped.body)) == {"completions": own[1]}
@@ -390,10 +397,9 @@ def test_the_completions_of_an_indexed_job_are_taken_over_with_its_size(
 
 def test_its_user_is_told_where_the_manager_has_changed_the_counts_by_itself() -> None:
     spec = msgspec.structs.replace(a_spec(2, parallelism=3), resized_because="its pods were not ready")
-    take_counts = orders.workload_spec(spec, EAST)[SIZES_STEP]
-    told = take_counts.decide(a_view(a_job(5, baseline=1)))
+    told = resizes(spec, a_view(a_job(5, baseline=1)))
     assert shorts(told) == [("train", "/spec/parallelism=3"), ("tell Job", "ScaleUpTakenBack")]
-    assert list(take_counts.decide(a_view(a_job(3, baseline=1)))) == [], "it is told with the resize only"
+    assert resizes(spec, a_view(a_job(3, baseline=1))) == [], "it is told with the resize only"
 
 
 @pytest.mark.parametrize(("known", "is_taken"), [(None, True), ("an earlier one", True), ("this one", False)])
@@ -403,10 +409,9 @@ def test_a_scale_up_is_taken_back_once_also_to_the_size_that_the_worker_has_grow
     spec = msgspec.structs.replace(a_spec(2, parallelism=3), resized_because="not ready", taken_back="this one")
     job = a_job(5, baseline=3, requested=REQUEST)
     job["metadata"]["annotations"] |= {api_names.TAKEN_BACK_ANNOTATION: known} if known else {}
-    steps = orders.workload_spec(spec, EAST)
     resized = [("train", "/spec/parallelism=3"), ("tell Job", "ScaleUpTakenBack")]
-    assert shorts(steps[SIZES_STEP].decide(a_view(job))) == (resized if is_taken else [])
-    [stamped] = steps[JOB_STEP].decide(a_view(job))
+    assert shorts(resizes(spec, a_view(job))) == (resized if is_taken else [])
+    [stamped, *_] = orders.workload_spec(spec, EAST)[JOB_STEP].decide(a_view(job))
     assert isinstance(stamped, Patch)
     assert isinstance(stamped.body, dict)
     left = merge_patch(job, stamped.body)

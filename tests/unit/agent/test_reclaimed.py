@@ -13,7 +13,7 @@ from slicebus.decisions.commands import Command, Emit, Patch, Publish
 from slicebus.proto.messages import RequestKey, ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
-from unit.agent.objects import EAST, JOB_STEP, SIZES_STEP, a_job, a_pod, a_spec, a_view, shorts
+from unit.agent.objects import EAST, JOB_STEP, a_job, a_pod, a_spec, a_view, resizes, shorts
 
 Manifest = dict[str, Any]
 
@@ -40,12 +40,12 @@ def running(size: int, *, baseline: int = 8, granted: int = 8, heard: str | None
 
 
 def set_by(order: WorkloadSpec, job: Manifest) -> list[Command]:
-    return [*orders.workload_spec(order, EAST)[SIZES_STEP].decide(a_view(job))]
+    return resizes(order, a_view(job))
 
 
 def after(order: WorkloadSpec, job: Manifest) -> Manifest:
-    """The job after the order is noted, as far as its metadata go."""
-    [stamped] = orders.workload_spec(order, EAST)[JOB_STEP].decide(a_view(job))
+    """The job after the order is noted, which is of the same size before, or in the same write."""
+    [stamped, *_] = orders.workload_spec(order, EAST)[JOB_STEP].decide(a_view(job))
     assert isinstance(stamped, Patch)
     assert isinstance(stamped.body, dict)
     return merge_patch(job, stamped.body)

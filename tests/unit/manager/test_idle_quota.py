@@ -46,7 +46,7 @@ def test_its_worker_hears_of_it_before_it_asks_for_more() -> None:
     story = Story(4, most=16)
     commands = give(story, 8, asked=4)
     told = [each.note for each in commands if isinstance(each, Emit)]
-    assert told == ["Grows to main=8 in quota that nobody waits for; main=4 are asked for"] * 2
+    assert told == ["Grows to main=8 in quota that nobody waits for; main=4 are asked for"]
     [order] = story.orders(story.reconcile())
     assert (order.manifest["spec"]["parallelism"], order.resized_reason) == (4, api_names.GROWN)
     assert story.sizes == [4], "a resize there that nobody has heard of would be overruled"

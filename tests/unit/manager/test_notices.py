@@ -129,7 +129,7 @@ def test_a_notice_for_which_nobody_waits_is_withdrawn(story: Story) -> None:
     assert (order.manifest["spec"]["parallelism"], order.granted, order.notice) == (8, {"main": 8}, UNSET)
     assert (order.taken_back, order.resized_reason) == (word.id, api_names.RESTORED)
     told = [(each.regarding["kind"], each.reason) for each in commands if isinstance(each, Emit)]
-    assert told[:2] == [("Workload", "ReclaimWithdrawn"), ("Job", "ReclaimWithdrawn")]
+    assert told[:1] == [("Job", "ReclaimWithdrawn")]
     assert story.note is not None
     assert (story.note.done, story.note.to, story.sizes) == (True, {"main": 8}, [8])
     story.report()

@@ -207,11 +207,12 @@ def test_note_request_and_order_are_one_write() -> None:
     }
     [order] = story.orders(commands)
     assert counts_of(order) == (4, {"main": 8}), "its quota is held until the pods are gone"
+    assert [pod_set["count"] for pod_set in order.workload["spec"]["podSets"]] == [4]
     assert story.note is not None
     assert (order.taken_back, order.resized_reason, order.resized_because) == (story.note.id, "Reclaimed", "so it is")
     told = [(command.regarding["kind"], command.note) for command in commands if isinstance(command, Emit)]
     text = "Took back 4 of 8 pods of main for team/high: so it is"
-    assert told == [("Workload", text), ("Job", text)]
+    assert told == [("Job", text)]
     assert not [command for command in story.reconcile() if isinstance(command, Patch | Create)]
     assert (story.note.before, story.note.to, story.note.done) == ({"main": 8}, {"main": 4}, False)
     assert list(reclaims.told(story.view)) == [
@@ -236,6 +237,36 @@ def test_nothing_is_taken_while_an_edit_of_the_job_is_due() -> None:
     assert Builtin().apply(story.view, holder, shrink(4), in_turn=True, now=NOW) == []
 
 
+def test_no_other_order_follows_when_the_pods_are_gone() -> None:
+    """The worker has lowered its grant by itself, as with every request for less."""
+    story = Story()
+    story.shrink(4)
+    story.report()
+    assert story.note is not None
+    story.ask(4, follows=story.note.id)
+    commands = [each for _ in range(3) for each in story.reconcile()]
+    assert [*story.orders(commands)] == []
+    assert story.sizes == [4, 8]
+
+
+def test_the_request_that_says_so_frees_their_quota_in_one_write() -> None:
+    story = Story()
+    story.shrink(4)
+    story.report()
+    assert story.note is not None
+    story.ask(4, follows=story.note.id)
+    assert story.sizes == [4]
+
+
+def test_an_order_follows_where_its_user_has_made_it_smaller() -> None:
+    story = Story()
+    story.shrink(4)
+    story.report()
+    story.ask(3)
+    [order] = story.orders([each for _ in range(3) for each in story.reconcile()])
+    assert (order.granted, story.sizes) == ({"main": 3}, [3])
+
+
 def test_what_has_gone_is_free_and_the_former_size_waits_by_its_first_admission() -> None:
     story = Story().shrunk()
     assert story.sizes == [4, 8]
@@ -252,7 +283,7 @@ def test_what_has_gone_is_free_and_the_former_size_waits_by_its_first_admission(
 def test_of_pods_that_are_waited_for_one_event_has_told() -> None:
     story = Story()
     told = [command.reason for command in story.shrink(4) if isinstance(command, Emit)]
-    assert told == ["Reclaimed", "Reclaimed"], "on the Workload and on the job"
+    assert told == ["Reclaimed"]
     story.report()
     assert story.note is not None
     story.ask(4, follows=story.note.id)
@@ -266,7 +297,7 @@ def test_of_pods_that_are_waited_for_one_event_has_told() -> None:
 
     assert events("4 cpu short") == []
     assert story.view.unfinished[-1].conditions["QuotaReserved"]["message"] == "4 cpu short"
-    assert events("no cluster has room") == ["Pending", "Pending"]
+    assert events("no cluster has room") == ["Pending"]
 
 
 @pytest.mark.parametrize(("granted", "sizes"), [(8, [8]), (6, [8, 8])], ids=["all", "a part"])

@@ -78,6 +78,16 @@ def as_reclaimed(desired: DesiredSize, holder: Slice | None, outbox: Outbox | No
     )
 
 
+def kept(desired: DesiredSize, slice: Slice) -> Slice:
+    """A slice as it is when the pods are gone that others take from its job.
+
+    An order says so beforehand: its worker lowers its grant by itself before it reports them gone, and needs no other
+    order then.
+    """
+    left = slice.shrinks_to if desired.reclaimed is not None else None
+    return slice.at_most(left) if left is not None else slice
+
+
 def is_awaited(
     slices: Collection[Slice], chain_of: Callable[[str], Iterable[Slice]], waits: Callable[[str, str], bool]
 ) -> bool:

@@ -121,10 +121,14 @@ def _is_known(manifest: Manifest) -> bool:
 
 
 def _spec_hash(job: Manifest, cluster: ClusterName) -> str:
-    """By the size that was ordered, also while the job's notice runs."""
-    reclaim = PendingReclaim.from_job(job)
-    size = reclaim.to if reclaim is not None and reclaim.suspends is None else annotations.baseline(job)
-    return spec_hash(cluster, annotations.slice_of(job), annotations.granted(job), size)
+    """By the size that was ordered, also while the job's notice runs. A job that follows the manager's word is granted
+    what that leaves it: it says so with its next request."""
+    reclaim, granted = PendingReclaim.from_job(job), annotations.granted(job)
+    is_told = reclaim is not None and reclaim.suspends is None
+    size = reclaim.to if reclaim is not None and is_told else annotations.baseline(job)
+    if size is not None and (is_told or annotations.annotation(job, api_names.FOLLOWS_ANNOTATION)):
+        granted = annotations.lowered(granted, size)
+    return spec_hash(cluster, annotations.slice_of(job), granted, size)
 
 
 def _status_hash(view: WorkerView) -> str:

@@ -104,13 +104,16 @@ def _left_s(reclaim: PendingReclaim, *, now: str) -> float:
 
 
 def _shrink(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim) -> list[Command]:
-    """Lower the size first; then note that it follows the manager's word. Nobody gets pods by it who has fewer."""
+    """Lower the size, before or with the note that it follows the manager's word. Nobody gets pods by it who has
+    fewer."""
     if order_sizes.lacks_cluster(view, job):
         return []
     present = view.counts
     least = {name: min(count, present.get(name, count)) for name, count in reclaim.to.items()}
     sized = KINDS[view.key.kind].with_counts(job.manifest, least)
-    if resized := [*order_sizes.set_size(view, job, sized), *order_sizes.set_caps(view, reclaim.to)]:
+    resized = [*order_sizes.set_size(view, job, sized), *order_sizes.set_caps(view, reclaim.to)]
+    fields = order_sizes.as_fields(job, resized)
+    if resized and not fields:
         return _one_each(resized)
     noted = {
         api_names.BASELINE_ANNOTATION: annotations.encode_counts(reclaim.to),
@@ -120,7 +123,7 @@ def _shrink(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim) ->
     after = job.requested.beside(reclaim.to) if job.requested is not None else None
     changes = noted | _over(job) | annotations.request_note(job.requested, after)
     event = Emit(regarding=job.manifest, reason=api_names.RECLAIMED, note=reclaim.why, warning=True)
-    return [*patch_job(job.manifest, {"metadata": {"annotations": changes}}), event]
+    return [*patch_job(job.manifest, {"metadata": {"annotations": changes}} | fields), event]
 
 
 def _one_each(patches: list[Patch]) -> list[Command]:

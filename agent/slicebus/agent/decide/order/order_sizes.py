@@ -5,6 +5,8 @@ Each is changed only where the manager's value differs from its last one: until 
 Nothing is taken from an edit that nobody can run: the job runs on as it was, which the manager says.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from slicebus.agent.decide.order import pods_that_go
@@ -73,6 +75,49 @@ def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str | N
 
 
 def take(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
+    """Applies what an order sets, unless it goes with the write that notes the order (`with_note`)."""
+    commands = changes(view, order, job)
+    return [] if as_fields(job, commands) else commands
+
+
+def with_note(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> tuple[Manifest, list[Command]]:
+    """The fields of the job that an order sets and that go with the write that notes it, and the Events of that."""
+    commands = changes(view, order, job)
+    fields = as_fields(job, commands)
+    return fields, [command for command in commands if isinstance(command, Emit)] if fields else []
+
+
+def as_fields(job: WorkerJobReading, commands: Iterable[Command]) -> Manifest:
+    """The one patch among these commands as fields for a merge patch of the job; empty where there are several, where
+    it is of another object or sets something in a list, and for a suspended job."""
+    patches = [command for command in commands if isinstance(command, Patch)]
+    if len(patches) != 1 or is_suspended(job.manifest):
+        return {}
+    if patches[0].target["metadata"]["uid"] != job.manifest["metadata"]["uid"]:
+        return {}
+    fields: Manifest = {}
+    operations = patches[0].body
+    assert isinstance(operations, list)
+    for operation in operations:
+        *parents, name = _parts(operation)
+        present, inner = job.manifest, fields
+        for parent in parents:
+            found = present.get(parent)
+            if not isinstance(found, dict):
+                return {}
+            present, inner = found, inner.setdefault(parent, {})
+        if operation["op"] != "add" or isinstance(operation["value"], dict):
+            return {}
+        inner[name] = operation["value"]
+    return fields
+
+
+def _parts(operation: Manifest) -> list[str]:
+    path: str = operation["path"]
+    return [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")[1:]]
+
+
+def changes(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
     """Applies a resize that was made at the manager, and gives the autoscaler the bounds that were set there.
 
     A suspended job comes back with the counts of the manager's spec, whatever it had grown to. Of several patches of
@@ -106,7 +151,7 @@ def ensure_taken(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -
     missing = {*named} - {target["metadata"]["name"] for target in view.scale_targets}
     left = [
         command
-        for command in take(view, order, job)
+        for command in changes(view, order, job)
         if isinstance(command, Patch) and command.target["kind"] == kind.child_kind
     ]
     if missing or left:

@@ -51,6 +51,7 @@ _MANAGERS_OWN = (
     api_names.QUEUED_SINCE_ANNOTATION,
     api_names.GROWN_AT_ANNOTATION,
 )
+_UNCHANGED: Manifest = {}
 
 
 class OrderStep(NamedTuple):
@@ -285,17 +286,19 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec, *, now: str) -> list[Comm
     counts = order_sizes.counts_of(order)
     is_resized = order_sizes.sets_another(order, job)
     told, events = notices.of_spec(view, order, job, now=now)
+    fields, resized = order_sizes.with_note(view, order, job)
     noted |= told
+    events = [*events, *resized]
     if job.slice == name and job.version < order.spec_version:
         # A manager that took its eviction back has heard of no suspension: it still knows the request from before.
         left = annotations.left_behind(job.requested, order.answers) if job.is_suspended else job.requested
         at = _stamp(order, left, workload=name, before=job.granted, own=counts if is_resized else None)
         at["annotations"] |= noted | annotations.request_note(job.requested, left)
-        return [*_stamped(view, job, at), *events]
+        return [*_stamped(view, job, at, fields), *events]
     if is_resized or told or order_sizes.sets_other_bounds(order, job):
         requested = job.requested.beside(counts) if job.requested is not None and is_resized else job.requested
         changed = noted | annotations.request_note(job.requested, requested)
-        return [*patch_job(job.manifest, {"metadata": {"annotations": changed}}), *events]
+        return [*patch_job(job.manifest, {"metadata": {"annotations": changed}} | fields), *events]
     return []
 
 
@@ -332,12 +335,13 @@ def _stamp(
     return at
 
 
-def _stamped(view: WorkerView, job: WorkerJobReading, at: Manifest) -> list[Command]:
-    """Writes metadata onto a job, which also resumes a suspended one. Raises ConflictError where that has to wait."""
+def _stamped(view: WorkerView, job: WorkerJobReading, at: Manifest, fields: Manifest = _UNCHANGED) -> list[Command]:
+    """Writes metadata onto a job, and other fields of one that runs, which also resumes a suspended one. Raises
+    ConflictError where that has to wait."""
     resumes = to_resume(job.manifest)
     if resumes:
         gangs.ensure_none_left(view)
-    return patch_job(job.manifest, {"metadata": at} | resumes)
+    return patch_job(job.manifest, {"metadata": at} | fields | resumes)
 
 
 def _with_metadata(manifest: Manifest, at: Manifest) -> Manifest:

@@ -142,12 +142,12 @@ def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Comm
         return []
     requeued = [] if decision.reason in (INADMISSIBLE, api_names.BUDGET_SPENT) else _requeued(slice)
     body = findings_patch(workload, waiting_finding(decision), *requeued, now=now)
-    targets = ((workload, view.job) if view.job else (workload,)) if _is_news(slice, decision) else ()
+    told = Emit(regarding=view.job or workload, reason=decision.reason, note=decision.message, warning=True)
     return [
         # The job shows it when it is reconciled, after the write.
         Remember(table=ManagerTable.WOULD_ADMIT, key=slice.key, value=decision.would_admit),
         Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
-        *(Emit(regarding=target, reason=decision.reason, note=decision.message, warning=True) for target in targets),
+        *([told] if _is_news(slice, decision) else []),
     ]
 
 
@@ -195,10 +195,7 @@ def _shrink(view: JobView, slice: Slice, decision: Shrink, *, now: str) -> list[
     text = f"{reclaims.taken_text(slice.held_counts, decision.to)} for {decision.beneficiary.workload}"
     return [
         *size_requests.record(view, reclaims.overruled(view, note, now=now), note=note),
-        *(
-            Emit(regarding=target, reason=api_names.RECLAIMED, note=f"Took back {text}: {decision.message}")
-            for target in (view.workload(slice), view.job)
-        ),
+        Emit(regarding=view.job, reason=api_names.RECLAIMED, note=f"Took back {text}: {decision.message}"),
     ]
 
 
@@ -210,11 +207,7 @@ def _grow(view: JobView, slice: Slice, decision: Grow, *, now: str) -> list[Comm
     if slice.held_counts not in (decision.to, view.desired.counts):
         return []
     note = reclaims.give(view, slice, decision, now=now)
-    told = [
-        Emit(regarding=target, reason=api_names.GROWN, note=note.message)
-        for target in (view.workload(slice), view.job)
-        if note.grows
-    ]
+    told = [Emit(regarding=view.job, reason=api_names.GROWN, note=note.message)] if note.grows else []
     more = {api_names.GROWN_AT_ANNOTATION: now}
     return [*size_requests.record(view, reclaims.overruled(view, note, now=now), note=note, more=more), *told]
 

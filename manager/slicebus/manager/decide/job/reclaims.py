@@ -100,6 +100,16 @@ def heard(view: JobView, request: SizeRequest) -> tuple[SizeRequest, Reclaimed |
     return replace(request, follows="", taken_back=replace(taken, request=request.key, note=again.id)), again
 
 
+def left_by(holder: Slice, request: SizeRequest, note: Reclaimed | None) -> Counts | None:
+    """The counts of the slice when a request says that the pods are gone which a note takes: they go with the write of
+    the request. None where they follow it, as for every other request: no order is to be written with them."""
+    left = holder.shrinks_to
+    if note is None or note != holder.reclaimed or left is None or request.follows != note.id:
+        return None
+    is_plain = not (request.finished or holder.reclaimable) and request.counts == left
+    return left if is_plain and left.keys() == holder.counts.keys() else None
+
+
 def annotations(view: JobView) -> dict[str, str]:
     """The annotations of a new slice that waits for what was taken back; empty for any other."""
     note = view.desired.reclaimed
@@ -185,7 +195,7 @@ def _give_back(view: JobView, *, now: str) -> list[Command]:
     text = f"Took back {taken_text(holder.held_counts, left)}: {message}"
     return [
         *size_requests.record(view, overruled(view, given, now=now), note=given),
-        *(Emit(regarding=target, reason=api_names.RECLAIMED, note=text) for target in (view.workload(holder), job)),
+        Emit(regarding=job, reason=api_names.RECLAIMED, note=text),
     ]
 
 
@@ -224,7 +234,7 @@ def _withdraw(view: JobView) -> list[Command]:
     text = f"Nobody waits any more for the pods that were to be taken: keeps {counts_text(kept)}"
     return [
         *size_requests.record(view, requested, note=replace(note, to=kept, done=True)),
-        *(Emit(regarding=target, reason=_WITHDRAWN, note=text) for target in (view.workload(holder), view.job)),
+        Emit(regarding=view.job, reason=_WITHDRAWN, note=text),
     ]
 
 

@@ -69,7 +69,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         follows=request.follows or "",
     )
     heard, note = reclaims.heard(view, desired)
-    return size_requests.record(view, heard, note=note)
+    return size_requests.record(view, heard, note=note, counts=reclaims.left_by(view.holder, heard, note))
 
 
 def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]:

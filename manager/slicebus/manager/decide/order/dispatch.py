@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Publish, Remember, Requeue
-from slicebus.manager.decide.manifests import pod_set_flavor, without_server_fields
+from slicebus.manager.decide.manifests import counts_patch, pod_set_flavor, without_server_fields
 from slicebus.manager.decide.order import size_requests
 from slicebus.manager.decide.order.outbox import (
     NO_DISPATCH,
@@ -23,6 +23,7 @@ from slicebus.manager.decide.order.outbox import (
 )
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, as_copied
 from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Outbox, Progress, applied_version
+from slicebus.manager.state.reclaims import kept
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import (
@@ -79,7 +80,7 @@ def _held(view: JobView, slice: Slice) -> Wanted | None:
     requested = view.desired.requested
     content = Dispatch(
         version=0,
-        hash=spec_hash(view.place, slice.name, slice.granted, view.desired.sent),
+        hash=spec_hash(view.place, slice.name, kept(view.desired, slice).granted, view.desired.sent),
         answers=requested.key if requested else NO_REQUEST,
         cluster=view.place,
         place=_flavors_hash(slice),
@@ -336,7 +337,7 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
     spec = WorkloadSpec(
         job=view.ref,
         spec_version=record.version,
-        workload=without_server_fields(workload),
+        workload=without_server_fields(workload | counts_patch(workload, kept(view.desired, slice).counts)),
         manifest={k: v for k, v in without_server_fields(as_wanted(view.job, desired)).items() if k != "status"},
         granted=slice.granted,
         flavors={

@@ -6,22 +6,27 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide.manifests import annotation_patch
+from slicebus.manager.decide.manifests import annotation_patch, counts_patch
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import Manifest
+from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.api import api_names
 from slicebus.slices.workload.reclaimed import Reclaimed
 from slicebus.slices.workload.workload import Slice
 
 
 def record(
-    view: JobView, request: SizeRequest, *, note: Reclaimed | None = None, more: Mapping[str, str] = {}
+    view: JobView,
+    request: SizeRequest,
+    *,
+    note: Reclaimed | None = None,
+    more: Mapping[str, str] = {},
+    counts: Counts | None = None,
 ) -> list[Command]:
     """The write of a request, above every one that the job's Workloads have; none where the job has ended.
 
     `note`: what stands by then of pods that were taken back. Without one, the write forgets what stood. `more` are
-    other annotations of the slice.
+    other annotations of the slice, `counts` its other size.
     """
     slice, kept = _lasting(view), view.keeper
     if slice is None:
@@ -31,10 +36,11 @@ def record(
         api_names.REQUESTED_ANNOTATION: msgspec.structs.replace(request, revision=revision).to_annotation()
     }
     annotations |= more
-    body: Manifest = {"metadata": {"annotations": annotations}}
+    workload = view.workload(slice)
     if note != slice.reclaimed:
         annotations |= {api_names.RECLAIMED_ANNOTATION: note.to_annotation() if note is not None else None}
-    return [Patch(resource=WORKLOADS, target=view.workload(slice), body=body)]
+    body: Manifest = counts_patch(workload, counts) if counts is not None else {}
+    return [Patch(resource=WORKLOADS, target=workload, body=body | {"metadata": {"annotations": annotations}})]
 
 
 def carry(view: JobView) -> list[Command]:
