@@ -61,6 +61,8 @@ class Outcome(msgspec.Struct, kw_only=True):
 
     killed: int = 0
     """Pods."""
+    lacked: int = 0
+    """The pods that preemptors lacked when others lost some for them: fewer kills would leave somebody waiting."""
     killed_of_elastic: int = 0
     """Of these the ones of jobs that can do with fewer."""
     killed_for_high: int = 0
@@ -136,6 +138,8 @@ class Play:
         self._rings_s: list[int] = []
         """When a ring of preemptions may begin again."""
         self._made = 0
+        self._taking: set[str] = set()
+        """The jobs that others lose pods for now, in the cycle that is carried out."""
         self.outcome = Outcome()
 
     def play(self) -> Outcome:
@@ -195,6 +199,7 @@ class Play:
             )
         )
         of = {slice.key: self._runs[slice.job_uid] for slice in slices}
+        self._taking.clear()
         for decision in decided:
             run = of[decision.key]
             if (slice := run.slice(decision.key)) is not None:
@@ -270,11 +275,20 @@ class Play:
             case Grow():
                 raise ValueError(f"{slice.name} has no greatest size: {decision}")
 
+    @property
+    def _free(self) -> int:
+        """The pods of the quota that nobody has."""
+        return CORES * len(self._queues) - sum(len(run.pods) + run.ending for run in self._runs.values())
+
     def _kill(self, run: "_Run", left: int, decision: Evict | Shrink) -> None:
         """End the youngest pods of a job."""
         kept, gone = run.pods[:left], run.pods[left:]
         lost_s = sum(self._now_s - began_s for began_s in gone)
-        by, outcome = self._runs[preemptor_job(decision.message)].job, self.outcome
+        preemptor, outcome = self._runs[preemptor_job(decision.message)], self.outcome
+        by = preemptor.job
+        if by.name not in self._taking:
+            self._taking.add(by.name)
+            outcome.lacked += max(0, by.pods - len(preemptor.pods) - self._free)
         outcome.killed += len(gone)
         outcome.killed_of_elastic += len(gone) * (run.job.least is not None)
         outcome.killed_for_high += len(gone) * (by.priority == HIGH)

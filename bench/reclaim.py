@@ -47,6 +47,8 @@ def compared(found: Mapping[str, Outcome]) -> list[Figure]:
 
     return [
         figure("pods killed", lambda of: of.killed, "pods", FEWER),
+        figure("pods that those lacked whom others lost pods for", lambda of: of.lacked, "pods"),
+        figure("pods killed for each of these", lambda of: of.killed / max(1, of.lacked), "pods"),
         figure("pods killed of jobs that can do with fewer", lambda of: of.killed_of_elastic, "pods"),
         figure("pods killed for a high priority", lambda of: of.killed_for_high, "pods"),
         figure("work lost with them", lambda of: of.lost_s / 3600, "pod-hours"),
