@@ -12,6 +12,7 @@ from slicebus.kube.client import JsonPatch, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOB_RESOURCES, JOBS, WORKLOADS
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.workload.waiting import Waiting, shown_on
 from support import roles
 from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota
 from support.waiting import eventually
@@ -112,6 +113,9 @@ async def test_it_loses_pods_and_has_them_back(world: World, urls: dict[str, str
         told = await low.expect_event(api_names.RECLAIMED, on=world.manager)
         assert told.startswith(f"Took back 4 of 8 pods of {POD_SET[kind]} for {NAMESPACE}/")
         await low.expect_event(api_names.RECLAIMED, on=await low.worker())
+        shows = Waiting.from_manifest(await low.worker_job())
+        assert shows is not None
+        assert (shows.reason, shows.wanted[POD_SET[kind]]) == (api_names.RECLAIMED, 8)
         held, waits = await low.expect_unfinished(4, 8)
         assert (held.key, waits.replaces) == (first.key, first.key)
         assert waits.queued_since == first.conditions["QuotaReserved"]["lastTransitionTime"]
@@ -120,6 +124,11 @@ async def test_it_loses_pods_and_has_them_back(world: World, urls: dict[str, str
         await low.expect_pods(running=8)
         assert kept < await low.running()
         await low.expect_unfinished(8)
+
+        async def waits_no_more() -> bool:
+            return shown_on(await low.worker_job()) is None
+
+        await eventually(waits_no_more, "its worker's job shows no wait")
         await low.expect_event(api_names.RESTORED, on=await low.worker())
         await expect_used(world, "8" if kind == "Job" else "8500m")
         assert not any(slice.evicted for slice in await low.chain())

@@ -255,7 +255,7 @@ def _check_shown(name: str, job: Manifest, copies: list[Manifest], *, lacking: b
     here = Waiting.from_manifest(job)
     for copy in copies:
         there = Waiting.from_manifest(copy)
-        if restores and there is None:
+        if restores and (there is None or there.reason == api_names.RECLAIMED):
             continue
         if there != here and not (here and here.says_same(there)):
             raise Violation(f"converged: {name}: the manager's shows {here}, its {copy['kind']} {there}")

@@ -5,15 +5,16 @@ from typing import Any
 import pytest
 from msgspec import UNSET, structs
 
-from slicebus.agent.decide.job import reconcile
+from slicebus.agent.decide.job import reconcile, waiting
 from slicebus.agent.decide.order import orders
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerView
 from slicebus.decisions.commands import Command, Emit, Patch, Publish
-from slicebus.proto.messages import RequestKey, ScaleRequest, WorkloadSpec
+from slicebus.proto.messages import Counts, RequestKey, ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
-from unit.agent.objects import EAST, JOB_STEP, a_job, a_pod, a_spec, a_view, resizes, shorts
+from slicebus.slices.workload.waiting import Waiting
+from unit.agent.objects import EAST, JOB_STEP, NOW, a_job, a_pod, a_spec, a_view, resizes, shorts
 
 Manifest = dict[str, Any]
 
@@ -45,7 +46,7 @@ def set_by(order: WorkloadSpec, job: Manifest) -> list[Command]:
 
 def after(order: WorkloadSpec, job: Manifest) -> Manifest:
     """The job after the order is noted, which is of the same size before, or in the same write."""
-    [stamped, *_] = orders.workload_spec(order, EAST)[JOB_STEP].decide(a_view(job))
+    [stamped, *_] = orders.workload_spec(order, EAST, now=NOW)[JOB_STEP].decide(a_view(job))
     assert isinstance(stamped, Patch)
     assert isinstance(stamped.body, dict)
     return merge_patch(job, stamped.body)
@@ -100,6 +101,52 @@ def test_the_word_is_noted_and_goes_with_an_order_without_one() -> None:
         api_names.FOLLOWS_ANNOTATION
         not in after(a_spec(2, granted=8, parallelism=8), running(8))["metadata"]["annotations"]
     )
+
+
+def shown(job: Manifest) -> tuple[str, str, Counts, Counts] | None:
+    waits = Waiting.from_manifest(job)
+    return (waits.reason, waits.message, waits.wanted, waits.granted) if waits is not None else None
+
+
+def reconciled(job: Manifest) -> Manifest:
+    """The job after what it shows is brought up to date."""
+    for command in waiting.reconcile(view_of(job), now=NOW):
+        if isinstance(command, Patch):
+            assert isinstance(command.body, dict)
+            job = merge_patch(job, command.body)
+    return job
+
+
+WAITS = (api_names.RECLAIMED, "so it is", {"main": 8}, {"main": 4})
+
+
+def test_it_shows_that_it_waits_for_what_was_taken_in_the_write_that_takes_it() -> None:
+    job = after(structs.replace(word(4), waits_for={"main": 8}), running(8))
+    assert shown(job) == WAITS
+    assert waiting.reconcile(view_of(job), now=NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "baseline", "expected"),
+    [
+        (6, 6, (api_names.RECLAIMED, "so it is", {"main": 8}, {"main": 6})),
+        (8, 8, None),
+        (3, 4, None),
+        (6, 4, None),
+    ],
+    ids=["some are back", "all are back", "its user has made it smaller", "its user has made it larger"],
+)
+def test_it_shows_so_until_they_are_back_or_somebody_resizes_it(
+    size: int, baseline: int, expected: tuple[str, str, Counts, Counts] | None
+) -> None:
+    job = after(structs.replace(word(4), waits_for={"main": 8}), running(8))
+    job["spec"]["parallelism"] = size
+    noted = {api_names.BASELINE_ANNOTATION: annotations.encode_counts({"main": baseline})}
+    assert shown(reconciled(merge_patch(job, {"metadata": {"annotations": noted}}))) == expected
+
+
+def test_a_job_that_lost_only_what_nobody_had_asked_for_waits_for_nothing() -> None:
+    assert shown(after(word(4), running(8))) is None
 
 
 def requested(job: Manifest, *pods: Manifest) -> tuple[Manifest, ScaleRequest | None]:

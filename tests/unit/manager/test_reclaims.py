@@ -208,6 +208,7 @@ def test_note_request_and_order_are_one_write() -> None:
     [order] = story.orders(commands)
     assert counts_of(order) == (4, {"main": 8}), "its quota is held until the pods are gone"
     assert [pod_set["count"] for pod_set in order.workload["spec"]["podSets"]] == [4]
+    assert order.waits_for == {"main": 8}
     assert story.note is not None
     assert (order.taken_back, order.resized_reason, order.resized_because) == (story.note.id, "Reclaimed", "so it is")
     told = [(command.regarding["kind"], command.note) for command in commands if isinstance(command, Emit)]

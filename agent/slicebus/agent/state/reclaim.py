@@ -40,6 +40,8 @@ class PendingReclaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """Of the order that said so."""
     word: str = ""
     """The manager's word that the smaller size will follow; empty for a suspension."""
+    waits_for: Counts = {}
+    """The size that the job then waits to have again."""
     suspends: Suspension | None = None
     """Set where the job is suspended when the notice is over."""
 
@@ -55,13 +57,13 @@ class PendingReclaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
     def to_told(self) -> str:
         """The annotation of the pods that go and of the job's cluster, as JSON."""
-        return replace(self, version=0, word="", suspends=None).to_annotation()
+        return replace(self, version=0, word="", waits_for={}, suspends=None).to_annotation()
 
     @classmethod
     def of(
         cls, notice: Notice, *, before: Counts, to: Counts, now: str, version: Version, **deed: object
     ) -> "PendingReclaim":
-        """A notice that begins now. `deed` are `word` or `suspends`.
+        """A notice that begins now. `deed` are `word` and `waits_for`, or `suspends`.
 
         `now` has whole seconds, so the deadline is after the next one.
         """

@@ -74,6 +74,8 @@ class WorkloadSpec(JobMessage, frozen=True, kw_only=True):
     asked for; for another `taken_back` the size stays as it is."""
     notice: Notice | UnsetType = UNSET
     """Set where the job is told of its smaller size before it gets it. An order without one withdraws it."""
+    waits_for: Counts | UnsetType = UNSET
+    """The size that a job waits to have again which loses pods to others; it shows that it waits."""
 
     def summary(self) -> str:
         """One line for people."""

@@ -70,6 +70,15 @@ def take(view: WorkerView, notice: Pending) -> list[Command]:
     return [_annotate(job.manifest, waiting), *events]
 
 
+def note_taken_back(size: Counts, *, wanted: Counts, message: str, now: str) -> dict[str, str]:
+    """The annotation of a job that goes down to a size for others, and waits to have this one again. It goes with the
+    write that notes the smaller size."""
+    if wanted.keys() != size.keys() or not lacks(wanted, size):
+        return {}
+    waiting = Waiting.of(wanted, size, reason=api_names.RECLAIMED, message=message, since=now)
+    return {api_names.WAITING_ANNOTATION: waiting.to_annotation()}
+
+
 def show_unreached(view: WorkerView, unreached: Unreached | None) -> list[Command]:
     """Show on a job whose last request nobody has answered that the manager is not reached, with one Event; nothing
     where that is shown, and where it is reached. An earlier reason was about an earlier request."""
@@ -98,7 +107,7 @@ def reconcile(view: WorkerView, *, now: str, unreached: Unreached | None = None)
         return [_annotate(job.manifest, without_pods(before))] if before is not None and before.pods else []
     surplus, timed = _surplus(view, now=now)
     waiting = _of_unheard(view, unreached) or _of_request(view, job) or surplus or _held_up(view, job, now=now)
-    waiting = waiting or suspension.waiting(view, now=now)
+    waiting = waiting or suspension.waiting(view, now=now) or _of_taken_back(view, job)
     problems = pod_problems.settled(view, now=now)
     waiting = with_pods(waiting, problems, wanted=view.desired or job.granted, granted=job.granted)
     return [*timed, *_show(view, waiting)]
@@ -187,11 +196,25 @@ def _of_request(view: WorkerView, job: WorkerJobReading) -> Waiting | None:
     """Why a request waits, as the manager has said it, with the present counts; None when it no longer waits. What it
     has said of an earlier request stays as it is until it speaks of this one."""
     before, last = Waiting.from_manifest(job.manifest), job.requested
-    if before is None or before.reason in ONLY_WORKERS_KNOW or not job.runs or view.scale_target is None:
+    if before is None or before.reason in (*ONLY_WORKERS_KNOW, api_names.RECLAIMED):
+        return None
+    if not job.runs or view.scale_target is None:
         return None
     shown = _lacking(view, job, before)
     is_earlier = last is not None and bool(last.unanswered) and before.wanted != last.wanted
     return before if shown is not None and is_earlier else shown
+
+
+def _of_taken_back(view: WorkerView, job: WorkerJobReading) -> Waiting | None:
+    """What a job shows that lost pods to others, with the size that it has by now; None where it has all of them again,
+    and where somebody has resized it since."""
+    before, size = Waiting.from_manifest(job.manifest), annotations.baseline(job.manifest)
+    if before is None or before.reason != api_names.RECLAIMED or size is None or not job.runs:
+        return None
+    follows = annotations.annotation(job.manifest, api_names.FOLLOWS_ANNOTATION)
+    if not follows or view.counts != size or before.wanted.keys() != size.keys() or not lacks(before.wanted, size):
+        return None
+    return Waiting.of(before.wanted, size, reason=before.reason, message=before.message, since=before.since)
 
 
 def _lacking(view: WorkerView, job: WorkerJobReading, why: Pending | Waiting) -> Waiting | None:

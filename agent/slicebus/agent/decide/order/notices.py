@@ -7,6 +7,7 @@ pods that go are told, and the deed follows the deadline, the acknowledgement, o
 from collections.abc import Mapping
 from datetime import datetime
 
+from slicebus.agent.decide.job import waiting
 from slicebus.agent.decide.job.room import patch_job
 from slicebus.agent.decide.order import order_sizes
 from slicebus.agent.decide.pods.going_pods import going_pods, is_told, surplus
@@ -36,6 +37,7 @@ def of_spec(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading, *, now
             now=now,
             version=order.spec_version,
             word=order.taken_back or "",
+            waits_for=order.waits_for or {},
         ).begins_as(last)
         return _noted(reclaim), _event(job, reclaim)
     return (_over(job), []) if last is not None else ({}, [])
@@ -83,7 +85,7 @@ def reconcile(view: WorkerView, *, now: str) -> list[Command]:
         return _tell(view, job, reclaim)
     if (ordered := reclaim.suspends) is not None:
         return suspend(job, reclaim.version, ordered.workload, reason=ordered.reason, message=ordered.message)
-    return _shrink(view, job, reclaim)
+    return _shrink(view, job, reclaim, now=now)
 
 
 def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
@@ -103,7 +105,7 @@ def _left_s(reclaim: PendingReclaim, *, now: str) -> float:
     return (datetime.fromisoformat(reclaim.deadline) - datetime.fromisoformat(now)).total_seconds()
 
 
-def _shrink(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim) -> list[Command]:
+def _shrink(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim, *, now: str) -> list[Command]:
     """Lower the size, before or with the note that it follows the manager's word. Nobody gets pods by it who has
     fewer."""
     if order_sizes.lacks_cluster(view, job):
@@ -121,7 +123,8 @@ def _shrink(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim) ->
         api_names.FOLLOWS_ANNOTATION: reclaim.word,
     }
     after = job.requested.beside(reclaim.to) if job.requested is not None else None
-    changes = noted | _over(job) | annotations.request_note(job.requested, after)
+    waits = waiting.note_taken_back(reclaim.to, wanted=reclaim.waits_for, message=reclaim.why, now=now)
+    changes = noted | waits | _over(job) | annotations.request_note(job.requested, after)
     event = Emit(regarding=job.manifest, reason=api_names.RECLAIMED, note=reclaim.why, warning=True)
     return [*patch_job(job.manifest, {"metadata": {"annotations": changes}} | fields), event]
 

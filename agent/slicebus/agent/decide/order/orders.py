@@ -288,6 +288,8 @@ def _upsert_job(view: WorkerView, order: WorkloadSpec, *, now: str) -> list[Comm
     told, events = notices.of_spec(view, order, job, now=now)
     fields, resized = order_sizes.with_note(view, order, job)
     noted |= told
+    if is_resized and order.waits_for and job.runs:
+        noted |= waiting.note_taken_back(counts, wanted=order.waits_for, message=order.resized_because or "", now=now)
     events = [*events, *resized]
     if job.slice == name and job.version < order.spec_version:
         # A manager that took its eviction back has heard of no suspension: it still knows the request from before.

@@ -350,6 +350,7 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
         taken_back=desired.taken_back.id if desired.taken_back else msgspec.UNSET,
         resized_reason=_resized_reason(desired),
         notice=_notice_of_shrink(desired),
+        waits_for=_waits_for(desired),
     )
     messages = [Publish(cluster=cluster, message=spec, correlation=desired.correlation)]
     if record.moved is True or (slice.replaces and applied_version(workload) == 0):
@@ -371,6 +372,12 @@ def _resized_reason(desired: DesiredSize) -> str | msgspec.UnsetType:
     if desired.reclaimed is not None and desired.reclaimed.grows:
         return api_names.GROWN
     return api_names.RESTORED if desired.reclaimed is None or desired.reclaimed.done else api_names.RECLAIMED
+
+
+def _waits_for(desired: DesiredSize) -> Counts | msgspec.UnsetType:
+    note = desired.reclaimed
+    is_lost = note is not None and not note.done and any(n > note.to.get(name, n) for name, n in note.before.items())
+    return note.before if note is not None and is_lost and not note.grows else msgspec.UNSET
 
 
 def _notice_of_shrink(desired: DesiredSize) -> Notice | msgspec.UnsetType:
