@@ -86,7 +86,8 @@ REQUESTS = {
     },
 }
 """What each step costs. Another number is a change that somebody has to want."""
-_MIRRORED = ("queues/status", "jobs/status", "rayclusters/status", "workloads/status", "patch events", " get ", " 404", " 409")
+_STATUSES = ("queues/status", "jobs/status", "rayclusters/status", "workloads/status")
+_MIRRORED = (*_STATUSES, "patch events", " get ", " 404", " 409")
 VARIES = {"eviction": "manager . patch jobs"}
 """On the job, why it waits is said twice where the next admission cycle comes late."""
 

@@ -57,7 +57,8 @@ class Reflector:
         """`shape` reduces an object to what the cache keeps: at least its name, UID and version.
 
         `confirm` is called before the cache removes an object that others have deleted, or marks one as being deleted;
-        another object of its name comes after that. An error other than TransientError ends `run`. `listed` is called after each list.
+        another object of its name comes after that. An error other than TransientError ends `run`. `listed` is called
+        after each list.
         """
         self._client = client
         self._resource = resource

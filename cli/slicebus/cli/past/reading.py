@@ -93,14 +93,21 @@ def read_past(options: PastMoment, at: str, namespace: str | None) -> PastReadin
     if options.ledger and not options.has_journal:
         return read_ledger(options.ledger, moment)
     try:
-        found = asyncio.run(find_past(options, moment))
-    except KeyboardInterrupt:
-        raise typer.Exit from None
+        return read_journal(options, moment, namespace)
     except NotRecordedError as error:
         if not options.ledger:
             raise
         screen.warn(str(error))
         return read_ledger(options.ledger, moment)
+
+
+def read_journal(options: PastMoment, moment: datetime, namespace: str | None = None) -> PastReading:
+    """Read the objects of a namespace, or of all for None, as the manager knew them. Raises ConfigurationError, with
+    the span of the journal, for a moment that it does not have."""
+    try:
+        found = asyncio.run(find_past(options, moment))
+    except KeyboardInterrupt:
+        raise typer.Exit from None
     return past_reading(found, moment, namespace)
 
 

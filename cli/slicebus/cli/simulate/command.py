@@ -123,15 +123,18 @@ def simulate(
         return _REFUSED if leaders.problems else status
 
     def ask_then(moment: str) -> int:
+        from slicebus.ambient.clock import now
         from slicebus.cli.cluster.finding import jobs_then
         from slicebus.cli.durations import local_time
-        from slicebus.cli.past.reading import read_past
+        from slicebus.cli.past.moments import moment_of
+        from slicebus.cli.past.reading import read_journal
         from slicebus.cli.simulate.asking import forecast, of_manifest, of_size
         from slicebus.cli.simulate.questions import sizes_of
         from slicebus.kube.client import DEFAULT_NAMESPACE
 
         jobs = [] if job else new_jobs(scope.only or namespace_of(access) or DEFAULT_NAMESPACE)
-        reading = read_past(PastMoment(at=at, source=source, amqp_url=amqp_url), moment, None)
+        options = PastMoment(at=at, source=source, amqp_url=amqp_url)
+        reading = read_journal(options, moment_of(moment, now()))
         store = reading.decisive()
         with reading.shown():
             hypotheses = [
