@@ -22,7 +22,7 @@ _NEVER_S = 1e6
 _PREEMPTS = {"preemption": {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}}
 
 
-def journal_of(seed: int, *, cpu: int, preempts: bool) -> list[Record]:
+def journal_of(seed: int, *, cpu: int, preempts: bool, shards: int = 1) -> list[Record]:
     """The journal of a run whose queue `batch` has so many reserved cores from the start. `preempts`: jobs have
     priorities, and queues take their quota back."""
 
@@ -37,13 +37,13 @@ def journal_of(seed: int, *, cpu: int, preempts: bool) -> list[Record]:
         await Run(fleet).pass_by()
         await asyncio.sleep(_SETTLED_S)
 
-    fleet = Fleet(_schedule(seed, cpu, preempts=preempts), skew_s=0.0)
+    fleet = Fleet(_schedule(seed, cpu, preempts=preempts, shards=shards), skew_s=0.0)
     with patch.object(users, "job_of", with_run_time):
         run(fleet.run(play))
     return fleet.memory.journal
 
 
-def _schedule(seed: int, cpu: int, *, preempts: bool) -> Schedule:
+def _schedule(seed: int, cpu: int, *, preempts: bool, shards: int) -> Schedule:
     random = Random(f"{seed}/quiet")
     policies = [Policy(at_s=0.0, queue=queue, spec=_PREEMPTS) for queue in QUEUES] if preempts else []
     # Of jobs of one second the UID decides who is first: that is another one in another run.
@@ -61,4 +61,4 @@ def _schedule(seed: int, cpu: int, *, preempts: bool) -> Schedule:
         for number in range(_JOBS)
     ]
     items: list[Item] = [Quota(at_s=0.0, cpu=cpu), *policies, *sorted(submitted, key=lambda item: item.at_s)]
-    return Schedule(seed=seed, standbys=(), inventory_s=_NEVER_S, items=tuple(items))
+    return Schedule(seed=seed, standbys=(), inventory_s=_NEVER_S, shards=shards, items=tuple(items))

@@ -1,13 +1,18 @@
 """A run is played twice, once with 20% more quota from the start: the journal of the first one tells of the second."""
 
+from collections.abc import Sequence
+
 import pytest
 from whatif import past_of
 
 from simulation.quiet import QUOTA, journal_of
+from slicebus.bus.contract import Record
+from slicebus.journal.recording import decode_batch
 from slicebus.manager.decide.whatif.answer import CLOSE_S, reproduction, summary
 from slicebus.manager.decide.whatif.chronicle import Chronicle
 from slicebus.manager.decide.whatif.hypotheses import QuotaChange, amount_change
 from slicebus.manager.decide.whatif.play import Play
+from slicebus.proto.topology import DECISIONS_TYPE
 
 MORE = QuotaChange(text="", queue="batch", resource="cpu", flavor="reserved", amount=amount_change("+20%"))
 USE = 0.05
@@ -46,3 +51,30 @@ def test_a_run_with_preemption_is_reproduced(seed: int) -> None:
     assert found.is_enough, found.differences
     assert found.order_share >= 0.95
     assert played.preemptions == pytest.approx(past.was.preemptions, rel=0.1)
+
+
+def without_shard(shard: int, journal: Sequence[Record], *, after: float) -> list[Record]:
+    """The journal without what a shard has recorded past that part of it."""
+    late = {record.offset for record in journal[int(len(journal) * after) :]}
+    return [record for record in journal if record.offset not in late or _shard_of(record) != shard]
+
+
+def _shard_of(record: Record) -> int | None:
+    if record.message.type != DECISIONS_TYPE:
+        return None
+    source = decode_batch(record.message).source
+    return source.shard if source.role == "manager" else None
+
+
+def test_any_shard_tells_what_was() -> None:
+    """The first one ends in the middle of the run, or has recorded nothing; or the second one."""
+    journal = journal_of(1, cpu=QUOTA, preempts=False, shards=2)
+    whole = past_of(journal)
+    found = {job: whole.since + at for job, at in starts(whole.was).items()}
+    assert reproduction(whole.was, Play(whole).run()).share >= 0.95
+    for shard, after in ((0, 0.5), (0, 0.0), (1, 0.0)):
+        part = past_of(without_shard(shard, journal, after=after))
+        assert part.interruptions == 0
+        told = {job: part.since + at for job, at in starts(part.was).items()}
+        assert told.keys() == found.keys()
+        assert all(abs(told[job] - found[job]) <= 1.0 for job in found), (shard, after)

@@ -1,7 +1,7 @@
-"""Follows the objects of a role through its recording, with the time of every change.
+"""Follows the objects of a role through the recordings of all its shards, with the time of every change.
 
-A change has no time of its own in a recording: it has that of the next decision or message, or of its batch where that
-is earlier. After a gap, and when another leader begins, the difference to its snapshot is what has changed.
+Each shard watches everything. One of them is followed. Where its recording has a gap or ends, another one is, from what
+that has told meanwhile; and what is older than what is known already does not count.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -12,65 +12,49 @@ from msgspec import Raw
 
 from slicebus.bus.contract import Record as StreamRecord
 from slicebus.journal.entry import Entry
-from slicebus.journal.object_diffs import changed_object
-from slicebus.journal.recording import (
-    Batch,
-    Began,
-    Decided,
-    Gap,
-    Gone,
-    Noted,
-    Put,
-    Received,
-    Record,
-    RoleName,
-    SnapshotPart,
-    Source,
-    decode_batch,
-)
+from slicebus.journal.recording import RoleName, decode_batch
+from slicebus.journal.shard_history import ObjectChange, ShardHistory
 from slicebus.kube.cache import Key, key_of
-from slicebus.proto.errors import MALFORMED, InvalidError
 from slicebus.proto.topology import DECISIONS_TYPE
 
 Manifest = dict[str, Any]
-
-
-class ObjectChange(msgspec.Struct, frozen=True):
-    """An object was added, changed or removed."""
-
-    at: float
-    """Unix time."""
-    of: str
-    """The resource: `workloads.kueue.x-k8s.io`."""
-    before: Manifest | None
-    after: Manifest | None
+_QUIET_S = 5.0
+"""A shard records something every few seconds. One that is silent for so long, while another is not, has ended."""
+_LATE_S = 1.0
+"""How much later one shard may tell the same."""
 
 
 class ObjectHistory:
-    """Follows some resources and tables of the first shard of a role. Feed it a recording from before a snapshot on."""
+    """Follows some resources and tables of a role. Feed it a recording from before a snapshot on."""
 
     def __init__(self, role: RoleName, resources: Collection[str], tables: Collection[str] = ()) -> None:
-        self.is_known = False
-        """Whether a snapshot is complete. Before that nothing changes."""
         self.interruptions = 0
         """How often the state was unknown for a while, since it was first known."""
-        self.tables: dict[str, dict[bytes, Raw]] = {name: {} for name in tables}
-        """The tables as they are now: values by key, both as JSON."""
         self._role = role
+        self._resources, self._tables = resources, tables
         self._objects: dict[str, dict[Key, Manifest]] = {name: {} for name in resources}
-        self._leader: Source | None = None
-        self._next = 0
-        self._follows = False
-        """Whether records can be applied: not before a snapshot and after a gap."""
-        self._snapshot: list[Put | Noted] | None = None
-        self._held: list[tuple[float, Record]] = []
-        """The changes since the first part of a snapshot."""
-        self._untimed: list[Record] = []
+        self._gone: set[str] = set()
+        """The UIDs of objects that are gone: another shard may tell of them later."""
+        self._shards: dict[int, ShardHistory] = {}
+        self._followed: ShardHistory | None = None
+        self._told: dict[int, list[ObjectChange]] = {}
+        """What the other shards have told that the followed one may not tell any more."""
+        self._last_s = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a snapshot is complete. Before that nothing changes."""
+        return self._followed is not None
 
     @property
     def objects(self) -> Mapping[str, Mapping[Key, Manifest]]:
         """The objects as they are now, by resource."""
         return self._objects
+
+    @property
+    def tables(self) -> Mapping[str, Mapping[bytes, Raw]]:
+        """The tables as they are now: values by key, both as JSON."""
+        return self._followed.tables if self._followed is not None else {name: {} for name in self._tables}
 
     def feed(self, record: StreamRecord) -> Iterator[ObjectChange]:
         """Take one record of the journal. Raises InvalidError."""
@@ -78,105 +62,97 @@ class ObjectHistory:
             return
         batch = decode_batch(record.message)
         leader = batch.source
-        if leader.role != self._role or leader.shard or leader.routing_key != record.message.routing_key:
+        if leader.role != self._role or leader.routing_key != record.message.routing_key:
             return
-        if self._leader is None or leader.epoch > self._leader.epoch:
-            self._leader, self._next = leader, batch.number
-            self._interrupt()
-        elif leader != self._leader or batch.number < self._next:
-            return  # An earlier leader, or published twice.
-        if batch.number > self._next:
-            self._interrupt()
-        self._next = batch.number + 1
-        published = Entry.from_record(record).published
-        yield from self._timed(batch, published.timestamp() if published is not None else None)
-
-    def _timed(self, batch: Batch, published: float | None) -> Iterator[ObjectChange]:
-        """Take the records of a batch, each with the time of the next one that has any."""
-        for record in batch.records:
-            if isinstance(record, Decided | Received):
-                yield from self._flush(record.at)
+        shard = self._shards.setdefault(leader.shard, ShardHistory(self._resources, self._tables))
+        published, followed = Entry.from_record(record).published, shard.follows
+        for change in shard.feed(batch, published.timestamp() if published is not None else None):
+            if self._followed is None:
+                self._begin(shard)
+                self._undo(change)
+            if shard is self._followed:
+                yield from self._take(change)
             else:
-                self._untimed.append(record)
-        if published is not None:
-            yield from self._flush(published)
+                self._told.setdefault(leader.shard, []).append(change)
+        if self._followed is None:
+            if shard.follows:
+                self._begin(shard)
+        elif shard is self._followed:
+            self._forget(shard.seen_s)
+            if followed and not shard.follows:
+                yield from self._replace(shard)
+        elif shard.follows and (not self._followed.follows or self._is_silent(shard)):
+            yield from self._follow(leader.shard)
 
-    def _flush(self, at: float) -> Iterator[ObjectChange]:
-        records, self._untimed = self._untimed, []
-        for record in records:
-            yield from self._take(at, record)
+    def _begin(self, shard: ShardHistory) -> None:
+        self._followed, self._told = shard, {}
+        self._objects = {of: dict(objects) for of, objects in shard.objects.items()}
 
-    def _take(self, at: float, record: Record) -> Iterator[ObjectChange]:
-        match record:
-            case Began() | Gap():
-                self._interrupt()
-            case SnapshotPart() if not self._follows:
-                yield from self._collect(at, record)
-            case SnapshotPart():
-                return  # What it has is known.
-            case _ if self._follows:
-                yield from self._apply(at, record)
-            case _ if self._snapshot is not None:
-                self._held.append((at, record))
-            case _:
-                return  # The snapshot to come has it.
+    def _undo(self, change: ObjectChange) -> None:
+        key = key_of(change.after or change.before or {})
+        if change.before is not None:
+            self._objects[change.of][key] = change.before
+        else:
+            self._objects[change.of].pop(key, None)
 
-    def _interrupt(self) -> None:
-        self.interruptions += self._follows
-        self._follows, self._snapshot, self._held = False, None, []
+    def _is_silent(self, other: ShardHistory) -> bool:
+        return self._followed is not None and other.seen_s > self._followed.seen_s + _QUIET_S
 
-    def _collect(self, at: float, part: SnapshotPart) -> Iterator[ObjectChange]:
-        if part.part == 0:
-            self._snapshot, self._held = [], []
-        if self._snapshot is None:
+    def _replace(self, lost: ShardHistory) -> Iterator[ObjectChange]:
+        """Follow another shard in place of one that has a gap, if there is one."""
+        able = (number for number, one in self._shards.items() if one.follows and lost.seen_s <= one.seen_s + _QUIET_S)
+        number = next(able, None)
+        if number is None:
+            self.interruptions += 1
+        else:
+            yield from self._follow(number)
+
+    def _follow(self, number: int) -> Iterator[ObjectChange]:
+        shard = self._followed = self._shards[number]
+        told = self._told.pop(number, [])
+        for change in (*told, *self._differences(shard)):
+            yield from self._take(change)
+
+    def _differences(self, shard: ShardHistory) -> Iterator[ObjectChange]:
+        """What a shard knows otherwise, which it has told before anybody looked."""
+        for of, objects in shard.objects.items():
+            known = self._objects[of]
+            for key in [*known, *(key for key in objects if key not in known)]:
+                if (before := known.get(key)) != (after := objects.get(key)):
+                    yield ObjectChange(shard.seen_s, of, before, after)
+
+    def _forget(self, seen_s: float) -> None:
+        """Forget what the followed shard has told by now."""
+        for number, changes in self._told.items():
+            self._told[number] = [change for change in changes if change.at > seen_s - _LATE_S]
+
+    def _take(self, change: ObjectChange) -> Iterator[ObjectChange]:
+        objects, manifest = self._objects[change.of], change.after or change.before or {}
+        key = key_of(manifest)
+        known = objects.get(key)
+        uid = manifest["metadata"].get("uid", "")
+        if change.after is None:
+            self._gone.add(uid)
+            if known is None or known["metadata"].get("uid", "") != uid:
+                return
+            del objects[key]
+        elif uid in self._gone or not _is_news(change.after, known):
             return
-        self._snapshot += part.content
-        if not part.last:
-            return
-        content, held = self._snapshot, self._held
-        self._snapshot, self._held, self._follows = None, [], True
-        yield from self._compare(at, content)
-        for moment, record in held:
-            yield from self._apply(moment, record)
+        else:
+            objects[key] = change.after
+        self._last_s = max(self._last_s, change.at)
+        yield msgspec.structs.replace(change, at=self._last_s, before=known)
 
-    def _compare(self, at: float, content: list[Put | Noted]) -> Iterator[ObjectChange]:
-        """Take a whole state over, and yield what differs from the one before."""
-        before, self._objects = self._objects, {name: {} for name in self._objects}
-        self.tables = {name: {} for name in self.tables}
-        was_known, self.is_known = self.is_known, True
-        for record in content:
-            for _ in self._apply(at, record):
-                pass
-        if not was_known:
-            return
-        for of, objects in self._objects.items():
-            for key in before[of].keys() | objects.keys():
-                old, new = before[of].get(key), objects.get(key)
-                if old != new:
-                    yield ObjectChange(at, of, old, new)
 
-    def _apply(self, at: float, record: Record) -> Iterator[ObjectChange]:
-        try:
-            change = self._changed(at, record)
-        except MALFORMED as error:
-            raise InvalidError(f"a {type(record).__name__} that no role records: {error!r}") from error
-        if change is not None:
-            yield change
+def _is_news(manifest: Manifest, known: Manifest | None) -> bool:
+    """Whether an object is a later version than what is known of it."""
+    if known is None:
+        return True
+    new, old = map(_version, (manifest, known))
+    return new > old if new and old else manifest != known
 
-    def _changed(self, at: float, record: Record) -> ObjectChange | None:
-        match record:
-            case Put(of=of) if of in self._objects:
-                key = key_of(record.object)
-                old = self._objects[of].get(key)
-                new = changed_object(record, old)
-                kept = {part: old[part] for part in record.cut if old is not None and part in old and part not in new}
-                self._objects[of][key] = new = new | kept
-                return ObjectChange(at, of, old, new)
-            case Gone(of=of, namespace=namespace, name=name) if of in self._objects:
-                old = self._objects[of].pop((namespace, name), None)
-                return ObjectChange(at, of, old, None) if old is not None else None
-            case Noted(table=table, key=key, value=value) if table in self.tables:
-                self.tables[table][bytes(key)] = value
-            case _:
-                pass
-        return None
+
+def _version(manifest: Manifest) -> int:
+    """0 for one that says none."""
+    text = manifest.get("metadata", {}).get("resourceVersion", "")
+    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else 0

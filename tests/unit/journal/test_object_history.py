@@ -75,13 +75,80 @@ def told(records: Sequence[StreamRecord]) -> list[Told]:
             [batch(0, 10, snapshot(1), epoch=2), batch(0, 20, snapshot(2)), batch(1, 30, put(3), epoch=2)],
             [(30, 1, 3)],
         ),
-        ([batch(0, 10, snapshot(1)), batch(0, 20, snapshot(2), shard=1)], []),
+        ([batch(0, 10, snapshot(1)), batch(0, 12, snapshot(2), shard=1)], []),
         ([batch(0, 10, snapshot(1)), batch(1, 20, Put(of="nodes", object=an_object(7)))], []),
     ],
     ids=["unknown", "times", "gone", "twice", "missing", "gap", "leader", "earlier leader", "shard", "other"],
 )
 def test_changes(records: Sequence[StreamRecord], changes: list[Told]) -> None:
     assert told(records) == changes
+
+
+def versioned(value: int, version: int, uid: str = "u") -> Put:
+    metadata = {"namespace": "team", "name": "a", "uid": uid, "resourceVersion": str(version)}
+    return Put(of=PODS, object=an_object(value) | {"metadata": metadata})
+
+
+def of_version(value: int, version: int) -> SnapshotPart:
+    return SnapshotPart(part=0, last=True, content=(versioned(value, version),))
+
+
+BOTH = (batch(0, 10, of_version(1, 5)), batch(0, 10, of_version(1, 5), shard=1))
+GONE = Gone(of=PODS, namespace="team", name="a")
+
+
+@pytest.mark.parametrize(
+    ("records", "changes"),
+    [
+        ([*BOTH, batch(1, 11, versioned(2, 6)), batch(1, 11.1, versioned(2, 6), shard=1)], [(11, 1, 2)]),
+        ([*BOTH, batch(1, 11, versioned(2, 6), shard=1), batch(2, 12, shard=1)], []),
+        (
+            [*BOTH, batch(1, 11, versioned(2, 6), shard=1), batch(2, 16, versioned(3, 7), shard=1)],
+            [(11, 1, 2), (16, 2, 3)],
+        ),
+        (
+            [
+                *BOTH,
+                batch(1, 12, versioned(2, 6)),
+                batch(1, 12.1, versioned(2, 6), shard=1),
+                batch(2, 13, Gap(dropped=1)),
+                batch(2, 14, versioned(3, 7), shard=1),
+                batch(3, 15, of_version(3, 7)),
+                batch(4, 16, versioned(4, 8)),
+            ],
+            [(12, 1, 2), (14, 2, 3)],
+        ),
+        ([*BOTH, batch(1, 11, versioned(2, 6)), batch(2, 12, Gap(dropped=1)), batch(1, 13, shard=1)], [(11, 1, 2)]),
+        (
+            [
+                *BOTH,
+                batch(1, 11, GONE),
+                batch(2, 12, Gap(dropped=1)),
+                batch(1, 12.1, versioned(2, 6), shard=1),
+                batch(2, 12.2, GONE, versioned(9, 9, "new"), shard=1),
+            ],
+            [(11, 1, None), (12.2, None, 9)],
+        ),
+        (
+            [batch(0, 10, shard=0), batch(0, 10, of_version(1, 5), shard=1), batch(1, 11, GONE, shard=1)],
+            [(11, 1, None)],
+        ),
+    ],
+    ids=["both", "not followed", "ended", "gap", "behind", "gone", "only the other"],
+)
+def test_another_shard_takes_the_place_of_one_that_is_lost(
+    records: Sequence[StreamRecord], changes: list[Told]
+) -> None:
+    assert told(records) == changes
+
+
+def test_it_is_interrupted_where_no_shard_can_be_followed() -> None:
+    history = ObjectHistory("manager", [PODS])
+    for record in (*BOTH, batch(1, 11, Gap(dropped=1))):
+        list(history.feed(record))
+    assert history.interruptions == 0
+    list(history.feed(batch(1, 12, Gap(dropped=1), shard=1)))
+    assert history.interruptions == 1
 
 
 def test_parts_that_are_the_same_or_not_recorded_are_kept() -> None:

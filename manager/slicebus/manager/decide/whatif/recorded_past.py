@@ -9,7 +9,8 @@ from slicebus.bus.contract import Record as StreamRecord
 from slicebus.decisions.recorded_cache import resource_name
 from slicebus.decisions.table_reader import TableReader
 from slicebus.journal.entry import Entry
-from slicebus.journal.object_history import ObjectChange, ObjectHistory
+from slicebus.journal.object_history import ObjectHistory
+from slicebus.journal.shard_history import ObjectChange
 from slicebus.kube.cache import key_of
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
