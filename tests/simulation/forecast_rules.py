@@ -132,7 +132,7 @@ def _before(store: ManagerStore, slice: Slice) -> Slice | None:
         if view.outbox is not None:
             return None
         bare = msgspec.structs.replace(view, workloads={}, slices=(), requests={}, cluster=None)
-        return hypothesis.of_view(bare, view.job, now=slice.created).slice
+        return _asked(hypothesis.of_view(bare, view.job, now=slice.created), slice)
     if slice.replaces is None or slice.queued_since or slice.grows_unasked:
         return None
     smaller = msgspec.structs.replace(
@@ -162,8 +162,12 @@ def _is_as_new(slice: Slice) -> bool:
 
 
 def _asked(found: Hypothesis, slice: Slice) -> Slice | None:
-    """The slice of a hypothesis; None where a step of its own comes first for the job."""
-    return found.slice if found.slice is not None and found.slice.counts == slice.counts else None
+    """The slice of a hypothesis. None where a step of its own comes first for the job, and where its worker has told
+    what its pods request since the slice was made: a new one is charged for that."""
+    asked = found.slice
+    if asked is None or (asked.counts, asked.observed) != (slice.counts, slice.observed):
+        return None
+    return asked
 
 
 def _settled(store: ManagerStore, slice: Slice) -> JobView | None:
