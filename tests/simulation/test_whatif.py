@@ -1,20 +1,28 @@
 """A run is played twice, once with 20% more quota from the start: the journal of the first one tells of the second."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 
 import pytest
 from whatif import past_of
 
-from simulation.quiet import QUOTA, journal_of
+from simulation import quiet
+from simulation.quiet import QUOTA
 from slicebus.bus.contract import Record
+from slicebus.cli.whatif.ledger_reading import read_ledger
 from slicebus.journal.recording import decode_batch
 from slicebus.manager.decide.whatif.answer import CLOSE_S, reproduction, summary
 from slicebus.manager.decide.whatif.chronicle import Chronicle
 from slicebus.manager.decide.whatif.hypotheses import QuotaChange, amount_change
 from slicebus.manager.decide.whatif.play import Play
+from slicebus.manager.decide.whatif.recorded_past import RecordedPast
 from slicebus.proto.topology import DECISIONS_TYPE
+from support.ledgers import ledger_of
 
 MORE = QuotaChange(text="", queue="batch", resource="cpu", flavor="reserved", amount=amount_change("+20%"))
+journal_of = cache(quiet.journal_of)
 USE = 0.05
 """How far the use of a flavor may be off."""
 
@@ -78,3 +86,32 @@ def test_any_shard_tells_what_was() -> None:
         told = {job: part.since + at for job, at in starts(part.was).items()}
         assert told.keys() == found.keys()
         assert all(abs(told[job] - found[job]) <= 1.0 for job in found), (shard, after)
+
+
+def kept_past(journal: list[Record], since: float, folder: Path) -> RecordedPast:
+    """The past from then on of a ledger that has followed a journal."""
+    return read_ledger(ledger_of(journal, folder / "ledger.db"), datetime.fromtimestamp(since, UTC))
+
+
+@pytest.mark.parametrize(("seed", "preempts"), [(1, False), (1, True), (2, True)])
+def test_a_ledger_plays_as_the_recording_does(seed: int, preempts: bool, tmp_path: Path) -> None:
+    """Every admission is where the recording has it, and is reproduced as well."""
+    journal = journal_of(seed, cpu=QUOTA, preempts=preempts)
+    recorded = past_of(journal)
+    kept = kept_past(journal, recorded.since, tmp_path)
+    same = reproduction(recorded.was, kept.was)
+    assert (same.share, same.order_share) == (1.0, 1.0), same.differences
+    assert (kept.was.preemptions, kept.was.pods_killed) == (recorded.was.preemptions, recorded.was.pods_killed)
+    one, two = (reproduction(past.was, Play(past).run()) for past in (recorded, kept))
+    assert two.share >= one.share - 0.02, two.differences
+    assert two.order_share >= one.order_share - 0.02
+
+
+@pytest.mark.parametrize("preempts", [False, True])
+def test_a_ledger_gives_the_answer_that_the_recording_gives(preempts: bool, tmp_path: Path) -> None:
+    journal = journal_of(1, cpu=QUOTA, preempts=preempts)
+    recorded = past_of(journal)
+    kept = kept_past(journal, recorded.since, tmp_path)
+    told, found = (starts(Play(past, [MORE]).run()) for past in (recorded, kept))
+    close = [job for job, at in told.items() if abs(found[job] - at) <= CLOSE_S]
+    assert len(close) >= 0.95 * len(told)

@@ -20,6 +20,7 @@ from slicebus.journal.recording import (
     Decided,
     Gap,
     Gone,
+    Noted,
     Put,
     Received,
     Record,
@@ -28,8 +29,10 @@ from slicebus.journal.recording import (
     decode_batch,
 )
 from slicebus.ledger.books import Books, OpenBooks, SubmittedJob
-from slicebus.ledger.facts import Fact
+from slicebus.ledger.facts import Fact, PolicyFact
+from slicebus.ledger.policies import Policies
 from slicebus.ledger.slice_change import Interruption
+from slicebus.ledger.specs import POLICY_RESOURCES, SETTINGS, TEMPLATES, noted, templates_text
 from slicebus.proto.codec import decode
 from slicebus.proto.errors import MALFORMED, InvalidError, ProtocolError
 from slicebus.proto.messages import Manifest, Status
@@ -62,6 +65,8 @@ class LedgerState(msgspec.Struct, frozen=True):
     taken: tuple[TakenBatches, ...] = ()
     known_ms: int | None = None
     """Up to when the books say everything; None where they are empty."""
+    policies: tuple[PolicyFact, ...] = ()
+    """The last of each object that is there."""
 
 
 class Bookkeeper:
@@ -84,6 +89,8 @@ class Bookkeeper:
         self._queues: dict[tuple[str, str], str] = {}
         """The ClusterQueue of each LocalQueue, by namespace and name."""
         self._books = Books(state.opened, self._lookup)
+        self._policies = Policies(state.policies)
+        self._has_caught_up = False
 
     @property
     def taken(self) -> tuple[TakenBatches, ...]:
@@ -125,9 +132,17 @@ class Bookkeeper:
             except (InvalidError, *MALFORMED) as error:
                 leader.lose(f"a record of {batch.source} cannot be read: {error!r}")
         if is_new:
+            if leader.phase is Phase.KNOWN and not self._has_caught_up:
+                yield from self._catch_up(leader, leader.clock_ms or published_ms)
             self._counts[batch.source] = leader.next
             if leader.phase is Phase.KNOWN:
                 self.known_ms = max(self.known_ms or 0, leader.clock_ms)
+
+    def _catch_up(self, leader: "_Leader", at_ms: int) -> Iterator[Fact]:
+        """What an earlier version has not told of what is there."""
+        self._has_caught_up = True
+        yield from self._policies.untold(at_ms)
+        yield from self._books.unspecified(leader.workloads, at_ms)
 
     def _read(self, leader: "_Leader", record: Record, *, is_new: bool, published_ms: int) -> Iterator[Fact]:
         if isinstance(record, Began | Gap):
@@ -150,17 +165,20 @@ class Bookkeeper:
             return
         if part.part == 0:
             leader.begin_snapshot(leader.clock_ms or published_ms)
-        leader.snapshot += (content for content in part.content if isinstance(content, Put))
+        leader.snapshot += part.content
         if not part.last:
             return
         at_ms, waiting = leader.snapshot_ms, leader.waiting
         for content in leader.snapshot:
-            self._learn(leader, content)
+            if isinstance(content, Put):
+                self._learn(leader, content)
+        is_told = self._is_told_by_another(leader, at_ms)
+        self._policies.resumed(leader.snapshot, is_whole=not is_told)
         leader.phase, leader.snapshot, leader.waiting = Phase.KNOWN, [], []
         for record, is_of_now, clock_ms in waiting:
             if not is_of_now:
                 yield from self._apply(leader, record, clock_ms or at_ms, is_new=False)
-        if is_new and not self._is_told_by_another(leader, at_ms):
+        if is_new and not is_told:
             since_ms = at_ms if self.known_ms is None else self.known_ms
             reason, is_gap = (
                 leader.lost or "no leader recorded anything",
@@ -169,6 +187,7 @@ class Bookkeeper:
             # The clock of the next leader may be behind.
             interruption = Interruption(since_ms, max(since_ms, at_ms), reason, is_gap=is_gap)
             yield from self._books.resumed(leader.workloads, interruption)
+            yield from self._policies.untold(at_ms)
         leader.lost = ""
         for record, is_of_now, clock_ms in waiting:
             if is_of_now:
@@ -185,6 +204,15 @@ class Bookkeeper:
                 before, now = self._learn(leader, record)
                 if record.of == _WORKLOADS and is_new and _has_changed(record, before, now):
                     yield from self._books.put(now, before, at_ms)
+                elif record.of in POLICY_RESOURCES:
+                    key = self._policies.put(record)
+                    yield from self._policies.untold(at_ms, [key]) if is_new else ()
+            case Noted(table=table) if table == SETTINGS:
+                key = self._policies.noted(record)
+                yield from self._policies.untold(at_ms, [key]) if is_new else ()
+            case Gone(of=resource, namespace=namespace, name=name) if resource in POLICY_RESOURCES:
+                key = self._policies.gone(resource, namespace, name)
+                yield from self._policies.untold(at_ms, [key]) if is_new else ()
             case Gone(of=resource, namespace=namespace, name=name):
                 gone = leader.objects.pop((resource, namespace, name), None)
                 if gone is not None and resource == _WORKLOADS and is_new:
@@ -233,7 +261,7 @@ class _Leader:
         """The time of its last decision or message."""
         self.objects: dict[_Key, Manifest] = {}
         """The slices."""
-        self.snapshot: list[Put] = []
+        self.snapshot: list[Put | Noted] = []
         self.snapshot_ms = 0
         self.waiting: list[tuple[Record, bool, int]] = []
         """The records since a snapshot began, whether each is new, and their times."""
@@ -280,19 +308,23 @@ class _Leader:
 
 
 def _without_templates(workload: Manifest) -> Manifest:
-    """A Workload without its pod templates, which take the most memory: the admission says what a pod requests. One
-    that nobody can read stays as it is."""
+    """A Workload without its pod templates, which take the most memory: the admission says what a pod requests, and a
+    text of them that many share the rest. One that nobody can read stays as it is."""
     match workload:
         case {"spec": {"podSets": [*pod_sets]} as spec} if all(isinstance(pod_set, dict) for pod_set in pod_sets):
+            if TEMPLATES in spec:
+                return workload
             small = [pod_set | {"template": _NO_TEMPLATE} for pod_set in pod_sets]
-            return workload | {"spec": spec | {"podSets": small}}
+            return workload | {"spec": spec | {"podSets": small, TEMPLATES: templates_text(pod_sets)}}
         case _:
             return workload
 
 
 def _has_changed(change: Put, before: Manifest | None, now: Manifest) -> bool:
     """Whether something has changed that the books go by: most changes of metadata are notes of the manager."""
-    return before is None or not {"spec", "status"}.issubset(change.same) or _cluster_in(before) != _cluster_in(now)
+    if before is None or not {"spec", "status"}.issubset(change.same):
+        return True
+    return _cluster_in(before) != _cluster_in(now) or noted(before) != noted(now)
 
 
 def _cluster_in(workload: Manifest) -> str | None:

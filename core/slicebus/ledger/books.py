@@ -15,6 +15,7 @@ from slicebus.ledger.facts import (
     KillFact,
     LedgerAccount,
     SliceFact,
+    SpecFact,
     UnknownSpan,
     WaitFact,
 )
@@ -27,6 +28,7 @@ from slicebus.ledger.slice_change import (
     sizes_of,
     time_of,
 )
+from slicebus.ledger.specs import TEMPLATES, spec_text
 from slicebus.proto.errors import MALFORMED
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.preemption import preemptor_uid
@@ -46,6 +48,8 @@ class OpenBooks(msgspec.Struct, frozen=True):
     """Those that are there."""
     grants: tuple[GrantFact, ...] = ()
     waits: tuple[WaitFact, ...] = ()
+    specs: tuple[SpecFact, ...] = ()
+    """The last of each slice that is there."""
 
 
 class SubmittedJob(msgspec.Struct, frozen=True):
@@ -72,10 +76,12 @@ class Books:
             held.grants[grant.pod_set], held.cluster = grant, grant.account.cluster
         for wait in opened.waits:
             self._held[wait.slice_uid].wait = wait
+        for spec in opened.specs:
+            self._held[spec.slice_uid].spec = spec.document, spec.templates
 
     def put(self, manifest: Manifest, before: Manifest | None, at_ms: int) -> Iterator[Fact]:
         """A slice as it is now, and as it was before, where that is known."""
-        slice, version = _slice_of(manifest), _version(manifest)
+        slice, version = _slice_of(manifest), version_of(manifest)
         if slice is None or slice.uid in self._gone:
             return
         yield from self._ensured(slice, manifest)
@@ -83,6 +89,7 @@ class Books:
         if version <= held.version:
             return
         held.version = version
+        yield from _specified(held, manifest, at_ms)
         change = SliceChange(held, slice, _priority(manifest, slice), at_ms)
         yield from self._killed(change)
         yield from self._granted(change, before)
@@ -122,7 +129,8 @@ class Books:
                 continue
             yield from self._ensured(slice, manifest)
             held = self._held[slice.uid]
-            held.version = _version(manifest)
+            held.version = version_of(manifest)
+            yield from _specified(held, manifest, interruption.until_ms)
             change = SliceChange(held, slice, _priority(manifest, slice), interruption.until_ms, interruption)
             yield from self._killed(change)
             yield from self._granted(change, None)
@@ -140,6 +148,13 @@ class Books:
                 reason=interruption.reason,
                 pod_ms=unknown_ms,
             )
+
+    def unspecified(self, present: Iterable[Manifest], at_ms: int) -> Iterator[SpecFact]:
+        """What those slices ask for of which that was never told."""
+        for manifest in present:
+            held = self._held.get(manifest["metadata"]["uid"])
+            if held is not None and not any(held.spec):
+                yield from _specified(held, manifest, at_ms)
 
     def _ensured(self, slice: Slice, manifest: Manifest) -> Iterator[Fact]:
         """The facts of a slice and its job, when they are first seen."""
@@ -273,6 +288,14 @@ def _slice_of(manifest: Manifest) -> Slice | None:
         return None
 
 
+def _specified(held: HeldSlice, manifest: Manifest, at_ms: int) -> Iterator[SpecFact]:
+    """What a slice asks for, where that is something else."""
+    spec = spec_text(manifest), manifest.get("spec", {}).get(TEMPLATES, "")
+    if spec != held.spec:
+        held.spec = spec
+        yield SpecFact(slice_uid=held.fact.uid, at_ms=at_ms, document=spec[0], templates=spec[1])
+
+
 def _is_same(grant: GrantFact | None, want: WantedGrant | None) -> bool:
     return grant is not None and want is not None and (grant.pods, grant.account) == (want.pods, want.account)
 
@@ -307,7 +330,7 @@ def _priority(manifest: Manifest, slice: Slice) -> str:
     return reference.get("name") or str(slice.priority)
 
 
-def _version(manifest: Manifest) -> int:
+def version_of(manifest: Manifest) -> int:
     """The version of an object: it rises with each write."""
     text = manifest["metadata"].get("resourceVersion", "")
     return int(text) if text.isdecimal() else 0

@@ -112,4 +112,28 @@ class UnknownSpan(msgspec.Struct, frozen=True, kw_only=True):
     """The most that is missing in the grants: pods times milliseconds."""
 
 
-Fact = JobFact | SliceFact | GrantFact | WaitFact | KillFact | ResizeFact | UnknownSpan
+class SpecFact(msgspec.Struct, frozen=True, kw_only=True):
+    """What a slice asks for from a moment on. Its key is the slice and the moment."""
+
+    slice_uid: str
+    at_ms: int
+    document: str
+    """JSON, by `specs.spec_text`."""
+    templates: str
+    """JSON, by `specs.templates_text`."""
+
+
+class PolicyFact(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue, a flavor, a cluster, or a setting of the manager, as it is from a moment on. Its key is the object and
+    the moment."""
+
+    resource: str
+    """As a recording names it: `clusterqueues.kueue.x-k8s.io`."""
+    namespace: str
+    name: str
+    at_ms: int
+    document: str
+    """JSON, by `specs.policy_text`; empty where it is there no longer."""
+
+
+Fact = JobFact | SliceFact | GrantFact | WaitFact | KillFact | ResizeFact | UnknownSpan | SpecFact | PolicyFact

@@ -41,6 +41,8 @@ class HeldSlice(msgspec.Struct):
     cluster: str = ""
     """Where its pods run. Beside a Kueue a slice that replaces another does not say it at once."""
     evicted: bool = False
+    spec: tuple[str, str] = ("", "")
+    """What it asks for, and its pod templates, as text."""
     replaced: bool = False
     """Whether another slice of its job has taken over what it held."""
 

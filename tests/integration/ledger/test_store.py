@@ -27,8 +27,10 @@ from slicebus.ledger.facts import (
     JobFact,
     KillFact,
     LedgerAccount,
+    PolicyFact,
     ResizeFact,
     SliceFact,
+    SpecFact,
     UnknownSpan,
     WaitFact,
 )
@@ -317,3 +319,45 @@ def test_a_server_that_is_not_there_is_said_without_the_password() -> None:
     with pytest.raises(UnavailableError, match="cannot be used") as said:
         migrate(engine)
     assert "secret" not in str(said.value)
+
+
+def spec(number: int, at_ms: int, document: str, templates: str = "{}") -> SpecFact:
+    return SpecFact(slice_uid=f"slice-{number}", at_ms=at_ms, document=document, templates=templates)
+
+
+def policy(name: str, at_ms: int, document: str) -> PolicyFact:
+    return PolicyFact(resource="queues", namespace="", name=name, at_ms=at_ms, document=document)
+
+
+def count(engine: sql.Engine, table: sql.Table) -> int:
+    with engine.connect() as connection:
+        return connection.execute(sql.select(sql.func.count()).select_from(table)).scalar_one()
+
+
+def test_what_is_asked_for_goes_on_with_the_last(engine: sql.Engine) -> None:
+    first, last = spec(1, 1000, "one"), spec(1, 2000, "two", "other")
+    policies = [policy("a", 1000, "one"), policy("a", 2000, "two"), policy("b", 1000, "one"), policy("b", 3000, "")]
+    write(engine, *slice_of(1), *slice_of(2, gone_ms=2500), first, last, spec(2, 1000, "one"), *policies, known_ms=9000)
+    state, _ = LedgerStore(engine).load()
+    assert state.opened.specs == (last,)
+    assert state.policies == (policies[1],)
+    assert (count(engine, tables.specs), count(engine, tables.templates)) == (3, 2)
+
+
+def test_what_nobody_asks_for_any_more_is_removed_with_the_details(engine: sql.Engine) -> None:
+    old, new = spec(2, 1000, "one", "of one that is gone"), spec(1, 1000, "one", "of one that is there")
+    later = DAY_MS + 1000
+    policies = [policy("a", 1000, "1"), policy("a", 2000, "2"), policy("a", later, "3"), policy("b", 1000, "1")]
+    facts = [*slice_of(1), *slice_of(2, gone_ms=5000), grant(1, 1000, None), grant(2, 1000, 5000), new, old]
+    write(engine, *facts, *policies, policy("b", 2000, ""), known_ms=10 * DAY_MS)
+    roll_up(engine)
+    prune(engine, Retention(timedelta(days=9), timedelta(days=10_000)))
+    with engine.connect() as connection:
+        kept = connection.execute(sql.select(tables.policies.c.name, tables.policies.c.document)).all()
+    assert sorted(map(tuple, kept)) == [("a", "2"), ("a", "3")]
+    assert (count(engine, tables.specs), count(engine, tables.templates)) == (1, 1)
+    store = LedgerStore(engine)
+    _, before = store.load()
+    store.forget_templates()
+    store.write([*slice_of(3), spec(3, later, "one", old.templates)], [], before, before)
+    assert count(engine, tables.templates) == 2

@@ -11,10 +11,10 @@ import pytest
 from slicebus.cli.journal.source import records_of_file
 from slicebus.cli.ledger.database import migrate, open_engine
 from slicebus.cli.ledger.store import LedgerStore, ReadPosition
-from slicebus.journal.entry import Entry
 from slicebus.journal.recording import Source
-from slicebus.ledger.bookkeeper import Bookkeeper, LedgerState, TakenBatches
+from slicebus.ledger.bookkeeper import TakenBatches
 from slicebus.ledger.facts import Fact, GrantFact, JobFact, KillFact, LedgerAccount, SliceFact, UnknownSpan, WaitFact
+from support.ledgers import ledger_of
 from unit.cli.hostile import Called, call
 
 LIFE = str(Path(__file__).parents[2] / "replays" / "life-of-a-job.jsonl.gz")
@@ -191,14 +191,7 @@ def test_a_ledger_that_is_not_there_names_the_option(tmp_path: Path) -> None:
 
 
 def test_the_ledger_of_a_recording_shows_the_states_that_its_journal_shows(tmp_path: Path) -> None:
-    address = str(tmp_path / "ledger.db")
-    engine = open_engine(address, create=True)
-    migrate(engine)
-    keeper = Bookkeeper(LedgerState())
-    facts = [fact for record in records_of_file(LIFE) for fact in keeper.feed(Entry.from_record(record))]
-    after = ReadPosition(next_offset=1, read_ms=keeper.known_ms, known_ms=keeper.known_ms)
-    LedgerStore(engine).write(facts, keeper.taken, ReadPosition(), after)
-    engine.dispose()
+    address = ledger_of(records_of_file(LIFE), tmp_path / "ledger.db")
     same = ("kind", "name", "namespace", "state", "granted", "ready", "cluster_queue", "cluster")
     for second in (4.2, 8, 15.5, 19):
         moment = f"2026-01-01T00:00:{second:06.3f}Z"

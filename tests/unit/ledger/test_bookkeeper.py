@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Raw
 
 from slicebus.bus.contract import Record as StreamRecord
 from slicebus.journal.entry import Entry
 from slicebus.journal.export import from_line
-from slicebus.journal.recording import Gap, Put
+from slicebus.journal.recording import Began, Gap, Gone, Noted, Put, SnapshotPart
 from slicebus.ledger.bookkeeper import Bookkeeper, LedgerState
 from slicebus.ledger.books import OpenBooks
 from slicebus.ledger.facts import (
@@ -19,8 +20,10 @@ from slicebus.ledger.facts import (
     GrantFact,
     JobFact,
     KillFact,
+    PolicyFact,
     ResizeFact,
     SliceFact,
+    SpecFact,
     UnknownSpan,
     WaitFact,
 )
@@ -355,7 +358,15 @@ def opened(facts: Iterable[Fact]) -> OpenBooks:
     running = [fact for fact in last.values() if fact.until_ms is None]
     slices = {fact.uid: fact for fact in facts if isinstance(fact, SliceFact)}
     there = tuple(fact for fact in slices.values() if fact.gone_ms is None)
-    return OpenBooks(there, tuple(of(GrantFact, running)), tuple(of(WaitFact, running)))
+    specs = {fact.slice_uid: fact for fact in facts if isinstance(fact, SpecFact)}
+    of_there = tuple(specs[fact.uid] for fact in there if fact.uid in specs)
+    return OpenBooks(there, tuple(of(GrantFact, running)), tuple(of(WaitFact, running)), of_there)
+
+
+def policies_after(facts: Iterable[Fact]) -> tuple[PolicyFact, ...]:
+    """The policies that are there after facts."""
+    last = {(fact.resource, fact.namespace, fact.name): fact for fact in facts if isinstance(fact, PolicyFact)}
+    return tuple(fact for fact in last.values() if fact.document)
 
 
 def told_of(facts: Iterable[Fact]) -> set[Fact]:
@@ -380,6 +391,89 @@ def test_a_restart_anywhere_tells_the_same(name: str, share: float) -> None:
     at = int(len(entries) * share)
     before = Bookkeeper(LedgerState())
     first = facts_of(before, *entries[:at])
-    after = Bookkeeper(LedgerState(opened(first), before.taken, before.known_ms))
+    after = Bookkeeper(LedgerState(opened(first), before.taken, before.known_ms, policies_after(first)))
     assert facts_of(after, *entries[:at]) == []
     assert told_of([*first, *facts_of(after, *entries[at:])]) == told_of(whole)
+
+
+def queue(version: int, quota: str) -> dict[str, Any]:
+    annotations = {"kueue.x-k8s.io/a": "kept", "kubectl.kubernetes.io/last-applied-configuration": "long"}
+    metadata = {"name": "batch", "uid": "queue", "resourceVersion": str(version), "annotations": annotations}
+    return {"metadata": metadata, "spec": {"quota": quota}, "status": {"pendingWorkloads": version}}
+
+
+def put_queue(version: int, quota: str) -> Put:
+    return put(queue(version, quota), "clusterqueues.kueue.x-k8s.io")
+
+
+def policies_of(told: Iterable[Fact]) -> list[tuple[str, float, str]]:
+    found = []
+    for fact in of(PolicyFact, told):
+        spec = msgspec.json.decode(fact.document).get("spec", {}) if fact.document else {}
+        found.append((fact.name, seconds(fact.at_ms), spec.get("quota", "")))
+    return found
+
+
+def test_what_is_decided_by_is_told_when_it_changes() -> None:
+    leader, keeper = Leader(), Bookkeeper(LedgerState())
+    first = SnapshotPart(part=0, last=True, content=(put_queue(1, "4"),))
+    setting = Noted(table="settings", key=Raw(b'"leading"'), value=Raw(b'{"a":1}'))
+    deleted = Gone(of="clusterqueues.kueue.x-k8s.io", name="batch")
+    told = facts_of(
+        keeper,
+        leader.batch(0, Began(version="1"), clock(0), first),
+        leader.batch(5, clock(5), put_queue(2, "4"), setting),
+        leader.batch(6, clock(6), put_queue(3, "8"), setting),
+        leader.batch(7, clock(7), deleted),
+    )
+    name = '"leading"'
+    assert policies_of(told) == [("batch", 0, "4"), (name, 5, ""), ("batch", 6, "8"), ("batch", 7, "")]
+    assert msgspec.json.decode(of(PolicyFact, told)[0].document)["metadata"]["annotations"] == {
+        "kueue.x-k8s.io/a": "kept"
+    }
+
+
+def test_another_shard_tells_no_policy_again_and_the_next_leader_what_has_changed() -> None:
+    one, two, next_one = Leader(), Leader(shard=1), Leader(epoch=2)
+    keeper = Bookkeeper(LedgerState())
+    first = SnapshotPart(part=0, last=True, content=(put_queue(1, "4"),))
+    told = facts_of(
+        keeper,
+        one.batch(0, Began(version="1"), clock(0), first),
+        two.batch(1, Began(version="1"), clock(1), first),
+        one.batch(2, clock(2), put_queue(2, "8")),
+        one.batch(3, clock(3), put_queue(3, "9")),
+        two.batch(4, clock(4), put_queue(2, "8"), put_queue(3, "9")),
+        next_one.batch(300, Began(version="1"), clock(300), snapshot()),
+    )
+    assert policies_of(told) == [("batch", 0, "4"), ("batch", 2, "8"), ("batch", 3, "9"), ("batch", 300, "")]
+
+
+def test_what_a_slice_asks_for_is_told_when_it_changes() -> None:
+    leader, keeper = Leader(), Bookkeeper(LedgerState())
+    told = facts_of(
+        keeper,
+        leader.begins(0),
+        leader.batch(1, clock(1), put(workload("a", 1))),
+        leader.batch(2, clock(2), put(workload("a", 2, admitted=2, admitted_s=2))),
+        leader.batch(3, clock(3), put(workload("a", 3, pods=1, admitted=2, admitted_s=2))),
+        leader.batch(4, clock(4), put(workload("a", 4, pods=1, admitted=2, admitted_s=2, **{"other.dev/note": "x"}))),
+        leader.batch(5, clock(5), put(workload("a", 5, pods=1, admitted=2, **{"slicebus.dev/min-size": "main=1"}))),
+    )
+    specs = of(SpecFact, told)
+    assert [seconds(spec.at_ms) for spec in specs] == [1, 3, 5]
+    documents = [msgspec.json.decode(spec.document) for spec in specs]
+    assert [document["counts"] for document in documents] == [{"main": 2}, {"main": 1}, {"main": 1}]
+    assert documents[2]["annotations"] == {"slicebus.dev/min-size": "main=1"}
+    assert {spec.templates for spec in specs} == {'{"main":{}}'}
+
+
+def test_what_an_earlier_version_has_not_told_is_told_once() -> None:
+    leader, before = Leader(), Bookkeeper(LedgerState())
+    content = (put(workload("a", 2, admitted=2)), put_queue(1, "4"))
+    entries = [leader.batch(0, Began(version="1"), clock(0), SnapshotPart(part=0, last=True, content=content))]
+    first = [fact for fact in facts_of(before, *entries) if not isinstance(fact, SpecFact | PolicyFact)]
+    after = Bookkeeper(LedgerState(opened(first), before.taken, before.known_ms))
+    assert facts_of(after, *entries) == []
+    told = facts_of(after, leader.batch(9, clock(9)), leader.batch(10, clock(10)))
+    assert [(type(fact), seconds(fact.at_ms)) for fact in told] == [(PolicyFact, 9), (SpecFact, 9)]

@@ -128,6 +128,7 @@ class LedgerWriter:
     def _tidy(self) -> None:
         self.written.days += roll_up(self._store.engine)
         prune(self._store.engine, self._retention)
+        self._store.forget_templates()
 
 
 async def _next(arrivals: Arrivals, alive: Path | None) -> tuple[list[Record], bool]:

@@ -8,7 +8,20 @@ import sqlalchemy as sql
 from slicebus.cli.ledger.database import database_errors, insert
 from slicebus.cli.ledger.spans import DAY_MS, AccountSums, day_of, detailed
 from slicebus.cli.ledger.store import ReadPosition, read_position
-from slicebus.cli.ledger.tables import days, grants, jobs, kills, position, resizes, slices, unknown_spans, waits
+from slicebus.cli.ledger.tables import (
+    days,
+    grants,
+    jobs,
+    kills,
+    policies,
+    position,
+    resizes,
+    slices,
+    specs,
+    templates,
+    unknown_spans,
+    waits,
+)
 
 _SETTLED_MS = 3_600_000
 """A day is rolled up so long after its end: nothing of it comes later."""
@@ -57,7 +70,19 @@ def prune(engine: sql.Engine, retention: Retention) -> None:
         connection.execute(sql.delete(slices).where(slices.c.gone_ms < details_ms))
         has_slices = sql.exists().where(slices.c.job_uid == jobs.c.uid) | sql.exists().where(slices.c.uid == jobs.c.uid)
         connection.execute(sql.delete(jobs).where(~has_slices))
+        _prune_asked(connection, details_ms)
         connection.execute(sql.update(position).values(details_ms=details_ms))
+
+
+def _prune_asked(connection: sql.Connection, details_ms: int) -> None:
+    """Remove what nobody of these details asked for, and what was decided by only before."""
+    connection.execute(sql.delete(specs).where(~sql.exists().where(slices.c.id == specs.c.slice_id)))
+    connection.execute(sql.delete(templates).where(~sql.exists().where(specs.c.template_id == templates.c.id)))
+    later = policies.alias()
+    is_same = sql.and_(*(later.c[name] == policies.c[name] for name in ("resource", "namespace", "name")))
+    superseded = sql.exists().where(is_same, later.c.at_ms > policies.c.at_ms, later.c.at_ms <= details_ms)
+    is_over = (policies.c.at_ms <= details_ms) & (superseded | (policies.c.document == ""))
+    connection.execute(sql.delete(policies).where(is_over))
 
 
 def _next_day(connection: sql.Connection, where: ReadPosition) -> int | None:

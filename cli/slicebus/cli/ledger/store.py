@@ -4,6 +4,7 @@ A write has the facts, and up to where the stream was read, in one transaction. 
 writes nothing.
 """
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -19,9 +20,12 @@ from slicebus.cli.ledger.tables import (
     jobs,
     kills,
     leaders,
+    policies,
     position,
     resizes,
     slices,
+    specs,
+    templates,
     unknown_spans,
     waits,
 )
@@ -34,8 +38,10 @@ from slicebus.ledger.facts import (
     JobFact,
     KillFact,
     LedgerAccount,
+    PolicyFact,
     ResizeFact,
     SliceFact,
+    SpecFact,
     UnknownSpan,
     WaitFact,
 )
@@ -47,6 +53,8 @@ _OF_READING = ("revision", "next_offset", "read_ms", "known_ms")
 """The columns of the position that a write sets; the others are of `retention`."""
 _MOST_IDS = 500
 """So many are looked up at once: databases bound the parameters of a statement."""
+_MOST_TEMPLATES = 4096
+"""So many are remembered."""
 Row = dict[str, Any]
 Kind = TypeVar("Kind", bound=Fact)
 
@@ -71,6 +79,8 @@ class LedgerStore:
         self._ids: dict[str, int] = {}
         """The numbers of slices by UID, of those that are there."""
         self._accounts: dict[LedgerAccount, int] = {}
+        self._templates: dict[str, int] = {}
+        """Their numbers by text."""
 
     def load(self) -> tuple[LedgerState, ReadPosition]:
         """What a bookkeeper goes on from, and up to where it has read. Raises the errors of `database_errors`."""
@@ -83,12 +93,14 @@ class LedgerStore:
                 ),
                 grants=tuple(_open(connection, grants, GrantFact)),
                 waits=tuple(_open(connection, waits, WaitFact)),
+                specs=tuple(_last_specs(connection)),
             )
             taken = [
                 TakenBatches(Source("manager", "", row.epoch, shard=row.shard), row.batches)
                 for row in connection.execute(sql.select(leaders))
             ]
-        return LedgerState(opened, tuple(taken), where.known_ms), where
+            known = tuple(_last_policies(connection))
+        return LedgerState(opened, tuple(taken), where.known_ms, known), where
 
     def write(
         self,
@@ -110,6 +122,10 @@ class LedgerStore:
             _upsert(connection, leaders, batches)
         return after
 
+    def forget_templates(self) -> None:
+        """Look the numbers of templates up again: some were removed."""
+        self._templates = {}
+
     def _move(self, connection: sql.Connection, before: ReadPosition, after: ReadPosition) -> None:
         row = {"id": _POSITION, **{name: getattr(after, name) for name in _OF_READING}}
         here = (position.c.id == _POSITION) & (position.c.revision == before.revision)
@@ -127,12 +143,16 @@ class LedgerStore:
         _keep(connection, jobs, jobs_)
         _upsert(connection, slices, slices_, key=["uid"])
         begun = [fact for fact in facts if isinstance(fact, GrantFact | WaitFact | KillFact | ResizeFact)]
-        self._look_up(connection, {fact.slice_uid for fact in begun})
+        asked = list(_of(facts, SpecFact))
+        self._look_up(connection, {fact.slice_uid for fact in (*begun, *asked)})
         self._add_accounts(connection, {fact.account for fact in begun if not isinstance(fact, ResizeFact)})
         _upsert(connection, grants, _unique(grants, map(self._row, _of(begun, GrantFact))))
         _upsert(connection, waits, _unique(waits, map(self._row, _of(begun, WaitFact))))
         _keep(connection, kills, _unique(kills, map(self._row, _of(begun, KillFact))))
         _keep(connection, resizes, _unique(resizes, map(self._row, _of(begun, ResizeFact))))
+        self._add_templates(connection, {fact.templates for fact in asked})
+        _upsert(connection, specs, _unique(specs, map(self._spec, asked)))
+        _upsert(connection, policies, _unique(policies, map(_fields, _of(facts, PolicyFact))))
         _keep(connection, unknown_spans, [_fields(fact) for fact in _of(facts, UnknownSpan)])
         for fact in facts:
             if isinstance(fact, SliceFact) and fact.gone_ms is not None:
@@ -146,6 +166,15 @@ class LedgerStore:
         if row.get("until_ms", OPEN_MS) is None:
             row["until_ms"] = OPEN_MS
         return row
+
+    def _spec(self, fact: SpecFact) -> Row:
+        template = self._templates[fact.templates]
+        return {
+            "slice_id": self._ids[fact.slice_uid],
+            "at_ms": fact.at_ms,
+            "document": fact.document,
+            "template_id": template,
+        }
 
     def _look_up(self, connection: sql.Connection, uids: set[str]) -> None:
         """Find the numbers of slices."""
@@ -162,11 +191,45 @@ class LedgerStore:
             same = sql.and_(*(accounts.c[name] == fields[name] for name in ACCOUNT_FIELDS))
             self._accounts[account] = connection.execute(sql.select(accounts.c.id).where(same)).scalar_one()
 
+    def _add_templates(self, connection: sql.Connection, wanted: set[str]) -> None:
+        """Find the numbers of pod templates, and make those that are not there."""
+        if len(self._templates) > _MOST_TEMPLATES:
+            self._templates = {}
+        for text in sorted(wanted - self._templates.keys()):
+            key = hashlib.sha256(text.encode()).hexdigest()
+            _keep(connection, templates, [{"hash": key, "document": text}])
+            found = sql.select(templates.c.id).where(templates.c.hash == key)
+            self._templates[text] = connection.execute(found).scalar_one()
+
 
 def read_position(connection: sql.Connection) -> ReadPosition:
     """Up to where the ledger has read."""
     row = connection.execute(sql.select(position).where(position.c.id == _POSITION)).one_or_none()
     return ReadPosition(*row[1:]) if row is not None else ReadPosition()
+
+
+def _last_specs(connection: sql.Connection) -> Iterator[SpecFact]:
+    """The last of each slice that is there."""
+    last = (
+        sql.select(specs.c.slice_id, sql.func.max(specs.c.at_ms).label("at_ms")).group_by(specs.c.slice_id).subquery()
+    )
+    wanted = (
+        sql.select(slices.c.uid, specs.c.at_ms, specs.c.document, templates.c.document.label("templates"))
+        .join(slices, slices.c.id == specs.c.slice_id)
+        .join(last, (last.c.slice_id == specs.c.slice_id) & (last.c.at_ms == specs.c.at_ms))
+        .join(templates, templates.c.id == specs.c.template_id)
+        .where(slices.c.gone_ms.is_(None))
+    )
+    for row in connection.execute(wanted):
+        yield SpecFact(slice_uid=row.uid, at_ms=row.at_ms, document=row.document, templates=row.templates)
+
+
+def _last_policies(connection: sql.Connection) -> Iterator[PolicyFact]:
+    """The last of each object that is there."""
+    last = dict[tuple[str, str, str], PolicyFact]()
+    for row in connection.execute(sql.select(policies).order_by(policies.c.at_ms)).mappings():
+        last[row["resource"], row["namespace"], row["name"]] = PolicyFact(**row)
+    return (fact for fact in last.values() if fact.document)
 
 
 def _open(connection: sql.Connection, table: sql.Table, kind: type[Any]) -> Iterator[Any]:

@@ -88,6 +88,35 @@ resizes = Table(
     Column("after", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
+specs = Table(
+    "specs",
+    metadata,
+    Column("slice_id", _ID, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, primary_key=True),
+    Column("document", Text, nullable=False),
+    Column("template_id", _ID, nullable=False, index=True),
+    sqlite_with_rowid=False,
+)
+"""What a slice asks for from a moment on."""
+templates = Table(
+    "templates",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    Column("hash", String(64), nullable=False, unique=True),
+    Column("document", Text, nullable=False),
+)
+"""The pod templates of slices, as far as they are read to admit them: many have the same."""
+policies = Table(
+    "policies",
+    metadata,
+    Column("resource", Text, primary_key=True),
+    Column("namespace", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("at_ms", BigInteger, primary_key=True),
+    Column("document", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""A queue, a flavor, a cluster or a setting from a moment on; no document: it is there no longer."""
 unknown_spans = Table(
     "unknown_spans",
     metadata,

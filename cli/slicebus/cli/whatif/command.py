@@ -12,6 +12,7 @@ from slicebus.cli import screen
 from slicebus.cli.cluster.listing import show_one
 from slicebus.cli.cluster.options import OutputFormat, with_options
 from slicebus.cli.journal.source import STREAM, Span, records_of_manager
+from slicebus.cli.ledger.options import DATABASE_VARIABLE, ledger_extra
 from slicebus.journal.beginnings import BEFORE
 from slicebus.proto.errors import ConfigurationError, InvalidError
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _DOUBTED = 3
 _DAY = "24h"
+_NEAR_S = 60.0
+"""A journal that begins so much later than asked is the past that was asked for."""
 
 
 @with_options
@@ -60,6 +63,15 @@ def whatif(
     amqp_url: Annotated[
         str | None, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker, as the manager or a viewer.")
     ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            envvar=DATABASE_VARIABLE,
+            show_envvar=True,
+            metavar="DATABASE",
+            help="A ledger, for what the journal no longer has, or without one.",
+        ),
+    ] = None,
     html: Annotated[
         str | None, typer.Option("--html", metavar="FILE", help="Write a page with curves into this file, too.")
     ] = None,
@@ -67,9 +79,9 @@ def whatif(
 ) -> None:
     """Say what a recorded past would have been by another policy.
 
-    Jobs come, run and end as the journal has it, and the manager's own code decides when they start, with other quota,
-    clusters, preemption or objects. Each change is played alone, and all together. The unchanged policy is always
-    played too: it shows how far an answer can be believed. Nothing is written.
+    Jobs come, run and end as the journal or a ledger has it, and the manager's own code decides when they start, with
+    other quota, clusters, preemption or objects. Each change is played alone, and all together. The unchanged policy is
+    always played too: it shows how far an answer can be believed. Nothing is written.
 
     Exit status 0; 3 where less than 95% of the admissions come out as they were.
     """
@@ -92,7 +104,7 @@ def whatif(
 
     with few_collections():
         try:
-            past = asyncio.run(read_past(source, begin, amqp_url=amqp_url))
+            past = _past(source, begin, amqp_url, ledger)
         except KeyboardInterrupt:
             raise typer.Exit from None
         found = ask(past)
@@ -112,6 +124,21 @@ def whatif(
         raise typer.Exit(_DOUBTED)
 
 
+def _past(source: str, since: "datetime | None", amqp_url: str | None, ledger: str | None) -> "RecordedPast":
+    """The past from then on: of the journal, or of a ledger where there is none, or it begins later."""
+    if source != STREAM or not ledger:
+        return asyncio.run(read_past(source, since, amqp_url=amqp_url))
+    assert since is not None, "of a broker it is a day"
+    if amqp_url:
+        found = asyncio.run(_read(source, since, amqp_url=amqp_url))
+        if found is not None and found.since <= since.timestamp() + _NEAR_S:
+            return _playable(found)
+        screen.warn("the journal begins later: this is from the ledger")
+    with ledger_extra():
+        from slicebus.cli.whatif.ledger_reading import read_ledger
+    return _playable(read_ledger(ledger, since))
+
+
 def _write(name: str, text: str) -> None:
     try:
         Path(name).write_text(text, encoding="utf-8")
@@ -121,6 +148,13 @@ def _write(name: str, text: str) -> None:
 
 async def read_past(source: str, since: "datetime | None", *, amqp_url: str | None) -> "RecordedPast":
     """The past that the journal has from then on. Raises ConfigurationError, and InvalidError where it has nothing."""
+    past = await _read(source, since, amqp_url=amqp_url)
+    if past is None:
+        raise InvalidError("the journal has no decisions of a manager from then on")
+    return _playable(past)
+
+
+async def _read(source: str, since: "datetime | None", *, amqp_url: str | None) -> "RecordedPast | None":
     from slicebus.cli.journal.turns import in_turns
     from slicebus.manager.decide.whatif.recorded_past import PastReader
 
@@ -129,9 +163,11 @@ async def read_past(source: str, since: "datetime | None", *, amqp_url: str | No
     async with aclosing(in_turns(records_of_manager(source, start, amqp_url=amqp_url))) as records:
         async for record in records:
             reader.feed(record)
-    past = reader.past()
-    if past is None:
-        raise InvalidError("the journal has no decisions of a manager from then on")
-    if reader.is_beside_kueue:
+    return reader.past()
+
+
+def _playable(past: "RecordedPast") -> "RecordedPast":
+    """Raises ConfigurationError for a past that nobody can play."""
+    if past.is_beside_kueue:
         raise ConfigurationError("a Kueue admitted there: only it knows what it would have decided")
     return past

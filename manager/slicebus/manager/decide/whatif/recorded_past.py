@@ -1,9 +1,11 @@
 """Reads from the manager's recording what a play needs: what it decided by, and what became of each job."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from statistics import median
 
 import msgspec
+from msgspec import Raw
 
 from slicebus.bus.contract import Record as StreamRecord
 from slicebus.decisions.recorded_cache import resource_name
@@ -43,7 +45,7 @@ POLICIES = (
     WORKERCLUSTERS,
 )
 """What the manager decides by beside the Workloads."""
-_BY_NAME = {resource_name(resource): resource for resource in (*POLICIES, WORKLOADS)}
+BY_NAME = {resource_name(resource): resource for resource in (*POLICIES, WORKLOADS)}
 _PARTS = ("spec", "value")
 _METADATA = ("labels", "annotations")
 _DELAY_S = 30.0
@@ -82,59 +84,61 @@ class RecordedPast(msgspec.Struct, frozen=True, kw_only=True):
     interruptions: int
     """How often the recording lacks a part."""
 
+    @property
+    def is_beside_kueue(self) -> bool:
+        """Whether a Kueue admitted."""
+        return self.settings.admission is AdmissionModeName.KUEUE
 
-class PastReader:
-    """Reads a recording, from a snapshot before the span on."""
 
-    def __init__(self, since: float | None) -> None:
-        """`since`: when the span begins; None for the first moment that is known."""
-        tables = (ManagerTable.SETTINGS,)
-        self._history = ObjectHistory("manager", _BY_NAME, tables)
-        self._since = since
-        self._until = 0.0
-        self._chronicle: Chronicle | None = None
-        self._jobs: RecordedWorkloads | None = None
+class PastBuilder:
+    """Puts a past together from the objects at its beginning and every change after that."""
+
+    def __init__(self, since: float, objects: Mapping[str, Collection[Manifest]], settings: Iterable[Raw]) -> None:
+        """`objects` by resource, and the entries of the table with the settings. Raises ValueError, as what follows
+        does, for an object that no API server stores."""
+        self._settings = LeaderSettings()
         self._policies: list[tuple[Resource, Manifest]] = []
         self._changes: list[PolicyChange] = []
-        self._settings = LeaderSettings()
         self._queue_of: dict[tuple[str, str], str] = {}
         self._nominal: dict[tuple[str, str], Mapping[FlavorResource, int]] = {}
+        self._chronicle = Chronicle(since)
+        self._jobs = RecordedWorkloads(self._chronicle, self._queue_of)
+        reader = TableReader.for_table(ManagerStore().tables()[ManagerTable.SETTINGS])
+        for value in settings:
+            self._settings = msgspec.structs.replace(reader.value(value), shard=Shard())
+        for of, resource in BY_NAME.items():
+            if resource == WORKLOADS:
+                self._jobs.begin(objects.get(of, ()))
+                continue
+            for manifest in objects.get(of, ()):
+                self._policies.append((resource, manifest))
+                self._note(resource, manifest, gone=False)
+        self._chronicle.set_quota(quota_of(self._nominal.values()), since)
 
-    def feed(self, record: StreamRecord) -> None:
-        """Take one record of the journal. Raises InvalidError."""
-        try:
-            self._feed(record)
-        except MALFORMED as error:
-            raise InvalidError(f"the journal has objects that no manager records: {error!r}") from error
+    def take(self, change: ObjectChange) -> None:
+        """Take the next change."""
+        resource = BY_NAME[change.of]
+        if resource == WORKLOADS:
+            self._jobs.change(change.before, change.after, change.at)
+        elif _differs(resource, change.before, change.after):
+            manifest, gone = change.after or change.before, change.after is None
+            assert manifest is not None
+            self._changes.append(PolicyChange(change.at, resource, manifest, gone))
+            self._note(resource, manifest, gone=gone)
+            if resource in (CLUSTERQUEUES, COHORTS):
+                self._chronicle.set_quota(quota_of(self._nominal.values()), change.at)
 
-    def _feed(self, record: StreamRecord) -> None:
-        was_known = self._history.is_known
-        for change in self._history.feed(record):
-            if self._jobs is None and (self._since is None or change.at >= self._since):
-                self._begin(self._since if self._since is not None and was_known else change.at, change)
-            if self._jobs is not None:
-                self._take(change, self._jobs)
-        published = Entry.from_record(record).published
-        if published is None or not self._history.is_known:
-            return
-        moment = published.timestamp()
-        if not was_known and (self._since is None or moment > self._since):
-            self._since = moment
-        self._until = max(self._until, moment)
-        if self._jobs is None and self._since is not None and moment >= self._since:
-            self._begin(self._since, None)
-
-    def past(self) -> RecordedPast | None:
-        """The span; None where the recording has nothing of it."""
+    def past(self, until: float, *, interruptions: int) -> RecordedPast | None:
+        """The span up to then; None where it has no length."""
         jobs, chronicle = self._jobs, self._chronicle
-        if jobs is None or chronicle is None or self._until <= chronicle.since:
+        if until <= chronicle.since:
             return None
-        jobs.end(self._until)
+        jobs.end(until)
         delays = [delay for known in jobs.delays_s.values() for delay in known]
         ready = [run.ready_s for job in jobs.jobs.values() for run in job.runs if run.ready_s is not None]
         return RecordedPast(
             since=chronicle.since,
-            until=self._until,
+            until=until,
             settings=self._settings,
             policies=tuple(self._policies),
             changes=tuple(self._changes),
@@ -144,13 +148,54 @@ class PastReader:
             gone_known=len(delays),
             ready_s=median(ready) if ready else 0.0,
             was=chronicle,
-            interruptions=self._history.interruptions,
+            interruptions=interruptions,
         )
 
-    @property
-    def is_beside_kueue(self) -> bool:
-        """Whether a Kueue admitted."""
-        return self._settings.admission is AdmissionModeName.KUEUE
+    def _note(self, resource: Resource, manifest: Manifest, *, gone: bool) -> None:
+        key = key_of(manifest)
+        if resource == LOCALQUEUES:
+            self._queue_of[key] = "" if gone else manifest["spec"].get("clusterQueue", "")
+        elif resource in (CLUSTERQUEUES, COHORTS):
+            self._nominal[resource.kind, key[1]] = {} if gone else nominal_of(resource, manifest)
+
+
+class PastReader:
+    """Reads a recording, from a snapshot before the span on."""
+
+    def __init__(self, since: float | None) -> None:
+        """`since`: when the span begins; None for the first moment that is known."""
+        self._history = ObjectHistory("manager", BY_NAME, (ManagerTable.SETTINGS,))
+        self._since = since
+        self._until = 0.0
+        self._builder: PastBuilder | None = None
+
+    def feed(self, record: StreamRecord) -> None:
+        """Take one record of the journal. Raises InvalidError."""
+        with nonsense_refused("journal"):
+            self._feed(record)
+
+    def _feed(self, record: StreamRecord) -> None:
+        was_known = self._history.is_known
+        for change in self._history.feed(record):
+            if self._builder is None and (self._since is None or change.at >= self._since):
+                self._begin(self._since if self._since is not None and was_known else change.at, change)
+            if self._builder is not None:
+                self._builder.take(change)
+        published = Entry.from_record(record).published
+        if published is None or not self._history.is_known:
+            return
+        moment = published.timestamp()
+        if not was_known and (self._since is None or moment > self._since):
+            self._since = moment
+        self._until = max(self._until, moment)
+        if self._builder is None and self._since is not None and moment >= self._since:
+            self._begin(self._since, None)
+
+    def past(self) -> RecordedPast | None:
+        """The span; None where the recording has nothing of it."""
+        if self._builder is None:
+            return None
+        return self._builder.past(self._until, interruptions=self._history.interruptions)
 
     def _begin(self, since: float, change: ObjectChange | None) -> None:
         """Begin with the objects as they are, but for a change that is later."""
@@ -161,41 +206,17 @@ class PastReader:
                 objects[change.of][key] = change.before
             else:
                 objects[change.of].pop(key, None)
-        self._chronicle = Chronicle(since)
-        self._jobs = RecordedWorkloads(self._chronicle, self._queue_of)
-        self._read_settings()
-        for of, resource in _BY_NAME.items():
-            if resource == WORKLOADS:
-                self._jobs.begin(objects[of].values())
-                continue
-            for manifest in objects[of].values():
-                self._policies.append((resource, manifest))
-                self._note(resource, manifest, gone=False)
-        self._chronicle.set_quota(quota_of(self._nominal.values()), since)
+        settings = self._history.tables[ManagerTable.SETTINGS].values()
+        self._builder = PastBuilder(since, {of: known.values() for of, known in objects.items()}, settings)
 
-    def _read_settings(self) -> None:
-        reader = TableReader.for_table(ManagerStore().tables()[ManagerTable.SETTINGS])
-        for value in self._history.tables[ManagerTable.SETTINGS].values():
-            self._settings = msgspec.structs.replace(reader.value(value), shard=Shard())
 
-    def _take(self, change: ObjectChange, jobs: RecordedWorkloads) -> None:
-        resource = _BY_NAME[change.of]
-        if resource == WORKLOADS:
-            jobs.change(change.before, change.after, change.at)
-        elif _differs(resource, change.before, change.after):
-            manifest, gone = change.after or change.before, change.after is None
-            assert manifest is not None
-            self._changes.append(PolicyChange(change.at, resource, manifest, gone))
-            self._note(resource, manifest, gone=gone)
-            if resource in (CLUSTERQUEUES, COHORTS) and self._chronicle is not None:
-                self._chronicle.set_quota(quota_of(self._nominal.values()), change.at)
-
-    def _note(self, resource: Resource, manifest: Manifest, *, gone: bool) -> None:
-        key = key_of(manifest)
-        if resource == LOCALQUEUES:
-            self._queue_of[key] = "" if gone else manifest["spec"].get("clusterQueue", "")
-        elif resource in (CLUSTERQUEUES, COHORTS):
-            self._nominal[resource.kind, key[1]] = {} if gone else nominal_of(resource, manifest)
+@contextmanager
+def nonsense_refused(source: str) -> Iterator[None]:
+    """Raise InvalidError where a source has objects that no manager records."""
+    try:
+        yield
+    except MALFORMED as error:
+        raise InvalidError(f"the {source} has objects that no manager records: {error!r}") from error
 
 
 def nominal_of(resource: Resource, manifest: Manifest) -> Mapping[FlavorResource, int]:
