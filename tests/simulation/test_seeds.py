@@ -159,7 +159,7 @@ SHOWN_BY = {
     "shrink withdrawals": 134,
     "edits": 53,
     "forecasts": 0,
-    "rank": 17,
+    "rank": 3,
     "rings": 3,
     "opportunistic pods": 8,
     "growth last": 5,
