@@ -27,6 +27,7 @@ from slicebus.slices.quota.holdings import Part
 from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.reclaimed import Beneficiary, take_back
 from slicebus.slices.workload.workload import Admission, Counts, Slice, SliceKey
+from support.lines import compared, with_alike
 
 Plan = Mapping[SliceKey, Counts | None]
 """The pods that each victim keeps, by pod set; None where it is evicted."""
@@ -56,6 +57,15 @@ def check(snapshot: Snapshot, decided: list[Decision]) -> None:
     _check_newer(snapshot, decided)
     _check_rings(snapshot, decided)
     _check_spared(snapshot, decided)
+
+
+def check_lines(snapshot: Snapshot) -> None:
+    """Raise Violation where those who are alike, and wait in lines, are decided otherwise than one by one.
+
+    Few jobs of a run are alike, so each that waits has some like it.
+    """
+    if differs := compared(with_alike(snapshot), front=1):
+        raise Violation(f"lines: {differs}")
 
 
 def _check_order(snapshot: Snapshot, decided: Iterable[Decision]) -> None:

@@ -53,7 +53,7 @@ class EditRules:
         before = difference.edited(store, [*put_back, *gone], new)
         files = [(resource, _as_in_a_file(now)) for resource, _, now in changed]
         after = difference.edited(before, edits.merged(before, files), gone)
-        said = cycle(snapshot_of(after, trees, since))
+        said = cycle(snapshot_of(after, trees, since, in_lines=True))
         self.asked += 1
         if sorted(said, key=_in_order) != sorted(decided, key=_in_order):
             names = ", ".join(f"{resource.kind} {now['metadata']['name']}" for resource, now in [*files, *gone])

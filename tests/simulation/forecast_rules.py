@@ -25,7 +25,9 @@ from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait
 from slicebus.slices.admission.preemption import preemptor_uid
 from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, Condition
+from slicebus.slices.workload.waiting import LEFT_OUT, without_numbers
 from slicebus.slices.workload.workload import Counts, Slice, SliceKey
+from support.lines import one_by_one
 
 _snapshot_of = catalog.snapshot_of
 
@@ -47,8 +49,8 @@ class ForecastRules:
     def watching(self) -> Iterator[None]:
         """Know whose snapshot each cycle decides, while the context lasts."""
 
-        def noted(store: ManagerStore, trees: list[str] | None, since: Since) -> Snapshot:
-            snapshot = _snapshot_of(store, trees, since)
+        def noted(store: ManagerStore, trees: list[str] | None, since: Since, *, in_lines: bool) -> Snapshot:
+            snapshot = _snapshot_of(store, trees, since, in_lines=in_lines)
             self._last = store, snapshot, trees, since
             return snapshot
 
@@ -61,18 +63,18 @@ class ForecastRules:
             return
         store, _, trees, since = self._last
         self.edits.check(store, trees, since, decided)
-        decisions = {each.key: each for each in decided}
-        waiting = [slice for slice in snapshot.part.waiting if slice.key in decisions]
+        decisions, whole = {each.key: each for each in decided}, one_by_one(snapshot)
+        waiting = [slice for slice in whole.part.waiting if slice.key in decisions]
         news = [slice for slice in waiting if self._decided.get(slice.uid) != decisions[slice.key]]
         before, others = self.asked, {slice.key: slice for slice in waiting}
         for slice in news:
             if slice.uid not in self._decided and (asked := _before(store, slice)) is not None:
-                self._compare(snapshot, {slice.key: (slice, asked)}, decided)
+                self._compare(whole, {slice.key: (slice, asked)}, decided)
                 del others[slice.key]
             self._decided[slice.uid] = decisions[slice.key]
         if news:
             again = ((slice, asked) for slice in others.values() if (asked := _again(store, slice)) is not None)
-            self._compare(snapshot, {slice.key: (slice, asked) for slice, asked in again}, decided)
+            self._compare(whole, {slice.key: (slice, asked) for slice, asked in again}, decided)
         self.snapshots += self.asked > before
 
     def _compare(
@@ -99,13 +101,15 @@ def _is_right(said: Verdict, decision: Decision, losses: set[tuple[SliceKey, tup
             return (said.outcome, said.cluster, told) == (Prospect.ADMITTED, admit.cluster, places)
         case Wait() as wait:
             loses = {(each.slice, _sorted(each.left)) for each in said.losses}
-            return (said.reason, said.message, said.would_admit) == (
-                wait.reason,
-                wait.message,
-                wait.would_admit,
-            ) and losses <= loses
+            has_same_words = _says(said.message, wait.message) and _says(said.would_admit, wait.would_admit)
+            return said.reason == wait.reason and has_same_words and losses <= loses
         case _:
             return True
+
+
+def _says(said: str, told: str) -> bool:
+    """Whether a text is what somebody is told, who hears no numbers behind others."""
+    return said == told or (LEFT_OUT in told and without_numbers(said) == without_numbers(told))
 
 
 def _losses(slice: Slice, decided: Iterable[Decision]) -> set[tuple[SliceKey, tuple[tuple[str, int], ...]]]:
@@ -162,10 +166,11 @@ def _is_as_new(slice: Slice) -> bool:
 
 
 def _asked(found: Hypothesis, slice: Slice) -> Slice | None:
-    """The slice of a hypothesis. None where a step of its own comes first for the job, and where its worker has told
-    what its pods request since the slice was made: a new one is charged for that."""
+    """The slice of a hypothesis. None where a step of its own comes first for the job, where its worker has told what
+    its pods request since the slice was made, as a new one is charged for that, and where somebody has deactivated
+    the slice, which a new one is not."""
     asked = found.slice
-    if asked is None or (asked.counts, asked.observed) != (slice.counts, slice.observed):
+    if asked is None or (asked.counts, asked.observed, asked.active) != (slice.counts, slice.observed, slice.active):
         return None
     return asked
 

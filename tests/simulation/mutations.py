@@ -33,10 +33,12 @@ from slicebus.manager.state.worker_clusters import Sender
 from slicebus.slices.admission import cycle, idle_quota, snapshot
 from slicebus.slices.admission.budget_limit import SpentBudgets
 from slicebus.slices.admission.decisions import Decision
+from slicebus.slices.admission.lines import Behind
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
 from slicebus.slices.admission.snapshot import IdleGrowth, Snapshot
 from slicebus.slices.admission.trials import Trial
 from slicebus.slices.admission.usage import QuotaUse
+from slicebus.slices.admission.waiting_queue import WaitingQueue
 from slicebus.slices.jobs import copies
 from slicebus.slices.jobs.batch import BatchJob
 from slicebus.slices.placement.fleet import Fleet
@@ -123,10 +125,12 @@ def _trees_by_hash(shards: Shards, only: Any) -> Any:
 _decided = cycle._Cycle.decide
 
 
-def _growth_as_any_claim(one: cycle._Cycle, pending: Iterable[Slice]) -> Iterator[Any]:
+def _growth_as_any_claim(one: cycle._Cycle, pending: Iterable[Slice], behind: Iterable[Behind]) -> Iterator[Any]:
     """As the cycle's method of this name, where nobody asks for more than somebody did."""
     return _decided(
-        one, [msgspec.structs.replace(slice, reclaimed=None) if slice.grows_unasked else slice for slice in pending]
+        one,
+        [msgspec.structs.replace(slice, reclaimed=None) if slice.grows_unasked else slice for slice in pending],
+        behind,
     )
 
 
@@ -164,6 +168,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "least sizes": lambda: patch.object(Elasticity, "floor", lambda *_, **__: 0),
     "gang minimums": lambda: patch.object(Elasticity, "floor", _floor_without_gang),
     "trimming": lambda: patch.object(Trial, "trim", lambda *_: None),
+    "lines": lambda: patch.object(WaitingQueue, "resume", lambda *_, **__: False),
     "sparing": lambda: patch.object(cycle, "enough_of", lambda victims, _: victims),
     "pods that go": lambda: patch.object(builtin, "_with_kept_quota", lambda desired, _view: desired),
     "completions": lambda: patch.object(BatchJob, "as_ended", lambda _self, job, _reported: job),

@@ -50,6 +50,7 @@ from slicebus.slices.api.kueue import Condition, FinishedReason
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.ungate import is_gated, pod_set_of
 from slicebus.slices.workload.workload import Slice, SliceKey
+from support.lines import one_by_one
 
 Manifest = dict[str, Any]
 _OVER = ("Succeeded", "Failed")
@@ -59,6 +60,8 @@ _ORIGIN = api_names.MANAGER_UID_ANNOTATION
 OWNED_BY_USER = "simulation/owned-by-user"
 """The label of what a user has made on a worker."""
 _QUOTAS = {(resource.group, resource.plural): resource for resource in (CLUSTERQUEUES, COHORTS)}
+_EVERY_NTH_IN_LINES = 3
+"""So many cycles are decided in lines and one by one, of which a run has hundreds."""
 _JOB_KINDS = {(resource.group, resource.plural) for resource in JOB_RESOURCES.values()}
 
 
@@ -85,6 +88,7 @@ class Rules:
         self._definitions = DefinitionRules(self._ends)
         self._indexes = IndexRules()
         self.forecasts = ForecastRules()
+        self._cycles = 0
         self._baselines: dict[str, list[dict[str, int]]] = {}
         """The sizes that the spec of each job of the manager has had, by UID."""
         self._deleted_by_users: set[str] = set()
@@ -162,10 +166,14 @@ class Rules:
     def decided(self, snapshot: Snapshot, decided: list[Decision]) -> None:
         """A manager has decided who gets and loses quota."""
         with self._noting():
-            cycle_rules.check(snapshot, decided)
-            idle_quota_rules.check(snapshot, decided)
-            budget_rules.check(snapshot, decided)
+            whole = one_by_one(snapshot)
+            cycle_rules.check(whole, decided)
+            idle_quota_rules.check(whole, decided)
+            budget_rules.check(whole, decided)
             self.forecasts.check(snapshot, decided)
+            self._cycles += 1
+            if self._cycles % _EVERY_NTH_IN_LINES == 0:
+                cycle_rules.check_lines(whole)
 
     def acknowledged(self, queue: str, message: WireMessage) -> None:
         """Whoever took a message says that its effect is durable."""

@@ -1,6 +1,7 @@
-"""When a part of the quota has nothing to decide."""
+"""When a part of the quota has nothing to decide, and who waits in it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from random import Random
 from typing import Any
 
 import pytest
@@ -8,8 +9,11 @@ import pytest
 from slicebus.manager.decide import catalog
 from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import ManagerStore
-from slicebus.slices.admission.cycle import Evict
+from slicebus.slices.admission.cycle import Admit, Evict
+from slicebus.slices.admission.lines import FRONT, shown_by
 from slicebus.slices.api import kueue
+from slicebus.slices.workload.workload import Admission, Slice, SliceKey
+from support.lines import in_lines, one_by_one
 from unit.manager.objects import a_workload
 
 Manifest = dict[str, Any]
@@ -78,3 +82,57 @@ def test_who_was_active_again_is_forgotten() -> None:
     store = a_store(inactive(RUNS))
     store.workloads.put(RUNS | {"metadata": RUNS["metadata"] | {"resourceVersion": "30"}})
     assert store.quotas.is_settled(None)
+
+
+def changed(random: Random, store: ManagerStore) -> None:
+    """One of twelve Workloads of eight jobs comes, changes or goes."""
+    number = random.randrange(12)
+    before = store.workloads.get("team", f"w{number}")
+    if before is not None and random.random() < 0.3:
+        store.workloads.remove(before)
+        return
+    admitted = random.choice((None, None, None, 1))
+    shown = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": random.choice("ab")}
+    workload = a_workload(
+        f"w{number}", random.choice((1, 2)), admitted=admitted, conditions=() if admitted else (shown,)
+    )
+    workload["metadata"]["labels"] = {kueue.JOB_UID_LABEL: f"job-{number % 8}"}
+    workload["metadata"]["resourceVersion"] = str(random.randrange(1_000_000))
+    if random.random() < 0.2:
+        workload["metadata"]["annotations"][kueue.REPLACEMENT_FOR_ANNOTATION] = "team/w1"
+    store.workloads.put(inactive(workload) if random.random() < 0.1 else workload)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lines_have_everybody_who_waits_as_he_is(seed: int) -> None:
+    random, store = Random(seed), a_store()
+    for _ in range(60):
+        changed(random, store)
+        whole, lined = store.quotas.snapshot(None, {}), store.quotas.snapshot(None, {}, in_lines=True)
+        assert by_key(one_by_one(lined).part.waiting) == by_key(whole.part.waiting)
+        fresh = in_lines(whole, front=FRONT)
+        assert by_key(lined.part.waiting) == by_key(fresh.part.waiting)
+        assert [(each.line.members, each.start) for each in lined.behind] == [
+            (each.line.members, each.start) for each in fresh.behind
+        ]
+        for those in lined.behind:
+            others = {slice.key for _, slice in those.line.not_showing(("Pending", "a"))}
+            assert others == {slice.key for slice in those.line.members if shown_by(slice) != ("Pending", "a")}
+
+
+def test_who_was_admitted_without_an_answer_is_in_no_line() -> None:
+    store = a_store()
+    for number in range(6):
+        workload = a_workload(f"w{number}")
+        workload["metadata"]["labels"] = {kueue.JOB_UID_LABEL: f"job-{number}"}
+        store.workloads.put(workload)
+    admission = Admission(cluster_queue="cq", pod_sets=())
+    assumed = {SliceKey("team/w4"): Admit(key=SliceKey("team/w4"), admission=admission, cluster="east")}
+    snapshot = store.quotas.snapshot(None, assumed, in_lines=True)
+    assert [slice.name for slice in one_by_one(snapshot).part.waiting] == ["w0", "w1", "w2", "w3", "w5"]
+    assert [len(each.line.members) for each in snapshot.behind] == [5]
+    assert snapshot.part.holdings.holder("team/job-4") is not None
+
+
+def by_key(slices: Iterable[Slice]) -> list[Slice]:
+    return sorted(slices, key=lambda slice: slice.key)

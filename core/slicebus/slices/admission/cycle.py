@@ -5,30 +5,24 @@ slice is assessed, so a cycle never admits more than there is, whichever of its 
 replaces another is charged the difference.
 """
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 
 from slicebus.slices.admission.awaited import Losers, awaited
+from slicebus.slices.admission.cycle_order import Pending, by_distance, by_share, nominated_by
 from slicebus.slices.admission.decisions import Admit, Decision, Evict, Shrink, Wait, deed_of, shrink_of, wait_for
 from slicebus.slices.admission.growth_limit import Growths
 from slicebus.slices.admission.idle_quota import Grow, IdleQuota
+from slicebus.slices.admission.lines import Behind
+from slicebus.slices.admission.nominating import Nominator
 from slicebus.slices.admission.notices import Notices
 from slicebus.slices.admission.opportunistic import Opportunistic, with_opportunistic
 from slicebus.slices.admission.preemption import Claim, Preemptor
 from slicebus.slices.admission.preemption_conflicts import PreemptionConflicts
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
-from slicebus.slices.admission.queue_order import (
-    Pending,
-    by_distance,
-    by_share,
-    claim_of,
-    in_order,
-    preemptors_first,
-    rank,
-)
+from slicebus.slices.admission.queue_order import claim_of, in_order, preemptors_first, rank
 from slicebus.slices.admission.reductions import Victim
 from slicebus.slices.admission.reservations import Reservations
 from slicebus.slices.admission.sharing import FairSharing, Head
@@ -36,9 +30,10 @@ from slicebus.slices.admission.snapshot import Snapshot, in_turn, stopped, why_d
 from slicebus.slices.admission.spared import enough_of
 from slicebus.slices.admission.trials import without
 from slicebus.slices.admission.usage import QuotaUse
-from slicebus.slices.admission.victims import Search, no_victims
+from slicebus.slices.admission.victims import Search
+from slicebus.slices.admission.waiting_queue import Aside, Rest, WaitingQueue, in_lines, told_behind
 from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED
-from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
+from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, assign, nominate
 from slicebus.slices.placement.fleet import Fleet
 from slicebus.slices.placement.placement import Placed, Placer, usage_of
 from slicebus.slices.quota.quota import ClusterQueue, usable_queue
@@ -68,43 +63,94 @@ class _Cycle:
         self.growths = Growths(snapshot.part, snapshot.cluster_queues, snapshot.growth_limit)
         self.preemption_conflicts = PreemptionConflicts(self.use, self.search, self._assess, self._queue_of)
         self.blocked: set[str] = set()
+        self._has_changed = self._had_victims = False
+        """Of the slice that was decided last: whether it changed anything, and whether it found victims."""
         fleet = Fleet(snapshot.clusters, snapshot.load, snapshot.granted)
         self.placer = Placer(fleet, snapshot.strategy, snapshot.namespaces)
         self.placer.evict(leaving := self.use.evicted_holders())
         self.placer.shrink(self.use.reduced_holders())
         self.opportunistic = Opportunistic(self.use, self.placer)
+        self.nominator = Nominator(snapshot.flavors, self.use, self.search, self.opportunistic, self._claim_of)
         self.losers = Losers(leaving, self.use.shrinking_holders())
-        losing = [*leaving, *self.use.shrinking_holders()]
-        self.notices = Notices(losing, queues, cap_s=snapshot.notice_cap_s)
+        self.notices = Notices([*leaving, *self.use.shrinking_holders()], queues, cap_s=snapshot.notice_cap_s)
 
-    def decide(self, pending: Iterable[Slice]) -> Iterator[Decision]:
-        """Decide every pending slice once, those last that ask for more than somebody did; then who else may grow."""
-        by_queue: dict[str, deque[Slice]] = {}
+    def decide(self, pending: Iterable[Slice], behind: Iterable[Behind]) -> Iterator[Decision]:
+        """Decide every pending slice once, those last that ask for more than somebody did; then who else may grow.
+
+        Those `behind` are decided by the next ones of their lines.
+        """
+        by_queue: dict[str, list[Slice]] = {}
         unasked: list[Slice] = []
         for slice in pending:
             if slice.grows_unasked:
                 unasked.append(slice)
-                continue
-            queue = self._queue_of(slice)
-            if isinstance(queue, str):
-                yield Wait(key=slice.key, reason=INADMISSIBLE, message=queue)
-            elif (spent := self._spent(charged := self._as_charged(slice, queue), queue)) is not None:
-                yield wait_for(slice, spent)
+            elif isinstance(ready := self._made_ready(slice), Wait):
+                yield ready
             else:
-                by_queue.setdefault(queue.name, deque()).append(charged)
-        for name, slices in by_queue.items():
-            queue, ordered = self.snapshot.cluster_queues[name], in_turn(self.snapshot, name, slices)
-            by_queue[name] = deque(ordered) if queue.strict_fifo else preemptors_first(ordered, self._claim_of)
-        for slice, assessment in self._ranked(by_queue):
-            queue = self._usable_queue_of(slice)
+                by_queue.setdefault(self._usable_queue_of(slice).name, []).append(ready)
+        rests: dict[str, list[Rest]] = {}
+        for those in behind:
+            rest = Rest(those, lambda slice: self._as_charged(slice, self._usable_queue_of(slice)))
+            if isinstance(ready := self._made_ready(first := those.line.members[0]), Wait):
+                rest.aside = Aside(ready)
+                yield from rest.told()
+            else:
+                rests.setdefault(self._usable_queue_of(first).name, []).append(rest)
+        waiting = {name: self._waiting(name, slices, rests.get(name, ())) for name, slices in by_queue.items()}
+        for slice, assessment in self._ranked(waiting):
+            queue, before = self._usable_queue_of(slice), self.use.changes
             decisions = self._decisions_of(slice, queue, assessment)
-            if queue.strict_fifo and not isinstance(decisions[-1], Admit):
+            self._has_changed = self.use.changes != before
+            is_blocked = queue.strict_fifo and not isinstance(decisions[-1], Admit)
+            aside = self._aside(slice, queue, assessment, decisions[-1])
+            if is_blocked and queue.name not in self.blocked:
                 self.blocked.add(queue.name)
-            yield from decisions
+                aside = None  # The others wait behind it.
+            if not waiting[queue.name].has_taken_from_behind:
+                yield from decisions
+            elif aside is not None:
+                waiting[queue.name].set_aside(aside)
+            else:
+                yield from map(told_behind, decisions)
+        for queue_waiting in waiting.values():
+            yield from queue_waiting.told()
         with self.opportunistic.counted():
             for slice in unasked:
                 yield from self._grow(slice)
             yield from IdleQuota(self.snapshot, self.use, self.placer).grown()
+
+    def _made_ready(self, slice: Slice) -> Slice | Wait:
+        """The slice as it is charged; or that it waits, as nothing that comes free would admit it."""
+        queue = self._queue_of(slice)
+        if isinstance(queue, str):
+            return Wait(key=slice.key, reason=INADMISSIBLE, message=queue)
+        spent = self._spent(charged := self._as_charged(slice, queue), queue)
+        return wait_for(slice, spent) if spent is not None else charged
+
+    def _waiting(self, name: str, slices: Iterable[Slice], rests: Sequence[Rest]) -> WaitingQueue:
+        """The slices of a queue, which come by rank, in its order."""
+        queue, ordered = self.snapshot.cluster_queues[name], in_turn(self.snapshot, name, slices)
+        if not queue.strict_fifo:
+            ordered = preemptors_first(ordered, self._claim_of)
+        return WaitingQueue(name, ordered, self._claim_of, rests)
+
+    def _aside(
+        self, slice: Slice, queue: ClusterQueue, assessment: Nomination | Misfit, decision: Decision
+    ) -> Aside | None:
+        """What is decided about everybody who is like this slice while nothing changes; None where that may differ."""
+        if self._has_changed or not isinstance(decision, Wait):
+            return None
+        if isinstance(assessment, Misfit):
+            return Aside(decision)
+        if assessment.mode is not Mode.FIT and not self.preemption_conflicts.knows_enough_of(queue):
+            return None
+        if (nominated := nominated_by(assessment)) is None:
+            return Aside(decision)
+        # With fair sharing it holds up others. Where it had victims, and where those are chosen by age among several
+        # flavors, another one may have others.
+        may_differ = assessment.mode is not Mode.FIT and (self._had_victims or queue.preempts_by_age_and_flavor)
+        has_own_turn = may_differ or self.snapshot.fair_sharing is not FairSharing.OFF
+        return None if has_own_turn else Aside(decision, nominated.distance, on_cluster=True)
 
     def _grow(self, slice: Slice) -> Iterator[Decision]:
         """Admit a slice for more than somebody asked for where that has room now, or let its job ask for no more."""
@@ -114,7 +160,7 @@ class _Cycle:
             return
         if not isinstance(queue, str) and self._spent(slice := self._as_charged(slice, queue), queue) is None:
             with self.use.without(slice, queue.name):
-                room = msgspec.structs.replace(self._room(slice, queue), victims=None)
+                room = msgspec.structs.replace(self.nominator.room(slice, queue), victims=None)
                 nomination = nominate(slice, room, replaced=holder)
             if isinstance(nomination, Nomination) and nomination.mode is Mode.FIT:
                 placed = self._place(slice, queue, nomination.admission)
@@ -130,12 +176,12 @@ class _Cycle:
         return self.placer.as_charged(slice, queue, cluster=replaced.cluster if replaced is not None else None)
 
     def _ranked(self, pending: Pending) -> Iterator[tuple[Slice, Nomination | Misfit]]:
-        if self.snapshot.fair_sharing is FairSharing.OFF:
-            return by_distance(pending, self._assess, self._claim_of)
         trees: dict[int, list[str]] = {}
         for name in pending:
             trees.setdefault(id(self.use.tree_of(name)), []).append(name)
-        return by_share(pending, trees.values(), self._assess, self._head)
+        if self.snapshot.fair_sharing is FairSharing.OFF:
+            return by_distance(pending, trees.values(), self._assess, lambda: self._has_changed)
+        return by_share(pending, trees.values(), self._assess, lambda: self._has_changed, self._head)
 
     def _head(self, slice: Slice, nomination: Nomination) -> Head:
         queue = nomination.admission.cluster_queue
@@ -181,60 +227,7 @@ class _Cycle:
         if misfit := self.preemption_cycles.waits_behind(slice, tree, has_quota=has_quota):
             return misfit
         with self.use.without(slice, queue.name):
-            return self._nominate(slice, self._room(slice, queue), replaced)
-
-    def _room(self, slice: Slice, queue: ClusterQueue) -> Room:
-        current, projected = (forest.queues[queue.name] for forest in (self.use.current, self.use.projected))
-        return Room(
-            queue,
-            self.snapshot.flavors,
-            current,
-            projected if projected is not current else None,
-            self.search.assess_preemption(slice, queue),
-            may_preempt_to_borrow=self.search.may_preempt_to_borrow(queue),
-        )
-
-    def _nominate(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | Misfit:
-        nomination = nominate(slice, room, replaced=replaced)
-        if (
-            isinstance(nomination, Nomination)
-            and Mode.NO_FIT < nomination.mode < Mode.AFTER_EVICTION
-            and self._claim_of(slice) is not Claim.NONE
-        ):
-            # Its victims are leaving. It gets no more of them while it fits once they are gone.
-            kept = nominate(slice, msgspec.structs.replace(room, victims=no_victims), replaced=replaced)
-            nomination = kept if isinstance(kept, Nomination) and kept.mode >= Mode.AFTER_EVICTION else nomination
-        misfit = nomination if isinstance(nomination, Misfit) else nomination.misfit
-        fits_now = isinstance(nomination, Nomination) and nomination.mode is Mode.FIT
-        if self.use.is_apart(room.queue.name) and not (fits_now and self.opportunistic.is_empty):
-            # After the evictions it may fit in other flavors than those with room now. It reserves those that it
-            # chooses then, as others count on (`Reservations.chosen_again`), whatever comes free before.
-            later = nominate(slice, room.later, replaced=replaced)
-            if isinstance(later, Nomination) and later.mode is Mode.FIT:
-                if isinstance(nomination, Nomination) and fits_now:
-                    # Pods that nobody asked for make no queue a borrower.
-                    return msgspec.structs.replace(nomination, distance=later.distance)
-                if room.node.has_room(usage_of(slice, later.admission)):
-                    return later  # Its queue would rather preempt, but nothing has to go: there is nobody to wait for.
-                return msgspec.structs.replace(later, mode=Mode.AFTER_EVICTION, misfit=misfit)
-        if isinstance(nomination, Nomination) and nomination.mode > Mode.NO_CANDIDATES:
-            return nomination
-        if (spared := self._without_victims(slice, room, replaced)) is not None:
-            return spared
-        if slice.partial and replaced is not None and not self.opportunistic.is_empty:
-            part = assign_part(slice, room.later, replaced=replaced)
-            if part is not None:
-                return Nomination(admission=part, mode=Mode.AFTER_EVICTION, misfit=misfit)
-        return nomination
-
-    def _without_victims(self, slice: Slice, room: Room, replaced: Slice | None) -> Nomination | None:
-        """Nominate the slice in later flavors than those that its queue would preempt for, or else a part of it."""
-        if room.queue.fungibility.may_rather_preempt:
-            nomination = nominate(slice, msgspec.structs.replace(room, victims=None), replaced=replaced)
-            if isinstance(nomination, Nomination) and nomination.mode is Mode.FIT:
-                return nomination
-        part = assign_part(slice, room, replaced=replaced) if slice.partial and replaced is not None else None
-        return Nomination(admission=part, mode=Mode.FIT) if part is not None else None
+            return self.nominator.nominate(slice, self.nominator.room(slice, queue), replaced)
 
     def _decisions_of(self, slice: Slice, queue: ClusterQueue, assessment: Nomination | Misfit) -> list[Decision]:
         """The decisions that admit the next slice or let it wait. Its own comes last, after the evictions for it."""
@@ -256,7 +249,7 @@ class _Cycle:
         needs, misfit = usage_of(slice, nomination.admission), nomination.misfit
         replaced = self.use.holder(slice.chain_id)
         with self.use.without(slice, queue.name):
-            room = self._room(slice, queue)
+            room = self.nominator.room(slice, queue)
             preemptor = Preemptor(
                 slice=slice, queue=queue, node=room.projected or room.node, needs=needs, short=nomination.short
             )
@@ -267,13 +260,14 @@ class _Cycle:
                     if number or usage_of(slice, admission) != needs:
                         victims = enough_of(victims, lambda fewer: admission_without(fewer) == admission)
                     break
+        self._had_victims = bool(victims)
         if cycle_message := self.preemption_cycles.describe_cycle(slice, victims):
             admission, misfit = None, msgspec.structs.replace(misfit, message=f"{misfit.message}. {cycle_message}")
         if admission is not None and (limited := self.growths.refuse(replaced, victims)):
             admission, misfit = None, limited
         if admission is None or self.preemption_conflicts.would_preempt(preemptor, usage_of(slice, admission), victims):
             with self.use.without(slice, queue.name):
-                spared = self._without_victims(slice, room, replaced)
+                spared = self.nominator.without_victims(slice, room, replaced)
             self.preemption_conflicts.remember(slice, queue)
             return self._admit(slice, queue, spared.admission) if spared else [wait_for(slice, misfit)]
         self._note_lost(victims)
@@ -306,7 +300,7 @@ class _Cycle:
 
     def _choose(self, slice: Slice) -> Admission | None:
         """What a waiting slice is assigned after the evictions."""
-        return _after_evictions(slice, self._room(slice, self._usable_queue_of(slice)))
+        return _after_evictions(slice, self.nominator.room(slice, self._usable_queue_of(slice)))
 
     def _await_room(
         self, slice: Slice, queue: ClusterQueue, nomination: Nomination, decided: Sequence[Evict | Shrink] = ()
@@ -373,7 +367,7 @@ class _Cycle:
         """The place where a slice would run, with the quota that is free now or after the evictions."""
         replaced, own = self.use.holder(slice.chain_id), self.use.own(queue.name, slice)
         with self.use.without(slice, queue.name):
-            room = self._room(slice, queue).later if later else self._room(slice, queue)
+            room = self.nominator.room(slice, queue).later if later else self.nominator.room(slice, queue)
             placed = self.placer.find(slice, admission, room, own=own, replaced=replaced)
         spent = self._spent(slice, queue, placed.admission) if isinstance(placed, Placed) else None
         return spent or placed
@@ -392,7 +386,10 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
     ]
     if not pending and snapshot.idle_growth is None:
         return decided
-    return [*decided, *_Cycle(snapshot, [*part.leaving, *(slice for slice, _ in to_evict)]).decide(pending)]
+    run = _Cycle(snapshot, [*part.leaving, *(slice for slice, _ in to_evict)])
+    behind, single = in_lines(snapshot, run.losers.preemptors)
+    keys, made = {slice.key for slice in single}, run.decide(in_order([*pending, *single]), behind)
+    return [*decided, *(told_behind(each) if each.key in keys else each for each in made)]
 
 
 def _after_evictions(slice: Slice, room: Room, replaced: Slice | None = None) -> Admission | None:

@@ -49,6 +49,10 @@ class PreemptionConflicts:
         if queue.preemption.reclaim is not Whom.NEVER and len(waiting) < _REMEMBERED:
             waiting.append((slice, queue))
 
+    def knows_enough_of(self, queue: ClusterQueue) -> bool:
+        """Whether no more slices of this queue would be remembered."""
+        return queue.preemption.reclaim is Whom.NEVER or len(self._waiting.get(queue.name, ())) == _REMEMBERED
+
     def would_preempt(self, preemptor: Preemptor, needs: Usage, victims: Sequence[Victim]) -> bool:
         """Whether one of them, or a victim, would preempt this preemptor as soon as it has its victims' quota.
 

@@ -6,6 +6,7 @@ import msgspec
 
 from slicebus.slices.admission.budget_limit import SpentBudgets
 from slicebus.slices.admission.growth_limit import GrowthLimit
+from slicebus.slices.admission.lines import Behind
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.admission.usage_order import LocalUses, by_usage
 from slicebus.slices.api.kueue import Condition, EvictionReason
@@ -37,6 +38,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     namespaces: Mapping[str, Mapping[str, str]]
     """Labels by namespace."""
     part: Part
+    behind: tuple[Behind, ...] = ()
+    """The waiting slices that are not in `part`: of their lines it has the first ones only."""
     clusters: tuple[Cluster, ...]
     load: Mapping[str, int]
     """The number of chains on each worker cluster, also of jobs that are not among the slices."""

@@ -59,6 +59,8 @@ class QuotaUse:
         self._excluded: tuple[str, Usage] | None = None
         """Queue and usage that `without` leaves out at the moment."""
         self._has_given = False
+        self.changes = 0
+        """How often anything was charged, reserved or preempted."""
         self._standing: Forest | None = None
         if self._evicted or self._left:
             self._project()
@@ -166,6 +168,7 @@ class QuotaUse:
         if self._projected is not None:
             self._projected.queues[queue].give(more)
         self._has_given = True
+        self.changes += 1
         self._charged[queue, slice.chain_id] = usage
         self._admitted[slice.chain_id] = slice
         self._candidates.pop(queue, None)
@@ -176,6 +179,7 @@ class QuotaUse:
         before = self.own(queue, slice)
         usage = larger(before, usage_of(slice, admission))
         self._has_given = True
+        self.changes += 1
         node = self._project().queues[queue]
         node.give(_difference(usage, before))
         self._apart.add(node.root)
@@ -183,6 +187,7 @@ class QuotaUse:
     def preempt(self, victims: Iterable[Victim]) -> None:
         """Leave what the victims lose out of `projected`."""
         projected = self._project()
+        self.changes += 1
         for victim in victims:
             candidate = victim.candidate
             node = projected.queues[candidate.node.name]

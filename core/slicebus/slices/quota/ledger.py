@@ -117,22 +117,22 @@ class Ledger:
     def part(
         self,
         cluster_queues: Container[str] | None,
-        local_queues: Iterable[LocalQueueKey],
+        waiting: Iterable[Slice],
         *,
         stopped: Iterable[str] = (),
         stopped_in: Iterable[LocalQueueKey] = (),
     ) -> Part:
-        """The slices that hold quota of these ClusterQueues, all that hold any for None, or wait in these LocalQueues.
+        """The slices that hold quota of these ClusterQueues, all that hold any for None, or are `waiting` for some.
 
         A chain that waits here belongs to the part with the quota that it holds elsewhere. The workloads of the
         ClusterQueues in `stopped` and of the LocalQueues in `stopped_in` are to lose their quota.
         """
-        waiting = {key: self._slices[key] for name in local_queues for key in self._waiting.keys_of(name)}
-        waiting_chains = {slice.chain_id for slice in waiting.values()}
+        waiting = tuple(waiting)
+        waiting_keys, waiting_chains = {slice.key for slice in waiting}, {slice.chain_id for slice in waiting}
 
         def belongs(slice: Slice) -> bool:
             if slice.admission is None:
-                return slice.key in waiting
+                return slice.key in waiting_keys
             if cluster_queues is None or slice.chain_id in waiting_chains:
                 return True
             return any(queue in cluster_queues for queue in self.holdings.used_by(slice.chain_id))
@@ -145,7 +145,7 @@ class Ledger:
         holding = (self._slices[key] for key in dict.fromkeys(to_stop))
         preempted = (self._slices[key] for key in self._preempted)
         return Part(
-            waiting=tuple(waiting.values()),
+            waiting=waiting,
             holdings=self.holdings,
             leaving=tuple(filter(belongs, self.holdings.leaving)),
             to_stop=tuple(slice for slice in holding if slice.keeps_quota and belongs(slice)),

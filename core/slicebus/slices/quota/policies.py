@@ -33,6 +33,11 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nobody may be preempted."""
         return self.within_queue is self.reclaim is Whom.NEVER
 
+    @property
+    def by_age(self) -> bool:
+        """Whether the age of the preemptor counts."""
+        return Whom.LOWER_OR_NEWER in (self.within_queue, self.reclaim)
+
     @classmethod
     def from_manifest(cls, spec: Manifest) -> Self:
         """Read the field. Raises ValueError for an unknown policy."""

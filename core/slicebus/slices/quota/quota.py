@@ -103,6 +103,11 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     usage_based: bool = False
     """Its slices come by what their LocalQueues have used."""
 
+    @property
+    def preempts_by_age_and_flavor(self) -> bool:
+        """Whether the age of a slice may decide in which of several flavors it finds victims."""
+        return self.preemption.by_age and any(len(group.flavors) > 1 for group in self.resource_groups)
+
     def gives_pods(self, by_default: bool) -> bool:
         """Whether its jobs may lose some pods before all, where the manager says this by default."""
         return by_default if self.pods_before_jobs is None else self.pods_before_jobs

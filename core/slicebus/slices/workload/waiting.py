@@ -66,7 +66,9 @@ ONLY_WORKERS_KNOW = (
 """All other reasons are those of conditions."""
 _LENGTH = 2000
 """Of each text: all annotations of an object share 256 KiB."""
-_NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?:n|u|m|k|[KMGTPE]i?)?(?![\w-])")
+LEFT_OUT = "…"
+"""In place of a number that somebody is not told."""
+_NUMBER = re.compile(rf"{LEFT_OUT}|(?<![\w.-])\d+(?:\.\d+)?(?:n|u|m|k|[KMGTPE]i?)?(?![\w-])")
 """A number or a quantity that stands alone: no part of a name."""
 _SUFFIX = "[bcdfghjklmnpqrstvwxz2456789]{5}"
 """What the API server adds to a `generateName` (`k8s.io/apimachinery/pkg/util/rand`)."""
@@ -153,9 +155,9 @@ def shown_on(manifest: Manifest) -> str | None:
     return text
 
 
-def without_numbers(text: str) -> str:
+def without_numbers(text: str, *, mark: str = "#") -> str:
     """A text with a mark in place of each number."""
-    return _NUMBER.sub("#", text)
+    return _NUMBER.sub(mark, text)
 
 
 def without_pod_names(text: str, *, of: Iterable[str] = ()) -> str:

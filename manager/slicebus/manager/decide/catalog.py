@@ -194,7 +194,7 @@ def cycle(
     none is spent.
     """
     since = Since(preemption_cycles=preemption_cycles_since, growth=growth_since, idle=idle_since, now=now)
-    decided = admission.cycle(snapshot_of(store, trees, since))
+    decided = admission.cycle(snapshot_of(store, trees, since, in_lines=True))
     unanswered = [admission_writes.retry(uncertain) for uncertain in store.uncertain.values()]
     decided = [*(decision for decision in decided if decision.key not in store.uncertain), *unanswered]
     return [decision for decision in decided if _is_unshown(store, decision)]

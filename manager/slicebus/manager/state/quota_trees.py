@@ -14,6 +14,7 @@ from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.budget_limit import SpentBudgets
 from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.admission.growth_limit import GrowthLimit
+from slicebus.slices.admission.lines import Behind, Lines
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.admission.snapshot import IdleGrowth, Snapshot
 from slicebus.slices.admission.usage_order import LocalUses
@@ -74,6 +75,7 @@ class Quotas:
     ) -> None:
         self.ledger = Ledger()
         """Every Workload as a slice."""
+        self._lines = Lines()
         self._grown: _Forest | None = None
         """None when a queue or a cohort has changed."""
         self._labels: dict[str, Mapping[str, str]] | None = None
@@ -184,14 +186,21 @@ class Quotas:
         idle_growth: IdleGrowth | None = None,
         moment: datetime | None = None,
         usage_rule: UsageRule = UsageRule(),  # noqa: B008 a frozen value
+        in_lines: bool = False,
     ) -> Snapshot:
         """The input of an admission cycle over some trees; all for None. `assumed` slices count as admitted. No budget
-        is spent, and nobody has used anything, where there is no `moment` of the cycle."""
+        is spent, and nobody has used anything, where there is no `moment` of the cycle. `in_lines`: its part has only
+        the first of those who are alike."""
         forest = self._forest
         queues, cohorts = forest.queues, forest.cohorts
         if only is not None:
             queues = {name: queue for tree in only for name, queue in forest.queues_in.get(tree, {}).items()}
             cohorts = tuple(cohort for tree in only for cohort in forest.cohorts_in.get(tree, ()))
+        waiting_in = [key for key in self.ledger.waiting_in() if only is None or self.tree_of(key) in only]
+        if in_lines:
+            waiting, behind = self._lines.waiting_in(waiting_in, apart=assumed.keys())
+        else:
+            waiting, behind = self._waiting(waiting_in), list[Behind]()
         load, granted = dict(self.ledger.load), dict(self.ledger.granted)
         for key, admit in assumed.items():
             slice = self.ledger.slices.get(key)
@@ -206,7 +215,8 @@ class Quotas:
             local_queues=self.local_queues,
             flavors={flavor.name: flavor for flavor in self._flavors.values.values()},
             namespaces=self._namespace_labels(),
-            part=self._assuming(assumed, self._part(queues, only)),
+            part=self._assuming(assumed, self._part(queues, only, waiting)),
+            behind=tuple(behind),
             clusters=tuple(cluster.place for cluster in self.worker_clusters),
             load=load,
             granted=granted,
@@ -243,11 +253,14 @@ class Quotas:
         charged = self.ledger.holdings.used_by(slice.chain_id).get(admit.admission.cluster_queue, {})
         return {key: max(0, need - charged.get(key, 0)) for key, need in usage_of(slice, admit.admission).items()}
 
-    def _part(self, queues: Mapping[str, ClusterQueue], only: Collection[str] | None) -> Part:
+    def _waiting(self, local_queues: Iterable[LocalQueueKey]) -> list[Slice]:
+        return [slice for key in local_queues for slice in self.ledger.waiting(key)]
+
+    def _part(self, queues: Mapping[str, ClusterQueue], only: Collection[str] | None, waiting: Iterable[Slice]) -> Part:
         nowhere = only is not None and NOWHERE in only
         return self.ledger.part(
             None if only is None else _WithMissing(queues, self.cluster_queues) if nowhere else queues,
-            [key for key in self.ledger.waiting_in() if only is None or self.tree_of(key) in only],
+            waiting,
             stopped=self._stopped(queues),
             stopped_in=self._stopped_in(),
         )
@@ -288,8 +301,18 @@ class Quotas:
             self.ledger.put(new)
         elif old is not None:
             self.ledger.remove(old.key)
+            self._lines.remove(old.key)
+        for chain_id in {slice.chain_id for slice in (old, new) if slice is not None}:
+            self._line_up(self.ledger.chain(chain_id))
         for callback in self._callbacks:
             callback(old, new)
+
+    def _line_up(self, chain: Collection[Slice]) -> None:
+        for slice in chain:
+            if slice.finished or slice.admission is not None:
+                self._lines.remove(slice.key)
+            else:
+                self._lines.put(slice, is_only=len(chain) == 1)
 
     def _local_queue_changed(self, old: LocalQueue | None, new: LocalQueue | None) -> None:
         if old is not None:

@@ -117,7 +117,10 @@ def test_a_part_is_what_a_search_of_all_slices_finds(steps: list[Any]) -> None:
         if (slice.admission.cluster_queue == "cq1" if slice.admission else slice.queue == "lq2")
     }
     members = [slice for slice in unfinished if slice.chain_id in chains and (slice.admission or slice.queue == "lq2")]
-    expected, part = Part.of(members), ledger.part(["cq1"], [("team", "lq2")], stopped=["cq1"], stopped_in=[])
+    expected, part = (
+        Part.of(members),
+        ledger.part(["cq1"], ledger.waiting(("team", "lq2")), stopped=["cq1"], stopped_in=[]),
+    )
     assert by_key(part.waiting) == by_key(expected.waiting)
     assert by_key(part.leaving) == by_key(expected.leaving)
     is_stopped = [each for each in expected.to_stop if not each.active or each.admission.cluster_queue == "cq1"]  # type: ignore[union-attr]
@@ -131,7 +134,8 @@ def test_a_part_is_what_a_search_of_all_slices_finds(steps: list[Any]) -> None:
         assert part.holdings.holder(chain) is expected.holdings.holder(chain)
         assert part.holdings.used_by(chain) == expected.holdings.used_by(chain)
     assert by_key(part.holdings.holders_in("cq1")) == by_key(expected.holdings.holders_in("cq1"))
-    everything = ledger.part(None, ledger.waiting_in())
+    all_waiting = [slice for queue in ledger.waiting_in() for slice in ledger.waiting(queue)]
+    everything = ledger.part(None, all_waiting)
     assert by_key(everything.waiting) == by_key(Part.of(unfinished).waiting)
     assert by_key(everything.leaving) == by_key(Part.of(unfinished).leaving)
 

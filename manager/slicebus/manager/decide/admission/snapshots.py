@@ -31,8 +31,8 @@ class Since(msgspec.Struct, frozen=True, kw_only=True):
         return cls(preemption_cycles=time_text(moment - RING), growth=growth, now=time_text(moment))
 
 
-def snapshot_of(store: ManagerStore, trees: Sequence[str] | None, since: Since) -> Snapshot:
-    """What a cycle over some trees of quota decides from; all for None."""
+def snapshot_of(store: ManagerStore, trees: Sequence[str] | None, since: Since, *, in_lines: bool = False) -> Snapshot:
+    """What a cycle over some trees of quota decides from; all for None. `in_lines` as in `Quotas.snapshot`."""
     settings, assumed = store.settings, {key: uncertain.decision for key, uncertain in store.uncertain.items()}
     limits_growth = settings.growth_victims and since.growth
     return store.quotas.snapshot(
@@ -49,4 +49,5 @@ def snapshot_of(store: ManagerStore, trees: Sequence[str] | None, since: Since) 
         idle_growth=IdleGrowth(since.idle, settings.idle_headroom) if since.idle else None,
         moment=datetime.fromisoformat(since.now) if since.now else None,
         usage_rule=settings.usage_rule,
+        in_lines=in_lines,
     )

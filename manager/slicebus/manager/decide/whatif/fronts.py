@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Shrink, Wait
+from slicebus.slices.admission.lines import kind_of
 from slicebus.slices.admission.queue_order import Rank, rank
 from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, Condition
 from slicebus.slices.workload.workload import Slice, SliceKey
@@ -129,17 +130,6 @@ class Fronts:
         heapq.heappush(kind.rest, (rank(last), last.key, last))
 
 
-def kind_of(slice: Slice) -> bytes:
-    """What a cycle reads of a slice that waits for its start, without its age and name."""
-    pods = [
-        (each.name, each.count, each.requests, each.devices, each.template, sorted(each.unasked))
-        for each in slice.pod_sets
-    ]
-    elastic = (slice.elastic, slice.partial, slice.replica_sizes, slice.elasticity)
-    where = (slice.cluster_selector, slice.scheduler, sorted(slice.avoids), slice.active)
-    return _encoder.encode((slice.local_queue, slice.priority, pods, elastic, where))
-
-
 def _is_awaiting(slice: Slice) -> bool:
     """Whether it shows that quota is kept for it: it has a claim that the others of its kind have not."""
     return slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason") == WAITING_FOR_PREEMPTED
@@ -155,6 +145,3 @@ def _is_more_than_waiting(decision: Decision) -> bool:
             return False  # Its own decision is that of the one who gets the quota.
         case _:
             return False
-
-
-_encoder = msgspec.json.Encoder(order="sorted")
