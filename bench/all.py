@@ -50,6 +50,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "beside_kueue.py": ("--rounds", "1", "--jobs", "3", "--resizes", "1"),
     "bus.py": ("--messages", "50", "--single", "5", "--rounds", "1"),
     "dispatch.py": ("--rounds", "1", "--jobs", "4", "--resizes", "2", "--pods", "10"),
+    "pending.py": ("--pending", "60", "600"),
     "fleet.py": (
         *("--clusters", "1", "2", "--workloads", "10", "--rate", "2", "--seconds", "2"),
         *("--settle", "3", "--idle", "1", "--idle-jobs", "3"),
