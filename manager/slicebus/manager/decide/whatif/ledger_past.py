@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from slicebus.decisions.recorded_cache import resource_name
-from slicebus.journal.object_history import ObjectChange
+from slicebus.journal.shard_history import ObjectChange
 from slicebus.kube.cache import key_of
 from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, WORKLOADS
 from slicebus.kube.times import unix_time_text
