@@ -72,7 +72,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "journal.py": ("--jobs", "1", "--resizes", "2", "--blocks", "4", "--rounds", "1", "--no-rabbitmq"),
     "ledger.py": ("--jobs", "2", "--resizes", "2", "--slices", "1000"),
     "memory.py": ("--jobs", "50", "--hostile", "2"),
-    "ray.py": ("--resizes", "1", "--clusters", "2"),
+    "raycluster.py": ("--resizes", "1", "--clusters", "2"),
     "reclaim.py": ("--seeds", "2"),
     "restart.py": ("--workloads", "20", "--agent-jobs", "5", "--messages", "50", "--rounds", "1"),
     "resync.py": ("--jobs", "20", "--rounds", "1"),

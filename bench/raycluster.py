@@ -1,6 +1,6 @@
 """Measures how a RayCluster is resized where it runs: by KubeRay alone, by slicebus, and by a Kueue in one cluster.
 
-    python bench/ray.py [--resizes 10] [--clusters 12]
+    python bench/raycluster.py [--resizes 10] [--clusters 12]
 
 `KUBERAY_BINARY` and `KUBERAY_CRDS` name a KubeRay and its definitions; without them a stand-in plays it. `KUEUE_BINARY`
 and `KUEUE_CRDS` name a Kueue; without them there is none. Each set-up is on servers of its own, one after the other:
