@@ -166,13 +166,14 @@ def _is_as_new(slice: Slice) -> bool:
 
 
 def _asked(found: Hypothesis, slice: Slice) -> Slice | None:
-    """The slice of a hypothesis. None where a step of its own comes first for the job, where its worker has told what
-    its pods request since the slice was made, as a new one is charged for that, and where somebody has deactivated
-    the slice, which a new one is not."""
+    """The slice of a hypothesis. None where a step of its own comes first for the job; and where somebody has stopped
+    the slice, keeps it off a cluster, or has told what its pods request since it was made: a new one is another."""
     asked = found.slice
-    if asked is None or (asked.counts, asked.observed, asked.active) != (slice.counts, slice.observed, slice.active):
-        return None
-    return asked
+    return asked if asked is not None and _told_of(asked) == _told_of(slice) else None
+
+
+def _told_of(slice: Slice) -> tuple[object, ...]:
+    return slice.counts, slice.observed, slice.active, slice.avoids
 
 
 def _settled(store: ManagerStore, slice: Slice) -> JobView | None:
