@@ -62,7 +62,7 @@ REQUESTS = {
         "east 1 patch configmaps 200",
     },
     "start after a shrink by hand": {
-        "manager 4 create events 201",
+        "manager 5 create events 201",
         "manager 1 create workloads 201",
         "manager 4 patch workloads 200",
         "manager 2 patch jobs 200",
@@ -73,7 +73,7 @@ REQUESTS = {
         "east 3 patch pods 200",
     },
     "start after a shrink by preemption": {
-        "manager 5 create events 201",
+        "manager 6 create events 201",
         "manager 2 create workloads 201",
         "manager 4 patch workloads 200",
         "manager 3 patch jobs 200",

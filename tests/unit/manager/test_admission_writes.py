@@ -72,6 +72,7 @@ def test_a_waiting_slice_shows_why_once() -> None:
     commands = admission_writes.commands(GROWING, slice_of(GROWING, "w2"), WAIT, now=NOW)
     assert shorts(commands) == [
         ("w2", "QuotaReserved=False Pending"),
+        ("warn Workload", "Pending"),
         ("warn Job", "Pending"),
     ]
     [remember, patch, *_] = commands
@@ -81,13 +82,13 @@ def test_a_waiting_slice_shows_why_once() -> None:
     assert admission_writes.commands(shown, slice_of(shown, "w2"), WAIT, now=LATER) == []
 
 
-@pytest.mark.parametrize(("message", "events"), [("3 cpu short", 0), ("no place", 1), ("4 gpu short", 1)])
+@pytest.mark.parametrize(("message", "events"), [("3 cpu short", 0), ("no place", 2), ("4 gpu short", 2)])
 def test_the_same_reason_with_other_numbers_is_no_event(message: str, events: int) -> None:
     """Other jobs come and go: each changes what is lacking."""
     waiting = a_workload("w2", 5, replaces="w1", conditions=(condition("QuotaReserved", False, "Pending", message),))
     view = a_view(asking(1, 5), OLD, waiting)
     found = [what for what, *_ in shorts(admission_writes.commands(view, slice_of(view, "w2"), WAIT, now=NOW))]
-    assert found == ["w2", "warn Job"][: 1 + events]
+    assert found == ["w2", "warn Workload", "warn Job"][: 1 + events]
 
 
 def test_another_reason_keeps_the_time_since_when_it_waits() -> None:

@@ -142,12 +142,13 @@ def _wait(view: JobView, slice: Slice, decision: Wait, *, now: str) -> list[Comm
         return []
     requeued = [] if decision.reason in (INADMISSIBLE, api_names.BUDGET_SPENT) else _requeued(slice)
     body = findings_patch(workload, waiting_finding(decision), *requeued, now=now)
-    told = Emit(regarding=view.job or workload, reason=decision.reason, note=decision.message, warning=True)
+    # On the Workload as with Kueue, and on the job, where its user looks.
+    targets = ((workload, view.job) if view.job else (workload,)) if _is_news(slice, decision) else ()
     return [
         # The job shows it when it is reconciled, after the write.
         Remember(table=ManagerTable.WOULD_ADMIT, key=slice.key, value=decision.would_admit),
         Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
-        *([told] if _is_news(slice, decision) else []),
+        *(Emit(regarding=target, reason=decision.reason, note=decision.message, warning=True) for target in targets),
     ]
 
 
