@@ -142,13 +142,13 @@ class _Cycle:
             return None
         if isinstance(assessment, Misfit):
             return Aside(decision)
-        if assessment.mode is not Mode.FIT and not self.preemption_conflicts.knows_enough_of(queue):
+        may_find_others = queue.preempts_by_age_and_flavor or not self.preemption_conflicts.knows_enough_of(queue)
+        if assessment.mode is not Mode.FIT and may_find_others:
             return None
         if (nominated := nominated_by(assessment)) is None:
             return Aside(decision)
-        # With fair sharing it holds up others. Where it had victims, and where those are chosen by age among several
-        # flavors, another one may have others.
-        may_differ = assessment.mode is not Mode.FIT and (self._had_victims or queue.preempts_by_age_and_flavor)
+        # With fair sharing it holds up others. Where it had victims, another one may have others.
+        may_differ = assessment.mode is not Mode.FIT and self._had_victims
         has_own_turn = may_differ or self.snapshot.fair_sharing is not FairSharing.OFF
         return None if has_own_turn else Aside(decision, nominated.distance, on_cluster=True)
 

@@ -101,7 +101,8 @@ def clusters(random: Random, is_crowded: bool) -> Sequence[Cluster]:
 def a_kind(random: Random, queue: str, number: int) -> Slice:
     spec = {"nodeSelector": {"disk": "ssd"}} if random.random() < 0.1 else {}
     pods = a_pod_set(count=random.choice((1, 1, 2, 3, 5, 30)), **spec)
-    return a_slice(f"kind-{number}", queue=queue, priority=random.choice((0, 0, 0, 5, 9)), pod_sets=(pods,))
+    more = (a_pod_set("more", count=random.randint(1, 3)),) if random.random() < 0.3 else ()
+    return a_slice(f"kind-{number}", queue=queue, priority=random.choice((0, 0, 0, 5, 9)), pod_sets=(pods, *more))
 
 
 def one_of(random: Random, kind: Slice, number: int) -> Slice:
@@ -172,11 +173,38 @@ def test_decisions_are_those_about_everybody_by_itself(part: int) -> None:
         patch.object(waiting_queue.Rest, "first_after", lambda *_: None),
         patch.object(waiting_queue, "in_lines", lambda snapshot, _: ([*snapshot.behind], [])),
     ],
-    ids=["nobody goes on", "none has its turn before others", "all are decided before", "claims do not count"],
+    ids=[
+        "nobody goes on",
+        "none has its turn before others",
+        "all are decided before",
+        "claims do not count",
+    ],
 )
 def test_these_worlds_notice_what_is_left_out(without: Any) -> None:
     with without, patch("slicebus.slices.admission.cycle.in_lines", lambda *told: waiting_queue.in_lines(*told)):
         assert first_difference(range(600))
+
+
+def test_whoever_is_older_may_find_victims_in_a_flavor_for_one_of_its_pod_sets() -> None:
+    queue = a_queue(
+        quotas={"default": {"cpu": "8"}, "spot": {"cpu": "8"}},
+        preemption={"withinClusterQueue": "LowerOrNewerEqualPriority"},
+        flavorFungibility={"whenCanPreempt": "MayStopSearch"},
+    )
+    high = [
+        admitted(a_slice(name, count, job_uid=name, priority=9), flavor=flavor)
+        for name, count, flavor in (("h1", 6, "default"), ("h2", 8, "spot"))
+    ]
+    newer = admitted(a_slice("n", 2, job_uid="n", created="2026-01-01T00:00:30Z"))
+    pods = (a_pod_set("head"), a_pod_set("more", count=5))
+    line = [
+        a_slice(name, job_uid=name, created=f"2026-01-01T00:00:{second}Z", pod_sets=pods)
+        for name, second in (("a", 10), ("b", 11), ("c", 40), ("d", 41))
+    ]
+    world = snapshot(*high, newer, *line, queues=[queue])
+    assert not compared(world, front=1)
+    messages = {each.message.rpartition(": ")[2] for each in cycle(world) if isinstance(each, Wait)}
+    assert len(messages) == 2, "the older ones stop at the first flavor"
 
 
 def waiting(*names: str, count: int = 5, **changes: Any) -> list[Slice]:
