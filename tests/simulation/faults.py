@@ -292,6 +292,8 @@ class FaultyBus:
         self, *queues: str, prefetch: int, keep: Keep | None = None
     ) -> AsyncIterator[AsyncIterator["WatchedDelivery"]]:
         await self._reach()
+        for queue in queues:
+            await self._inner.depth(queue)  # Who subscribes hears at once that a queue is missing.
         yield self._deliveries(queues, prefetch, keep)
 
     async def read_stream(self, stream: str, offset: StreamOffset, *, follow: bool) -> AsyncIterator[Record]:
