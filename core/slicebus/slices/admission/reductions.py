@@ -10,6 +10,7 @@ import msgspec
 from slicebus.slices.api.kueue import Condition, PreemptionReason
 from slicebus.slices.quota.cohorts import Node
 from slicebus.slices.quota.quota import FlavorResource, Usage
+from slicebus.slices.workload.observed import ObservedPods, pods_by_set
 from slicebus.slices.workload.workload import Counts, Slice
 
 
@@ -119,12 +120,16 @@ def _most(slice: Slice, pod_set: str, step: int) -> int:
 
 
 def _uses(slice: Slice, pod_set: str, short: Collection[FlavorResource]) -> bool:
-    """Whether the pods of a pod set hold any of what is short."""
-    return slice.admission is not None and any(
-        (flavor, resource) in short and assignment.usage.get(resource, 0) > 0
+    """Whether the pods of a pod set hold any of what is short: as they were admitted, or as they request where they
+    run."""
+    if slice.admission is None:
+        return False
+    pods = pods_by_set(slice.observed).get(pod_set, ObservedPods())
+    return any(
+        (flavor, resource) in short and (assignment.usage.get(resource, 0) > 0 or pods.requests.get(resource, 0) > 0)
         for assignment in slice.admission.pod_sets
         if assignment.name == pod_set
-        for resource, flavor in assignment.flavors.items()
+        for resource, flavor in (pods.flavors | assignment.flavors).items()
     )
 
 

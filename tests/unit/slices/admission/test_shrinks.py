@@ -13,6 +13,7 @@ from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, PreemptionReason
 from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.elasticity import Elasticity
+from slicebus.slices.workload.observed import Observed, ObservedPods
 from slicebus.slices.workload.reclaimed import Beneficiary
 from slicebus.slices.workload.workload import Counts, Slice
 from unit.slices.admission.test_preemption import (
@@ -43,6 +44,17 @@ def elastic(name: str, pods: int, least: int, priority: int = 0, **changes: Any)
     return giving(holding(name, pods, priority, **changes), main=least)
 
 
+def silent(slice: Slice) -> Slice:
+    """The job leaves what its pods request to the namespace: it is charged for what they request where they run."""
+    assert slice.admission is not None
+    pod_sets = tuple(msgspec.structs.replace(one, flavors={}, usage={}) for one in slice.admission.pod_sets)
+    charged = {one.name: ObservedPods(requests={"cpu": 1000}, flavors={"cpu": "default"}) for one in pod_sets}
+    admission = msgspec.structs.replace(slice.admission, pod_sets=pod_sets)
+    return msgspec.structs.replace(slice, admission=admission).with_observed(
+        Observed(cluster="worker", pod_sets=charged)
+    )
+
+
 def giving(slice: Slice, *, gang: Mapping[str, int] | None = {}, **least: int) -> Slice:
     return msgspec.structs.replace(slice, elasticity=Elasticity(least=least, gang=gang))
 
@@ -67,6 +79,7 @@ def pods_first(made: ClusterQueue) -> ClusterQueue:
 
 LEVELS: dict[str, tuple[Sequence[Slice], int, Taken]] = {
     "one gives what is missing": ([elastic("a", 10, 2)], 3, {"a": 7}),
+    "one gives what only its worker knows of": ([silent(elastic("a", 10, 2))], 3, {"a": 7}),
     "down to its least size": ([elastic("a", 10, 2)], 8, {"a": 2}),
     "below that it is evicted": ([elastic("a", 10, 2)], 9, {"a": EVICTED}),
     "at its least size it is evicted": ([elastic("a", 10, 10)], 1, {"a": EVICTED}),
