@@ -298,7 +298,7 @@ def test_of_pods_that_are_waited_for_one_event_has_told() -> None:
 
     assert events("4 cpu short") == []
     assert story.view.unfinished[-1].conditions["QuotaReserved"]["message"] == "4 cpu short"
-    assert events("no cluster has room") == ["Pending"]
+    assert events("no cluster has room") == ["Pending", "Pending"]
 
 
 @pytest.mark.parametrize(("granted", "sizes"), [(8, [8]), (6, [8, 8])], ids=["all", "a part"])
