@@ -16,7 +16,7 @@ NEW_TEST = "tests/e2e/test_settling.py"
 
 RULE = [
     Edit(
-        f"{SLICES}/queue_order.py",
+        f"{SLICES}/nominating.py",
         '''
 
 def unsettled(slice: Slice, *, made_before: str | None) -> Misfit | None:
@@ -26,7 +26,7 @@ def unsettled(slice: Slice, *, made_before: str | None) -> Misfit | None:
     return Misfit("the job was made a moment ago, and settles")
 ''',
     ),
-    Edit(f"{SLICES}/cycle.py", "\n    unsettled,", after="    preemptors_first,\n    rank,"),
+    Edit(f"{SLICES}/cycle.py", ", unsettled", after="nominating import Nominator"),
     Edit(
         f"{SLICES}/snapshot.py",
         '''
