@@ -14,7 +14,8 @@ from support.processes import COMMAND_S
 pytestmark = [pytest.mark.index]
 
 EXTRAS = re.compile(
-    r"slicebus\.cli\.(trace\.protobuf lacks google|(ledger|usage)\.[\w.]+ lacks (sqlalchemy|alembic|psycopg))"
+    r"slicebus\.cli\.(trace\.protobuf lacks google"
+    r"|((ledger|usage)\.[\w.]+|whatif\.ledger_reading) lacks (sqlalchemy|alembic|psycopg))"
 )
 """What is imported where somebody uses it."""
 
