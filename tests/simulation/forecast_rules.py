@@ -83,7 +83,10 @@ class ForecastRules:
         """Compare what is said of some slices with what becomes of those that wait, by whose keys they are."""
         if not asked:
             return
-        imagined = {key: msgspec.structs.replace(one, uid=slice.uid) for key, (slice, one) in asked.items()}
+        # Others that wait are told of it by its name.
+        imagined = {
+            key: msgspec.structs.replace(one, uid=slice.uid, name=slice.name) for key, (slice, one) in asked.items()
+        }
         said = verdicts(snapshot, [*imagined.values()], instead_of=[slice for slice, _ in asked.values()])
         decisions = {each.key: each for each in decided}
         for key, (slice, _) in asked.items():
