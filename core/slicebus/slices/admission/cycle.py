@@ -141,7 +141,9 @@ class _Cycle:
         if self._has_changed or not isinstance(decision, Wait):
             return None
         if isinstance(assessment, Misfit):
-            return Aside(decision)
+            # It may have had a flavor for one part by its age, before there was none for another part.
+            has_parts = len(slice.pod_sets) > 1 or len(queue.resource_groups) > 1
+            return None if has_parts and queue.preempts_by_age_and_flavor else Aside(decision)
         may_find_others = queue.preempts_by_age_and_flavor or not self.preemption_conflicts.knows_enough_of(queue)
         if assessment.mode is not Mode.FIT and may_find_others:
             return None

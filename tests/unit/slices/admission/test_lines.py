@@ -185,23 +185,24 @@ def test_these_worlds_notice_what_is_left_out(without: Any) -> None:
         assert first_difference(range(600))
 
 
-def test_whoever_is_older_may_find_victims_in_a_flavor_for_one_of_its_pod_sets() -> None:
+@pytest.mark.parametrize("more", [5, 9], ids=["and for the other one", "and none for the other one"])
+def test_whoever_is_older_may_find_victims_in_a_flavor_for_one_of_its_pod_sets(more: int) -> None:
     queue = a_queue(
         quotas={"default": {"cpu": "8"}, "spot": {"cpu": "8"}},
         preemption={"withinClusterQueue": "LowerOrNewerEqualPriority"},
         flavorFungibility={"whenCanPreempt": "MayStopSearch"},
     )
-    high = [
-        admitted(a_slice(name, count, job_uid=name, priority=9), flavor=flavor)
-        for name, count, flavor in (("h1", 6, "default"), ("h2", 8, "spot"))
+    others = [
+        admitted(a_slice(name, count, job_uid=name, priority=priority), flavor=flavor)
+        for name, count, priority, flavor in (("h1", 6, 9, "default"), ("h2", 7, 9, "spot"), ("l", 1, -1, "spot"))
     ]
     newer = admitted(a_slice("n", 2, job_uid="n", created="2026-01-01T00:00:30Z"))
-    pods = (a_pod_set("head"), a_pod_set("more", count=5))
+    pods = (a_pod_set("head"), a_pod_set("more", count=more))
     line = [
         a_slice(name, job_uid=name, created=f"2026-01-01T00:00:{second}Z", pod_sets=pods)
         for name, second in (("a", 10), ("b", 11), ("c", 40), ("d", 41))
     ]
-    world = snapshot(*high, newer, *line, queues=[queue])
+    world = snapshot(*others, newer, *line, queues=[queue])
     assert not compared(world, front=1)
     messages = {each.message.rpartition(": ")[2] for each in cycle(world) if isinstance(each, Wait)}
     assert len(messages) == 2, "the older ones stop at the first flavor"
