@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from slicebus.cli.cluster.options import ClusterAccess
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, real_world
 from slicebus.cli.doctor.checks import checks, needs_of
@@ -373,13 +374,9 @@ async def test_doctor_finds_nothing_to_do(world: World, plane: ControlPlane, bro
     await eventually(active, "our check is active")
     journal = journal_queues(max_age=JOURNAL_MAX_AGE, max_bytes=JOURNAL_MAX_BYTES)
     needs = needs_of(None, objects.SYSTEM_NAMESPACE, journal, AdmissionModeName.KUEUE)
-    kubeconfig = str(plane.clusters["manager"].kubeconfig)
-    found = [
-        check
-        async for check in checks(
-            needs, cluster=None, amqp_url=f"memory://manager@{broker_name}", kubeconfig=kubeconfig
-        )
-    ]
+    access = ClusterAccess(kubeconfig=str(plane.clusters["manager"].kubeconfig))
+    url = f"memory://manager@{broker_name}"
+    found = [check async for check in checks(needs, cluster=None, amqp_url=url, access=access)]
     assert [check for check in found if not check.ok] == []
     assert any(check.subject == f"check {CHECK}" for check in found)
 
