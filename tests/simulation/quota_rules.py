@@ -19,9 +19,10 @@ from simulation.turns import Turns
 from simulation.versions import Versions
 from simulation.violations import Violation
 from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, Resource
+from slicebus.manager.state.worker_clusters import CONNECTED, is_true
 from slicebus.sandbox.apiserver.store import HistoryEntry, Key
 from slicebus.slices.admission.preemption import preempting_queue
-from slicebus.slices.api.kueue import Condition, EvictionReason, PreemptionReason
+from slicebus.slices.api.kueue import Condition, PreemptionReason
 from slicebus.slices.api.quantities import larger
 from slicebus.slices.quota.policies import Preemption, Whom
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, Usage, usage_by_chain
@@ -46,6 +47,8 @@ class QuotaRules:
         self._running: dict[tuple[str, Key], tuple[str, Usage]] = {}
         """The job of each pod that runs, and what it uses."""
         self._left: dict[str, set[str]] = {}
+        self._silent: set[str] = set()
+        """The clusters that are not connected."""
         """The clusters that each job has left without their answer."""
         self._used: dict[str, Counter[tuple[Any, str]]] = {}
         """What runs of each job on all workers."""
@@ -82,12 +85,25 @@ class QuotaRules:
     def leave(self, job_uid: str, clusters: Collection[str]) -> None:
         """A job went elsewhere, and took its quota along: what these clusters, which were given up, still run of it
         cannot be stopped from the manager. Nor can what one runs of a job that has ended there."""
-        clusters = {*clusters, *_ended_on_lost(slice for slice in self._slices.values() if slice.job_uid == job_uid)}
+        clusters = {*clusters, *self._ended_on_lost(job_uid)}
         self._left[job_uid] = clusters
         for key, (uid, usage) in list(self._running.items()):
             if uid == job_uid and key[0] in clusters:
                 del self._running[key]
                 self._used[uid].subtract(usage)
+
+    def see_cluster(self, change: HistoryEntry) -> None:
+        """A WorkerCluster of the manager has changed."""
+        name = change.key[3]
+        (self._silent.discard if is_true(change.object, CONNECTED) else self._silent.add)(name)
+
+    def _ended_on_lost(self, job_uid: str) -> Iterator[str]:
+        """The clusters that were given up with pods of a job that had ended: it goes nowhere, and its quota is free.
+        Its slice may have been evicted before, for another reason. That a cluster is given up is shown later: nothing
+        else ends a slice there of which nobody hears."""
+        for slice in self._slices.values():
+            if slice.job_uid == job_uid and slice.finished and slice.evicted and slice.cluster in self._silent:
+                yield slice.cluster
 
     def see_pod(self, cluster: str, change: HistoryEntry, job_uid: str | None) -> None:
         """A pod of a job, by the job's UID on the manager, has changed."""
@@ -176,14 +192,6 @@ def _check_charge(slice: Slice, old: Slice) -> None:
 def _runs(change: HistoryEntry) -> bool:
     pod = change.object
     return not (change.type == "DELETED" or is_gated(pod) or pod.get("status", {}).get("phase") in _OVER)
-
-
-def _ended_on_lost(slices: Iterable[Slice]) -> Iterator[str]:
-    """The clusters that were given up with pods of a job that had ended: it goes nowhere, and its quota is free."""
-    for slice in slices:
-        is_lost = slice.conditions.get(Condition.EVICTED, {}).get("reason") == EvictionReason.CLUSTER_LOST
-        if slice.finished and slice.evicted and is_lost and slice.cluster is not None:
-            yield slice.cluster
 
 
 def _charged(chain: Iterable[Slice]) -> Usage:

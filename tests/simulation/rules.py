@@ -216,6 +216,7 @@ class Rules:
                     self._budgets.see_queue(change, None if self._was_held else self.clocks.get(self._by))
             elif kind == (WORKERCLUSTERS.group, WORKERCLUSTERS.plural):
                 self._room.see_cluster(change)
+                self.quota.see_cluster(change)
                 _check_epoch(change)
                 check_name(change)
             elif kind in _JOB_KINDS:

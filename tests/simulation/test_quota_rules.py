@@ -7,9 +7,9 @@ import pytest
 
 from simulation.quota_rules import QuotaRules
 from simulation.violations import Violation
-from slicebus.kube.resources import PODS
+from slicebus.kube.resources import PODS, WORKERCLUSTERS
+from slicebus.manager.state.worker_clusters import CONNECTED
 from slicebus.sandbox.apiserver.store import HistoryEntry
-from slicebus.slices.api.kueue import Condition, EvictionReason
 from slicebus.slices.workload.workload import Slice
 from unit.slices.builders import a_slice, admitted
 
@@ -20,29 +20,35 @@ POD = {
 }
 
 
-def over(slice: Slice, *, finished: bool = True, reason: str = EvictionReason.CLUSTER_LOST) -> Slice:
-    """The slice when it is evicted for this reason, and has given its quota back."""
-    evicted = {"status": "True", "reason": reason}
+def over(slice: Slice, *, finished: bool = True, evicted: bool = True) -> Slice:
+    """The slice when it has given its quota back."""
     left = slice if finished else msgspec.structs.replace(slice, admission=None)
-    return msgspec.structs.replace(left, finished=finished, evicted=True, conditions={Condition.EVICTED: evicted})
+    return msgspec.structs.replace(left, finished=finished, evicted=evicted)
+
+
+def worker_cluster(*, connected: bool) -> HistoryEntry:
+    conditions = [{"type": CONNECTED, "status": str(connected)}]
+    manifest = {"metadata": {"name": "east"}, "status": {"conditions": conditions}}
+    return HistoryEntry(1, "MODIFIED", (WORKERCLUSTERS.group, WORKERCLUSTERS.plural, "", "east"), manifest, None)
 
 
 HELD = admitted(a_slice("a", job_uid="job-a"), flavor="", cluster="east")
 
 
 @pytest.mark.parametrize(
-    ("ended", "breaks"),
+    ("ended", "given_up", "breaks"),
     [
-        (over(HELD), False),
-        (over(HELD, finished=False), True),
-        (over(HELD, reason=EvictionReason.PREEMPTED), True),
-        (msgspec.structs.replace(HELD, finished=True), True),
+        (over(HELD), True, False),
+        (over(HELD), False, True),
+        (over(HELD, finished=False), True, True),
+        (over(HELD, evicted=False), True, True),
     ],
-    ids=["given up", "it runs elsewhere", "preempted", "ended"],
+    ids=["given up", "its cluster speaks", "it runs elsewhere", "ended"],
 )
-def test_a_pod_that_nobody_is_charged_for(ended: Slice, breaks: bool) -> None:
+def test_a_pod_that_nobody_is_charged_for(ended: Slice, given_up: bool, breaks: bool) -> None:
     slices = {HELD.key: HELD}
     rules = QuotaRules(slices)
+    rules.see_cluster(worker_cluster(connected=not given_up))
     rules.see_pod("east", HistoryEntry(1, "ADDED", (PODS.group, PODS.plural, "team", "submitter"), POD, None), "job-a")
     slices[ended.key] = ended
     rules.leave("job-a", ())
