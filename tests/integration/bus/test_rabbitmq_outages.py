@@ -206,7 +206,8 @@ async def test_a_blocked_connection_is_throttled_and_recovers(
 async def test_a_subscription_outlives_a_connection_that_is_lost_while_the_broker_blocks_it(
     rabbitmq: RabbitBroker, vhost: str
 ) -> None:
-    settings = BusSettings(connect_s=3.0, confirm_s=30.0, reconnect_most_s=1.0)
+    # What blocks the broker and closes its connections takes half a minute on a busy machine.
+    settings = BusSettings(connect_s=3.0, confirm_s=180.0, reconnect_most_s=1.0)
     received: set[int] = set()
     bus = await connect(rabbitmq.url(vhost, "manager"), name="blocked", settings=settings)
     await bus.declare(manager_topology())
