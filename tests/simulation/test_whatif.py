@@ -51,7 +51,7 @@ def test_the_answer_is_what_the_second_run_does(seed: int) -> None:
         assert said.used_hours == pytest.approx(was.used_hours, rel=USE, abs=0.01)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 3])
 def test_a_run_with_preemption_is_reproduced(seed: int) -> None:
     past = past_of(journal_of(seed, cpu=QUOTA, preempts=True))
     found = reproduction(past.was, played := Play(past).run())
@@ -93,7 +93,7 @@ def kept_past(journal: list[Record], since: float, folder: Path) -> RecordedPast
     return read_ledger(ledger_of(journal, folder / "ledger.db"), datetime.fromtimestamp(since, UTC))
 
 
-@pytest.mark.parametrize(("seed", "preempts"), [(1, False), (1, True), (2, True)])
+@pytest.mark.parametrize(("seed", "preempts"), [(1, False), (1, True), (3, True)])
 def test_a_ledger_plays_as_the_recording_does(seed: int, preempts: bool, tmp_path: Path) -> None:
     """Every admission is where the recording has it, and is reproduced as well."""
     journal = journal_of(seed, cpu=QUOTA, preempts=preempts)
