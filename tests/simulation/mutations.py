@@ -25,7 +25,7 @@ from slicebus.manager.decide.admission import admission_writes, builtin, snapsho
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
 from slicebus.manager.decide.forecast import verdict
 from slicebus.manager.decide.job import charges, execution_time, reclaims
-from slicebus.manager.state import budgets, store, worker_clusters
+from slicebus.manager.state import budgets, store
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.shards import Shards, belongs_to
 from slicebus.manager.state.views import JobView
@@ -95,13 +95,6 @@ async def _accept_absence(_informers: Any, _resource: Any, _owners: Any, _leavin
     """As the informers' method of this name, without looking whether the definition still stands."""
 
 
-_reported = worker_clusters._reported
-
-
-def _without_limit_before_a_report(status: Manifest) -> Any:
-    return _reported(status) if "ours" in status else None
-
-
 _sender_of = Sender.from_manifest
 
 
@@ -153,7 +146,6 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "claims": lambda: patch.object(reconcile, "take_over_pods", lambda *_, **__: []),
     "last pod": lambda: patch.object(WorkerView, "running", frozenset()),
     "room": lambda: patch.object(Fleet, "short", lambda *_, **__: {}),
-    "first report": lambda: patch.object(worker_clusters, "_reported", _without_limit_before_a_report),
     "stale decisions": lambda: patch.object(admission_writes, "ensure_unchanged", lambda *_: None),
     "lifetimes": lambda: patch.object(copies, "_LIFETIME_FIELDS", ()),
     "ends": lambda: patch.object(Departure, "of", _as_deleted_by_a_user),
