@@ -306,12 +306,12 @@ class AgentStore:
         self._seen = None
 
     def _note_departure(self, change: Change) -> None:
-        """Note how a job has gone. One that is deleted right after it was made has no linked Workload yet."""
+        """Note how a job has gone without an order. One that is deleted right after it was made has no linked Workload
+        yet, and of one that had ended nobody sends a Workload again that somebody has deleted."""
         job = WorkerJobReading.from_manifest(change.old) if change.old is not None and change.new is None else None
         if job is None:
             return
-        has_copy = any(annotations.is_of(copy, job.ref) for copy in self._copies(JobKey.of(job.ref)))
-        if job.ref.uid in self.tombstones and not has_copy:
+        if job.ref.uid in self.tombstones and not self._has_copy(job.ref):
             return  # It went by an order.
         departure, known = Departure.of(job, change.final), self.departed.get(job.ref.uid)
         if self.definitions.get(job.ref.kind) == GONE and departure.end is None:
@@ -319,6 +319,9 @@ class AgentStore:
         # A recording has the entry before the change that it came of, and of that not whether it was seen.
         if known is None or known.worker_uid != departure.worker_uid:
             self.departed[job.ref.uid] = departure
+
+    def _has_copy(self, job: JobRef) -> bool:
+        return any(annotations.is_of(copy, job) for copy in self._copies(JobKey.of(job)))
 
     def _note_edit(self, change: Change) -> None:
         if change.new is None or any(owners.keys_of_job(change.new)):
