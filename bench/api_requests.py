@@ -18,7 +18,6 @@ many conflicts there are, and whether two changes go into one write, may depend 
 """
 
 import argparse
-import asyncio
 import statistics
 import sys
 from collections import Counter
@@ -34,7 +33,7 @@ from broker import MANAGER, rabbitmq
 from figures import Figure, Target
 from installation import need_servers
 from prometheus_client import CollectorRegistry
-from server_counts import ServerCounts, is_standing
+from server_counts import ServerCounts, at_rest, is_standing
 
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, fleet, real_world
@@ -65,7 +64,6 @@ _HIGH = {
     "metadata": {"name": "high"},
     "value": 100,
 }
-_REST_S = 1.5
 _LOOKS_S = 0.2
 Counts = Counter[tuple[str, ...]]
 
@@ -121,24 +119,16 @@ class Meter:
         self._registries = registries
         self._servers = servers
 
-    def roles(self) -> dict[str, Counts]:
+    async def roles(self) -> dict[str, Counts]:
         return {role: _counts_of(registry) for role, registry in self._registries.items()}
-
-    async def at_rest(self) -> None:
-        """Return when no role has asked for anything for a while."""
-        last, since = self.roles(), 0.0
-        while since < _REST_S:
-            await asyncio.sleep(_LOOKS_S)
-            found = self.roles()
-            last, since = found, (since + _LOOKS_S if found == last else 0.0)
 
     async def during(self, step: Awaitable[None]) -> Asked:
         """What was asked until the fleet is at rest again."""
-        await self.at_rest()
-        before, all_before = self.roles(), await self._servers.read()
+        before = await at_rest(self.roles, looks_s=_LOOKS_S)
+        all_before = await self._servers.read()
         await step
-        await self.at_rest()
-        after, all_after = self.roles(), await self._servers.read()
+        after = await at_rest(self.roles, looks_s=_LOOKS_S)
+        all_after = await self._servers.read()
         roles = {role: counts - before[role] for role, counts in after.items()}
         others = (all_after - all_before).total() - sum(counts.total() for counts in roles.values())
         return Asked(roles, others)

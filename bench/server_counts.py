@@ -3,7 +3,8 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from slicebus.kube.transport import HttpTransport, Request
 
@@ -13,6 +14,7 @@ STANDING_RESOURCES = ("", "leases", "workerclusters", "namespaces", "selfsubject
 CONFLICT = "409"
 _COUNTED = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
+Counts = TypeVar("Counts")
 _REST_S = 1.5
 _LOOKS_S = 0.3
 
@@ -20,6 +22,16 @@ _LOOKS_S = 0.3
 def is_standing(verb: str, resource: str) -> bool:
     """Whether it is asked although nothing happens."""
     return verb in STANDING_VERBS or resource in STANDING_RESOURCES
+
+
+async def at_rest(read: Callable[[], Awaitable[Counts]], *, looks_s: float) -> Counts:
+    """What has been asked when nobody has asked for anything for a while. `read` gives what was asked so far."""
+    last, since = await read(), 0.0
+    while since < _REST_S:
+        await asyncio.sleep(looks_s)
+        now = await read()
+        last, since = now, (since + looks_s if now == last else 0.0)
+    return last
 
 
 class ServerCounts:
@@ -34,12 +46,7 @@ class ServerCounts:
 
     async def at_rest(self) -> Counter[str]:
         """What they have been asked when nobody has asked for anything for a while."""
-        last, since = await self.read(), 0.0
-        while since < _REST_S:
-            await asyncio.sleep(_LOOKS_S)
-            now = await self.read()
-            last, since = now, (since + _LOOKS_S if now == last else 0.0)
-        return last
+        return await at_rest(self.read, looks_s=_LOOKS_S)
 
     async def during(self, step: Awaitable[float]) -> tuple[float, Counter[str]]:
         """What a step returns, and what is asked until everything is at rest again."""
