@@ -25,6 +25,12 @@ _API_S = 60.0
 """A busy machine takes seconds to make or remove a vhost."""
 _SAVED_S = 2.0
 """Within that a node has saved which queues it has. It does so twice a second."""
+_UNTIL_QUEUES_HAVE_BEGUN = """
+    [ra:members(amqqueue:get_pid(Queue)) || Queue <- rabbit_amqqueue:list(),
+     amqqueue:get_type(Queue) =:= rabbit_quorum_queue],
+    [sys:get_state(Worker) || {_, Worker, _, _} <- supervisor:which_children(rabbit_fifo_dlx_sup), is_pid(Worker)].
+"""
+"""A queue names its members when it has a leader, and a worker tells its state when it has begun."""
 _PLUGINS = "[rabbitmq_management,rabbitmq_auth_mechanism_ssl].\n"
 TLS_HOST = "localhost"
 """The one name that the broker's certificate is valid for."""
@@ -114,8 +120,16 @@ class RabbitBroker:
         self._server.start()
 
     def wait_ready(self) -> None:
-        """Return when the node serves."""
+        """Return when all of the node serves, and its queues have begun.
+
+        The management answers before that. A vhost that is made then may be missing for good, and with a queue that is
+        deleted while the worker of its dead letters begins goes the supervisor of all such workers: then the node takes
+        no declaration of a queue whose dead letters are passed on at least once, INTERNAL_ERROR, until it is started
+        again.
+        """
         self._server.wait_for(self._is_ready, within_s=_READY_S)
+        self.ctl("await_startup")
+        self.ctl("eval", _UNTIL_QUEUES_HAVE_BEGUN)
 
     def kill(self) -> None:
         """End the node as a crash does.

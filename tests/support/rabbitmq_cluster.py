@@ -56,7 +56,7 @@ class RabbitCluster:
         for node in others:
             node.launch()
         with ThreadPoolExecutor() as pool:
-            list(pool.map(_wait_started, others))
+            list(pool.map(RabbitBroker.wait_ready, others))
         running = {entry["name"] for entry in first.api("GET", "nodes") if entry["running"]}
         assert running == set(self.nodes), f"{running} are one cluster, and not {set(self.nodes)}"
 
@@ -86,7 +86,7 @@ class RabbitCluster:
 
     def wait_ready(self, name: str) -> None:
         """Return when a node that was launched serves again."""
-        _wait_started(self.nodes[name])
+        self.nodes[name].wait_ready()
         self.killed.discard(name)
 
     def queues(self, vhost: str) -> dict[str, dict[str, Any]]:
@@ -96,9 +96,3 @@ class RabbitCluster:
         except urllib.error.URLError:
             return {}
         return {queue["name"]: queue for queue in found}
-
-
-def _wait_started(node: RabbitBroker) -> None:
-    """The management answers before all of the node runs. A vhost that is made then is missing there for good."""
-    node.wait_ready()
-    node.ctl("await_startup")
