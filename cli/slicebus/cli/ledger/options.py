@@ -18,6 +18,16 @@ Database = Annotated[
         help="The ledger: a file of SQLite, or postgresql://user@host/name.",
     ),
 ]
+PastDatabase = Annotated[
+    str | None,
+    typer.Option(
+        "--ledger",
+        envvar=DATABASE_VARIABLE,
+        show_envvar=True,
+        metavar="DATABASE",
+        help="A ledger, for a past that the journal does not have, or without one.",
+    ),
+]
 
 
 @contextmanager

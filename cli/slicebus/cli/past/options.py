@@ -6,7 +6,7 @@ import typer
 
 from slicebus.cli.cluster.options import Options, Watch
 from slicebus.cli.journal.source import STREAM
-from slicebus.cli.ledger.options import DATABASE_VARIABLE
+from slicebus.cli.ledger.options import PastDatabase
 from slicebus.proto.errors import ConfigurationError
 
 
@@ -26,16 +26,7 @@ class PastMoment(Options, frozen=True, kw_only=True):
         str | None,
         typer.Option(envvar="AMQP_URL", show_envvar=True, help="With --at: the broker, as the manager or a viewer."),
     ] = None
-
-    ledger: Annotated[
-        str | None,
-        typer.Option(
-            envvar=DATABASE_VARIABLE,
-            show_envvar=True,
-            metavar="DATABASE",
-            help="With --at: a ledger, for what the journal does not have, or without one.",
-        ),
-    ] = None
+    ledger: PastDatabase = None
 
     @property
     def has_journal(self) -> bool:

@@ -12,7 +12,7 @@ from slicebus.cli import screen
 from slicebus.cli.cluster.listing import show_one
 from slicebus.cli.cluster.options import OutputFormat, with_options
 from slicebus.cli.journal.source import STREAM, Span, records_of_manager
-from slicebus.cli.ledger.options import DATABASE_VARIABLE, ledger_extra
+from slicebus.cli.ledger.options import PastDatabase, ledger_extra
 from slicebus.journal.beginnings import BEFORE
 from slicebus.proto.errors import ConfigurationError, InvalidError
 
@@ -63,15 +63,7 @@ def whatif(
     amqp_url: Annotated[
         str | None, typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker, as the manager or a viewer.")
     ] = None,
-    ledger: Annotated[
-        str | None,
-        typer.Option(
-            envvar=DATABASE_VARIABLE,
-            show_envvar=True,
-            metavar="DATABASE",
-            help="A ledger, for what the journal no longer has, or without one.",
-        ),
-    ] = None,
+    ledger: PastDatabase = None,
     html: Annotated[
         str | None, typer.Option("--html", metavar="FILE", help="Write a page with curves into this file, too.")
     ] = None,
