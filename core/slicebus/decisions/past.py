@@ -12,7 +12,7 @@ import msgspec
 
 from slicebus.bus.contract import Record as StreamRecord
 from slicebus.decisions.decider import RoleState
-from slicebus.decisions.replay import Model, Phase, Replay
+from slicebus.decisions.replay import Model, Position, Replay
 from slicebus.journal.entry import Entry
 from slicebus.journal.recording import (
     Batch,
@@ -23,10 +23,12 @@ from slicebus.journal.recording import (
     Record,
     RoleName,
     SnapshotPart,
-    decode_batch,
 )
 from slicebus.journal.recording import Source as Leader
-from slicebus.proto.topology import DECISIONS_TYPE
+from slicebus.journal.recording_reader import Phase, batch_of
+
+_NOWHERE = Position(0, 0)
+"""No decision is made, which would have a place."""
 
 
 class PastState(msgspec.Struct, frozen=True):
@@ -54,16 +56,14 @@ class Past:
 
     def feed(self, record: StreamRecord) -> None:
         """Take one record of the journal. Raises InvalidError."""
-        if record.message.type != DECISIONS_TYPE:
+        batch = batch_of(record, self._role)
+        if batch is None:
             return
-        batch = decode_batch(record.message)
         leader = batch.source
-        if leader.role != self._role or leader.routing_key != record.message.routing_key:
-            return
         follower = self._followers.setdefault(leader, _Follower(leader, self._model, self._at_s))
         published = Entry.from_record(record).published
         follower.feed(batch, published.timestamp() if published else self._at_s)
-        if self.known_from is None and follower.is_late and follower.replay.phase is Phase.KNOWN:
+        if self.known_from is None and follower.is_late and follower.replay.reader.phase is Phase.KNOWN:
             self.known_from = published
 
     @property
@@ -71,7 +71,7 @@ class Past:
         """The state; None where that of the last leaders is not known."""
         begun = sorted((one for one in self._followers.values() if one.seen_s), key=lambda one: one.seen_s)
         last = {one.leader.shard: one for one in begun}.values()
-        known = [one for one in last if one.replay.phase is Phase.KNOWN and not one.is_late]
+        known = [one for one in last if one.replay.reader.phase is Phase.KNOWN and not one.is_late]
         if not known:
             return None
         best = max(known, key=lambda one: one.seen_s)
@@ -100,26 +100,23 @@ class _Follower:
         self._at_s = at_s
         self._held: list[Record] = []
         """Changes that may be later than the moment, or before a decision that is not."""
-        self._next = self._fed = 0
-        """The numbers of the next batch, of the recording and for the replay."""
 
     @property
     def is_collecting(self) -> bool:
         """Whether the rest of a snapshot is to come."""
-        return self.replay.phase is Phase.COLLECTING and not self.is_late
+        return self.replay.reader.phase is Phase.COLLECTING and not self.is_late
 
     def feed(self, batch: Batch, published_s: float) -> None:
         """Take the next batch. Raises InvalidError."""
-        if batch.number < self._next:
+        if self.replay.reader.has(batch):
             return  # Published twice.
-        self._fed += batch.number - self._next  # What is missing stays so.
-        self._next = batch.number + 1
+        self.replay.reader.begin(batch)
         records: Sequence[Record] = batch.records
         if not self.is_past:
             by, records = self._split(records, published_s)
-            self._apply(batch, by)
+            self._apply(by)
         if self.is_past:
-            self._apply(batch, self._of_use(records))
+            self._apply(self._of_use(records))
 
     def _split(self, records: Sequence[Record], published_s: float) -> tuple[list[Record], list[Record]]:
         """What is of the moment or before, and what is later. Nothing is later unless a decision or message is."""
@@ -146,19 +143,18 @@ class _Follower:
     def _of_use(self, later: Sequence[Record]) -> Iterable[Record]:
         """What is of use after the moment: the rest of a snapshot; or everything, to find out from when on the state is
         known."""
-        if self.replay.phase is Phase.KNOWN:
+        if self.replay.reader.phase is Phase.KNOWN:
             return ()
-        if self.replay.phase is Phase.UNKNOWN or any(map(_interrupts, later)):
+        if self.replay.reader.phase is Phase.UNKNOWN or any(map(_interrupts, later)):
             self.is_late = True
         return later if self.is_late else filter(_continues, later)
 
-    def _apply(self, batch: Batch, records: Iterable[Record]) -> None:
+    def _apply(self, records: Iterable[Record]) -> None:
         """Change the state. Decisions and messages change nothing, and take the most time."""
-        changes = tuple(record for record in records if not isinstance(record, (Decided, Received)))
-        fed = msgspec.structs.replace(batch, number=self._fed, records=changes)
-        self._fed += 1
-        for _ in self.replay.batch(0, fed):
-            raise AssertionError("no decision was fed")
+        for record in records:
+            if not isinstance(record, (Decided, Received)):
+                for _ in self.replay.take(record, _NOWHERE):
+                    raise AssertionError("no decision was fed")
 
 
 def _continues(record: Record) -> bool:

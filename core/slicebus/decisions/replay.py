@@ -7,7 +7,6 @@ replayed from its first snapshot on. After a gap it is replayed from the next sn
 import inspect
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import Enum, auto
 from operator import itemgetter
 from typing import Any, Self, get_origin, get_type_hints
 
@@ -29,20 +28,18 @@ from slicebus.decisions.table_reader import TableReader
 from slicebus.journal.object_diffs import changed_object
 from slicebus.journal.recording import (
     Batch,
-    Began,
     Decided,
     Forgot,
-    Gap,
     Gone,
     Noted,
     Put,
     Received,
     Record,
     RoleName,
-    SnapshotPart,
     Source,
     decode_batch,
 )
+from slicebus.journal.recording_reader import Event, Lost, Skipped, SourceReader, Whole, malformed
 from slicebus.journal.redaction import MARK, has_marks, redacted
 from slicebus.kube.cache import Cache, Key, key_of
 from slicebus.proto.codec import Decoded
@@ -116,23 +113,13 @@ class _Callable(msgspec.Struct):
     """Decoded arguments, by their JSON."""
 
 
-class Phase(Enum):
-    """How much of a source's state is known."""
-
-    UNKNOWN = auto()
-    """Before the first snapshot, or after a gap: records are skipped."""
-    COLLECTING = auto()
-    """Within a snapshot: records since its first part wait."""
-    KNOWN = auto()
-
-
 class Replay:
     """Replays one source."""
 
     def __init__(self, source: Source, model: Model) -> None:
         self.source = source
         self.state = model.state()
-        self.phase = Phase.UNKNOWN
+        self.reader: SourceReader[Position] = SourceReader(source)
         self.passed_over = 0
         """The number of decisions that could not be made again because inputs are missing."""
         self._model = model
@@ -143,88 +130,63 @@ class Replay:
         self._incoming: dict[int, Incoming[Any]] = {}
         self._cut: set[tuple[str, Key]] = set()
         """The objects of which parts were not recorded, by resource and name."""
-        self._snapshot: list[Put | Noted] = []
-        self._waiting: list[tuple[Position, Record]] = []
-        self._next = 0
 
     def batch(self, offset: int, batch: Batch, *, until: Position | None = None) -> Iterator[Replayed]:
         """Take a batch, up to `until`, and yield its decisions as they are made."""
-        if batch.number < self._next:
+        if self.reader.has(batch):
             return  # Published twice.
-        if batch.number > self._next:
-            self.phase = Phase.UNKNOWN
-        self._next = batch.number + 1
+        self.reader.begin(batch)
         for index, record in enumerate(batch.records):
-            if until is not None and Position(offset, index) > until:
+            position = Position(offset, index)
+            if until is not None and position > until:
                 return
-            if self.phase is Phase.KNOWN:
-                replayed = self._next_known(offset, index, record)
-                if replayed is not None:
-                    yield replayed
-            else:
-                yield from self._feed(Position(offset, index), record)
+            yield from self.take(record, position)
 
-    def _next_known(self, offset: int, index: int, record: Record) -> Replayed | None:
-        """Handle a record while the state is known. It compares types: records are many, and `match` is slower."""
-        kind = type(record)
-        if kind is Decided:
-            return self._decide(Position(offset, index), record)  # type: ignore[arg-type]
-        if kind is Received:
-            return self._receive(Position(offset, index), record)  # type: ignore[arg-type]
-        if kind is Began or kind is Gap:
-            self.phase = Phase.UNKNOWN
-        elif kind is not SnapshotPart:
-            self._apply(record)
-        return None
+    def take(self, record: Record, position: Position) -> Iterable[Replayed]:
+        """Take the next record of a batch that the reader has begun, and return its decisions: more than one where they
+        have waited for a snapshot, and each is made when it is asked for."""
+        match self.reader.take(record, position):
+            case None | Lost():
+                return ()
+            case Skipped():
+                self.passed_over += isinstance(record, Decided)
+                return ()
+            case Whole(content=content, since=since):
+                self._begin(content)
+                return filter(None, (self._handle(event, where) for where, event in since))
+            case event:
+                replayed = self._handle(event, position)
+                return () if replayed is None else (replayed,)
 
-    def _feed(self, position: Position, record: Record) -> Iterator[Replayed]:
-        if self.phase is Phase.KNOWN:
-            replayed = self._next_known(position.offset, position.index, record)
-            if replayed is not None:
-                yield replayed
-            return
-        match record:
-            case Began() | Gap():
-                self.phase = Phase.UNKNOWN
-            case SnapshotPart():
-                yield from self._collect(record)
-            case _ if self.phase is Phase.COLLECTING:
-                self._waiting.append((position, record))
-            case Decided():
-                self.passed_over += 1
-            case Put() | Gone() | Noted() | Forgot() | Received():
-                return  # The snapshot to come has it.
-
-    def _collect(self, part: SnapshotPart) -> Iterator[Replayed]:
-        if part.part == 0:
-            self.phase = Phase.COLLECTING
-            self._snapshot, self._waiting = [], []
-        elif self.phase is Phase.UNKNOWN:
-            return
-        self._snapshot += part.content
-        if not part.last:
-            return
+    def _begin(self, content: Iterable[Put | Noted]) -> None:
+        """Go on from the state of a snapshot."""
         self.state = self._model.state()
         self._caches = {resource_name(resource): cache for resource, cache in self.state.decides_by()}
         self._tables = self.state.tables()
         self._readers = {name: TableReader.for_table(table) for name, table in self._tables.items()}
         self._cut = set()
-        self.phase = Phase.KNOWN
-        for change in self._snapshot:
+        for change in content:
             self._apply(change)
-        waiting, self._snapshot, self._waiting = self._waiting, [], []
-        for position, record in waiting:
-            yield from self._feed(position, record)
 
-    def _apply(self, record: Record) -> None:
+    def _handle(self, event: Event, position: Position) -> Replayed | None:
+        match event:
+            case Decided():
+                return self._decide(position, event)
+            case Received():
+                return self._receive(position, event)
+            case _:
+                self._apply(event)
+                return None
+
+    def _apply(self, record: Event) -> None:
         """Change the state; skip resources and tables that this version lacks. Raises InvalidError for a record that no
         role has written."""
         try:
             self._change(record)
         except MALFORMED as error:
-            raise InvalidError(f"{self.source}: a {type(record).__name__} that no role records: {error!r}") from error
+            raise malformed(f"{self.source}: a {type(record).__name__}", error) from error
 
-    def _change(self, record: Record) -> None:
+    def _change(self, record: Event) -> None:
         match record:
             case Put(of=resource, object=manifest) if resource in self._caches:
                 metadata, cache = manifest["metadata"], self._caches[resource]

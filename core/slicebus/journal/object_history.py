@@ -12,10 +12,10 @@ from msgspec import Raw
 
 from slicebus.bus.contract import Record as StreamRecord
 from slicebus.journal.entry import Entry
-from slicebus.journal.recording import RoleName, decode_batch
+from slicebus.journal.recording import RoleName
+from slicebus.journal.recording_reader import batch_of
 from slicebus.journal.shard_history import ObjectChange, ShardHistory
 from slicebus.kube.cache import Key, key_of
-from slicebus.proto.topology import DECISIONS_TYPE
 
 Manifest = dict[str, Any]
 _QUIET_S = 5.0
@@ -58,13 +58,11 @@ class ObjectHistory:
 
     def feed(self, record: StreamRecord) -> Iterator[ObjectChange]:
         """Take one record of the journal. Raises InvalidError."""
-        if record.message.type != DECISIONS_TYPE:
+        batch = batch_of(record, self._role)
+        if batch is None:
             return
-        batch = decode_batch(record.message)
-        leader = batch.source
-        if leader.role != self._role or leader.routing_key != record.message.routing_key:
-            return
-        shard = self._shards.setdefault(leader.shard, ShardHistory(self._resources, self._tables))
+        number = batch.source.shard
+        shard = self._shards.setdefault(number, ShardHistory(self._resources, self._tables))
         published, followed = Entry.from_record(record).published, shard.follows
         for change in shard.feed(batch, published.timestamp() if published is not None else None):
             if self._followed is None:
@@ -73,7 +71,7 @@ class ObjectHistory:
             if shard is self._followed:
                 yield from self._take(change)
             else:
-                self._told.setdefault(leader.shard, []).append(change)
+                self._told.setdefault(number, []).append(change)
         if self._followed is None:
             if shard.follows:
                 self._begin(shard)
@@ -82,7 +80,7 @@ class ObjectHistory:
             if followed and not shard.follows:
                 yield from self._replace(shard)
         elif shard.follows and (not self._followed.follows or self._is_silent(shard)):
-            yield from self._follow(leader.shard)
+            yield from self._follow(number)
 
     def _begin(self, shard: ShardHistory) -> None:
         self._followed, self._told = shard, {}

@@ -13,19 +13,16 @@ from msgspec import Raw
 from slicebus.journal.object_diffs import changed_object
 from slicebus.journal.recording import (
     Batch,
-    Began,
     Decided,
-    Gap,
     Gone,
     Noted,
     Put,
     Received,
     Record,
-    SnapshotPart,
-    Source,
 )
+from slicebus.journal.recording_reader import Event, Lost, Phase, Skipped, SourceReader, Whole, malformed
 from slicebus.kube.cache import Key, key_of
-from slicebus.proto.errors import MALFORMED, InvalidError
+from slicebus.proto.errors import MALFORMED
 
 Manifest = dict[str, Any]
 
@@ -45,8 +42,6 @@ class ShardHistory:
     """Follows some resources and tables. Feed it the batches of a shard from before a snapshot on."""
 
     def __init__(self, resources: Collection[str], tables: Collection[str]) -> None:
-        self.follows = False
-        """Whether records can be applied: not before a snapshot and after a gap."""
         self.seen_s = 0.0
         """When its last batch was published."""
         self.tables: dict[str, dict[bytes, Raw]] = {name: {} for name in tables}
@@ -54,12 +49,14 @@ class ShardHistory:
         self._is_known = False
         """Whether a snapshot was ever complete. Before that nothing changes."""
         self._objects: dict[str, dict[Key, Manifest]] = {name: {} for name in resources}
-        self._leader: Source | None = None
-        self._next = 0
-        self._snapshot: list[Put | Noted] | None = None
-        self._held: list[tuple[float, Record]] = []
-        """The changes since the first part of a snapshot."""
+        self._reader: SourceReader[float] | None = None
+        """Of the newest leader."""
         self._untimed: list[Record] = []
+
+    @property
+    def follows(self) -> bool:
+        """Whether records can be applied: not before a snapshot and after a gap."""
+        return self._reader is not None and self._reader.phase is Phase.KNOWN
 
     @property
     def objects(self) -> Mapping[str, Mapping[Key, Manifest]]:
@@ -68,61 +65,34 @@ class ShardHistory:
 
     def feed(self, batch: Batch, published_s: float | None) -> Iterator[ObjectChange]:
         """Take a batch. Raises InvalidError."""
-        leader = batch.source
-        if self._leader is None or leader.epoch > self._leader.epoch:
-            self._leader, self._next = leader, batch.number
-            self._interrupt()
-        elif leader != self._leader or batch.number < self._next:
+        leader, reader = batch.source, self._reader
+        if reader is None or leader.epoch > reader.source.epoch:
+            reader = self._reader = SourceReader(leader)
+        elif leader != reader.source or reader.has(batch):
             return  # An earlier leader, or published twice.
-        if batch.number > self._next:
-            self._interrupt()
-        self._next = batch.number + 1
+        reader.begin(batch)
         self.seen_s = max(self.seen_s, published_s or 0.0)
         # Each record has the time of the next one that has any.
         for record in batch.records:
             if isinstance(record, Decided | Received):
-                yield from self._flush(record.at)
+                yield from self._flush(reader, record.at)
             else:
                 self._untimed.append(record)
         if published_s is not None:
-            yield from self._flush(published_s)
+            yield from self._flush(reader, published_s)
 
-    def _flush(self, at: float) -> Iterator[ObjectChange]:
+    def _flush(self, reader: SourceReader[float], at: float) -> Iterator[ObjectChange]:
         records, self._untimed = self._untimed, []
         for record in records:
-            yield from self._take(at, record)
-
-    def _take(self, at: float, record: Record) -> Iterator[ObjectChange]:
-        match record:
-            case Began() | Gap():
-                self._interrupt()
-            case SnapshotPart() if not self.follows:
-                yield from self._collect(at, record)
-            case SnapshotPart():
-                return  # What it has is known.
-            case _ if self.follows:
-                yield from self._apply(at, record)
-            case _ if self._snapshot is not None:
-                self._held.append((at, record))
-            case _:
-                return  # The snapshot to come has it.
-
-    def _interrupt(self) -> None:
-        self.follows, self._snapshot, self._held = False, None, []
-
-    def _collect(self, at: float, part: SnapshotPart) -> Iterator[ObjectChange]:
-        if part.part == 0:
-            self._snapshot, self._held = [], []
-        if self._snapshot is None:
-            return
-        self._snapshot += part.content
-        if not part.last:
-            return
-        content, held = self._snapshot, self._held
-        self._snapshot, self._held, self.follows = None, [], True
-        yield from self._compare(at, content)
-        for moment, record in held:
-            yield from self._apply(moment, record)
+            match reader.take(record, at):
+                case None | Lost() | Skipped():
+                    continue  # The snapshot to come has it.
+                case Whole(content=content, since=since):
+                    yield from self._compare(at, content)
+                    for moment, event in since:
+                        yield from self._apply(moment, event)
+                case event:
+                    yield from self._apply(at, event)
 
     def _compare(self, at: float, content: list[Put | Noted]) -> Iterator[ObjectChange]:
         """Take a whole state over, and yield what differs from the one before."""
@@ -140,15 +110,15 @@ class ShardHistory:
                 if old != new:
                     yield ObjectChange(at, of, old, new)
 
-    def _apply(self, at: float, record: Record) -> Iterator[ObjectChange]:
+    def _apply(self, at: float, record: Event) -> Iterator[ObjectChange]:
         try:
             change = self._changed(at, record)
         except MALFORMED as error:
-            raise InvalidError(f"a {type(record).__name__} that no role records: {error!r}") from error
+            raise malformed(f"a {type(record).__name__}", error) from error
         if change is not None:
             yield change
 
-    def _changed(self, at: float, record: Record) -> ObjectChange | None:
+    def _changed(self, at: float, record: Event) -> ObjectChange | None:
         match record:
             case Put(of=of) if of in self._objects:
                 key = key_of(record.object)

@@ -10,24 +10,20 @@ from typing import Any
 import msgspec
 import orjson
 
-from slicebus.decisions.replay import Phase
 from slicebus.journal.entry import Entry
 from slicebus.journal.object_diffs import changed_object
 from slicebus.journal.recorded_commands import Remembered, commands_of
 from slicebus.journal.recording import (
     Batch,
-    Began,
     Decided,
-    Gap,
     Gone,
     Noted,
     Put,
     Received,
     Record,
-    SnapshotPart,
     Source,
-    decode_batch,
 )
+from slicebus.journal.recording_reader import Event, Lost, Phase, Skipped, SourceReader, Whole, batch_of
 from slicebus.ledger.books import Books, OpenBooks, SubmittedJob
 from slicebus.ledger.facts import Fact, PolicyFact
 from slicebus.ledger.policies import Policies
@@ -99,43 +95,39 @@ class Bookkeeper:
 
     def feed(self, entry: Entry) -> list[Fact]:
         """Take one entry, and return its facts. What is no batch of a manager has none."""
-        if not entry.is_decisions:
-            return []
         try:
-            batch = decode_batch(entry.record.message)
+            batch = batch_of(entry.record, "manager")
         except InvalidError:
             return []
-        source = batch.source
-        if source.role != "manager" or source.routing_key != entry.record.message.routing_key:
+        if batch is None:
             return []
+        source = batch.source
         leader = self._leaders.get(source.shard)
-        if leader is None or leader.source.epoch < source.epoch:
-            leader = self._leaders[source.shard] = _Leader(source)
-        elif leader.source != source:
+        if leader is None or leader.reader.source.epoch < source.epoch:
+            leader = self._leaders[source.shard] = _Leader(source, self._counts.get(source, 0))
+        elif leader.reader.source != source:
             return []  # A leader that has been replaced: the snapshot of the next one has what it did.
         published_ms = round(entry.published.timestamp() * 1000) if entry.published else 0
         return list(self._take(leader, batch, published_ms))
 
     def _take(self, leader: "_Leader", batch: Batch, published_ms: int) -> Iterator[Fact]:
-        count = self._counts.get(batch.source, 0)
-        if batch.number < leader.next:
+        reader = leader.reader
+        if reader.has(batch):
             return  # Published twice.
-        is_new = batch.number >= count
-        missing = batch.number - (leader.next or (count if is_new else batch.number))
-        if missing > 0:
-            leader.lose(f"{missing} batches of {batch.source} are missing")
-        leader.is_cut = leader.is_cut or (leader.next == 0 and batch.number > 0)
-        leader.next = batch.number + 1
+        is_new = batch.number >= self._counts.get(batch.source, 0)
+        leader.lose(reader.begin(batch))
         for record in batch.records:
             try:
-                yield from self._read(leader, record, is_new=is_new, published_ms=published_ms)
+                if isinstance(record, Received | Decided):
+                    leader.clock_ms = max(leader.clock_ms, round(record.at * 1000))
+                yield from self._read(leader, record, _Mark(is_new, leader.clock_ms, published_ms))
             except (InvalidError, *MALFORMED) as error:
-                leader.lose(f"a record of {batch.source} cannot be read: {error!r}")
+                leader.lose(reader.refuse(error))
         if is_new:
-            if leader.phase is Phase.KNOWN and not self._has_caught_up:
+            if reader.phase is Phase.KNOWN and not self._has_caught_up:
                 yield from self._catch_up(leader, leader.clock_ms or published_ms)
-            self._counts[batch.source] = leader.next
-            if leader.phase is Phase.KNOWN:
+            self._counts[batch.source] = batch.number + 1
+            if reader.phase is Phase.KNOWN:
                 self.known_ms = max(self.known_ms or 0, leader.clock_ms)
 
     def _catch_up(self, leader: "_Leader", at_ms: int) -> Iterator[Fact]:
@@ -144,61 +136,51 @@ class Bookkeeper:
         yield from self._policies.untold(at_ms)
         yield from self._books.unspecified(leader.workloads, at_ms)
 
-    def _read(self, leader: "_Leader", record: Record, *, is_new: bool, published_ms: int) -> Iterator[Fact]:
-        if isinstance(record, Began | Gap):
-            lost = f"{leader.source} has dropped {record.dropped} records" if isinstance(record, Gap) else ""
-            leader.lose(lost)
-        elif isinstance(record, SnapshotPart):
-            yield from self._collect(leader, record, is_new=is_new, published_ms=published_ms)
-        else:
-            if isinstance(record, Received | Decided):
-                leader.clock_ms = max(leader.clock_ms, round(record.at * 1000))
-            if leader.phase is Phase.COLLECTING:
-                leader.waiting.append((record, is_new, leader.clock_ms))
-            elif leader.phase is Phase.KNOWN:
-                yield from self._apply(leader, record, leader.clock_ms or published_ms, is_new=is_new)
-            elif is_new and leader.is_cut:
-                leader.lose(leader.lost or f"the stream has no snapshot of {leader.source} before")
+    def _read(self, leader: "_Leader", record: Record, mark: "_Mark") -> Iterator[Fact]:
+        match leader.reader.take(record, mark):
+            case None:
+                return
+            case Lost() as lost:
+                leader.lose(lost)
+            case Skipped():
+                if mark.is_new and leader.reader.is_cut and not leader.lost:
+                    leader.lost = f"the stream has no snapshot of {leader.reader.source} before"
+            case Whole() as whole:
+                yield from self._resume(leader, whole, is_new=mark.is_new)
+            case event:
+                yield from self._apply(leader, event, mark.clock_ms or mark.published_ms, is_new=mark.is_new)
 
-    def _collect(self, leader: "_Leader", part: SnapshotPart, *, is_new: bool, published_ms: int) -> Iterator[Fact]:
-        if leader.phase is Phase.KNOWN or (leader.phase is Phase.UNKNOWN and part.part > 0):
-            return
-        if part.part == 0:
-            leader.begin_snapshot(leader.clock_ms or published_ms)
-        leader.snapshot += part.content
-        if not part.last:
-            return
-        at_ms, waiting = leader.snapshot_ms, leader.waiting
-        for content in leader.snapshot:
+    def _resume(self, leader: "_Leader", whole: "Whole[_Mark]", *, is_new: bool) -> Iterator[Fact]:
+        """Go on from a snapshot."""
+        leader.objects = {}
+        for content in whole.content:
             if isinstance(content, Put):
                 self._learn(leader, content)
+        at_ms = whole.begun.clock_ms or whole.begun.published_ms
         is_told = self._is_told_by_another(leader, at_ms)
-        self._policies.resumed(leader.snapshot, is_whole=not is_told)
-        leader.phase, leader.snapshot, leader.waiting = Phase.KNOWN, [], []
-        for record, is_of_now, clock_ms in waiting:
-            if not is_of_now:
-                yield from self._apply(leader, record, clock_ms or at_ms, is_new=False)
+        self._policies.resumed(whole.content, is_whole=not is_told)
+        for mark, event in whole.since:
+            if not mark.is_new:
+                yield from self._apply(leader, event, mark.clock_ms or at_ms, is_new=False)
         if is_new and not is_told:
             since_ms = at_ms if self.known_ms is None else self.known_ms
-            reason, is_gap = (
-                leader.lost or "no leader recorded anything",
-                bool(leader.lost) and self.known_ms is not None,
-            )
+            is_gap = bool(leader.lost) and self.known_ms is not None
+            reason = leader.lost or "no leader recorded anything"
             # The clock of the next leader may be behind.
             interruption = Interruption(since_ms, max(since_ms, at_ms), reason, is_gap=is_gap)
             yield from self._books.resumed(leader.workloads, interruption)
             yield from self._policies.untold(at_ms)
         leader.lost = ""
-        for record, is_of_now, clock_ms in waiting:
-            if is_of_now:
-                yield from self._apply(leader, record, clock_ms or at_ms, is_new=True)
+        for mark, event in whole.since:
+            if mark.is_new:
+                yield from self._apply(leader, event, mark.clock_ms or at_ms, is_new=True)
 
     def _is_told_by_another(self, leader: "_Leader", at_ms: int) -> bool:
         """Whether another shard has told all that happened before a snapshot."""
-        others = [one for one in self._leaders.values() if one is not leader and one.phase is Phase.KNOWN]
+        others = [one for one in self._leaders.values() if one is not leader and one.reader.phase is Phase.KNOWN]
         return any(at_ms - one.clock_ms < _SILENT_MS for one in others)
 
-    def _apply(self, leader: "_Leader", record: Record, at_ms: int, *, is_new: bool) -> Iterator[Fact]:
+    def _apply(self, leader: "_Leader", record: Event, at_ms: int, *, is_new: bool) -> Iterator[Fact]:
         match record:
             case Put():
                 before, now = self._learn(leader, record)
@@ -245,26 +227,27 @@ class Bookkeeper:
         return SubmittedJob(self._users.get(slice.job_uid, ""), self._queues.get(slice.local_queue, ""))
 
 
+class _Mark(msgspec.Struct, frozen=True):
+    """What a record is read with."""
+
+    is_new: bool
+    clock_ms: int
+    """The time of its leader's last decision or message by then; 0 for none."""
+    published_ms: int
+    """That of its batch."""
+
+
 class _Leader:
     """What is known of one leader's recording."""
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.next = 0
-        """The number of the next batch."""
-        self.phase = Phase.UNKNOWN
-        self.is_cut = False
-        """Whether the stream does not have its first batch."""
+    def __init__(self, source: Source, known: int) -> None:
+        self.reader: SourceReader[_Mark] = SourceReader(source, known=known)
         self.lost = ""
         """Why its state is not known, where records were lost."""
         self.clock_ms = 0
         """The time of its last decision or message."""
         self.objects: dict[_Key, Manifest] = {}
         """The slices."""
-        self.snapshot: list[Put | Noted] = []
-        self.snapshot_ms = 0
-        self.waiting: list[tuple[Record, bool, int]] = []
-        """The records since a snapshot began, whether each is new, and their times."""
         self._messages: dict[int, Received] = {}
 
     @property
@@ -272,15 +255,10 @@ class _Leader:
         """The slices that there are."""
         return list(self.objects.values())
 
-    def lose(self, why: str) -> None:
-        """Know nothing up to the next snapshot; `why` is empty where nothing was lost."""
-        self.phase = Phase.UNKNOWN
-        self.lost = why or self.lost
-
-    def begin_snapshot(self, at_ms: int) -> None:
-        """Forget what was known before it."""
-        self.phase = Phase.COLLECTING
-        self.objects, self.snapshot, self.waiting, self.snapshot_ms = {}, [], [], at_ms
+    def lose(self, lost: Lost | None) -> None:
+        """Keep in mind why nothing is known up to the next snapshot."""
+        if lost is not None:
+            self.lost = lost.why or self.lost
 
     def keep(self, message: Received) -> None:
         """Keep a message for the decision about it."""

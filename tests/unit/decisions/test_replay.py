@@ -13,7 +13,7 @@ from slicebus.bus.contract import Record
 from slicebus.cli.journal.source import records_of_file
 from slicebus.cli.replay.page import MODELS
 from slicebus.decisions.decider import Decider
-from slicebus.decisions.replay import Model, Phase, Position, Replayer
+from slicebus.decisions.replay import Model, Position, Replayer
 from slicebus.journal.export import from_line, to_line
 from slicebus.journal.recording import (
     Began,
@@ -29,6 +29,7 @@ from slicebus.journal.recording import (
     encode_batch,
     encode_record,
 )
+from slicebus.journal.recording_reader import Phase
 from slicebus.proto.codec import decode, encode
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import ConflictError, InvalidError, ProtocolError
@@ -90,7 +91,7 @@ async def test_the_same_code_makes_the_same_decisions(role: Role) -> None:
     assert orjson.loads(made[7].recorded).startswith("malformed: the body is not JSON")
     assert replayer.passed_over == 0
     [source] = replayer.sources.values()
-    assert source.phase is Phase.KNOWN
+    assert source.reader.phase is Phase.KNOWN
     assert names(source.state) == ["before"]
 
 
@@ -322,7 +323,7 @@ def test_records_fed_together_end_at_the_given_position() -> None:
     records = [batch(0, *START, decided("a")), batch(1, decided("a"), decided("a")), batch(1, *START, source=AGENT)]
     replayer = Replayer(BOTH)
     assert len(list(replayer.feed_together(records, until=Position.parse("101.0")))) == 2
-    assert {str(source): replay.phase for source, replay in replayer.sources.items()} == {
+    assert {str(source): replay.reader.phase for source, replay in replayer.sources.items()} == {
         "manager, epoch 1": Phase.KNOWN,
         "agent east, epoch 1": Phase.UNKNOWN,
     }

@@ -24,11 +24,12 @@ from slicebus.cli.past.options import PastMoment
 from slicebus.decisions.past import Past, PastState
 from slicebus.journal.beginnings import BEFORE
 from slicebus.journal.entry import Entry
+from slicebus.journal.recording_reader import malformed_refused
 from slicebus.journal.redaction import Redactor
 from slicebus.manager.decide.catalog import MODEL
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings, Shard
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import MALFORMED, ConfigurationError, InvalidError
+from slicebus.proto.errors import ConfigurationError
 
 _QUIET = timedelta(minutes=2)
 """With a worker cluster, which it hears or misses, a manager records something every few seconds. Where one has not for
@@ -79,7 +80,7 @@ class PastReading(msgspec.Struct, frozen=True):
 def at_moment(at: datetime) -> Iterator[None]:
     """Let a moment be the present while what was recorded is shown. Raises InvalidError where there are objects that no
     manager records."""
-    with ambient(clock=lambda: at, random=randomness()), _nonsense_refused():
+    with ambient(clock=lambda: at, random=randomness()), malformed_refused("the journal has objects", role="manager"):
         yield
 
 
@@ -123,7 +124,7 @@ def past_reading(found: PastState, at: datetime, namespace: str | None = None) -
     """What a command would have read of the API server then, in a namespace or in all. Of a large fleet it takes
     seconds. Raises InvalidError."""
     assert isinstance(found.state, ManagerStore)
-    with _nonsense_refused():
+    with malformed_refused("the journal has objects", role="manager"):
         return PastReading(_as_read(found.state, namespace), at, found.seen, found.state.settings)
 
 
@@ -204,12 +205,3 @@ def _as_read(state: ManagerStore, namespace: str | None) -> ManagerStore:
                 caches[resource].put(redactor.value({name: manifest[name] for name in manifest}))
     configure(store)
     return store
-
-
-@contextmanager
-def _nonsense_refused() -> Iterator[None]:
-    """Raise InvalidError where there are objects that no manager records."""
-    try:
-        yield
-    except MALFORMED as error:
-        raise InvalidError(f"the journal has objects that no manager records: {error!r}") from error

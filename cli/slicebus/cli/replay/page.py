@@ -16,12 +16,12 @@ from slicebus.agent.state.store import AgentStore as AgentStore
 from slicebus.cli.durations import local_time
 from slicebus.cli.job_states import JobState, JobStates, disagreements, of_agent, of_manager
 from slicebus.cli.screen import styled
-from slicebus.decisions.replay import Model, Phase, Replay, Replayed, Replayer
+from slicebus.decisions.replay import Model, Replay, Replayed, Replayer
 from slicebus.journal.recording import RoleName, Source
+from slicebus.journal.recording_reader import Phase, malformed_refused
 from slicebus.journal.redaction import Redactor, redacted
 from slicebus.manager.decide.catalog import MODEL as MANAGER
 from slicebus.manager.state.store import ManagerStore as ManagerStore
-from slicebus.proto.errors import MALFORMED, InvalidError
 from slicebus.proto.messages import counts_text
 
 MODELS: Mapping[RoleName, Model] = {"manager": MANAGER, "agent": AGENT}
@@ -73,19 +73,17 @@ def job_states_of(replayer: Replayer) -> tuple[JobStates, dict[str, JobStates]]:
     """
     newest: dict[tuple[str, str], Replay] = {}
     for source, replay in sorted(replayer.sources.items()):
-        if replay.phase is Phase.KNOWN:
+        if replay.reader.phase is Phase.KNOWN:
             newest[source.role, source.cluster] = replay
     manager: JobStates = {}
     agents: dict[str, JobStates] = {}
     for replay in newest.values():
-        try:
+        with malformed_refused(f"{replay.source}: objects"):
             if isinstance(replay.state, ManagerStore):
                 manager = of_manager(replay.state)
             elif isinstance(replay.state, AgentStore):
                 cluster = replay.source.cluster
                 agents[cluster] = of_agent(replay.state, cluster=cluster)
-        except MALFORMED as error:
-            raise InvalidError(f"{replay.source}: objects that no role records: {error!r}") from error
     return manager, agents
 
 
@@ -108,7 +106,9 @@ def state(replayer: Replayer) -> RenderableType:
         for role, state in sides.items():
             if state is not None or cluster in agents:
                 table.add_row(styled(cluster or "-"), styled(job), role, *_cells(state, about))
-    unknown = [str(source) for source, replay in sorted(replayer.sources.items()) if replay.phase is not Phase.KNOWN]
+    unknown = [
+        str(source) for source, replay in sorted(replayer.sources.items()) if replay.reader.phase is not Phase.KNOWN
+    ]
     ends = [Text(f"not known here: {', '.join(unknown)}", style="yellow")] if unknown else []
     count = len(different)
     verdict = Text(f"{count} of {len(known)} jobs are not seen alike" if count else "all jobs are seen alike")

@@ -12,13 +12,14 @@ import msgspec
 from msgspec import Raw
 
 from slicebus.decisions.recorded_cache import resource_name
+from slicebus.journal.recording_reader import malformed_refused
 from slicebus.journal.shard_history import ObjectChange
 from slicebus.kube.cache import key_of
 from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, WORKLOADS
 from slicebus.kube.times import unix_time_text
 from slicebus.ledger.facts import GrantFact, JobFact, LedgerAccount, PolicyFact, SliceFact, SpecFact, WaitFact
 from slicebus.ledger.specs import SETTINGS
-from slicebus.manager.decide.whatif.recorded_past import PastBuilder, RecordedPast, nonsense_refused
+from slicebus.manager.decide.whatif.recorded_past import PastBuilder, RecordedPast
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import kueue
 from slicebus.slices.api.kueue import Condition
@@ -44,7 +45,7 @@ class LedgerFacts(msgspec.Struct, kw_only=True):
 
 def past_of_ledger(facts: LedgerFacts, since_ms: int, until_ms: int) -> RecordedPast | None:
     """The past of a span; None where the ledger has nothing of it. Raises InvalidError."""
-    with nonsense_refused("ledger"):
+    with malformed_refused("the ledger has objects", role="manager"):
         objects, settings, changes = _policies(facts.policies, since_ms)
         flavors = _flavors(facts.policies)
         beginning, changed = list[Manifest](), [(change.at, False, change) for change in changes]

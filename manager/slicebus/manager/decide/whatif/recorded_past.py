@@ -1,7 +1,6 @@
 """Reads from the manager's recording what a play needs: what it decided by, and what became of each job."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping
 from statistics import median
 
 import msgspec
@@ -12,6 +11,7 @@ from slicebus.decisions.recorded_cache import resource_name
 from slicebus.decisions.table_reader import TableReader
 from slicebus.journal.entry import Entry
 from slicebus.journal.object_history import ObjectHistory
+from slicebus.journal.recording_reader import malformed_refused
 from slicebus.journal.shard_history import ObjectChange
 from slicebus.kube.cache import key_of
 from slicebus.kube.resources import (
@@ -31,7 +31,6 @@ from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings, S
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.worker_clusters import WorkerCluster
-from slicebus.proto.errors import MALFORMED, InvalidError
 from slicebus.proto.messages import Manifest
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, FlavorResource
 
@@ -171,7 +170,7 @@ class PastReader:
 
     def feed(self, record: StreamRecord) -> None:
         """Take one record of the journal. Raises InvalidError."""
-        with nonsense_refused("journal"):
+        with malformed_refused("the journal has objects", role="manager"):
             self._feed(record)
 
     def _feed(self, record: StreamRecord) -> None:
@@ -208,15 +207,6 @@ class PastReader:
                 objects[change.of].pop(key, None)
         settings = self._history.tables[ManagerTable.SETTINGS].values()
         self._builder = PastBuilder(since, {of: known.values() for of, known in objects.items()}, settings)
-
-
-@contextmanager
-def nonsense_refused(source: str) -> Iterator[None]:
-    """Raise InvalidError where a source has objects that no manager records."""
-    try:
-        yield
-    except MALFORMED as error:
-        raise InvalidError(f"the {source} has objects that no manager records: {error!r}") from error
 
 
 def nominal_of(resource: Resource, manifest: Manifest) -> Mapping[FlavorResource, int]:
