@@ -145,7 +145,7 @@ EXPECTED: dict[str, dict[str, list[Any]]] = {
         "older": [[AT_W2], [], [("applied", "w1", 1)]],
         "older, suspended": [[(*AT_W2, "resumed")], [], [("applied", "w1", 1)]],
         "same": [[], [("remove Workload", "w1")], [("applied", "w2", 2)]],
-        "same, without its copy": [[], [], [("applied", "w2", 2)]],
+        "same, without its copy": [[], [], []],
         "newer": [[], [], [("applied", "w3", 3)]],
         "newer, not moved yet": [[AT_W2], [], [("applied", "w1", 1)]],
     },

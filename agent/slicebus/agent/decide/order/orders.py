@@ -122,11 +122,12 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName, *, now: str = "") -
 
 
 def relabel(order: Relabel, cluster: ClusterName) -> list[OrderStep]:
-    """Moves the job to its next slice, and removes the copies of earlier slices."""
+    """Moves the job to its next slice, and removes the copies of earlier slices. Nothing is reported before the spec of that
+    version has brought the copy, and after it the size that was set at the manager: the spec reports then."""
     return [
         OrderStep(lambda view: _move(view, order)),
         OrderStep(lambda view: [*link_copies(view), *_drop_old_copies(view, order.job)], is_seen=False),
-        OrderStep(lambda view: report(view, order.job, cluster)),
+        OrderStep(lambda view: [] if _lacks_spec(view, order) else report(view, order.job, cluster)),
     ]
 
 
@@ -359,6 +360,15 @@ def _move(view: WorkerView, order: Relabel) -> list[Command]:
         return []
     at = _stamp(order, job.requested, workload=order.to_workload, before=job.granted)
     return _stamped(view, job, at)
+
+
+def _lacks_spec(view: WorkerView, order: Relabel) -> bool:
+    """Whether the job has moved by this order, and the spec of that version has yet to bring the copy."""
+    job = view.reading
+    if job is None or not job.is_of(order.job) or job.version != order.spec_version:
+        return False
+    copy = view.copy_of(job.slice)
+    return copy is None or annotations.spec_version(copy) < order.spec_version
 
 
 def _drop_old_copies(view: WorkerView, job: JobRef) -> list[Command]:
