@@ -4,6 +4,7 @@ from typing import Any
 
 from simulation.violations import Violation
 from slicebus.agent.state import annotations
+from slicebus.agent.state.reclaim import PendingReclaim
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.sandbox.apiserver.store import HistoryEntry
 
@@ -25,9 +26,9 @@ def check_other(cluster: str, change: HistoryEntry) -> None:
         return
     if change.type == "DELETED" or "deletionTimestamp" in found["metadata"]:
         raise Violation(f"identity: {name} was deleted on {cluster}, which is another cluster")
-    if annotations.spec_version(found) > annotations.spec_version(before) or _grew(
-        annotations.granted(before), annotations.granted(found)
-    ):
+    version = annotations.spec_version(found)
+    is_newer = version > annotations.spec_version(before) and version != _told_by_notice(before)
+    if is_newer or _grew(annotations.granted(before), annotations.granted(found)):
         raise Violation(f"identity: an order for {name} was carried out on {cluster}, which is another cluster")
 
 
@@ -45,6 +46,12 @@ def restored(manifest: Manifest) -> Manifest:
     labels = metadata.get("labels", {}) | {RESTORED: "true"}
     whole = {name: value for name, value in manifest.items() if name != "status"}
     return whole | {"metadata": kept | {"labels": labels}}
+
+
+def _told_by_notice(manifest: Manifest) -> int | None:
+    """The version of the suspension that a job's notice tells of: a backup has it too, and it needs no other order."""
+    notice = PendingReclaim.from_job(manifest)
+    return notice.version if notice is not None and notice.suspends is not None else None
 
 
 def _grew(before: dict[str, int], after: dict[str, int]) -> bool:
