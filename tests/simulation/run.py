@@ -71,7 +71,7 @@ from simulation.successes import succeed
 from simulation.users import Users
 from simulation.violations import Violation
 from simulation.withdrawals import Relent, check_withdrawn
-from slicebus.proto.errors import SlicebusError
+from slicebus.proto.errors import NotFoundError, SlicebusError
 
 _WARM_UP_S = 4.0
 _REPLAYED = 3
@@ -93,7 +93,11 @@ async def play(fleet: Fleet) -> None:
     await _agree(fleet, one.users)
     for item in fleet.schedule.items:
         if isinstance(item, Relent):
-            told = await check_withdrawn(fleet.client(MANAGER), item, fleet.rules.user_deletes)
+            try:
+                told = await check_withdrawn(fleet.client(MANAGER), item, fleet.rules.user_deletes)
+            except NotFoundError as error:
+                fleet.note(f"{item}: given up: {error}")  # The namespace went for good.
+                continue
             fleet.note(f"{item}: {'somebody' if told else 'nobody'} is told")
             await _agree(fleet, one.users)
     if fleet.schedule.seed % _REPLAYED == 0:

@@ -115,6 +115,7 @@ ONCE_FAILED: tuple[int, ...] = (
     3377,  # a job waited for nobody: there were pods that nobody asked for, and it fitted in another flavor
     3500656,  # a cluster made the copy of a job whose pod sets had other names for a while, and it kept those
     3501959,  # an eviction was withdrawn when its job was suspended: the size of its next cluster was never asked for
+    3502240,  # a spec that was refused for a while was outrun by its relabel, and the manager's size never came
     36997498,  # what a slice in a line lacked of one flavor depended on its age, by another of its pod sets
     36997525,  # the simulation took what an ended job had left on a lost cluster, evicted before, for too much
     370,  # it notices that a shrink is not withdrawn, as few do
