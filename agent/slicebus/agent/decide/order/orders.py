@@ -122,8 +122,8 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName, *, now: str = "") -
 
 
 def relabel(order: Relabel, cluster: ClusterName) -> list[OrderStep]:
-    """Moves the job to its next slice, and removes the copies of earlier slices. Nothing is reported before the spec of that
-    version has brought the copy, and after it the size that was set at the manager: the spec reports then."""
+    """Moves the job to its next slice, and removes the copies of earlier slices. Nothing is reported before the spec of
+    that version has brought the copy, and after it the size that was set at the manager: the spec reports then."""
     return [
         OrderStep(lambda view: _move(view, order)),
         OrderStep(lambda view: [*link_copies(view), *_drop_old_copies(view, order.job)], is_seen=False),
