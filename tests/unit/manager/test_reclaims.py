@@ -417,6 +417,27 @@ def test_a_request_that_follows_an_earlier_word_is_no_resize() -> None:
     assert story.sizes == [2, 8]
 
 
+def test_the_quota_of_the_first_is_free_while_pods_that_the_second_takes_still_go() -> None:
+    """The worker says that the pods of the earlier word are gone."""
+    story = Story()
+    story.shrink(6)
+    story.report()
+    assert story.note is not None
+    earlier = story.note.id
+    story.shrink(4)
+    story.report()
+    note = story.note
+    assert note is not None
+    story.ask(6, follows=earlier)
+    assert story.orders(story.reconcile()) == [], "it has been told what it keeps in the end"
+    assert (story.note, story.sizes) == (note, [6]), "nothing comes back before the rest is gone"
+    assert story.view.holder is not None
+    assert story.view.holder.shrinks_to == {"main": 4}
+    story.ask(4, follows=note.id)
+    story.reconcile()
+    assert story.sizes == [4, 8]
+
+
 def test_an_agent_that_ended_in_between_cannot_say_what_it_follows() -> None:
     story = Story()
     story.shrink(4)

@@ -140,6 +140,18 @@ class PendingRequests(msgspec.Struct, frozen=True):
         return read_json(annotation(job, api_names.REQUESTED_ANNOTATION), _PENDING_REQUESTS)
 
 
+class EarlierWord(msgspec.Struct, frozen=True, array_like=True):
+    """A word of the manager that took pods, which had not gone when a later one came (`decide.job.earlier_words`)."""
+
+    id: str
+    size: Counts
+    """What it leaves the job, by pod set."""
+
+    def frees(self, granted: Counts) -> bool:
+        """Whether less is granted when the job says that its pods are gone."""
+        return lowered(granted, self.size) != granted
+
+
 def left_behind(requested: PendingRequests | None, by: RequestKey) -> PendingRequests | None:
     """The requests that a copy takes over from the one before, where it is made anew or resumed; None where that had no
     known request.
@@ -166,6 +178,7 @@ _COUNTS = msgspec.json.Decoder(Counts)
 _BOUNDS = msgspec.json.Decoder(dict[str, Any])
 _CHARGED = msgspec.json.Decoder(dict[str, dict[str, int]])
 _FLAVORS = msgspec.json.Decoder(dict[str, dict[str, FlavorName]])
+_EARLIER_WORDS = msgspec.json.Decoder(tuple[EarlierWord, ...])
 
 
 def annotation(manifest: Manifest, name: str) -> str | None:
@@ -238,6 +251,11 @@ def is_suspended(job: Manifest) -> bool:
 def baseline(job: Manifest) -> Counts | None:
     """The counts of the manager's spec when the worker last took them over; None for none."""
     return _counts(job, api_names.BASELINE_ANNOTATION)
+
+
+def earlier_words(job: Manifest) -> tuple[EarlierWord, ...]:
+    """The words of the manager before its last one that the job has not reported, oldest first."""
+    return read_json(annotation(job, api_names.EARLIER_WORDS_ANNOTATION), _EARLIER_WORDS) or ()
 
 
 def bounds(job: Manifest) -> Manifest | None:

@@ -79,6 +79,8 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
     outcome: Outcome
     reclaim: PendingReclaim | None = None
     """The notice that runs for it."""
+    earlier_words: tuple[annotations.EarlierWord, ...] = ()
+    """The manager's words before its last one that it has not reported, oldest first."""
 
     @classmethod
     def from_manifest(cls, manifest: Manifest) -> Self | None:
@@ -96,6 +98,7 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
             is_going="deletionTimestamp" in manifest["metadata"],
             outcome=KINDS[manifest["kind"]].outcome(manifest),
             reclaim=PendingReclaim.from_job(manifest),
+            earlier_words=annotations.earlier_words(manifest),
         )
 
     def is_of(self, job: JobRef) -> bool:

@@ -148,6 +148,8 @@ GROWN_AT_ANNOTATION: Final = "slicebus.dev/grown-at"
 """On a manager's Workload: when its job was last given more than somebody asked for, RFC 3339."""
 FOLLOWS_ANNOTATION: Final = "slicebus.dev/follows"
 """On the worker's job: the id of the note by which the manager has set its size."""
+EARLIER_WORDS_ANNOTATION: Final = "slicebus.dev/earlier-words"
+"""On the same, JSON: ids and sizes of the notes before that one whose pods had not gone when that one came."""
 CAPPED_ANNOTATION: Final = "slicebus.dev/capped"
 """On a worker's RayCluster, JSON: its user's bounds by group, while pods were taken back (`ray_caps`)."""
 RECLAIM_ANNOTATION: Final = "slicebus.dev/reclaim"
@@ -241,6 +243,7 @@ AGENTS_OWN: Final = frozenset(
         BOUNDS_ANNOTATION,
         TAKEN_BACK_ANNOTATION,
         FOLLOWS_ANNOTATION,
+        EARLIER_WORDS_ANNOTATION,
         CAPPED_ANNOTATION,
         WAITING_ANNOTATION,
         SCHEDULER_ANNOTATION,

@@ -128,7 +128,8 @@ class ScaleRequest(JobMessage, frozen=True, kw_only=True):
     """Who asked, in a few words: `parallelism changed`, `ray autoscaler`."""
     follows: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
     """The `taken_back` of the `workload-spec` by which the manager has set the job's size, where nobody else has
-    resized it since: what it wants is what was set."""
+    resized it since: what it wants is what was set. That of an earlier one where its pods are gone, while those that a
+    later one takes still run."""
 
     def summary(self) -> str:
         """One line for people."""

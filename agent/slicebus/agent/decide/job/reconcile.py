@@ -4,13 +4,12 @@ Level-triggered: each function compares what is with what should be. The last re
 restart neither loses nor repeats it.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Self
+from collections.abc import Mapping
 
-import msgspec
 from msgspec import UNSET, UnsetType
 
-from slicebus.agent.decide.job import gangs, waiting
+from slicebus.agent.decide.job import earlier_words, gangs, waiting
+from slicebus.agent.decide.job.requested_sizes import RequestedSizes
 from slicebus.agent.decide.job.room import patch_job
 from slicebus.agent.decide.pods.next_pods import about_to_go
 from slicebus.agent.decide.pods.pod_placement import is_unplaced, placed, placements
@@ -80,38 +79,6 @@ def went_with_definition(view: WorkerView, copy: Manifest) -> bool:
     return view.definition == GONE or (None not in (view.definition, by) and view.definition != by)
 
 
-class _Sizes(msgspec.Struct, frozen=True):
-    """The sizes that decide whether a request is due."""
-
-    wanted: Counts
-    """The size to ask for. A pod set with pods that are going counts as many as run."""
-    granted: Counts
-    going: frozenset[str]
-    """The pod sets with more running pods than are wanted in the end."""
-
-    @classmethod
-    def of(cls, view: WorkerView, granted: Counts) -> Self:
-        """The sizes of a job that runs."""
-        running = {name: len(members.running) for name, members in view.own_pod_sets.items() if members.running}
-        going = frozenset(name for name, count in running.items() if count > view.desired.get(name, 0))
-        wanted = {name: running[name] if name in going else count for name, count in view.desired.items()}
-        return cls(wanted, granted, going)
-
-    @property
-    def lowered(self) -> Counts:
-        """The grant while the request waits."""
-        return annotations.lowered(self.granted, self.wanted)
-
-    @property
-    def are_less(self) -> bool:
-        """Whether less is wanted than is granted, apart from pod sets with pods that are going."""
-        return _without(self.lowered, self.going) != _without(self.granted, self.going)
-
-    def are_news_to(self, known: Counts) -> bool:
-        """Whether another size is wanted than is known, apart from pod sets with pods that are going."""
-        return _without(self.wanted, self.going) != _without(known, self.going)
-
-
 def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     """The next step of requesting the job's present size; nothing when the manager has the request.
 
@@ -123,12 +90,13 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     before, and the manager may have refused it, because the epoch had ended before it arrived.
 
     The manager frees the quota of a smaller size at once, so it is requested when its surplus pods are gone. A pod set
-    with such pods holds up no other: until then the request has those that run (rule 1).
+    with such pods holds up no other: until then the request has those that run (rule 1), or the size of an earlier word
+    of the manager when the pods of that are gone (`earlier_words`).
     """
     job, scale_target = view.reading, view.scale_target
     if job is None or scale_target is None or not job.runs:
         return []
-    sizes, last = _Sizes.of(view, job.granted), job.requested
+    sizes, last = RequestedSizes.of(view, job), job.requested
     key = RequestKey(scale_target["metadata"]["uid"], scale_target["metadata"]["generation"])
     if _is_first_due(sizes, job) if last is None else _is_another_due(sizes, view, job, last, key):
         return _write_request(sizes, view, job, key) if sizes.going <= sizes.wanted.keys() else []
@@ -151,14 +119,16 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     ]
 
 
-def _write_request(sizes: _Sizes, view: WorkerView, job: WorkerJobReading, key: RequestKey) -> list[Command]:
+def _write_request(sizes: RequestedSizes, view: WorkerView, job: WorkerJobReading, key: RequestKey) -> list[Command]:
     wanted, granted = sizes.wanted, sizes.granted
+    follows = sizes.word.id if sizes.word is not None else _followed(view, job)
     pending = PendingRequests.after(
-        job.requested, key, wanted=wanted, granted=granted, finished=view.finished, follows=_followed(view, job)
+        job.requested, key, wanted=wanted, granted=granted, finished=view.finished, follows=follows
     )
     note = {
         api_names.REQUESTED_ANNOTATION: pending.to_annotation(),
         api_names.GRANTED_ANNOTATION: annotations.encode_counts(sizes.lowered),
+        **earlier_words.left(job, sizes.lowered),
     }
     return patch_job(job.manifest, {"metadata": {"annotations": note}})
 
@@ -169,7 +139,7 @@ def _followed(view: WorkerView, job: WorkerJobReading) -> str | UnsetType:
     return word if word and view.counts == annotations.baseline(job.manifest) else UNSET
 
 
-def _is_first_due(sizes: _Sizes, job: WorkerJobReading) -> bool:
+def _is_first_due(sizes: RequestedSizes, job: WorkerJobReading) -> bool:
     """Whether a job that has requested nothing has to.
 
     The size of the manager's spec needs no request while nothing is granted and there was no other size: beside a Kueue
@@ -184,7 +154,7 @@ def _is_first_due(sizes: _Sizes, job: WorkerJobReading) -> bool:
 
 
 def _is_another_due(
-    sizes: _Sizes, view: WorkerView, job: WorkerJobReading, last: PendingRequests, key: RequestKey
+    sizes: RequestedSizes, view: WorkerView, job: WorkerJobReading, last: PendingRequests, key: RequestKey
 ) -> bool:
     """Whether the last request does not say what is wanted, or no longer stands."""
     if sizes.are_news_to(last.wanted):
@@ -193,7 +163,7 @@ def _is_another_due(
     return is_lost or _is_overruled(sizes, job, last, key) or _is_exceeded(sizes, last)
 
 
-def _is_overruled(sizes: _Sizes, job: WorkerJobReading, last: PendingRequests, key: RequestKey) -> bool:
+def _is_overruled(sizes: RequestedSizes, job: WorkerJobReading, last: PendingRequests, key: RequestKey) -> bool:
     """Whether the manager has a size of its own in place of a request. The same size needs a new one: otherwise the
     manager would never learn of it."""
     if last.overruled is not True or last.made_for == key:
@@ -201,7 +171,7 @@ def _is_overruled(sizes: _Sizes, job: WorkerJobReading, last: PendingRequests, k
     return not sizes.going or sizes.are_news_to(annotations.baseline(job.manifest) or {})
 
 
-def _is_exceeded(sizes: _Sizes, last: PendingRequests) -> bool:
+def _is_exceeded(sizes: RequestedSizes, last: PendingRequests) -> bool:
     """Whether an order has granted more since: the manager holds the quota until it is asked for less."""
     return not last.unanswered and sizes.are_less
 
@@ -209,10 +179,6 @@ def _is_exceeded(sizes: _Sizes, last: PendingRequests) -> bool:
 def _is_published(view: WorkerView, last: PendingRequests) -> bool:
     """Whether this agent has published the request, or an order has answered it."""
     return not last.unanswered or view.published == last.key
-
-
-def _without(counts: Counts, names: Collection[str]) -> Counts:
-    return {name: count for name, count in counts.items() if name not in names}
 
 
 def ungate(view: WorkerView) -> list[Command]:

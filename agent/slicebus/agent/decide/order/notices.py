@@ -7,7 +7,7 @@ pods that go are told, and the deed follows the deadline, the acknowledgement, o
 from collections.abc import Mapping
 from datetime import datetime
 
-from slicebus.agent.decide.job import waiting
+from slicebus.agent.decide.job import earlier_words, waiting
 from slicebus.agent.decide.job.room import patch_job
 from slicebus.agent.decide.order import order_sizes
 from slicebus.agent.decide.pods.going_pods import going_pods, is_told, surplus
@@ -39,7 +39,7 @@ def of_spec(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading, *, now
             word=order.taken_back or "",
             waits_for=order.waits_for or {},
         ).begins_as(last)
-        return _noted(reclaim), _event(job, reclaim)
+        return _noted(reclaim) | earlier_words.note(job, reclaim.word, reclaim.to), _event(job, reclaim)
     return (_over(job), []) if last is not None else ({}, [])
 
 
@@ -124,7 +124,8 @@ def _shrink(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim, *,
     }
     after = job.requested.beside(reclaim.to) if job.requested is not None else None
     waits = waiting.note_taken_back(reclaim.to, wanted=reclaim.waits_for, message=reclaim.why, now=now)
-    changes = noted | waits | _over(job) | annotations.request_note(job.requested, after)
+    earlier = earlier_words.note(job, reclaim.word, reclaim.to)
+    changes = noted | earlier | waits | _over(job) | annotations.request_note(job.requested, after)
     event = Emit(regarding=job.manifest, reason=api_names.RECLAIMED, note=reclaim.why, warning=True)
     return [*patch_job(job.manifest, {"metadata": {"annotations": changes}} | fields), event]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from slicebus.agent.decide.job import earlier_words
 from slicebus.agent.decide.order import pods_that_go
 from slicebus.agent.decide.order.policy import creator, ensure_edit_allowed
 from slicebus.agent.decide.pods.pod_placement import places
@@ -71,7 +72,7 @@ def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str | N
     follows = order.taken_back if order.resized_reason and order.taken_back else None
     if follows or (job is not None and annotations.annotation(job.manifest, api_names.FOLLOWS_ANNOTATION)):
         noted[api_names.FOLLOWS_ANNOTATION] = follows
-    return noted
+    return noted | (earlier_words.note(job, follows, counts_of(order)) if job is not None else {})
 
 
 def take(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
