@@ -5,15 +5,23 @@ from typing import Any
 
 import pytest
 
-from e2e.test_preemption import allow_preemption
+from e2e.test_preemption import HIGH, allow_preemption
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import JsonPatch, MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOB_RESOURCES, JOBS, WORKLOADS
+from slicebus.kube.resources import (
+    CLUSTERQUEUES,
+    EVENTS,
+    JOB_RESOURCES,
+    JOBS,
+    PODS,
+    WORKLOADPRIORITYCLASSES,
+    WORKLOADS,
+)
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.waiting import Waiting, shown_on
-from support import roles
+from support import finalizers, roles
 from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota
 from support.waiting import eventually
 
@@ -52,10 +60,10 @@ async def submit_low(world: World, kind: str, **how: int) -> Scenario:
     return low
 
 
-async def submit_high(world: World, size: int = 4, *, name: str = "high") -> Scenario:
+async def submit_high(world: World, size: int = 4, *, name: str = "high", priority: str = "high") -> Scenario:
     """The job that takes pods of the other."""
     job = objects.job(name, parallelism=size)
-    job["metadata"].setdefault("labels", {})[kueue.PRIORITY_CLASS_LABEL] = "high"
+    job["metadata"].setdefault("labels", {})[kueue.PRIORITY_CLASS_LABEL] = priority
     await world.manager.create(JOBS, job)
     return Scenario(world, "Job", name)
 
@@ -94,6 +102,18 @@ async def expect_note(low: Scenario, **wanted: Any) -> None:
         return note is not None and all(getattr(note, name) == value for name, value in wanted.items())
 
     await eventually(look, f"{low.name} has the note {wanted}")
+
+
+async def going(low: Scenario) -> list[Manifest]:
+    """The pods of a job that are being deleted."""
+    return [pod for pod in await low.pods() if "deletionTimestamp" in pod["metadata"]]
+
+
+async def expect_going(low: Scenario, count: int) -> None:
+    async def look() -> bool:
+        return len(await going(low)) == count
+
+    await eventually(look, f"{count} pods of {low.name} are going")
 
 
 async def events_of(world: World, reason: str) -> list[str]:
@@ -173,6 +193,45 @@ async def test_it_has_back_what_there_is(world: World, urls: dict[str, str], kin
         await world.manager.delete(JOBS, "more", NAMESPACE)
         await low.expect_pods(running=8)
         await low.expect_unfinished(8)
+
+
+@BOTH
+@pytest.mark.parametrize("restarts", [False, True], ids=["agent runs", "agent restarts"])
+async def test_the_first_does_not_wait_for_pods_that_the_second_takes(
+    world: World, urls: dict[str, str], kind: str, restarts: bool
+) -> None:
+    async with AsyncExitStack() as agents, roles.manager(world, urls):
+        await agents.enter_async_context(roles.agent(world, urls, EAST))
+        await world.ensure(world.manager, WORKLOADPRIORITYCLASSES, HIGH | {"metadata": {"name": "middle"}, "value": 50})
+        low = await submit_low(world, kind)
+        worker, pod_set = await low.worker(), POD_SET[kind]
+        for pod in await low.pods():
+            await finalizers.hold(worker, PODS, pod["metadata"]["name"])
+
+        async def has_earlier_word() -> bool:
+            return api_names.EARLIER_WORDS_ANNOTATION in (await low.worker_job())["metadata"]["annotations"]
+
+        first = await submit_high(world, 2)
+        await expect_going(low, 2)
+        second = await submit_high(world, 2, name="more", priority="middle")
+        await eventually(has_earlier_word, "it has heard of both")
+        if restarts:
+            await agents.aclose()
+        for pod in (await going(low))[:2]:
+            await finalizers.let_go(worker, PODS, pod["metadata"]["name"])
+        if restarts:
+            await agents.enter_async_context(roles.agent(world, urls, EAST))
+        await first.expect_pods(running=2)
+        await low.expect_unfinished(6)
+        [slice] = [slice for slice in await low.chain() if not slice.finished]
+        assert slice.shrinks_to is not None
+        assert slice.shrinks_to[pod_set] == 4
+        await expect_going(low, 2)
+        for pod in await low.pods():
+            await finalizers.let_go(worker, PODS, pod["metadata"]["name"])
+        await second.expect_pods(running=2)
+        await low.expect_unfinished(4, 8)
+        assert not await has_earlier_word()
 
 
 @BOTH
