@@ -13,7 +13,7 @@ from slicebus.agent import app
 from slicebus.agent.act import inventory
 from slicebus.agent.act.fence import Fence
 from slicebus.agent.decide import catalog
-from slicebus.agent.decide.job import gangs, reconcile
+from slicebus.agent.decide.job import earlier_words, gangs, reconcile
 from slicebus.agent.decide.order import notices, triage
 from slicebus.agent.decide.pods import next_pods
 from slicebus.agent.state import annotations
@@ -165,6 +165,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "pods that go": lambda: patch.object(builtin, "_with_kept_quota", lambda desired, _view: desired),
     "completions": lambda: patch.object(BatchJob, "as_ended", lambda _self, job, _reported: job),
     "notices": lambda: patch.object(notices, "_is_over", lambda *_, **__: True),
+    "earlier words": lambda: patch.object(earlier_words, "note", lambda *_: {}),
     "withdrawals": lambda: patch.object(reclaims, "_withdraw_eviction", lambda *_, **__: []),
     "shrink withdrawals": lambda: patch.object(reclaims, "_withdraw", lambda _: []),
     "edits": lambda: patch.object(edits, "_STATUS", ""),

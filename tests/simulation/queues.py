@@ -47,11 +47,18 @@ def at_first(*, apart: bool = False) -> Iterator[tuple[Resource, Manifest]]:
     for queue, cohort in QUEUES.items():
         spec = _groups(queue) | {"namespaceSelector": {}, "cohortName": cohort}
         yield CLUSTERQUEUES, _named(CLUSTERQUEUES, queue, {"spec": spec})
-        local = _named(LOCALQUEUES, queue, {"spec": {"clusterQueue": queue}})
-        local["metadata"]["namespace"] = objects.NAMESPACE
-        yield LOCALQUEUES, local
+        yield LOCALQUEUES, _local(queue)
     for name, value in PRIORITIES.items():
         yield WORKLOADPRIORITYCLASSES, _named(WORKLOADPRIORITYCLASSES, name, {"value": value})
+
+
+def own_queue(name: str, flavor: str, *, cpu: int) -> Iterator[tuple[Resource, Manifest]]:
+    """A queue of its own, without a cohort: within it jobs take quota from those of a lower priority."""
+    group = {"coveredResources": ["cpu", "memory"], "flavors": [_flavor(flavor, {"nominalQuota": cpu})]}
+    preemption = {"withinClusterQueue": "LowerPriority"}
+    spec = {"resourceGroups": [group], "namespaceSelector": {}, "preemption": preemption}
+    yield CLUSTERQUEUES, _named(CLUSTERQUEUES, name, {"spec": spec})
+    yield LOCALQUEUES, _local(name)
 
 
 def resource_of(name: str) -> Resource:
@@ -91,6 +98,12 @@ def node_labels(flavor: str) -> dict[str, str]:
 def flavor_of(labels: Mapping[str, str]) -> str:
     """The flavor whose nodes have these labels; empty for none."""
     return labels.get(_FLAVOR_LABEL, "")
+
+
+def _local(queue: str) -> Manifest:
+    local = _named(LOCALQUEUES, queue, {"spec": {"clusterQueue": queue}})
+    local["metadata"]["namespace"] = objects.NAMESPACE
+    return local
 
 
 def _groups(name: str) -> Manifest:

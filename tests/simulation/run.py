@@ -68,6 +68,7 @@ from simulation.schedule import (
 from simulation.services import upgrade
 from simulation.stuck import stick
 from simulation.successes import succeed
+from simulation.two_preemptors import TwoPreemptors, check_first_is_served
 from simulation.users import Users
 from simulation.violations import Violation
 from simulation.withdrawals import Relent, check_withdrawn
@@ -99,6 +100,10 @@ async def play(fleet: Fleet) -> None:
                 fleet.note(f"{item}: given up: {error}")  # The namespace went for good.
                 continue
             fleet.note(f"{item}: {'somebody' if told else 'nobody'} is told")
+            await _agree(fleet, one.users)
+        elif isinstance(item, TwoPreemptors):
+            taken = await check_first_is_served(fleet, item)
+            fleet.note(f"{item}: pods are {'taken' if taken else 'not taken'}")
             await _agree(fleet, one.users)
     if fleet.schedule.seed % _REPLAYED == 0:
         count = recorded.check(fleet.memory.journal)

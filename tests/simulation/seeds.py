@@ -19,6 +19,7 @@ from simulation.suspensions import with_suspensions
 from simulation.swarm import swarm_of
 from simulation.tenants import with_tenants
 from simulation.time_limits import with_time_limits
+from simulation.two_preemptors import with_two_preemptors
 from simulation.usage_order import with_usage_order
 
 _ONE_OF = 10
@@ -39,6 +40,7 @@ _LATER = (
     with_budgets,
     with_time_limits,
     with_usage_order,
+    with_two_preemptors,
 )
 """What came later, in this order."""
 

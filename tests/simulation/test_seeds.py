@@ -159,6 +159,7 @@ SHOWN_BY = {
     "sparing": 55,
     "pods that go": 3,
     "notices": 24,
+    "earlier words": 5,
     "withdrawals": 27,
     "shrink withdrawals": 370,
     "edits": 53,
