@@ -93,21 +93,26 @@ async def play(fleet: Fleet) -> None:
     fleet.note("the faults end")
     await _agree(fleet, one.users)
     for item in fleet.schedule.items:
-        if isinstance(item, Relent):
-            try:
-                told = await check_withdrawn(fleet.client(MANAGER), item, fleet.rules.user_deletes)
-            except NotFoundError as error:
-                fleet.note(f"{item}: given up: {error}")  # The namespace went for good.
-                continue
-            fleet.note(f"{item}: {'somebody' if told else 'nobody'} is told")
-            await _agree(fleet, one.users)
-        elif isinstance(item, TwoPreemptors):
-            taken = await check_first_is_served(fleet, item)
-            fleet.note(f"{item}: pods are {'taken' if taken else 'not taken'}")
+        if isinstance(item, Relent | TwoPreemptors):
+            fleet.note(f"{item}: {await _come_afterwards(fleet, item)}")
             await _agree(fleet, one.users)
     if fleet.schedule.seed % _REPLAYED == 0:
         count = recorded.check(fleet.memory.journal)
         fleet.note(f"{count} decisions are made again, and are the same")
+
+
+async def _come_afterwards(fleet: Fleet, item: Relent | TwoPreemptors) -> str:
+    """Play those who come when everything agrees, and return what became of it."""
+    try:
+        match item:
+            case Relent():
+                told = await check_withdrawn(fleet.client(MANAGER), item, fleet.rules.user_deletes)
+                return f"{'somebody' if told else 'nobody'} is told"
+            case TwoPreemptors():
+                taken = await check_first_is_served(fleet, item)
+                return f"pods are {'taken' if taken else 'not taken'}"
+    except NotFoundError as error:
+        return f"given up, as the namespace went for good: {error}"
 
 
 class Run:
