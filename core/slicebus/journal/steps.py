@@ -215,21 +215,21 @@ class _Reader:
             return
         job = self._job(arguments, received)
         chain = _correlation(received) if received else ""
-        for step in self._steps(commands, job, arguments.get("now", "")):
+        for step in self._steps(commands, job, arguments.get("now", ""), handled=received is not None):
             if step.job:
                 yield msgspec.structs.replace(step, at=at, correlation_id=step.correlation_id or chain)
 
-    def _steps(self, commands: list[RecordedCommand], job: str, now: str) -> Iterator[RecordedStep]:
+    def _steps(self, commands: list[RecordedCommand], job: str, now: str, *, handled: bool) -> Iterator[RecordedStep]:
         for command in commands:
-            yield from self._written(command, job, now)
+            yield from self._written(command, job, now, handled=handled)
         ungated = sum(isinstance(command, Patched) and command.of == "pods" for command in commands)
         if ungated:
             yield self._step(job, "pods ungated", f"ungates {ungated} {'pod' if ungated == 1 else 'pods'}")
 
-    def _written(self, command: RecordedCommand, job: str, now: str) -> Iterator[RecordedStep]:
+    def _written(self, command: RecordedCommand, job: str, now: str, *, handled: bool) -> Iterator[RecordedStep]:
         match command:
             case Created(manifest=manifest) if command.of == _WORKLOADS:
-                yield self._created(manifest, job)
+                yield from self._created(manifest, job, handled=handled)
             case Created(manifest={"kind": kind, "metadata": metadata}) if job.startswith(f"{kind}/"):
                 name = metadata.get("annotations", {}).get(kueue.PREBUILT_NAME, "")
                 yield self._step(job, "job created", f"creates the {kind} for slice {name}")
@@ -245,18 +245,21 @@ class _Reader:
             case Remembered() | Forgotten() | Emitted() | Published() | Requeued():
                 return  # What is published is an entry of its own, and the rest changes no object.
 
-    def _created(self, manifest: Manifest, job: str) -> RecordedStep:
+    def _created(self, manifest: Manifest, job: str, *, handled: bool) -> Iterator[RecordedStep]:
+        """The steps of a new Workload. One that is made as a message is `handled` has its request, any other a copy."""
         metadata = manifest["metadata"]
-        name = metadata["name"]
+        name, annotations = metadata["name"], metadata.get("annotations", {})
         job = job or _owner(metadata)
         self._note(f"{metadata['namespace']}/{name}", job)
         if self._source.role == "agent":
-            return self._step(job, "workload created", f"creates the Workload {name}")
-        replaced = metadata.get("annotations", {}).get(kueue.REPLACEMENT_FOR_ANNOTATION, "").rpartition("/")[2]
+            yield self._step(job, "workload created", f"creates the Workload {name}")
+            return
+        if handled and (text := annotations.get(api_names.REQUESTED_ANNOTATION)) is not None:
+            yield from self._request(text, job)
+        replaced = annotations.get(kueue.REPLACEMENT_FOR_ANNOTATION, "").rpartition("/")[2]
         counts = _counts(manifest["spec"])
-        text = f"creates slice {name} for {counts_text(counts)}"
-        text = f"{text}, in place of {replaced}" if replaced else text
-        return self._step(job, "slice created", text, slice=name, counts=counts)
+        text = f"creates slice {name} for {counts_text(counts)}" + (f", in place of {replaced}" if replaced else "")
+        yield self._step(job, "slice created", text, slice=name, counts=counts)
 
     def _patched(self, target: str, body: Manifest, job: str, now: str) -> Iterator[RecordedStep]:
         """The steps of a patched slice; none on an agent, which mirrors the manager's decisions."""

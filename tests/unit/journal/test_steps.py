@@ -222,6 +222,29 @@ def test_a_repeated_condition_is_no_step() -> None:
     assert len(steps_of(twice, twice)) == 1, "published twice"
 
 
+def requesting(count: int, generation: int) -> dict[str, Any]:
+    """A slice with the request that it was made for, or a copy of it."""
+    command = create("slice-2", count)
+    record = {"counts": {"main": count}, "worker_uid": "target", "worker_generation": generation}
+    noted = {api_names.REQUESTED_ANNOTATION: orjson.dumps(record).decode()}
+    command["manifest"]["metadata"]["annotations"] |= noted
+    return command
+
+
+def test_a_slice_that_is_made_for_a_request_records_it() -> None:
+    asked = entry(REQUEST, offset=1, at_s=1.0)
+    handled = decided(requesting(5, 2), incoming=1, now=NOW, at_s=1.1)
+    found = steps_of(batch(MANAGER, received(asked, at_s=1.0), handled))
+    assert [step.text for step in found] == ["records the request for main=5", "creates slice slice-2 for main=5"]
+    assert found[0].request == ("target", 2)
+    assert {step.correlation_id for step in found} == {asked.correlation_id}
+
+
+def test_one_that_is_made_later_has_a_copy() -> None:
+    found = steps_of(batch(MANAGER, decided(requesting(5, 2), job=REF, now=NOW)))
+    assert [step.name for step in found] == ["slice created"]
+
+
 # --- in traces ------------------------------------------------------------------------------------------------------
 
 REQUEST = ScaleRequest(

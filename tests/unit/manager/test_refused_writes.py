@@ -113,6 +113,31 @@ async def test_a_refused_request_is_shown_on_the_job_where_that_is_allowed(
     assert shown is None or shown.reason != waiting.REQUEST_REFUSED
 
 
+@REFUSALS
+async def test_where_only_the_new_slice_is_refused_its_request_is_written_by_itself(
+    manager: Manager, error: PermanentError
+) -> None:
+    ref = await manager.given_job()
+    for _ in range(3):
+        await manager.reconcile_job(ref)
+
+    async def refuse(*_: Any, **__: Any) -> Manifest:
+        raise error
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(manager.client, "create", refuse)
+        await manager.receive(request(ref, wanted=5))
+        assert [message.reason for message in manager.published if isinstance(message, Pending)] == [
+            waiting.REQUEST_REFUSED
+        ]
+        assert await manager.inbox.retry(ref) is None
+    written = await written_request(manager)
+    assert written is not None
+    assert written.counts == {"main": 5}
+    assert manager.dead == []
+    assert not manager.store.refused_requests
+
+
 async def test_a_newer_request_takes_the_place_of_one_that_is_refused(manager: Manager) -> None:
     ref = await manager.given_job()
     with refusing(manager, RIGHT, (WORKLOADS, "")):

@@ -5,7 +5,7 @@ from typing import ClassVar, Protocol
 
 from slicebus.decisions.commands import Command
 from slicebus.kube.cache import Change
-from slicebus.manager.decide.admission import admission_writes, admitting, builtin, change_filter
+from slicebus.manager.decide.admission import admission_writes, admitting, builtin, change_filter, requesting
 from slicebus.manager.decide.job import status_mirror, unmanaged, unshown_ends, waiting
 from slicebus.manager.decide.kueue import beside_kueue, kueue_checks, kueue_messages, kueue_status
 from slicebus.manager.state.requirements import is_nearly_managed
@@ -83,8 +83,11 @@ class Builtin:
         return commands(view, slice, decision, now=now)
 
     def with_request(self, store: ManagerStore, view: JobView, commands: list[Command], now: str) -> list[Command]:
-        """Add nothing: the chain follows with the next reconcile."""
-        return commands
+        """Write the request with the slice that waits for its size, where nothing else follows. A refusal that the job
+        shows is taken off by the reconcile after a write of the request alone."""
+        if view.refused_request is not None or view.ref.kind in store.unserved:
+            return commands
+        return requesting.with_slice(view, commands, lambda after: self.reconcile(store, after, now))
 
     def with_applied(self, view: JobView, commands: list[Command], now: str) -> list[Command]:
         """Add nothing."""

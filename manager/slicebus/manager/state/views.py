@@ -199,10 +199,17 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def keeper(self) -> Slice | None:
-        """The slice whose Workload has the worker's newest size request; of several the one that lasts longest."""
+        """The slice whose Workload has the worker's newest size request; of several the one that lasts longest.
+
+        Of two with one revision the later message counts: a manager that stood still may have made a slice late.
+        """
+
+        def order(slice: Slice) -> tuple[int | bool, ...]:
+            request, lasts = self.requests[slice.name], not (slice.finished or slice.deleting)
+            return request.revision, request.epoch, request.sequence, lasts, slice == self.holder
+
         noted = [slice for slice in self.slices if slice.name in self.requests]
-        lasts = {slice.name: (not slice.finished, slice == self.holder) for slice in noted}
-        return max(noted, key=lambda one: (self.requests[one.name].revision, lasts[one.name]), default=None)
+        return max(noted, key=order, default=None)
 
     @property
     def requested(self) -> SizeRequest | None:

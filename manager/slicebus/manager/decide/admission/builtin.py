@@ -83,7 +83,10 @@ def _decide(view: JobView, now: str) -> list[Command]:
         return [*steps, Requeue(job=view.ref, delay_s=0.0)] if steps and completes else steps or completes
     deleting = [slice for slice in view.unfinished if slice.deleting]
     if deleting:
-        return _finish_kept(view, now) or end(view, reason="WorkloadDeleted", ended=deleting)
+        # The worker's request may stand on one of these.
+        return (
+            _finish_kept(view, now) or size_requests.carry(view) or end(view, reason="WorkloadDeleted", ended=deleting)
+        )
     if (deletion := endings.reconcile_vanished(view)) is not None:
         return deletion
     if not view.unfinished and (problems := refusals.problems_of(view, view.job)):

@@ -46,11 +46,13 @@ def record(
 def carry(view: JobView) -> list[Command]:
     """The write that takes the request over onto a slice that lasts; none where such a slice has it.
 
-    The slice that had it has ended, or an earlier version kept it on the job.
+    The slice that had it has ended or is being deleted, or an earlier version kept it on the job.
     """
-    slice, kept, requested = _lasting(view), view.keeper, view.requested
-    if slice is None or requested is None or (kept is not None and not kept.finished):
+    kept, requested = view.keeper, view.requested
+    staying = [slice for slice in view.unfinished if not slice.deleting]
+    if not staying or requested is None or (kept is not None and not (kept.finished or kept.deleting)):
         return []
+    slice = view.holder if view.holder in staying else staying[-1]
     return [_write(view.workload(slice), requested)]
 
 
