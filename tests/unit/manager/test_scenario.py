@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from slicebus.decisions.commands import Command, Create, Patch, Publish, Remember
 from slicebus.kube.cache import Change
-from slicebus.manager.decide.admission import admission_writes, builtin
+from slicebus.manager.decide.admission import admission_writes, builtin, requesting
 from slicebus.manager.decide.admission.change_filter import needs_reconcile
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.state.tables import ManagerTable
@@ -135,7 +135,10 @@ class World:
             change = Change(self.job, manifest, is_own)
             self.job = manifest
         elif "deletionTimestamp" in metadata and not metadata["finalizers"]:
+            before = self.view.requested
             change = Change(self.workloads.pop(metadata["name"], None), None)
+            if any(not (slice.finished or slice.deleting) for slice in self.view.slices):
+                assert self.view.requested == before, "the request goes with its slice"
         else:
             change = Change(self.workloads.get(metadata["name"]), manifest, is_own)
             self.workloads[metadata["name"]] = manifest
@@ -198,7 +201,8 @@ class World:
                 granted=self.worker.granted,
                 wanted={"main": number},
             )
-            self.run(message_handlers.scale_request(self.view, request, an_envelope()))
+            recorded = message_handlers.scale_request(self.view, request, an_envelope())
+            self.run(requesting.with_slice(self.view, recorded, lambda after: builtin.reconcile(after, NOW)))
 
     def receive(self, message: Message) -> None:
         report = self.worker.take(message)
