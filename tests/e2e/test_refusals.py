@@ -88,7 +88,7 @@ async def test_requests_and_grants_that_are_refused_on_the_manager_come_through_
     scenario = Scenario(world, "Job", "train")
     await scenario.submit()
     await scenario.expect_pods(running=1)
-    with refusing(api_of(world, world.manager), answers.WEBHOOK_DENIES, verbs="PATCH", path="/workloads/"):
+    with refusing(api_of(world, world.manager), answers.WEBHOOK_DENIES, verbs="POST PATCH", path="/workloads"):
         await scenario.scale(3)
         for client in (world.manager, await scenario.worker()):
             said = await scenario.expect_event(REQUEST_REFUSED, on=client)
