@@ -219,7 +219,7 @@ async def test_a_manager_that_is_back_and_refuses_is_reached(job: Scenario, urls
     async with agent(world, urls, "east"):
         await job.scale(3)
         await shown(job, MANAGER_NOT_REACHED)
-        with refusing(world.apis[world.manager.host], WEBHOOK_DENIES, verbs="PATCH", path="/workloads/"):
+        with refusing(world.apis[world.manager.host], WEBHOOK_DENIES, verbs="POST PATCH", path="/workloads"):
             async with manager(world, urls):
                 refused = await shown(job, "RequestRefused")
                 assert "not reached" not in refused.message
