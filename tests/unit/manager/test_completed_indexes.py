@@ -11,6 +11,7 @@ from slicebus.manager.state.annotations import reported_status
 from slicebus.proto.messages import JobPhase, Status
 from slicebus.sandbox.apiserver import job_status
 from slicebus.sandbox.apiserver.patches import merge_patch
+from slicebus.slices.api import kueue
 from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope, condition
 
 Manifest = dict[str, Any]
@@ -56,6 +57,25 @@ def test_it_ends_at_once_and_is_then_as_its_copy_was(count: int) -> None:
             job = taken(job, command.body, subresource=command.subresource)
     assert (job["spec"]["parallelism"], job["spec"]["completions"]) == (count, count)
     assert job["status"] == there
+
+
+def test_it_is_as_its_copy_was_after_its_user_opted_out_too() -> None:
+    job = an_indexed(3)
+    del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
+    job["status"] = TIMES | {"conditions": OVER, "completedIndexes": "0,1", "succeeded": 2}
+    let_go = a_workload(admitted=2, dispatched=2, hash="absent", applied=2, held=False, conditions=(FINISHED,))
+    [patch] = reconcile(a_view(job, let_go), NOW)
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    assert patch.body == {"spec": {"parallelism": 2, "completions": 2}}
+    assert reconcile(a_view(merge_patch(job, patch.body), let_go), NOW) == []
+
+
+def test_one_that_slicebus_never_ran_keeps_its_spec() -> None:
+    job = an_indexed(3)
+    del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
+    job["status"] = TIMES | {"conditions": OVER, "completedIndexes": "0,1", "succeeded": 2}
+    assert reconcile(a_view(job), NOW) == []
 
 
 def test_what_a_status_cannot_show_for_another_reason_stays_beside_it() -> None:

@@ -74,7 +74,8 @@ def _decide(view: JobView, now: str) -> list[Command]:
     if view.job is None or "deletionTimestamp" in view.job["metadata"]:
         return _finish_kept(view, now) or end(view, reason="JobDeleted", ended=view.slices, orphaned=_orphaned(view))
     if not view.is_managed:
-        return []
+        # A job that opted out while it ran gets the size that it ended with only after its Workloads are let go.
+        return status_mirror.complete(view.job) if view.slices else []
     if (waiting := pods_left.reconcile(view, now=now)) is not None:
         return _finish_others(view, now) or waiting
     if view.outcome.phase in _FINISHED:
