@@ -4,7 +4,7 @@ A notice is kept to the second: no agent takes pods for which one runs before it
 without the job's acknowledgement and while more of them run than shall stay.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -75,13 +75,25 @@ async def agree(client: KubeClient, item: Agree) -> None:
         await client.patch(JOB_RESOURCES[job["kind"]], job["metadata"]["name"], objects.NAMESPACE, body)
 
 
-def check_kept(change: HistoryEntry, job: Manifest, *, now: datetime, running: Callable[[], Mapping[str, int]]) -> None:
+def check_kept(
+    change: HistoryEntry,
+    job: Manifest,
+    *,
+    now: datetime,
+    running: Callable[[], Mapping[str, int]],
+    edited: Collection[Mapping[str, int]],
+    words: Collection[str],
+) -> None:
     """An agent has changed a job of a worker, or its cluster: raise Violation where that ends a notice too early.
 
     `job` is the job as it was before, and `now` by the agent's clock. `running` gives its running pods by pod set.
+    `edited` are the sizes that users have given the manager's job since it was made, and `words` the ids of the notes
+    on its slices by which it shall lose pods.
     """
     old, new, notice = change.old, change.object, PendingReclaim.from_job(job)
     if old is None or notice is None or not _takes_pods(job, old, new, notice):
+        return
+    if notice.suspends is None and notice.word not in words and _is_asked_for(job, new, edited):
         return
     is_agreed = annotations.annotation(job, api_names.RECLAIM_ACK_ANNOTATION) == notice.id
     if is_agreed or now >= datetime.fromisoformat(notice.deadline):
@@ -90,6 +102,16 @@ def check_kept(change: HistoryEntry, job: Manifest, *, now: datetime, running: C
     if surplus:
         name = new["metadata"]["name"]
         raise Violation(f"notice: {name} loses {surplus} to {notice.to} before {notice.deadline}, at {now}")
+
+
+def _is_asked_for(job: Manifest, new: Manifest, edited: Collection[Mapping[str, int]]) -> bool:
+    """Whether the job gets a size that its own user has set on the manager, and that this worker has not had yet.
+
+    Nobody takes these pods: where that is just the size of a notice, the manager withdraws its word, and no notice is
+    due. A size that the worker has noted before is no news, whatever took it from there.
+    """
+    after = KINDS[job["kind"]].counts(job, new)
+    return after in edited and annotations.baseline(job) != after
 
 
 def _takes_pods(job: Manifest, old: Manifest, new: Manifest, notice: PendingReclaim) -> bool:

@@ -91,6 +91,8 @@ class Rules:
         self._cycles = 0
         self._baselines: dict[str, list[dict[str, int]]] = {}
         """The sizes that the spec of each job of the manager has had, by UID."""
+        self._edited: dict[str, list[dict[str, int]]] = {}
+        """Those of them that users have set after the job was made."""
         self._deleted_by_users: set[str] = set()
         """UIDs of objects, and of the manager's jobs whose copies these were."""
         self._ordered: set[tuple[str, str]] = set()
@@ -363,9 +365,18 @@ class Rules:
 
     def _check_notice(self, cluster: str, change: HistoryEntry) -> None:
         job = change.old if annotations.is_ours(change.object) else self._job_of(cluster, change.object)
-        if job is not None:
-            uid, clock = job["metadata"]["uid"], self.clocks[self._by]
-            check_kept(change, job, now=clock(), running=lambda: self._running(cluster, uid))
+        if job is None:
+            return
+        uid, origin = job["metadata"]["uid"], annotations.annotation(job, _ORIGIN) or ""
+        notes = [slice.reclaimed for slice in self._slices.values() if slice.job_uid == origin]
+        check_kept(
+            change,
+            job,
+            now=self.clocks[self._by](),
+            running=lambda: self._running(cluster, uid),
+            edited=self._edited.get(origin, ()),
+            words={note.id for note in notes if note is not None},
+        )
 
     def _running(self, cluster: str, uid: str) -> Counter[str]:
         """The running pods of a job by pod set."""
@@ -409,6 +420,9 @@ class Rules:
         baseline, known = KINDS[job["kind"]].counts(job, job), self._baselines.setdefault(metadata["uid"], [])
         if baseline not in known:
             known.append(baseline)
+        former = change.old if self._by not in self.clocks else None
+        if former is not None and KINDS[job["kind"]].counts(former, former) != baseline:
+            self._edited.setdefault(metadata["uid"], []).append(baseline)
         if _goes(change) and has_outlived(job):
             self.user_deletes(job)
         self._ends.see_job(change)
