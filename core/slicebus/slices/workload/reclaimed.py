@@ -134,6 +134,18 @@ def take_back(
     )
 
 
+def withdraw(note: Reclaimed, kept: Counts) -> Reclaimed:
+    """The note of a job that keeps these pods, as nobody waits any more for those that it was to lose. Of these nobody
+    has asked for those beyond what it would have wanted again."""
+    return replace(
+        note,
+        before={name: max(count, kept[name]) for name, count in note.before.items()},
+        to=kept,
+        done=True,
+        asked=_beyond(note.asked or note.before, kept),
+    )
+
+
 def give_back(note: Reclaimed, to: Counts, *, at: str, message: str) -> Reclaimed:
     """The note of a job that may not have the pods any more that nobody asked for. It wants none of them again."""
     return replace(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.slices.api import api_names
-from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed, take_back
+from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed, grow, take_back, withdraw
 from slicebus.slices.workload.workload import Slice
 from unit.slices.builders import a_pod_set, a_slice, admitted, with_counts
 
@@ -156,3 +156,18 @@ def test_a_slice_without_them() -> None:
     assert not slice.partial
     assert not slice.restores
     assert slice.ranked_since == LATER
+
+
+@pytest.mark.parametrize(("to", "asked"), [(6, 4), (4, 4), (2, 4)])
+def test_pods_that_nobody_had_asked_for_stay_so_when_their_word_is_withdrawn(to: int, asked: int) -> None:
+    grown = grow(None, {"main": 11}, {"main": 11}, asked={"main": asked}, at=AT, message="idle")
+    note = withdraw(taken(grown, 11, to), {"main": 11})
+    assert (note.before, note.to, note.asked, note.done) == ({"main": 11}, {"main": 11}, {"main": asked}, True)
+    assert note.id == taken(grown, 11, to).id, "a worker that has followed the word gives them back"
+
+
+def test_a_withdrawn_word_leaves_what_somebody_had_asked_for() -> None:
+    note = withdraw(taken(None, 11, 6), {"main": 11})
+    assert (note.before, note.to, note.asked, note.done) == ({"main": 11}, {"main": 11}, {}, True)
+    some_lost = withdraw(taken(None, 11, 6), {"main": 8})
+    assert (some_lost.before, some_lost.to, some_lost.asked) == ({"main": 11}, {"main": 8}, {})

@@ -233,7 +233,7 @@ def _withdraw(view: JobView) -> list[Command]:
     kept = {name: max(count, holder.held_counts.get(name, 0)) for name, count in note.to.items()}
     text = f"Nobody waits any more for the pods that were to be taken: keeps {counts_text(kept)}"
     return [
-        *size_requests.record(view, requested, note=replace(note, to=kept, done=True)),
+        *size_requests.record(view, requested, note=reclaimed.withdraw(note, kept)),
         Emit(regarding=view.job, reason=_WITHDRAWN, note=text),
     ]
 
