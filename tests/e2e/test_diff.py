@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from slicebus.cli.cluster.reading import read
 from slicebus.cli.demo.objects import NAMESPACE, SYSTEM_NAMESPACE
 from slicebus.cli.demo.world import World
+from slicebus.cli.difference.edits import checked, merged
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import (
     CLUSTERQUEUES,
@@ -159,6 +161,16 @@ async def test_an_edit_that_the_api_server_refuses(world: World, kubeconfig: Pat
     await set_quota(world, 4)
     queue = await the_queue(world, queueingStrategy="Whatever")
     done = await diff("-f", written(tmp_path / "queue.yaml", queue), kubeconfig=kubeconfig)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (1, ""), done.stderr
     assert "✗ refused: " in done.stderr
     assert "queueingStrategy" in done.stderr
+
+
+async def test_an_object_that_somebody_writes_meanwhile(world: World) -> None:
+    """The manager writes the status of a queue up to twice a second, and each write is another version."""
+    await set_quota(world, 4)
+    store = (await read(world.manager)).store
+    edits = list(merged(store, [(CLUSTERQUEUES, await the_queue(world, preemption=LOWER))]))
+    await world.manager.patch(CLUSTERQUEUES, "batch", None, MergePatch({"metadata": {"labels": {"by": "another"}}}))
+    [(_, stored)] = await checked(world.manager, store, edits)
+    assert stored["spec"]["preemption"]["withinClusterQueue"] == LOWER["withinClusterQueue"]

@@ -23,7 +23,7 @@ from slicebus.kube.resources import (
 from slicebus.manager.permissions import lease_of
 from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import ConfigurationError, ForbiddenError
+from slicebus.proto.errors import ConfigurationError, ConflictError, ForbiddenError
 
 Manifest = dict[str, Any]
 Edit = tuple[Resource, Manifest]
@@ -31,6 +31,7 @@ EDITABLE = (CLUSTERQUEUES, COHORTS, LOCALQUEUES, RESOURCEFLAVORS, WORKLOADPRIORI
 """What an edit may be of."""
 _STATUS = "status"
 _MERGED = ("labels", "annotations")
+_TRIES = 5
 
 
 def edits_of(files: Collection[str], *, namespace: str) -> list[Edit]:
@@ -148,12 +149,24 @@ def _editable(manifest: Manifest, file: str) -> Resource:
     raise ConfigurationError(f"{file}: {version} {kind} is none of {known}")
 
 
+async def _as_stored(client: KubeClient, resource: Resource, manifest: Manifest) -> Manifest:
+    """What the API server would store in place of an object, whose status the manager may write meanwhile."""
+    metadata = manifest["metadata"]
+    for _ in range(_TRIES):
+        try:
+            return await client.replace(resource, {**manifest, "metadata": metadata}, dry_run=True)
+        except ConflictError:
+            present = await client.get(resource, metadata["name"], metadata.get("namespace"))
+            metadata = {**metadata, "resourceVersion": present["metadata"]["resourceVersion"]}
+    raise ConflictError(f"somebody writes {resource.kind} {metadata['name']} again and again: try it once more")
+
+
 async def _checked(client: KubeClient, store: ManagerStore, resource: Resource, manifest: Manifest) -> Manifest:
     metadata, cache = manifest["metadata"], store.cache_of(resource)
     assert cache is not None
     try:
         if cache.get(metadata.get("namespace"), metadata["name"]) is not None:
-            return await client.replace(resource, manifest, dry_run=True)
+            return await _as_stored(client, resource, manifest)
         new = {name: value for name, value in metadata.items() if name not in ("uid", "resourceVersion")}
         return await client.create(resource, {**manifest, "metadata": new}, dry_run=True)
     except ForbiddenError as error:
