@@ -8,7 +8,7 @@ from msgspec import UNSET, structs
 from slicebus.agent.decide.job import reconcile
 from slicebus.agent.decide.order import notices
 from slicebus.agent.state import annotations
-from slicebus.agent.state.annotations import Word
+from slicebus.agent.state.annotations import EarlierWord
 from slicebus.agent.state.views import Finishing
 from slicebus.decisions.commands import Patch
 from slicebus.proto.messages import Notice, RequestKey, WorkloadSpec
@@ -20,7 +20,7 @@ from unit.agent.test_reclaimed import BACK, MORE, after, requested, running, vie
 Manifest = dict[str, Any]
 LATER = "2026-01-31T12:01:01Z"
 PODS = [a_pod(f"p{number}") for number in range(8)]
-FIRST, SECOND, THIRD = Word("word-1", {"main": 6}), Word("word-2", {"main": 4}), "word-3"
+FIRST, SECOND, THIRD = EarlierWord("word-1", {"main": 6}), EarlierWord("word-2", {"main": 4}), "word-3"
 
 
 def sized(job: Manifest, size: int) -> Manifest:
@@ -106,29 +106,7 @@ def test_what_has_ended_for_good_is_left_out() -> None:
     assert (last.wanted, last.finished, last.follows) == ({"main": 5}, {"main": 1}, "word-1")
 
 
-def test_a_word_is_reported_before_more_is_asked_for() -> None:
-    """Another cluster of a RayService comes while pods go, or its user wants more again: the request for more alone
-    would leave whoever took the pods waiting."""
-    job = sized(told(running(8), word(4)), 6)
-    wish, _ = requested(job, *PODS[:5])
-    assert annotations.PendingRequests.from_job(wish).wanted == {"main": 6}, "five still run"  # type: ignore[union-attr]
-
-    job, first = requested(job, *PODS[:4])
-    assert first is not None
-    assert (first.wanted, first.follows) == ({"main": 4}, "word-1")
-    assert annotations.granted(job) == {"main": 4}
-    assert requested(job, *PODS[:4]) == (job, first), "until it is published"
-
-    published = structs.replace(view_of(job, *PODS[:4]), published=annotations.PendingRequests.from_job(job).key)  # type: ignore[union-attr]
-    [patch] = reconcile.request(published, EAST)
-    assert isinstance(patch, Patch)
-    assert isinstance(patch.body, dict)
-    more = annotations.PendingRequests.from_job(merge_patch(job, patch.body))
-    assert more is not None
-    assert (more.wanted, more.follows) == ({"main": 6}, UNSET)
-
-
-NEXT: dict[str, tuple[WorkloadSpec, tuple[Word, ...]]] = {
+NEXT: dict[str, tuple[WorkloadSpec, tuple[EarlierWord, ...]]] = {
     "the same word": (word(4, id="word-2", version=4), (FIRST,)),
     "an even smaller size": (word(2, id=THIRD, version=4), (FIRST, SECOND)),
     "pods come back": (word(8, id="word-2", version=4, **BACK), ()),
@@ -140,7 +118,7 @@ NEXT: dict[str, tuple[WorkloadSpec, tuple[Word, ...]]] = {
 
 
 @pytest.mark.parametrize(("order", "kept"), NEXT.values(), ids=NEXT.keys())
-def test_what_an_order_leaves(order: WorkloadSpec, kept: tuple[Word, ...]) -> None:
+def test_what_an_order_leaves(order: WorkloadSpec, kept: tuple[EarlierWord, ...]) -> None:
     assert annotations.earlier_words(after(order, told_twice())) == kept
 
 
@@ -180,7 +158,7 @@ def test_only_so_many_are_kept() -> None:
     for number in range(1, 31):
         job = told(job, word(40 - number, id=f"word-{number}", version=number + 1, granted=40))
     kept = annotations.earlier_words(job)
-    assert (len(kept), kept[0]) == (16, Word("word-1", {"main": 39}))
+    assert (len(kept), kept[0]) == (16, EarlierWord("word-1", {"main": 39}))
 
 
 def noticed(size: int, id: str, version: int) -> WorkloadSpec:
