@@ -78,17 +78,15 @@ def set_bounds(cluster: Manifest, bounds: Manifest) -> list[Manifest]:
 
 def enforce(cluster: Manifest, names: Mapping[str, Sequence[str]]) -> list[Manifest]:
     """The JSON patch by which capped groups lose these pods, by pod set, and have no more replicas than their cap, as
-    Ray's autoscaler would write it. Empty for none."""
+    Ray's autoscaler would write it. Empty for none, and where it is written."""
     patch: list[Manifest] = []
     known = _caps(cluster)
     for index, group in enumerate(groups(cluster["spec"])):
         if group["groupName"] in known and names.get(pod_set_name(group)):
             limits = known[group["groupName"]].limits
-            changes = [
-                *_set(group, limits),
-                {"op": "add", "path": "replicas", "value": desired_replicas(group | limits)},
-            ]
-            patch += _guarded(index, group, changes)
+            limits |= {"replicas": desired_replicas(group | limits)}
+            if changes := list(_set(group, limits)):
+                patch += _guarded(index, group, changes)
     capped = {pod_set_name(group) for group in groups(cluster["spec"]) if group["groupName"] in known}
     patch += name_for_deletion(cluster["spec"], {name: names[name] for name in names if name in capped})
     return [*patch, *_noted(cluster, known)] if patch else []

@@ -161,6 +161,7 @@ def test_it_is_enforced_as_ray_would_write_it() -> None:
     assert (small["replicas"], small["scaleStrategy"]) == (4, {"workersToDelete": ["a", "b"]})
     assert (other["replicas"], other.get("scaleStrategy")) == (8, None), "it has no cap"
     assert RAY.enforce_cap(cluster, {}) == []
+    assert RAY.enforce_cap(after, names) == [], "once, however long the pods take to go"
 
 
 @pytest.mark.parametrize("kind", ["RayJob", "RayService"])
