@@ -38,7 +38,7 @@ REQUESTS = {
         "east 2 patch jobs 200",
     },
     "eviction": {
-        "manager 4 create events 201",
+        "manager 5 create events 201",
         "manager 3 patch workloads 200",
         "east 1 create events 201",
         "east 1 patch jobs 200",
@@ -54,7 +54,7 @@ REQUESTS = {
     },
     "end": {
         "manager 3 patch workloads 200",
-        "manager 1 patch jobs 200",
+        "manager 2 patch jobs 200",
         "east 1 delete jobs 200",
         "east 1 delete workloads 200",
         "east 1 patch configmaps 200",
