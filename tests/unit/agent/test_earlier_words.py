@@ -8,7 +8,7 @@ from msgspec import UNSET, structs
 from slicebus.agent.decide.job import reconcile
 from slicebus.agent.decide.order import notices
 from slicebus.agent.state import annotations
-from slicebus.agent.state.annotations import EarlierWord
+from slicebus.agent.state.annotations import Word
 from slicebus.agent.state.views import Finishing
 from slicebus.decisions.commands import Patch
 from slicebus.proto.messages import Notice, RequestKey, WorkloadSpec
@@ -20,7 +20,7 @@ from unit.agent.test_reclaimed import BACK, MORE, after, requested, running, vie
 Manifest = dict[str, Any]
 LATER = "2026-01-31T12:01:01Z"
 PODS = [a_pod(f"p{number}") for number in range(8)]
-FIRST, SECOND, THIRD = EarlierWord("word-1", {"main": 6}), EarlierWord("word-2", {"main": 4}), "word-3"
+FIRST, SECOND, THIRD = Word("word-1", {"main": 6}), Word("word-2", {"main": 4}), "word-3"
 
 
 def sized(job: Manifest, size: int) -> Manifest:
@@ -106,7 +106,7 @@ def test_what_has_ended_for_good_is_left_out() -> None:
     assert (last.wanted, last.finished, last.follows) == ({"main": 5}, {"main": 1}, "word-1")
 
 
-NEXT: dict[str, tuple[WorkloadSpec, tuple[EarlierWord, ...]]] = {
+NEXT: dict[str, tuple[WorkloadSpec, tuple[Word, ...]]] = {
     "the same word": (word(4, id="word-2", version=4), (FIRST,)),
     "an even smaller size": (word(2, id=THIRD, version=4), (FIRST, SECOND)),
     "pods come back": (word(8, id="word-2", version=4, **BACK), ()),
@@ -118,7 +118,7 @@ NEXT: dict[str, tuple[WorkloadSpec, tuple[EarlierWord, ...]]] = {
 
 
 @pytest.mark.parametrize(("order", "kept"), NEXT.values(), ids=NEXT.keys())
-def test_what_an_order_leaves(order: WorkloadSpec, kept: tuple[EarlierWord, ...]) -> None:
+def test_what_an_order_leaves(order: WorkloadSpec, kept: tuple[Word, ...]) -> None:
     assert annotations.earlier_words(after(order, told_twice())) == kept
 
 
@@ -158,7 +158,7 @@ def test_only_so_many_are_kept() -> None:
     for number in range(1, 31):
         job = told(job, word(40 - number, id=f"word-{number}", version=number + 1, granted=40))
     kept = annotations.earlier_words(job)
-    assert (len(kept), kept[0]) == (16, EarlierWord("word-1", {"main": 39}))
+    assert (len(kept), kept[0]) == (16, Word("word-1", {"main": 39}))
 
 
 def noticed(size: int, id: str, version: int) -> WorkloadSpec:

@@ -140,8 +140,8 @@ class PendingRequests(msgspec.Struct, frozen=True):
         return read_json(annotation(job, api_names.REQUESTED_ANNOTATION), _PENDING_REQUESTS)
 
 
-class EarlierWord(msgspec.Struct, frozen=True, array_like=True):
-    """A word of the manager that took pods, which had not gone when a later one came (`decide.job.earlier_words`)."""
+class Word(msgspec.Struct, frozen=True, array_like=True):
+    """A word of the manager, by which pods of a job are taken or given back."""
 
     id: str
     size: Counts
@@ -178,7 +178,7 @@ _COUNTS = msgspec.json.Decoder(Counts)
 _BOUNDS = msgspec.json.Decoder(dict[str, Any])
 _CHARGED = msgspec.json.Decoder(dict[str, dict[str, int]])
 _FLAVORS = msgspec.json.Decoder(dict[str, dict[str, FlavorName]])
-_EARLIER_WORDS = msgspec.json.Decoder(tuple[EarlierWord, ...])
+_EARLIER_WORDS = msgspec.json.Decoder(tuple[Word, ...])
 
 
 def annotation(manifest: Manifest, name: str) -> str | None:
@@ -253,7 +253,7 @@ def baseline(job: Manifest) -> Counts | None:
     return _counts(job, api_names.BASELINE_ANNOTATION)
 
 
-def earlier_words(job: Manifest) -> tuple[EarlierWord, ...]:
+def earlier_words(job: Manifest) -> tuple[Word, ...]:
     """The words of the manager before its last one that the job has not reported, oldest first."""
     return read_json(annotation(job, api_names.EARLIER_WORDS_ANNOTATION), _EARLIER_WORDS) or ()
 

@@ -79,7 +79,7 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
     outcome: Outcome
     reclaim: PendingReclaim | None = None
     """The notice that runs for it."""
-    earlier_words: tuple[annotations.EarlierWord, ...] = ()
+    earlier_words: tuple[annotations.Word, ...] = ()
     """The manager's words before its last one that it has not reported, oldest first."""
 
     @classmethod
@@ -104,6 +104,13 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
     def is_of(self, job: JobRef) -> bool:
         """Whether it was made for this job of the manager."""
         return self.ref.uid == job.uid
+
+    @property
+    def last_word(self) -> annotations.Word | None:
+        """The manager's word that has set its size; None where something else has."""
+        id = annotations.annotation(self.manifest, api_names.FOLLOWS_ANNOTATION)
+        size = annotations.baseline(self.manifest)
+        return annotations.Word(id, size) if id and size is not None else None
 
     @property
     def runs(self) -> bool:

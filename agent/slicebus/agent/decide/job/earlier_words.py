@@ -9,8 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from slicebus.agent.state import annotations
-from slicebus.agent.state.annotations import EarlierWord
+from slicebus.agent.state.annotations import Word
 from slicebus.agent.state.views import WorkerJobReading
 from slicebus.proto.messages import Counts
 from slicebus.slices.api import api_names
@@ -33,22 +32,21 @@ def left(job: WorkerJobReading, granted: Counts) -> Notes:
     return _noted(job, job.earlier_words, granted=granted)
 
 
-def _noted(job: WorkerJobReading, words: Iterable[EarlierWord], *, granted: Counts) -> Notes:
+def _noted(job: WorkerJobReading, words: Iterable[Word], *, granted: Counts) -> Notes:
     kept = tuple(word for word in words if word.frees(granted))[:_MOST]
     if kept == job.earlier_words:
         return {}
     return {api_names.EARLIER_WORDS_ANNOTATION: msgspec.json.encode(kept).decode() if kept else None}
 
 
-def _last_words(job: WorkerJobReading) -> Iterable[EarlierWord]:
+def _last_words(job: WorkerJobReading) -> Iterable[Word]:
     """The word that the job follows, and the one that its notice is of."""
-    follows = annotations.annotation(job.manifest, api_names.FOLLOWS_ANNOTATION)
-    size, reclaim = annotations.baseline(job.manifest), job.reclaim
-    if follows and size is not None:
-        yield EarlierWord(follows, size)
+    word, reclaim = job.last_word, job.reclaim
+    if word is not None:
+        yield word
     if reclaim is not None and reclaim.suspends is None:
-        yield EarlierWord(reclaim.word, reclaim.to)
+        yield Word(reclaim.word, reclaim.to)
 
 
-def _leaves_more(word: EarlierWord, size: Counts) -> bool:
+def _leaves_more(word: Word, size: Counts) -> bool:
     return word.size.keys() == size.keys() and any(count > size[name] for name, count in word.size.items())

@@ -135,8 +135,8 @@ def _write_request(sizes: RequestedSizes, view: WorkerView, job: WorkerJobReadin
 
 def _followed(view: WorkerView, job: WorkerJobReading) -> str | UnsetType:
     """The manager's word that a request carries out: the job has the very size that was set with it."""
-    word = annotations.annotation(job.manifest, api_names.FOLLOWS_ANNOTATION)
-    return word if word and view.counts == annotations.baseline(job.manifest) else UNSET
+    word = job.last_word
+    return word.id if word is not None and view.counts == word.size else UNSET
 
 
 def _is_first_due(sizes: RequestedSizes, job: WorkerJobReading) -> bool:

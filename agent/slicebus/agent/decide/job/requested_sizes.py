@@ -6,7 +6,7 @@ from typing import Self
 import msgspec
 
 from slicebus.agent.state import annotations
-from slicebus.agent.state.annotations import EarlierWord
+from slicebus.agent.state.annotations import Word
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.proto.messages import Counts
 
@@ -19,7 +19,7 @@ class RequestedSizes(msgspec.Struct, frozen=True):
     granted: Counts
     going: frozenset[str]
     """The pod sets with more running pods than are wanted in the end, where that is not asked for yet."""
-    word: EarlierWord | None = None
+    word: Word | None = None
     """An earlier word of the manager whose pods are gone, while those of a later one still go."""
 
     @classmethod

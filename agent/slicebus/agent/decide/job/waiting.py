@@ -208,13 +208,12 @@ def _of_request(view: WorkerView, job: WorkerJobReading) -> Waiting | None:
 def _of_taken_back(view: WorkerView, job: WorkerJobReading) -> Waiting | None:
     """What a job shows that lost pods to others, with the size that it has by now; None where it has all of them again,
     and where somebody has resized it since."""
-    before, size = Waiting.from_manifest(job.manifest), annotations.baseline(job.manifest)
-    if before is None or before.reason != api_names.RECLAIMED or size is None or not job.runs:
+    before, word = Waiting.from_manifest(job.manifest), job.last_word
+    if before is None or before.reason != api_names.RECLAIMED or word is None or not job.runs:
         return None
-    follows = annotations.annotation(job.manifest, api_names.FOLLOWS_ANNOTATION)
-    if not follows or view.counts != size or before.wanted.keys() != size.keys() or not lacks(before.wanted, size):
+    if view.counts != word.size or before.wanted.keys() != word.size.keys() or not lacks(before.wanted, word.size):
         return None
-    return Waiting.of(before.wanted, size, reason=before.reason, message=before.message, since=before.since)
+    return Waiting.of(before.wanted, word.size, reason=before.reason, message=before.message, since=before.since)
 
 
 def _lacking(view: WorkerView, job: WorkerJobReading, why: Pending | Waiting) -> Waiting | None:
