@@ -11,13 +11,14 @@ from simulation.schedule import Submit
 from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
 from slicebus.kube.client import JsonPatch, KubeClient
-from slicebus.kube.resources import JOB_RESOURCES, RAYCLUSTERS
+from slicebus.kube.resources import JOB_RESOURCES, JOBS, RAYCLUSTERS, WORKLOADS
 from slicebus.proto.errors import InvalidError, NotFoundError, TransientError
 from slicebus.sandbox.controllers.pods import RUN_SECONDS_ANNOTATION
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.ray import groups
+from slicebus.slices.workload.workload import Slice
 
 Manifest = dict[str, Any]
 
@@ -26,6 +27,18 @@ _DELETION_DELAY_S = 4
 _AGAIN_S = 0.5
 SECOND_GROUP = "wide-group"
 _CLUSTER_SPEC = {"RayCluster": "/spec", "RayJob": "/spec/rayClusterSpec", "RayService": "/spec/rayClusterConfig"}
+
+
+async def submit_job(manager: KubeClient, queue: str, name: str, size: int, priority: str, **more: Any) -> Manifest:
+    """Submit a Job at once, and return it; `more` are other fields of `Submit`."""
+    item = Submit(at_s=0.0, kind="Job", name=name, size=size, queue=queue, priority=priority, **more)
+    return await manager.create(JOBS, job_of(item))
+
+
+async def slices_of(manager: KubeClient, job: Manifest) -> list[Slice]:
+    """The slices of a job of the manager."""
+    slices = map(Slice.from_manifest, (await manager.list(WORKLOADS)).items)
+    return [slice for slice in slices if slice.job_uid == job["metadata"]["uid"]]
 
 
 def job_of(item: Submit) -> Manifest:

@@ -10,16 +10,15 @@ from random import Random
 from typing import Any, TypeVar
 
 from simulation.fleet import MANAGER, Fleet
-from simulation.jobs import job_of
+from simulation.jobs import slices_of, submit_job
 from simulation.later import OLD
 from simulation.queues import FLAVORS, own_queue
-from simulation.schedule import WORKERS, Item, Schedule, Submit
+from simulation.schedule import WORKERS, Item, Schedule
 from simulation.violations import Violation
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import JOBS, PODS, WORKLOADS
+from slicebus.kube.resources import JOBS, PODS
 from slicebus.slices.workload.ungate import is_gated
-from slicebus.slices.workload.workload import Slice
 from support import finalizers
 
 Manifest = dict[str, Any]
@@ -54,7 +53,7 @@ async def check_first_is_served(fleet: Fleet, item: TwoPreemptors) -> bool:
     manager = fleet.client(MANAGER)
     for resource, manifest in own_queue(_QUEUE, FLAVORS[0], cpu=_SIZE):
         await manager.create(resource, manifest)
-    jobs = [await _submit(manager, "loses", _SIZE, "low", least=0)]
+    jobs = [await submit_job(manager, _QUEUE, "loses", _SIZE, "low", least=0)]
     try:
         return await _play(fleet, item, jobs)
     finally:
@@ -74,7 +73,7 @@ async def _play(fleet: Fleet, item: TwoPreemptors, jobs: list[Manifest]) -> bool
     for pod in await _pods(worker, loser):
         await finalizers.hold(worker, PODS, pod["metadata"]["name"])
     for number in (1, 2):
-        jobs.append(await _submit(manager, f"takes-{number}", 1, "high"))
+        jobs.append(await submit_job(manager, _QUEUE, f"takes-{number}", 1, "high"))
         await asyncio.sleep(_APART_S)
         if not await _becomes(lambda left=_SIZE - number: _keeps(worker, loser, left)):
             return False
@@ -90,11 +89,6 @@ async def _play(fleet: Fleet, item: TwoPreemptors, jobs: list[Manifest]) -> bool
     return True
 
 
-async def _submit(manager: KubeClient, name: str, size: int, priority: str, **more: Any) -> Manifest:
-    item = Submit(at_s=0.0, kind="Job", name=name, size=size, queue=_QUEUE, priority=priority, **more)
-    return await manager.create(JOBS, job_of(item))
-
-
 async def _becomes(look: Callable[[], Awaitable[_Found]]) -> _Found | None:
     """The first true value in time; None where there is none."""
     for _ in range(round(_WITHIN_S / _LOOK_S)):
@@ -105,8 +99,7 @@ async def _becomes(look: Callable[[], Awaitable[_Found]]) -> _Found | None:
 
 
 async def _has_quota(manager: KubeClient, job: Manifest) -> bool:
-    slices = map(Slice.from_manifest, (await manager.list(WORKLOADS)).items)
-    return any(slice.admitted for slice in slices if slice.job_uid == job["metadata"]["uid"])
+    return any(slice.admitted for slice in await slices_of(manager, job))
 
 
 async def _keeps(worker: KubeClient, job: Manifest, size: int) -> bool:

@@ -5,14 +5,15 @@ Nobody waits for that any more then: who was told keeps quota and pods.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from simulation.jobs import job_of
-from simulation.schedule import Item, Submit
+from simulation.jobs import slices_of, submit_job
+from simulation.schedule import Item
 from simulation.violations import Violation
 from slicebus.cli.demo import objects
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import JOBS, WORKLOADS
+from slicebus.kube.resources import JOBS
 from slicebus.slices.admission.preemption import preemptor_job
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.workload.workload import Slice
@@ -37,9 +38,7 @@ class Relent(Item):
 async def check_withdrawn(manager: KubeClient, item: Relent, note_delete: Callable[[Manifest], None]) -> bool:
     """Play it: whether the job was told. Raises Violation where it loses something for one that has gone."""
 
-    async def submit(name: str, size: int, priority: str, **more: Any) -> Manifest:
-        submitted = Submit(at_s=0.0, kind="Job", name=name, size=size, queue=item.queue, priority=priority, **more)
-        return await manager.create(JOBS, job_of(submitted))
+    submit = partial(submit_job, manager, item.queue)
 
     async def delete(job: Manifest) -> None:
         note_delete(job)
@@ -66,8 +65,7 @@ async def _becomes(manager: KubeClient, job: Manifest, condition: Callable[[Slic
     """Whether that soon holds for a slice of the job."""
     for _ in range(_LOOKS):
         await asyncio.sleep(_LOOK_S)
-        slices = map(Slice.from_manifest, (await manager.list(WORKLOADS)).items)
-        if any(condition(slice) for slice in slices if slice.job_uid == job["metadata"]["uid"]):
+        if any(map(condition, await slices_of(manager, job))):
             return True
     return False
 
