@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from slicebus.decisions.commands import Patch, Publish
-from slicebus.manager.decide.order import dispatch
+from slicebus.manager.decide.order import dispatch, record_copies
 from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.proto.messages import ClusterName, PodSetFlavor, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import spec_hash
-from unit.manager.objects import WEST, a_job, a_view, a_workload, shorts, withdrawn
+from unit.manager.objects import NOW, WEST, a_job, a_view, a_workload, shorts, withdrawn
 
 Manifest = dict[str, Any]
 
@@ -126,15 +126,26 @@ def test_a_cluster_that_has_left_the_fleet_is_not_waited_for() -> None:
 
 def test_the_newest_dispatch_is_copied_to_the_job_once() -> None:
     job, workload = a_job(), withdrawn()
-    [patch] = dispatch.copy_to_job(a_view(job, workload))
+    [patch] = record_copies.copies(a_view(job, workload))
     assert isinstance(patch, Patch)
     written = patch.body["metadata"]["annotations"]
     job["metadata"]["annotations"] |= written
     assert Dispatch.from_manifest(job) == Dispatch(2, api_names.ABSENT)
     assert applied_version(job) == 2
-    assert dispatch.copy_to_job(a_view(job, workload)) == []
-    assert dispatch.copy_to_job(a_view(None, workload)) == []
-    assert dispatch.copy_to_job(a_view(a_job())) == []
+    assert record_copies.copies(a_view(job, workload)) == []
+    assert record_copies.copies(a_view(None, workload)) == []
+    assert record_copies.copies(a_view(a_job())) == []
+
+
+def test_the_newest_dispatch_is_copied_to_replaced_workloads_that_stay() -> None:
+    former, deleted = a_workload("a", admitted=1, dispatched=1, applied=1), withdrawn()
+    deleted["metadata"] |= {"name": "b", "deletionTimestamp": NOW}
+    patch, _ = record_copies.copies(a_view(a_job(), former, deleted))
+    assert isinstance(patch, Patch)
+    former["metadata"]["annotations"] |= patch.body["metadata"]["annotations"]
+    after = a_view(a_job(), former)
+    assert after.outbox is not None
+    assert (after.outbox.record, after.is_withdrawn) == (Dispatch(2, api_names.ABSENT), True)
 
 
 FLAVOR: Manifest = {

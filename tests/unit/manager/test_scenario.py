@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from slicebus.decisions.commands import Command, Create, Patch, Publish, Remember
@@ -17,7 +17,7 @@ from slicebus.manager.decide.admission import admission_writes, builtin, request
 from slicebus.manager.decide.admission.change_filter import needs_reconcile
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.state.tables import ManagerTable
-from slicebus.manager.state.views import JobView
+from slicebus.manager.state.views import JobView, requests_of
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Applied, Counts, Delete, Message, Relabel, ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -82,7 +82,8 @@ class World:
     @property
     def view(self) -> JobView:
         view = a_view(self.job, *self.workloads.values(), published=self.published)
-        return msgspec.structs.replace(view, ref=REF)
+        # What a job keeps of requests after its last Workload is none of a Workload's: `a_view` would read it so.
+        return msgspec.structs.replace(view, ref=REF, requests=requests_of(self.workloads))
 
     def settle(self) -> None:
         for _ in range(10):
@@ -155,7 +156,7 @@ class World:
         for slice in self.view.slices:
             if slice.pending:
                 replaced = self.view.holder
-                if (replaced.key if replaced else None) != slice.replaces:
+                if replaced is not None and replaced.key != slice.replaces:
                     continue
                 self.run(admission_writes.commands(self.view, slice, self.verdict(slice), now=NOW))
                 return
@@ -247,10 +248,10 @@ def test_in_the_end_the_worker_holds_the_wanted_size(events: list[tuple[str, int
     assert [slice.name for slice in view.slices if not slice.finished] == [view.holder.name]
 
 
-@settings(max_examples=40, derandomize=True)
+@settings(max_examples=40)
+@example(events=[("admit", 0), ("edit", 2), ("admit", 0), ("delete a workload", 0), ("edit", 0)])
 @given(events=st.lists(st.one_of(EVENTS, DELETIONS), max_size=40))
 def test_whatever_is_deleted_comes_back(events: list[tuple[str, int]]) -> None:
-    """Always the same examples, until docs/plan.md's two orders of one version are mended: others show these."""
     world = World()
     world.settle()
     for event in events:

@@ -12,7 +12,7 @@ from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.job.slice_history import SliceHistory, collect
 from slicebus.manager.decide.manifests import one_write_each
 from slicebus.manager.decide.messages import message_handlers
-from slicebus.manager.decide.order import dispatch, size_requests
+from slicebus.manager.decide.order import record_copies, size_requests
 from slicebus.manager.state.annotations import SizeRequest, SpecCounts
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
@@ -172,7 +172,7 @@ def test_a_job_that_outlives_its_slices_knows_what_is_late_and_no_size() -> None
     workload = withdrawn()
     request = requested({"main": 5}, speaker="uid-of-east", epoch=4, sequence=2)
     workload["metadata"]["annotations"][api_names.REQUESTED_ANNOTATION] = request.to_annotation()
-    [patch] = dispatch.copy_to_job(seen(a_job(), workload))
+    [patch] = record_copies.copies(seen(a_job(), workload))
     assert isinstance(patch, Patch)
     left = seen(merge_patch(a_job(), patch.body))
     assert left.requested is not None

@@ -40,7 +40,7 @@ from slicebus.manager.decide.manifests import (
     has_finalizer,
     workload_manifest,
 )
-from slicebus.manager.decide.order import dispatch, holding, size_requests
+from slicebus.manager.decide.order import dispatch, holding, record_copies, size_requests
 from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobPhase, Manifest
@@ -120,7 +120,7 @@ def _finish_kept(view: JobView, now: str) -> list[Command]:
         for kept in [job or view.workload(slice)]
         if endings.is_kept_by_others(kept)
     ]
-    return dispatch.copy_to_job(view) + finishes if finishes else []
+    return record_copies.copies(view) + finishes if finishes else []
 
 
 def _finish_others(view: JobView, now: str) -> list[Command]:
@@ -350,7 +350,7 @@ def end(view: JobView, *, reason: str, ended: Sequence[Slice], orphaned: Sequenc
     if view.left_copies:
         return []
     released = [*orphaned] or _release(ended, view)
-    return dispatch.copy_to_job(view) + released if released else []
+    return record_copies.copies(view) + released if released else []
 
 
 def _orphaned(view: JobView) -> list[Command]:

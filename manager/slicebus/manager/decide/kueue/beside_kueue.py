@@ -28,7 +28,7 @@ from slicebus.manager.decide.manifests import (
     with_annotations,
     write_status,
 )
-from slicebus.manager.decide.order import dispatch, holding, size_requests
+from slicebus.manager.decide.order import dispatch, holding, record_copies, size_requests
 from slicebus.manager.state.annotations import DesiredSize, SpecCounts, annotation
 from slicebus.manager.state.outbox import HOLDING, Dispatch
 from slicebus.manager.state.requirements import is_managed
@@ -342,7 +342,7 @@ def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
     if placed:
         return [_leave_cluster(view, slice, now=now) for slice in placed]
     released = _release(view, [slice for slice in view.slices if slice.finished or slice.deleting])
-    if released and (remembered := dispatch.copy_to_job(view)):
+    if released and (remembered := record_copies.copies(view)):
         return [*remembered, *released]
     return [*kueue_status.mirror(view, now=now, may_have_pods=False), *lets_go, *released]
 
@@ -375,7 +375,7 @@ def end(view: JobView, *, reason: str, ended: Sequence[Slice]) -> list[Command]:
     if not view.is_withdrawn:
         return dispatch.withdraw(view, reason=reason)
     released = _release(view, ended)
-    return dispatch.copy_to_job(view) + released if released else []
+    return record_copies.copies(view) + released if released else []
 
 
 def _release(view: JobView, slices: Sequence[Slice]) -> list[Command]:

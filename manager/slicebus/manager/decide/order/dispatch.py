@@ -11,7 +11,6 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Publish, Remember, Requeue
 from slicebus.manager.decide.manifests import counts_patch, pod_set_flavor, without_server_fields
-from slicebus.manager.decide.order import size_requests
 from slicebus.manager.decide.order.outbox import (
     NO_DISPATCH,
     OutboxStep,
@@ -249,18 +248,6 @@ def note_vanished(view: JobView, *, vanished: bool = True) -> list[Command]:
         return []
     noted = msgspec.structs.replace(outbox.record, vanished=True if vanished else msgspec.UNSET)
     return [write(noted, outbox.recorded_on)]
-
-
-def copy_to_job(view: JobView) -> list[Command]:
-    """Copy the newest dispatch onto the job before its last Workload goes, and which requests are late.
-
-    The job may get another first slice, whose version must be higher than the worker's tombstone. Nothing else of the
-    copy counts: see `Outbox.left_on`.
-    """
-    outbox, left = view.outbox, view.reading.outbox if view.reading else None
-    if outbox is None or view.job is None or (left is not None and left.applied >= outbox.record.version):
-        return []
-    return [write(outbox.record, view.job, applied=outbox.applied, more=size_requests.left_on_job(view))]
 
 
 def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:
