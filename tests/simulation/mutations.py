@@ -25,6 +25,7 @@ from slicebus.manager.decide.admission import admission_writes, builtin, snapsho
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
 from slicebus.manager.decide.forecast import verdict
 from slicebus.manager.decide.job import charges, execution_time, reclaims
+from slicebus.manager.decide.order import record_copies
 from slicebus.manager.state import budgets, store
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.shards import Shards, belongs_to
@@ -165,6 +166,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "pods that go": lambda: patch.object(builtin, "_with_kept_quota", lambda desired, _view: desired),
     "completions": lambda: patch.object(BatchJob, "as_ended", lambda _self, job, _reported: job),
     "notices": lambda: patch.object(notices, "_is_over", lambda *_, **__: True),
+    "copied versions": lambda: patch.object(record_copies, "_outdated", lambda *_: []),
     "earlier words": lambda: patch.object(earlier_words, "note", lambda *_: {}),
     "withdrawals": lambda: patch.object(reclaims, "_withdraw_eviction", lambda *_, **__: []),
     "shrink withdrawals": lambda: patch.object(reclaims, "_withdraw", lambda _: []),

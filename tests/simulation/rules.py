@@ -21,6 +21,7 @@ from simulation.idle_quota import GrowthRules
 from simulation.impostors import check_name, check_other
 from simulation.indexed import IndexRules
 from simulation.notices import check_kept
+from simulation.order_rules import OrderRules
 from simulation.quota_rules import QuotaRules
 from simulation.room_rules import RoomRules
 from simulation.shard_rules import check_shard
@@ -40,7 +41,7 @@ from slicebus.kube.resources import (
 )
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.messages import Delete, Heartbeat, Status, Suspend
+from slicebus.proto.messages import Delete, Heartbeat, Status, Suspend, WorkloadSpec
 from slicebus.sandbox.apiserver.api import Api
 from slicebus.sandbox.apiserver.store import HistoryEntry
 from slicebus.slices.admission.cycle import Decision
@@ -87,6 +88,7 @@ class Rules:
         self._ends = EndRules(self._apis)
         self._definitions = DefinitionRules(self._ends)
         self._indexes = IndexRules()
+        self._orders = OrderRules(self._apis["manager"])
         self.forecasts = ForecastRules()
         self._cycles = 0
         self._baselines: dict[str, list[dict[str, int]]] = {}
@@ -153,9 +155,13 @@ class Rules:
 
     def published(self, message: WireMessage) -> None:
         """The broker is about to have a message."""
-        if message.type not in (Delete.type, Suspend.type):
+        if message.type not in (WorkloadSpec.type, Delete.type, Suspend.type):
             return
         order, cluster = orjson.loads(message.body), message.routing_key.partition(".")[0]
+        with self._noting():
+            self._orders.see(message.type, cluster, order)
+        if message.type == WorkloadSpec.type:
+            return
         key = cluster, order["job"]["uid"]
         if message.type == Suspend.type:
             self._suspended[key] = max(order["spec_version"], self._suspended.get(key, 0))

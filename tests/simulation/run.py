@@ -7,6 +7,7 @@ from simulation import (
     additions,
     budgets,
     defaults,
+    deleted_slices,
     elastic,
     floods,
     idle_quota,
@@ -179,6 +180,8 @@ class Run:
                 await suspensions.suspend(self._fleet.client(item.api), item)
             case lost_copies.DeleteWorkload():
                 await lost_copies.delete_workload(self._fleet.client(item.cluster), item)
+            case deleted_slices.DeleteSlice():
+                await deleted_slices.delete_slice(self._fleet.client(MANAGER), item)
             case tenants.Forged():
                 await tenants.forge(self._fleet.client(MANAGER), item)
             case Submit():

@@ -3,6 +3,7 @@
 from simulation.additions import with_additions
 from simulation.budgets import with_budgets
 from simulation.defaults import with_defaults
+from simulation.deleted_slices import with_deleted_slices
 from simulation.elastic import with_elastic
 from simulation.floods import with_floods
 from simulation.gangs import with_elastic_gangs
@@ -41,6 +42,7 @@ _LATER = (
     with_time_limits,
     with_usage_order,
     with_two_preemptors,
+    with_deleted_slices,
 )
 """What came later, in this order."""
 

@@ -161,6 +161,7 @@ SHOWN_BY = {
     "sparing": 55,
     "pods that go": 3,
     "notices": 24,
+    "copied versions": 14,
     "earlier words": 5,
     "withdrawals": 27,
     "shrink withdrawals": 370,
