@@ -436,6 +436,34 @@ async def test_an_order_that_the_server_refuses_is_told_and_no_dead_letter(
     assert not any(isinstance(message, Refused) for message in worker.published)
 
 
+@pytest.mark.parametrize("is_moved", [False, True], ids=["before its relabel", "after its relabel"])
+async def test_a_size_that_the_server_refuses_is_not_reported_by_the_relabel(
+    worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch, is_moved: bool
+) -> None:
+    """The manager's next size comes with the next slice, and a webhook of the job's kind refuses it."""
+    await manager.order(FIRST)
+    spec, moves = a_spec(2, "w2", granted=7, parallelism=7), relabel(grant=7)
+    orders = (moves, spec, moves) if is_moved else (spec, moves)
+    patch = worker.client.patch
+
+    async def refuse_sizes(resource: Any, name: Any, namespace: Any, body: Any, **how: Any) -> Any:
+        if resource == JOBS and "parallelism" in str(body):
+            raise POLICY
+        return await patch(resource, name, namespace, body, **how)
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(worker.client, "patch", refuse_sizes)
+        for order in orders:
+            await manager.order(order)
+            await worker.sync()
+    assert [message for message in worker.published if isinstance(message, Refused)]
+    assert not [message for message in worker.published if isinstance(message, Applied) and message.spec_version == 2]
+    await manager.order(spec)
+    assert (await worker.job())["spec"]["parallelism"] == 7
+    applied = [message for message in worker.published if isinstance(message, Applied)]
+    assert (applied[-1].workload, applied[-1].spec_version) == ("w2", 2)
+
+
 async def test_a_notice_and_terms_that_the_server_refuses_are_no_dead_letters(
     worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

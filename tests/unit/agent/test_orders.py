@@ -83,7 +83,7 @@ EXPECTED: dict[str, dict[str, list[Any]]] = {
         "older, suspended": [[], [("w1", "v2")], [], [], [(*AT_W1, "resumed")], [("w1", "v2")], []],
         "same": [
             [],
-            [("w1", "v2")],
+            [],
             [],
             [],
             [("train", 'baseline {"main":1}', "/spec/parallelism=1")],
@@ -92,7 +92,7 @@ EXPECTED: dict[str, dict[str, list[Any]]] = {
         ],
         "same, without its copy": [
             [],
-            [("w1", "v2")],
+            [],
             [],
             [],
             [("train", 'baseline {"main":1}', "/spec/parallelism=1")],
@@ -108,7 +108,7 @@ EXPECTED: dict[str, dict[str, list[Any]]] = {
         "a copy only": [[], [], [], [], CREATED, [("create Workload", "w2")], []],
         "older": [
             [],
-            [("create Workload", "w2")],
+            [],
             [],
             [],
             [("train", 'baseline {"main":5}', "/spec/parallelism=5")],
@@ -117,7 +117,7 @@ EXPECTED: dict[str, dict[str, list[Any]]] = {
         ],
         "older, suspended": [
             [],
-            [("create Workload", "w2")],
+            [],
             [("train", "/spec/parallelism=5")],
             [],
             [("train", 'baseline {"main":5}')],
@@ -125,15 +125,7 @@ EXPECTED: dict[str, dict[str, list[Any]]] = {
             [],
         ],
         "same": [[], [], [], [], [], [], [("remove Workload", "w1"), ("applied", "w2", 2)]],
-        "same, without its copy": [
-            [],
-            [("create Workload", "w2")],
-            [],
-            [],
-            [],
-            [("create Workload", "w2")],
-            [("applied", "w2", 2)],
-        ],
+        "same, without its copy": [[], [], [], [], [], [("create Workload", "w2")], [("applied", "w2", 2)]],
         "newer": [[], [], [], [], [], [], [("applied", "w3", 3)]],
         "newer, not moved yet": [[], [], [], [], [], [], []],
     },

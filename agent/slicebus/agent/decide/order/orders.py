@@ -11,13 +11,13 @@ from typing import NamedTuple
 import msgspec
 
 from slicebus.agent.decide.job import gangs, waiting
-from slicebus.agent.decide.job.reconcile import link_copies, link_to
+from slicebus.agent.decide.job.reconcile import link_copies
 from slicebus.agent.decide.job.room import patch_job
-from slicebus.agent.decide.order import notices, order_sizes, scheduling
-from slicebus.agent.decide.order.order_contents import charged_of, ensure_named, flavors_of
+from slicebus.agent.decide.order import notices, order_sizes, scheduling, slice_copies
+from slicebus.agent.decide.order.order_contents import ensure_named
 from slicebus.agent.decide.order.policy import creator, ensure_allowed, ensure_namespace
 from slicebus.agent.decide.order.refusals import KindNotServed, RefusedOrder
-from slicebus.agent.decide.pods.pod_placement import placements_note, places
+from slicebus.agent.decide.pods.pod_placement import places
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Create, Patch, Publish, Remove
@@ -36,21 +36,11 @@ from slicebus.proto.messages import (
     Suspend,
     WorkloadSpec,
 )
-from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.jobs.copies import without
 from slicebus.slices.jobs.suspension import can_suspend, to_resume
 from slicebus.slices.workload.pod_scheduling import PodScheduling
 
-_MANAGERS_OWN = (
-    api_names.DISPATCHED_ANNOTATION,
-    api_names.APPLIED_ANNOTATION,
-    api_names.AVOIDED_CLUSTERS_ANNOTATION,
-    api_names.SUSPENDED_ANNOTATION,
-    api_names.RECLAIMED_ANNOTATION,
-    api_names.QUEUED_SINCE_ANNOTATION,
-    api_names.GROWN_AT_ANNOTATION,
-)
 _UNCHANGED: Manifest = {}
 
 
@@ -100,13 +90,14 @@ def next_step(steps: Sequence[OrderStep], number: int, view: WorkerView) -> Next
 def workload_spec(order: WorkloadSpec, cluster: ClusterName, *, now: str = "") -> list[OrderStep]:
     """Creates the job and the copy of its slice, or changes them in place.
 
-    A new job comes first, so that its copy is written once, with the link to it. A job that is there follows its copy:
-    it moves to the slice only with the relabel. Reports when the copy is linked to the job: from then on a deletion of
-    the job is noticed. Where the relabel came first, the copies of earlier slices go only now.
+    A new job comes first, so that its copy is written once, with the link to it. A job that is there follows its copy,
+    but where a relabel moves it to the slice: its copy says that the whole spec is carried out, for the relabel to
+    report. Reports when the copy is linked to the job: from then on a deletion of the job is noticed. Where the relabel
+    came first, the copies of earlier slices go only now.
     """
     return [
         OrderStep(lambda view: _ensure_possible(view, order)),
-        OrderStep(lambda view: _upsert_copy(view, order) if view.job is not None else []),
+        OrderStep(lambda view: _upsert_copy(view, order) if _stays_on_slice(view, order) else []),
         OrderStep(lambda view: _take_sizes(view, order)),
         OrderStep(lambda view: _take_over(view, order)),
         OrderStep(lambda view: _upsert_job(view, order, now=now)),
@@ -123,7 +114,7 @@ def workload_spec(order: WorkloadSpec, cluster: ClusterName, *, now: str = "") -
 
 def relabel(order: Relabel, cluster: ClusterName) -> list[OrderStep]:
     """Moves the job to its next slice, and removes the copies of earlier slices. Nothing is reported before the spec of
-    that version has brought the copy, and after it the size that was set at the manager: the spec reports then."""
+    that version has brought the size that was set at the manager, and after it the copy: the spec reports then."""
     return [
         OrderStep(lambda view: _move(view, order)),
         OrderStep(lambda view: [*link_copies(view), *_drop_old_copies(view, order.job)], is_seen=False),
@@ -216,6 +207,13 @@ def _ensure_possible(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     return []
 
 
+def _stays_on_slice(view: WorkerView, order: WorkloadSpec) -> bool:
+    """Whether no relabel comes with the order, or came before it: the job is on its slice with an older version."""
+    job = view.reading
+    is_on = job is not None and job.is_of(order.job) and job.slice == order.workload["metadata"]["name"]
+    return is_on and job is not None and job.version < order.spec_version
+
+
 def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     """Write the copy of the slice, linked to the job. It gets no link where the job has gone since it was made: the
     report of that goes by the copy."""
@@ -225,37 +223,11 @@ def _upsert_copy(view: WorkerView, order: WorkloadSpec) -> list[Command]:
     present = view.copy_of(order.workload["metadata"]["name"])
     if present is not None and annotations.spec_version(present) >= order.spec_version:
         return []
-    manifest = _copy_manifest(view, order, job)
+    manifest = slice_copies.manifest(view, order, job)
     if present is None:
         return [Create(resource=WORKLOADS, manifest=manifest)]
     body = {"metadata": {"annotations": manifest["metadata"]["annotations"]}, "spec": manifest["spec"]}
     return [Patch(resource=WORKLOADS, target=present, body=body)]
-
-
-def _copy_manifest(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading | None) -> Manifest:
-    """The Workload for this cluster, without queue name and owner, so that a Kueue here leaves it alone."""
-    metadata, spec = order.workload["metadata"], order.workload["spec"]
-    annotations = without(metadata.get("annotations", {}), (*api_names.AGENTS_OWN, *_MANAGERS_OWN)) | {
-        api_names.MANAGER_UID_ANNOTATION: order.job.uid,
-        api_names.SPEC_VERSION_ANNOTATION: str(order.spec_version),
-        api_names.JOB_ANNOTATION: f"{view.key.kind}/{view.key.name}",
-    }
-    if flavors := flavors_of(order):
-        annotations[api_names.FLAVORS_ANNOTATION] = msgspec.json.encode(flavors, order="sorted").decode()
-        annotations[api_names.CHARGED_ANNOTATION] = msgspec.json.encode(charged_of(order), order="sorted").decode()
-    if job is not None:
-        annotations |= link_to(view, job) | placements_note(job.manifest, order)
-    return {
-        "apiVersion": kueue.API_VERSION,
-        "kind": "Workload",
-        "metadata": {
-            "name": metadata["name"],
-            "namespace": metadata["namespace"],
-            "labels": {api_names.ORIGIN_LABEL: api_names.ORIGIN},
-            "annotations": annotations,
-        },
-        "spec": {name: value for name, value in spec.items() if name != "queueName"},
-    }
 
 
 def _take_sizes(view: WorkerView, order: WorkloadSpec) -> list[Command]:
