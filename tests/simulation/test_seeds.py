@@ -118,6 +118,7 @@ ONCE_FAILED: tuple[int, ...] = (
     3502240,  # a spec that was refused for a while was outrun by its relabel, and the manager's size never came
     36997498,  # what a slice in a line lacked of one flavor depended on its age, by another of its pod sets
     36997525,  # the simulation took what an ended job had left on a lost cluster, evicted before, for too much
+    3502354,  # a RayService in an upgrade never said that the pods were gone which it was to lose
     3502285,  # a withdrawn word took the pods that nobody had asked for all the same, before its notice was over
     3502194,  # an Indexed Job that opted out kept other completions than it had ended with, once it was let go
     370,  # it notices that a shrink is not withdrawn, as few do

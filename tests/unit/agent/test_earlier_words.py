@@ -6,15 +6,15 @@ import pytest
 from msgspec import UNSET, structs
 
 from slicebus.agent.decide.job import reconcile
-from slicebus.agent.decide.order import notices
+from slicebus.agent.decide.order import notices, orders
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import Word
 from slicebus.agent.state.views import Finishing
 from slicebus.decisions.commands import Patch
-from slicebus.proto.messages import Notice, RequestKey, WorkloadSpec
+from slicebus.proto.messages import Notice, Relabel, RequestKey, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
-from unit.agent.objects import EAST, a_pod, a_spec, a_view
+from unit.agent.objects import EAST, REF, a_pod, a_spec, a_view
 from unit.agent.test_reclaimed import BACK, MORE, after, requested, running, view_of, word
 
 Manifest = dict[str, Any]
@@ -104,6 +104,41 @@ def test_what_has_ended_for_good_is_left_out() -> None:
     last = annotations.PendingRequests.from_job(merge_patch(job, patch.body))
     assert last is not None
     assert (last.wanted, last.finished, last.follows) == ({"main": 5}, {"main": 1}, "word-1")
+
+
+def test_a_word_is_reported_before_more_is_asked_for() -> None:
+    """Another cluster of a RayService comes while pods go, or its user wants more again: the request for more alone
+    would leave whoever took the pods waiting."""
+    job = sized(told(running(8), word(4)), 6)
+    wish, _ = requested(job, *PODS[:5])
+    assert annotations.PendingRequests.from_job(wish).wanted == {"main": 6}, "five still run"  # type: ignore[union-attr]
+
+    job, first = requested(job, *PODS[:4])
+    assert first is not None
+    assert (first.wanted, first.follows) == ({"main": 4}, "word-1")
+    assert annotations.granted(job) == {"main": 4}
+    assert requested(job, *PODS[:4]) == (job, first), "until it is published"
+
+    published = structs.replace(view_of(job, *PODS[:4]), published=annotations.PendingRequests.from_job(job).key)  # type: ignore[union-attr]
+    [patch] = reconcile.request(published, EAST)
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    more = annotations.PendingRequests.from_job(merge_patch(job, patch.body))
+    assert more is not None
+    assert (more.wanted, more.follows) == ({"main": 6}, UNSET)
+
+
+@pytest.mark.parametrize("granted", [4, 8])
+def test_a_relabel_that_grants_more_ends_the_word(granted: int) -> None:
+    """Its spec may come later: until then the job would say again that pods are gone, and lose what it has got."""
+    job, _ = requested(told(running(8), word(4)), *PODS[:4])
+    moves = Relabel(job=REF, spec_version=3, from_workload="w1", to_workload="w2", granted={"main": granted})
+    [moved] = orders.relabel(moves, EAST)[0].decide(a_view(job))
+    assert isinstance(moved, Patch)
+    assert isinstance(moved.body, dict)
+    reading = view_of(sized(merge_patch(job, moved.body), 8), *PODS[:4]).reading
+    assert reading is not None
+    assert reading.last_word == (Word("word-1", {"main": 4}) if granted == 4 else None)
 
 
 NEXT: dict[str, tuple[WorkloadSpec, tuple[Word, ...]]] = {

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from msgspec import UNSET, UnsetType
 
 from slicebus.agent.decide.job import earlier_words, gangs, waiting
-from slicebus.agent.decide.job.requested_sizes import RequestedSizes
+from slicebus.agent.decide.job.requested_sizes import RequestedSizes, is_published
 from slicebus.agent.decide.job.room import patch_job
 from slicebus.agent.decide.pods.next_pods import about_to_go
 from slicebus.agent.decide.pods.pod_placement import is_unplaced, placed, placements
@@ -100,7 +100,7 @@ def request(view: WorkerView, cluster: ClusterName) -> list[Command]:
     key = RequestKey(scale_target["metadata"]["uid"], scale_target["metadata"]["generation"])
     if _is_first_due(sizes, job) if last is None else _is_another_due(sizes, view, job, last, key):
         return _write_request(sizes, view, job, key) if sizes.going <= sizes.wanted.keys() else []
-    if last is None or _is_published(view, last):
+    if last is None or is_published(view, last):
         return []
     message = ScaleRequest(
         job=job.ref,
@@ -159,7 +159,7 @@ def _is_another_due(
     """Whether the last request does not say what is wanted, or no longer stands."""
     if sizes.are_news_to(last.wanted):
         return True
-    is_lost = last.worker_uid != key.worker_uid and not _is_published(view, last)
+    is_lost = last.worker_uid != key.worker_uid and not is_published(view, last)
     return is_lost or _is_overruled(sizes, job, last, key) or _is_exceeded(sizes, last)
 
 
@@ -174,11 +174,6 @@ def _is_overruled(sizes: RequestedSizes, job: WorkerJobReading, last: PendingReq
 def _is_exceeded(sizes: RequestedSizes, last: PendingRequests) -> bool:
     """Whether an order has granted more since: the manager holds the quota until it is asked for less."""
     return not last.unanswered and sizes.are_less
-
-
-def _is_published(view: WorkerView, last: PendingRequests) -> bool:
-    """Whether this agent has published the request, or an order has answered it."""
-    return not last.unanswered or view.published == last.key
 
 
 def ungate(view: WorkerView) -> list[Command]:
