@@ -1,7 +1,8 @@
 """Rule 5 for the versions of orders: each has one content, whoever publishes it, and however often.
 
 A job that could not be written while its last Workload went does not know of its delete. The next order may have that
-one's version: the worker says then that it has deleted it, and the order gets a newer one.
+one's version: the worker says then that it has deleted it, and the order gets a newer one. Of a job that has gone the
+manager knows no version either: a copy that is left is deleted by one above its own.
 """
 
 from typing import Any
@@ -14,6 +15,8 @@ from slicebus.proto.messages import Delete, WorkloadSpec
 from slicebus.sandbox.apiserver.api import Api
 
 Manifest = dict[str, Any]
+_OF_STRAYS = "UnknownJob"
+"""The reason of the delete of a copy whose job has gone."""
 
 
 class _Content(msgspec.Struct, frozen=True):
@@ -35,6 +38,8 @@ class OrderRules:
 
     def see(self, type: str, cluster: str, order: Manifest) -> None:
         """A manager is about to publish a spec, a suspension or a delete. Others may not."""
+        if order.get("reason") == _OF_STRAYS:
+            return
         content = _Content(type, cluster)
         if type == WorkloadSpec.type:
             granted = tuple(sorted(order["granted"].items()))
