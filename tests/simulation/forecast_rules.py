@@ -170,13 +170,14 @@ def _is_as_new(slice: Slice) -> bool:
 
 def _asked(found: Hypothesis, slice: Slice) -> Slice | None:
     """The slice of a hypothesis. None where a step of its own comes first for the job; and where somebody has stopped
-    the slice, keeps it off a cluster, or has told what its pods request since it was made: a new one is another."""
+    the slice, keeps it off a cluster, has told what its pods request, or has edited the job's pods since it was made: a
+    new one is another."""
     asked = found.slice
     return asked if asked is not None and _told_of(asked) == _told_of(slice) else None
 
 
 def _told_of(slice: Slice) -> tuple[object, ...]:
-    return slice.counts, slice.observed, slice.active, slice.avoids
+    return slice.counts, [pod_set.requests for pod_set in slice.pod_sets], slice.observed, slice.active, slice.avoids
 
 
 def _settled(store: ManagerStore, slice: Slice) -> JobView | None:
