@@ -130,12 +130,17 @@ def an_hour(*entries: Entry, **changes: Any) -> RecordedHour:
 
 @asynccontextmanager
 async def still_view(
-    state: FleetState, hour: RecordedHour, *, amqp_url: str | None = None, first: datetime | None = None
+    state: FleetState,
+    hour: RecordedHour,
+    *,
+    amqp_url: str | None = None,
+    ledger: str | None = None,
+    first: datetime | None = None,
 ) -> AsyncIterator[Served]:
-    """A view of these, served in this process, whose past is in the streams of a broker. `first` is where its slider
-    begins."""
+    """A view of these, served in this process, whose past is in the streams of a broker, and in a ledger. `first` is
+    where its slider begins."""
     live, history = StillFleet(state), StillHour(hour, amqp_url=amqp_url, first=first)
-    async with live.client, served(View(live, history, PastMoments(amqp_url)), 0) as address:
+    async with live.client, served(View(live, history, PastMoments(amqp_url, ledger=ledger)), 0) as address:
         yield Served(address, live, history)
 
 

@@ -182,6 +182,22 @@ def test_it_reads_the_journal_as_a_viewer_and_has_nothing_of_the_managers(helm: 
     assert "env" not in pod["by"]["proxy"]
 
 
+def test_it_reads_a_ledger_by_an_address_of_its_own(helm: Path) -> None:
+    """Not that of ledger.database, whose user may write."""
+    own = {"database": {"existingSecret": {"name": "reader", "key": "address"}}}
+    written = {"enabled": True, "amqp": SECRET, "database": {"existingSecret": {"name": "writer"}}}
+    values = {"ledger": written, "networkPolicy": {"enabled": True}}
+    for view, expected in ((VIEW, []), (VIEW | own, [{"secretKeyRef": {"name": "reader", "key": "address"}}])):
+        found = rendered(helm, view, **values)
+        variables = pod_of(found)["by"]["view"]["env"]
+        assert [each["valueFrom"] for each in variables if each["name"] == "LEDGER_DATABASE"] == expected
+        [policy] = [
+            each["spec"] for each in found if (each["kind"], each["metadata"]["name"]) == ("NetworkPolicy", NAME)
+        ]
+        ports = [[port["port"] for port in rule["ports"]] for rule in policy["egress"]]
+        assert ([5432] in ports, [5671] in ports) == (bool(expected), False)
+
+
 def test_the_network_policy_lets_only_the_named_reach_the_proxy(helm: Path) -> None:
     def policy(view: dict[str, Any] = VIEW, **peers: Any) -> Manifest:
         found = rendered(helm, view, networkPolicy={"enabled": True, "view": peers})

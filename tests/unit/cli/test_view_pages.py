@@ -122,20 +122,22 @@ def many_rows(count: int) -> list[JobRow]:
 
 
 def test_ten_thousand_jobs_are_paged() -> None:
-    rows, quotas = many_rows(10_000), running().quotas
-    page = jobs_page(rows, {"page": "100", "state": "pending", "name": "JOB-"}, quotas).page
+    rows = many_rows(10_000)
+    page = jobs_page(rows, {"page": "100", "state": "pending", "name": "JOB-"}).page
     assert (page.total, page.pages, page.number, page.first, page.last) == (5000, 50, 50, 4901, 5000)
-    assert len(jobs_page(rows, {}, quotas).page.rows) == PAGE
+    assert len(jobs_page(rows, {}).page.rows) == PAGE
 
 
 def test_filters_are_those_of_the_command() -> None:
-    rows, quotas = many_rows(30), running().quotas
-    found = jobs_page(rows, {"namespace": "team-1", "queue": "cq", "cluster": "east", "state": "Running"}, quotas)
+    rows, known = many_rows(30), {"queues": ["cq", "idle"], "clusters": ["north"]}
+    found = jobs_page(rows, {"namespace": "team-1", "queue": "cq", "cluster": "east", "state": "Running"}, **known)
     assert {(row.namespace, row.state) for row in found.page.rows} == {("team-1", ShownState.RUNNING)}
     assert found.namespaces == ("team-0", "team-1", "team-2")
+    assert (found.queues, found.clusters) == (("cq", "idle", "queue"), ("east", "north"))
+    assert jobs_page(rows, {"queue": "idle", "cluster": "north"}, **known).page.total == 0
     for query, told in (({"state": "Runing"}, "Running"), ({"queue": "qeue"}, "queue"), ({"cluster": "eats"}, "east")):
         with pytest.raises(ConfigurationError, match=f"did you mean {told}"):
-            jobs_page(rows, query, quotas)
+            jobs_page(rows, query, **known)
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1.5", "\u0661", "9" * 30])

@@ -56,11 +56,13 @@ class Browser:
 
 
 @asynccontextmanager
-async def browsing(url: str | None, *, first: datetime | None = None) -> AsyncIterator[Browser]:
+async def browsing(
+    url: str | None, *, ledger: str | None = None, first: datetime | None = None
+) -> AsyncIterator[Browser]:
     state = a_state(busy(), lost="the present is not the past")
     jar = aiohttp.CookieJar(unsafe=True)
     async with (
-        still_view(state, an_hour(), amqp_url=url, first=first) as view,
+        still_view(state, an_hour(), amqp_url=url, ledger=ledger, first=first) as view,
         aiohttp.ClientSession(cookie_jar=jar) as session,
     ):
         async with session.get(view.address) as answer:

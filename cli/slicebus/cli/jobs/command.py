@@ -1,6 +1,6 @@
 """`slicebus jobs`: every job of a namespace, or of all, with its state."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from slicebus.manager.state.quota_trees import Quotas
     from slicebus.manager.state.store import ManagerStore
 
-Row = TypeVar("Row")
+Row = TypeVar("Row", bound="JobRow | LedgerJobRow")
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,13 +114,11 @@ def _jobs_of_ledger(reading: "LedgerReading", namespace: str | None, wanted: Job
     from slicebus.cli.past.ledger_rows import JOB_COLUMNS, JOB_NAMESPACE, JOBS_NOT_KNOWN
     from slicebus.cli.past.reading import at_moment
 
-    rows = reading.jobs(namespace)
-    check_known(wanted.queue, "ClusterQueue", _values(rows, lambda row: row.queue))
-    check_known(wanted.cluster, "worker cluster", _values(rows, lambda row: row.cluster))
+    rows = filtered(reading.jobs(namespace), wanted)
     screen.warn(JOBS_NOT_KNOWN)
     listing = Listing([*([JOB_NAMESPACE] if namespace is None else []), *JOB_COLUMNS], format, at=reading.at)
     with at_moment(reading.at):
-        listing.show([row for row in rows if wanted.takes(row)], nothing=_nothing(namespace))
+        listing.show(rows, nothing=_nothing(namespace))
 
 
 def _nothing(namespace: str | None) -> str:
@@ -136,16 +134,28 @@ def _rows(store: "ManagerStore", sight: "Sight", wanted: JobFilter) -> "Sequence
     refs = list(shown_refs(store))
     if not refs and (copies := copies_among(store, job_refs(store))):
         raise refusal(copies[0])
-    return filtered(in_order(JobRow.of(store, ref, sight) for ref in refs), wanted, store.quotas)
+    rows = in_order(JobRow.of(store, ref, sight) for ref in refs)
+    return filtered(rows, wanted, queues=queue_names(store.quotas), clusters=cluster_names(store.quotas))
 
 
-def filtered(rows: "Sequence[JobRow]", wanted: JobFilter, quotas: "Quotas") -> "Sequence[JobRow]":
-    """The wanted rows. Raises ConfigurationError for a filter that names a queue or a cluster that is not there."""
-    queues = {name for _, name in quotas.local_queues} | set(quotas.cluster_queues)
+def filtered(
+    rows: "Sequence[Row]", wanted: JobFilter, *, queues: Iterable[str] = (), clusters: Iterable[str] = ()
+) -> "Sequence[Row]":
+    """The wanted rows. Raises ConfigurationError for a filter that names a queue or a cluster that neither is there nor
+    has a job."""
     check_known(wanted.queue, "queue", {*queues, *_values(rows, lambda row: row.queue)})
-    clusters = {cluster.name for cluster in quotas.worker_clusters}
     check_known(wanted.cluster, "worker cluster", {*clusters, *_values(rows, lambda row: row.cluster)})
     return [row for row in rows if wanted.takes(row)]
+
+
+def queue_names(quotas: "Quotas") -> set[str]:
+    """Those of the LocalQueues and ClusterQueues."""
+    return {name for _, name in quotas.local_queues} | set(quotas.cluster_queues)
+
+
+def cluster_names(quotas: "Quotas") -> set[str]:
+    """Those of the worker clusters."""
+    return {cluster.name for cluster in quotas.worker_clusters}
 
 
 def _values(rows: "Sequence[Row]", value: "Callable[[Row], str]") -> set[str]:

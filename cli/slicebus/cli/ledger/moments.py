@@ -16,35 +16,35 @@ from slicebus.slices.api import api_names
 LEDGER_OPTION = "--ledger"
 
 
-def read_moment(address: str, at_ms: int) -> tuple[LedgerSlice, ...]:
-    """What the ledger knows of a moment. Raises ConfigurationError for one that it does not know, and the errors of
-    `database_errors`."""
+def read_moment(address: str, at_ms: int, *, option: str = OPTION) -> tuple[LedgerSlice, ...]:
+    """What the ledger knows of a moment. Raises ConfigurationError, which names the option, for one that it does not
+    know, and the errors of `database_errors`."""
     engine = open_engine(address, option=LEDGER_OPTION)
     check(engine, option=LEDGER_OPTION)
     with database_errors(engine), engine.begin() as connection:
-        _check_known(connection, at_ms)
+        _check_known(connection, at_ms, f"{option} {local_ms(at_ms)}")
         return tuple(_slices(connection, at_ms).values())
 
 
-def _check_known(connection: sql.Connection, at_ms: int) -> None:
-    """Raise ConfigurationError, with the span that is known, for a moment of which the ledger cannot tell."""
+def _check_known(connection: sql.Connection, at_ms: int, asked: str) -> None:
+    """Raise ConfigurationError, with the span that is known, for a moment of which the ledger cannot tell. `asked` is
+    the moment as it was asked for."""
     where = read_position(connection)
     firsts = [connection.execute(sql.select(sql.func.min(table.c.since_ms))).scalar() for table in (grants, waits)]
     known = [first for first in firsts if first is not None]
     if where.known_ms is None or not known:
-        raise ConfigurationError(f"{OPTION} {local_ms(at_ms)}: the ledger is empty")
+        raise ConfigurationError(f"{asked}: the ledger is empty")
     # A row that goes on may be older than the details that are kept.
     first_ms = max(min(known), where.details_ms or 0)
     if not first_ms <= at_ms <= where.known_ms:
         raise ConfigurationError(
-            f"{OPTION} {local_ms(at_ms)}: the ledger knows each job from {local_ms(first_ms, later=True)} to "
-            f"{local_ms(where.known_ms)}"
+            f"{asked}: the ledger knows each job from {local_ms(first_ms, later=True)} to {local_ms(where.known_ms)}"
         )
     within = (unknown_spans.c.since_ms <= at_ms) & (unknown_spans.c.until_ms > at_ms)
     gap = connection.execute(sql.select(unknown_spans).where(within)).first()
     if gap is not None:
         raise ConfigurationError(
-            f"{OPTION} {local_ms(at_ms)}: the ledger does not know what was from {local_ms(gap.since_ms)} to "
+            f"{asked}: the ledger does not know what was from {local_ms(gap.since_ms)} to "
             f"{local_ms(gap.until_ms)}: {gap.reason}"
         )
 

@@ -30,6 +30,14 @@ PastDatabase = Annotated[
 ]
 
 
+def check_address(address: str, *, option: str = "--ledger") -> None:
+    """Raise ConfigurationError, which names the option, for an address that cannot work. The database is not asked."""
+    with ledger_extra():
+        from slicebus.cli.ledger.database import open_engine
+
+    open_engine(address, option=option).dispose()
+
+
 @contextmanager
 def ledger_extra() -> Iterator[None]:
     """Raise ConfigurationError where what is imported within needs the extra `ledger`, and it is not installed."""

@@ -112,11 +112,12 @@ def read_journal(options: PastMoment, moment: datetime, namespace: str | None = 
     return past_reading(found, moment, namespace)
 
 
-def read_ledger(address: str, moment: datetime) -> LedgerReading:
-    """What a ledger knows of a moment. Raises ConfigurationError for one that it does not know."""
+def read_ledger(address: str, moment: datetime, *, option: str = OPTION) -> LedgerReading:
+    """What a ledger knows of a moment. Raises ConfigurationError, which names the option, for one that it does not
+    know."""
     with ledger_extra():
         from slicebus.cli.ledger.moments import read_moment
-    found = read_moment(address, round(moment.timestamp() * 1000))
+    found = read_moment(address, round(moment.timestamp() * 1000), option=option)
     return LedgerReading(found, moment)
 
 

@@ -9,6 +9,7 @@ import typer
 from slicebus.cli import screen
 from slicebus.cli.cluster.access import connected
 from slicebus.cli.cluster.options import ClusterAccess, ManagerPlace, with_options
+from slicebus.cli.ledger.options import PastDatabase, check_address
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
@@ -25,6 +26,7 @@ def view(
         str | None,
         typer.Option(envvar="AMQP_URL", show_envvar=True, help="The broker, for messages, hops, charts and the past."),
     ] = None,
+    ledger: PastDatabase = None,
     behind_proxy: Annotated[
         str | None,
         typer.Option(
@@ -39,9 +41,12 @@ def view(
     """Show fleet, jobs, queues and messages in a browser, until Ctrl-C.
 
     It prints the address to open: with a secret, since everybody on this machine reaches the port. The pages have what
-    your kubeconfig lets you see, and change nothing. With a broker they show moments of the past too, as jobs --at.
-    With --behind-proxy there is no secret: whoever reaches the port gets an answer, so that is for a pod.
+    your kubeconfig lets you see, and change nothing. With a broker they show moments of the past too, as jobs --at, and
+    with a ledger the jobs and queues of older ones. With --behind-proxy there is no secret: whoever reaches the port
+    gets an answer, so that is for a pod.
     """
+    if ledger is not None:
+        check_address(ledger)
 
     async def serve() -> None:
         from slicebus.cli.view.guard import public_name
@@ -51,7 +56,7 @@ def view(
             # A pod ends by SIGTERM, which does nothing to the first process of a container that has no handler for it.
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
         async with await connected(access) as client:
-            await _serve(client, managers.manager_namespace, amqp_url, port=port, name=name)
+            await _serve(client, managers.manager_namespace, amqp_url, ledger, port=port, name=name)
 
     try:
         asyncio.run(serve())
@@ -60,7 +65,13 @@ def view(
 
 
 async def _serve(
-    client: "KubeClient", manager_namespace: str, amqp_url: str | None, *, port: int, name: str | None
+    client: "KubeClient",
+    manager_namespace: str,
+    amqp_url: str | None,
+    ledger: str | None,
+    *,
+    port: int,
+    name: str | None,
 ) -> None:
     from slicebus.cli.broker.connection import broker_settings
     from slicebus.cli.view.history import History
@@ -72,7 +83,7 @@ async def _serve(
     if amqp_url is not None:
         broker_settings(amqp_url)  # An address that cannot work ends the command here.
     live, history = LiveFleet(client, manager_namespace=manager_namespace), History(amqp_url)
-    view = View(live, history, PastMoments(amqp_url), public_name=name)
+    view = View(live, history, PastMoments(amqp_url, ledger=ledger), public_name=name)
     async with served(view, port) as address, asyncio.TaskGroup() as group:
         group.create_task(live.run(), name="view:fleet")
         group.create_task(history.run(), name="view:journal")

@@ -1,4 +1,4 @@
-"""Reads moments of the past for the pages, from the journal alone.
+"""Reads moments of the past for the pages: from the journal, and from a ledger what that knows of older ones.
 
 Resource handling: one reading at a time, within `MOST_S`. The last moments are kept, as far as they are small, so that
 a page that is opened again, and the other pages of its moment, need no reading.
@@ -17,8 +17,16 @@ from slicebus.ambient.clock import now
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.cluster.reading import ListedResource, Reading
 from slicebus.cli.jobs.rows import JobRow, in_order, shown_refs
+from slicebus.cli.past.ledger_rows import LedgerReading
 from slicebus.cli.past.options import PastMoment
-from slicebus.cli.past.reading import PastReading, at_moment, find_past, past_reading
+from slicebus.cli.past.reading import (
+    NotRecordedError,
+    PastReading,
+    at_moment,
+    find_past,
+    past_reading,
+    read_ledger,
+)
 from slicebus.cli.view.fleet_state import FleetState
 from slicebus.cli.view.hour import OVERLAP, RecordedHour, read_hour
 from slicebus.cli.view.pages.timeline import AT
@@ -32,6 +40,7 @@ _MOST_BYTES = 64 * 1024**2
 """Of the objects and messages that are kept, as JSON."""
 
 Kept = TypeVar("Kept")
+Result = TypeVar("Result")
 Read = Callable[[], Awaitable[tuple[Kept, int]]]
 """Reads something, and says how many bytes it has."""
 
@@ -44,11 +53,13 @@ class PastFleet(msgspec.Struct, frozen=True):
 
 
 class PastMoments:
-    """Reads moments from the manager's journal, and the hours before them from both."""
+    """Reads moments from the manager's journal, the hours before them from both, and from a ledger what that knows."""
 
-    def __init__(self, amqp_url: str | None, *, most_s: float = MOST_S) -> None:
+    def __init__(self, amqp_url: str | None, *, ledger: str | None = None, most_s: float = MOST_S) -> None:
         """Without an address every moment is refused, with what a command says."""
+        self.has_ledger = ledger is not None
         self._amqp_url = amqp_url
+        self._ledger = ledger
         self._most_s = most_s
         self._reading = asyncio.Lock()
         self._fleets = Recent[datetime, PastFleet](_MOST_BYTES)
@@ -56,13 +67,23 @@ class PastMoments:
 
     async def fleet(self, at: datetime) -> PastFleet:
         """The manager's objects at a moment. Raises ConfigurationError with the span of the journal where it does not
-        know them, and UnavailableError."""
+        know them, as NotRecordedError where a ledger may, and UnavailableError."""
+        if self.has_ledger and not self._amqp_url:
+            raise NotRecordedError("there is no journal to ask: the view has no broker")
 
         async def read() -> tuple[PastFleet, int]:
             found = await find_past(PastMoment(amqp_url=self._amqp_url), at, option=AT)
             return await asyncio.to_thread(_fleet_of, found, at)
 
         return await self._kept(self._fleets, at, read)
+
+    async def ledger(self, at: datetime, unread: NotRecordedError) -> LedgerReading:
+        """What the ledger knows of a moment that the journal does not have. Raises `unread` without a ledger, and
+        ConfigurationError with the span that it knows."""
+        if self._ledger is None:
+            raise unread
+        async with self._reading:
+            return await self._within(asyncio.to_thread(read_ledger, self._ledger, at, option=AT), "the ledger")
 
     async def hour(self, at: datetime) -> RecordedHour:
         """The messages and steps of the hour before a moment; why there are none, where they cannot be read."""
@@ -82,15 +103,18 @@ class PastMoments:
             known = kept.get(at)
             if known is not None:
                 return known
-            try:
-                async with asyncio.timeout(self._most_s):
-                    found, size = await read()
-            except TimeoutError as error:
-                told = f"the journal was not read within {self._most_s:g} s; `slicebus jobs --at` waits for longer"
-                raise UnavailableError(told) from error
+            found, size = await self._within(read(), "the journal")
             if now() - at > OVERLAP:  # Of a later moment there may be records to come.
                 kept.put(at, found, size)
             return found
+
+    async def _within(self, reading: Awaitable[Result], what: str) -> Result:
+        try:
+            async with asyncio.timeout(self._most_s):
+                return await reading
+        except TimeoutError as error:
+            told = f"{what} was not read within {self._most_s:g} s; `slicebus jobs --at` waits for longer"
+            raise UnavailableError(told) from error
 
 
 Key = TypeVar("Key")

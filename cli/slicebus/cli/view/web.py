@@ -15,7 +15,10 @@ from slicebus.ambient.clock import now
 from slicebus.cli.cluster.filters import unknown
 from slicebus.cli.durations import age_text
 from slicebus.cli.fleet.details import details_of
+from slicebus.cli.jobs.command import cluster_names, queue_names
+from slicebus.cli.past.ledger_rows import JOBS_NOT_KNOWN, QUEUES_NOT_KNOWN, LedgerReading, queue_lines
 from slicebus.cli.past.moments import moment_of
+from slicebus.cli.past.reading import NotRecordedError
 from slicebus.cli.view.fleet_state import FleetState
 from slicebus.cli.view.guard import HEADERS, HEALTH_PATH
 from slicebus.cli.view.history import History
@@ -119,9 +122,15 @@ class View:
 
     async def _jobs(self, request: web.Request) -> web.Response:
         shown = self._shown(request)
-        state, rows = await shown.state(), await shown.rows()
+        try:
+            state, rows = await shown.state(), await shown.rows()
+        except NotRecordedError as error:
+            known, notes = (await self._of_ledger(shown, error)).jobs(None), (str(error), JOBS_NOT_KNOWN)
+            found = jobs_page(known, request.query)
+            return self._page(request, shown, "ledger_jobs", "Jobs", None, page=found, notes=notes, source="ledger")
+        quotas = state.reading.store.quotas
         with shown.time():
-            page = jobs_page(rows, request.query, state.reading.store.quotas)
+            page = jobs_page(rows, request.query, queues=queue_names(quotas), clusters=cluster_names(quotas))
         return self._page(request, shown, "jobs", "Jobs", state, page=page, job_link=job_link)
 
     async def _job(self, request: web.Request) -> web.Response:
@@ -133,7 +142,14 @@ class View:
 
     async def _queues(self, request: web.Request) -> web.Response:
         shown = self._shown(request)
-        state = await shown.queues()
+        try:
+            state = await shown.queues()
+        except NotRecordedError as error:
+            lines = queue_lines((await self._of_ledger(shown, error)).queues())
+            notes = str(error), QUEUES_NOT_KNOWN
+            return self._page(
+                request, shown, "ledger_queues", "Queues", None, lines=lines, notes=notes, source="ledger"
+            )
         with shown.time():
             page = queues_page(state)
         return self._page(request, shown, "queues", "Queues", state, page=page, queue_link=queue_link)
@@ -197,6 +213,12 @@ class View:
         except SlicebusError:
             return None
 
+    async def _of_ledger(self, shown: Shown, unread: NotRecordedError) -> LedgerReading:
+        """What a ledger knows of a moment that the journal does not have. Raises `unread` without one, and
+        ConfigurationError."""
+        assert shown.at is not None
+        return await self._moments.ledger(shown.at, unread)
+
     def _shown(self, request: web.Request) -> Shown:
         """What a request asks for. Raises ConfigurationError, and the redirection to an address that names the same
         moment tomorrow."""
@@ -229,7 +251,7 @@ class View:
                 unseen=state.reading.unseen if state is not None else "",
                 timeline=timeline,
                 is_shared=self.public_name is not None,
-                **values,
+                **{"source": "journal", "notes": (), **values},
             )
         return web.Response(text=text, status=status, content_type="text/html", headers=HEADERS)
 
@@ -240,7 +262,7 @@ class View:
             present=here(request, kept),
             kept=kept,
             slider=slider_of(self._history.first, now(), at),
-            is_recorded=self._history.amqp_url is not None,
+            is_recorded=self._history.amqp_url is not None or self._moments.has_ledger,
         )
         if at is None:
             return timeline
@@ -255,16 +277,18 @@ class View:
             return self._failed(request, 404, f"the view has no page {request.path}")
         except SlicebusError as error:
             status = next(status for kind, status in _STATUSES if isinstance(error, kind))
-            return self._failed(request, status, str(error))
+            is_in_ledger = isinstance(error, NotRecordedError) and self._moments.has_ledger
+            return self._failed(request, status, str(error), is_in_ledger=is_in_ledger)
 
-    def _failed(self, request: web.Request, status: int, problem: str) -> web.Response:
+    def _failed(self, request: web.Request, status: int, problem: str, *, is_in_ledger: bool = False) -> web.Response:
         try:
             shown = self._shown(request)
         except (ConfigurationError, web.HTTPSeeOther):
             shown = None  # No moment, so nothing of the present either.
         state = self._state_or_none() if shown is not None and shown.at is None else None
         title = _TITLES.get(status, "Something went wrong")
-        return self._page(request, shown, "problem", title, state, status=status, problem=problem)
+        how = {"problem": problem, "is_in_ledger": is_in_ledger}
+        return self._page(request, shown, "problem", title, state, status=status, **how)
 
 
 _SECTIONS = {
@@ -274,6 +298,8 @@ _SECTIONS = {
     "job": "jobs",
     "queues": "queues",
     "queue": "queues",
+    "ledger_jobs": "jobs",
+    "ledger_queues": "queues",
     "messages": "messages",
 }
 

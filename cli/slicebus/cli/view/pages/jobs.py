@@ -1,15 +1,15 @@
 """The list of jobs, with the filters of `slicebus jobs`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Generic
 
 import msgspec
 
 from slicebus.cli.cluster.filters import unknown
-from slicebus.cli.jobs.command import JobFilter, filtered
+from slicebus.cli.jobs.command import JobFilter, Row, filtered
 from slicebus.cli.jobs.rows import JobRow
 from slicebus.cli.view.pages.paging import PageOf, page_number, page_of
 from slicebus.cli.view.rendering import link
-from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.shown_states import ShownState
 from slicebus.proto.errors import ConfigurationError
 
@@ -17,10 +17,10 @@ FILTERS = ("state", "namespace", "queue", "cluster", "name")
 """The parameters of the page's address, beside `page`."""
 
 
-class JobsPage(msgspec.Struct, frozen=True, kw_only=True):
+class JobsPage(msgspec.Struct, Generic[Row], frozen=True, kw_only=True):
     """Some of the jobs."""
 
-    page: PageOf[JobRow]
+    page: PageOf[Row]
     filters: dict[str, str]
     """Those that are set."""
     states: tuple[str, ...]
@@ -30,15 +30,18 @@ class JobsPage(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to choose from."""
 
 
-def jobs_page(rows: Sequence[JobRow], query: Mapping[str, str], quotas: Quotas) -> JobsPage:
-    """The jobs that an address asks for. Raises ConfigurationError for a filter that names nothing that is there."""
+def jobs_page(
+    rows: Sequence[Row], query: Mapping[str, str], *, queues: Collection[str] = (), clusters: Collection[str] = ()
+) -> JobsPage[Row]:
+    """The jobs that an address asks for; `queues` and `clusters` are those that may have none. Raises
+    ConfigurationError for a filter that names nothing that is there."""
     given = {name: query[name] for name in FILTERS if query.get(name)}
     wanted = JobFilter(state=_state(given.get("state")), queue=given.get("queue"), cluster=given.get("cluster"))
     namespaces = tuple(sorted({row.namespace for row in rows}))
     namespace, part = given.get("namespace"), given.get("name", "")
     found = [
         row
-        for row in filtered(rows, wanted, quotas)
+        for row in filtered(rows, wanted, queues=queues, clusters=clusters)
         if namespace in (None, row.namespace) and part.lower() in row.name.lower()
     ]
     return JobsPage(
@@ -46,8 +49,8 @@ def jobs_page(rows: Sequence[JobRow], query: Mapping[str, str], quotas: Quotas) 
         filters=given,
         states=tuple(ShownState),
         namespaces=namespaces,
-        queues=tuple(sorted({name for _, name in quotas.local_queues} | set(quotas.cluster_queues))),
-        clusters=tuple(sorted(cluster.name for cluster in quotas.worker_clusters)),
+        queues=tuple(sorted({*queues, *(row.queue for row in rows)} - {""})),
+        clusters=tuple(sorted({*clusters, *(row.cluster for row in rows)} - {""})),
     )
 
 
