@@ -54,7 +54,7 @@ REQUESTS = {
     },
     "end": {
         "manager 3 patch workloads 200",
-        "manager 2 patch jobs 200",
+        "manager 1 patch jobs 200",
         "east 1 delete jobs 200",
         "east 1 delete workloads 200",
         "east 1 patch configmaps 200",

@@ -15,7 +15,7 @@ _BEFORE = {"Complete": "SuccessCriteriaMet", "Failed": "FailureTarget"}
 """The condition that has to be there before, or with, the one that ends a Job."""
 _REASONS = {"Complete": "CompletionsReached", "Failed": ""}
 _OF_PODS = ("active", "ready", "terminating", "uncountedTerminatedPods")
-"""The fields that a Job which has ended does not have."""
+"""The fields that say nothing of a Job which has ended, or that there is no pod."""
 _ALL_INDEXES = re.compile(r"0(?:,(1)|-([1-9][0-9]{0,8}))?")
 """All indexes from the first one. Kubernetes writes two of them as `0,1`."""
 _MOST_INDEXES = 100_000
@@ -54,8 +54,8 @@ def complete_indexes(status: Manifest) -> int | None:
 
 
 def _fit_conditions(shown: Manifest, status: Manifest) -> None:
-    """Keep what cannot be taken back, add what has to precede an end, with its times, and drop what an ended Job does
-    not have."""
+    """Keep what cannot be taken back, add what has to precede an end, with its times, and drop pods that an ended Job
+    does not have."""
     kept, end = _true(shown), _end_of(status)
     missing = [kept[name] for name in _BEFORE.values() if name in kept and name not in _true(status)]
     if end is not None and (before := _BEFORE[end["type"]]) not in {**kept, **_true(status)}:
@@ -67,7 +67,8 @@ def _fit_conditions(shown: Manifest, status: Manifest) -> None:
     if end is None:
         return
     for name in _OF_PODS:
-        status.pop(name, None)
+        if status.get(name):
+            del status[name]
 
 
 def _fit_indexes(spec: Manifest, status: Manifest) -> None:
