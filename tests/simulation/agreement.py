@@ -20,7 +20,7 @@ from slicebus.agent.state import annotations
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, PODS, RAYCLUSTERS, WORKLOADS
+from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, JOB_RESOURCES, LOCALQUEUES, PODS, RAYCLUSTERS, WORKLOADS
 from slicebus.manager.state.annotations import reported_status
 from slicebus.manager.state.requirements import is_managed
 from slicebus.proto.errors import SlicebusError
@@ -138,11 +138,13 @@ class Agreement:
                     raise Violation(f"converged: the end of {name} is unknown, and it is on {cluster}")
 
     async def _check_waiting(self, workloads: list[Slice]) -> None:
-        """What waits does not fit."""
+        """What waits does not fit, or has no LocalQueue: that may have gone with its namespace."""
         queues = [ClusterQueue.from_manifest(found) for found in (await self._manager.list(CLUSTERQUEUES)).items]
         cohorts = [Cohort.from_manifest(found) for found in (await self._manager.list(COHORTS)).items]
+        local = {each["metadata"]["name"] for each in (await self._manager.list(LOCALQUEUES)).items}
         workloads = as_asked(workloads)
-        for slice in await charged(self._manager, (each for each in workloads if each.pending)):
+        waiting = (each for each in workloads if each.pending and each.queue in local)
+        for slice in await charged(self._manager, waiting):
             if slice.avoids >= {*WORKERS}:
                 raise UnderWay(f"converged: {slice.name} is about to be tried on a cluster again")
             if (found := fitting(slice, workloads, queues, cohorts)) is not None:
