@@ -1,4 +1,4 @@
-"""Days of a fleet whose jobs come, are resized and end, while its processes are killed, and what its ledger says.
+"""Hours of a fleet whose jobs come, are resized and end, while its processes are killed, and what its ledger says.
 
 The journal is read each hour, and forgotten then.
 """
@@ -20,18 +20,18 @@ from slicebus.proto.topology import JOURNALS
 from slicebus.slices.api import kueue
 from slicebus.slices.jobs.batch import JOB_NAME_LABEL
 
-_DAY_S, _HOUR_S = 86_400.0, 3600.0
+_HOUR_S = 3600.0
 _JOB_EVERY_S, _RUN_S, _SPREAD = 1500.0, 7200.0, 0.8
-_RESIZE_EVERY_S, _KILL_EVERY_S = 1200.0, 5400.0
+_RESIZE_EVERY_S, _KILL_EVERY_S = 600.0, 900.0
 _SIZES, _MOST_PODS = (1, 1, 2, 4), 6
 _QUEUES = ("batch", "guest")
 _LOOK_S = 60.0
 
 
-class LedgerDays:
-    """Plays so many days of a seed."""
+class LedgerHours:
+    """Plays so many hours of a seed."""
 
-    def __init__(self, seed: int, *, days: float) -> None:
+    def __init__(self, seed: int, *, hours: float) -> None:
         self.sums = LedgerSums()
         """By the ledger."""
         self.kills = 0
@@ -39,7 +39,7 @@ class LedgerDays:
         self._fleet = Fleet(SHORT, skew_s=0.0)
         self._granted = GrantedPods(self._fleet)
         self._random = Random(seed)
-        self._end_s = days * _DAY_S
+        self._end_s = hours * _HOUR_S
         self._run_s: dict[str, float] = {}
         self._began: dict[str, float] = {}
 
