@@ -331,8 +331,7 @@ def _move(view: WorkerView, order: Relabel) -> list[Command]:
     if job is None or job.version >= order.spec_version:
         return []
     at = _stamp(order, job.requested, workload=order.to_workload, before=job.granted)
-    word = job.last_word
-    if word is not None and any(count > word.size.get(name, 0) for name, count in order.granted.items()):
+    if job.last_word is not None and job.last_word.frees(order.granted):
         # The manager grants more only when its word is over. The spec of this version says so too, maybe later.
         at["annotations"][api_names.FOLLOWS_ANNOTATION] = None
     return _stamped(view, job, at)
