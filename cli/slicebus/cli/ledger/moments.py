@@ -7,13 +7,12 @@ import sqlalchemy as sql
 
 from slicebus.cli.ledger.database import check, database_errors, open_engine
 from slicebus.cli.ledger.ledger_slices import HeldPods, LedgerSlice
+from slicebus.cli.ledger.options import LEDGER_OPTION
 from slicebus.cli.ledger.store import read_position
 from slicebus.cli.ledger.tables import accounts, grants, jobs, kills, slices, unknown_spans, waits
 from slicebus.cli.past.moments import OPTION, local_ms
 from slicebus.proto.errors import ConfigurationError
 from slicebus.slices.api import api_names
-
-LEDGER_OPTION = "--ledger"
 
 
 def read_moment(address: str, at_ms: int, *, option: str = OPTION) -> tuple[LedgerSlice, ...]:

@@ -10,6 +10,8 @@ from slicebus.proto.errors import ConfigurationError
 
 DEFAULT_DATABASE = "ledger.db"
 DATABASE_VARIABLE = "LEDGER_DATABASE"
+LEDGER_OPTION = "--ledger"
+"""By which commands that read the past name one."""
 Database = Annotated[
     str,
     typer.Option(
@@ -21,7 +23,7 @@ Database = Annotated[
 PastDatabase = Annotated[
     str | None,
     typer.Option(
-        "--ledger",
+        LEDGER_OPTION,
         envvar=DATABASE_VARIABLE,
         show_envvar=True,
         metavar="DATABASE",
@@ -30,12 +32,12 @@ PastDatabase = Annotated[
 ]
 
 
-def check_address(address: str, *, option: str = "--ledger") -> None:
-    """Raise ConfigurationError, which names the option, for an address that cannot work. The database is not asked."""
+def check_address(address: str) -> None:
+    """Raise ConfigurationError for an address of `LEDGER_OPTION` that cannot work. The database is not asked."""
     with ledger_extra():
         from slicebus.cli.ledger.database import open_engine
 
-    open_engine(address, option=option).dispose()
+    open_engine(address, option=LEDGER_OPTION).dispose()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import sqlalchemy as sql
 
 from slicebus.cli import screen
 from slicebus.cli.ledger.database import check, database_errors, open_engine
-from slicebus.cli.ledger.moments import LEDGER_OPTION
+from slicebus.cli.ledger.options import LEDGER_OPTION
 from slicebus.cli.ledger.store import read_position
 from slicebus.cli.ledger.tables import (
     ACCOUNT_FIELDS,
