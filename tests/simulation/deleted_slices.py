@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from random import Random
 
 from simulation.later import with_later
+from simulation.lost_copies import delete_one
 from simulation.schedule import Moment, Schedule
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import WORKLOADS
@@ -26,9 +27,7 @@ def with_deleted_slices(schedule: Schedule) -> Schedule:
 
 async def delete_slice(client: KubeClient, item: DeleteSlice) -> None:
     """Play it."""
-    if slices := (await client.list(WORKLOADS)).items:
-        metadata = slices[item.pick % len(slices)]["metadata"]
-        await client.delete(WORKLOADS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
+    await delete_one(client, (await client.list(WORKLOADS)).items, item.pick)
 
 
 def _deletes(random: Random, run_s: float) -> Iterator[DeleteSlice]:

@@ -11,14 +11,12 @@ from simulation.granted_pods import GrantedPods
 from simulation.ledger_sums import LedgerSums
 from simulation.loop import run
 from simulation.schedule import SHORT, WORKERS, Scale
-from simulation.successes import end_well
+from simulation.successes import end_due
 from simulation.users import Users
 from slicebus.cli.demo import objects
-from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import JOBS, PODS
+from slicebus.kube.resources import JOBS
 from slicebus.proto.topology import JOURNALS
 from slicebus.slices.api import kueue
-from slicebus.slices.jobs.batch import JOB_NAME_LABEL
 
 _HOUR_S = 3600.0
 _JOB_EVERY_S, _RUN_S, _SPREAD = 1500.0, 7200.0, 0.8
@@ -95,15 +93,7 @@ class LedgerHours:
         while True:
             await asyncio.sleep(_LOOK_S)
             for worker in workers:
-                await self._end_due(worker, clock())
-
-    async def _end_due(self, worker: KubeClient, now_s: float) -> None:
-        for pod in (await worker.list(PODS, namespace=objects.NAMESPACE)).items:
-            job = pod["metadata"]["labels"][JOB_NAME_LABEL]
-            if pod.get("status", {}).get("phase") != "Running" or "deletionTimestamp" in pod["metadata"]:
-                continue
-            if now_s - self._began.setdefault(job, now_s) >= self._run_s[job]:
-                await end_well(worker, pod)
+                await end_due(worker, self._run_s, self._began, clock=clock)
 
     async def _read(self) -> None:
         while True:

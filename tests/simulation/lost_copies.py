@@ -4,8 +4,9 @@ While one is missing none of its pods may start, and it comes again from the man
 A job that was deleted there itself is left alone: without its Workload nobody but a comparison notices its end then.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
+from typing import Any
 
 from simulation.later import with_later
 from simulation.schedule import WORKERS, Moment, Schedule
@@ -13,6 +14,8 @@ from slicebus.agent.state.annotations import annotation
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.slices.api import api_names
+
+Manifest = dict[str, Any]
 
 
 class DeleteWorkload(Moment):
@@ -31,8 +34,14 @@ async def delete_workload(client: KubeClient, item: DeleteWorkload) -> None:
     """Play it."""
     jobs = {job["metadata"]["uid"] for of in JOB_RESOURCES.values() for job in (await client.list(of)).items}
     copies = (await client.list(WORKLOADS)).items
-    if workloads := [copy for copy in copies if annotation(copy, api_names.JOB_UID_ANNOTATION) in jobs]:
-        metadata = workloads[item.pick % len(workloads)]["metadata"]
+    of_jobs = [copy for copy in copies if annotation(copy, api_names.JOB_UID_ANNOTATION) in jobs]
+    await delete_one(client, of_jobs, item.pick)
+
+
+async def delete_one(client: KubeClient, workloads: Sequence[Manifest], pick: int) -> None:
+    """Delete one of these Workloads, if there is any."""
+    if workloads:
+        metadata = workloads[pick % len(workloads)]["metadata"]
         await client.delete(WORKLOADS, metadata["name"], metadata["namespace"], uid=metadata["uid"])
 
 

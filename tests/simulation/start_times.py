@@ -14,21 +14,20 @@ import msgspec
 from simulation.fleet import Fleet
 from simulation.loop import run
 from simulation.schedule import SHORT
-from simulation.successes import end_well
+from simulation.successes import end_due
 from simulation.users import Users
 from slicebus.bus.contract import Record
 from slicebus.cli.cluster.reading import read
 from slicebus.cli.demo import objects
 from slicebus.journal.entry import Entry
 from slicebus.journal.run_times import RunHistory, RunTimes
-from slicebus.kube.resources import JOBS, PODS
+from slicebus.kube.resources import JOBS
 from slicebus.kube.times import time_text
 from slicebus.manager.decide.forecast.forecast import forecast
 from slicebus.manager.decide.forecast.hypothesis import of_size
 from slicebus.manager.decide.forecast.start_time import Estimate, StartTime
 from slicebus.manager.state.annotations import job_ref
 from slicebus.slices.api import kueue
-from slicebus.slices.jobs.batch import JOB_NAME_LABEL
 
 Manifest = dict[str, Any]
 _CORES = 20
@@ -143,12 +142,7 @@ class _Story:
         while True:
             await asyncio.sleep(_LOOK_S)
             for worker in self._workers:
-                for pod in (await worker.list(PODS, namespace=objects.NAMESPACE)).items:
-                    name = pod["metadata"]["labels"][JOB_NAME_LABEL]
-                    if pod.get("status", {}).get("phase") != "Running":
-                        continue
-                    if clock() - self._began.setdefault(name, clock()) >= run_s[name]:
-                        await end_well(worker, pod)
+                await end_due(worker, run_s, self._began, clock=clock)
             if len(self._began) == len(self._jobs):
                 self._all_began.set()
 

@@ -1,6 +1,6 @@
 """Pods of Jobs succeed one by one, while the rest of their Job goes on."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from random import Random
 from typing import Any
 
@@ -57,6 +57,18 @@ async def succeed(clients: Iterable[KubeClient], item: Succeed) -> None:
         return
     for client, pod in chosen[item.pick % len(chosen)][: item.count]:
         await end_well(client, pod)
+
+
+async def end_due(
+    client: KubeClient, run_s: Mapping[str, float], began: dict[str, float], *, clock: Callable[[], float]
+) -> None:
+    """End well the pods of each Job that have run for its time. `began` notes when the first pod of each was seen."""
+    for pod in (await client.list(PODS, namespace=objects.NAMESPACE)).items:
+        job = pod["metadata"]["labels"][JOB_NAME_LABEL]
+        if pod.get("status", {}).get("phase") != "Running" or "deletionTimestamp" in pod["metadata"]:
+            continue
+        if clock() - began.setdefault(job, clock()) >= run_s[job]:
+            await end_well(client, pod)
 
 
 async def end_well(client: KubeClient, pod: Manifest) -> None:
