@@ -77,8 +77,8 @@ async def test_other_pages_say_that_it_may_know_jobs_and_queues(rest: str, ledge
         assert "ledger" not in await browser.get("/", at(8), status=400)
 
 
-async def test_the_journal_is_asked_first(rest: str, ledger: str) -> None:
-    async with browsing(fill_journal("whole", records_of_file(str(LIFE))), ledger=ledger) as browser:
+async def test_the_journal_is_asked_first(broker_name: str, ledger: str) -> None:
+    async with browsing(fill_journal(broker_name, records_of_file(str(LIFE))), ledger=ledger) as browser:
         jobs = said(await browser.get("/jobs", at(8)))
         assert "by the journal alone" in jobs
         assert JOBS_NOT_KNOWN not in jobs
