@@ -18,6 +18,8 @@ from slicebus.proto.errors import ConfigurationError, InvalidError, UnavailableE
 
 OPTION = "--database"
 _POSTGRESQL = ("postgresql", "postgres")
+_POOL = sql.NullPool
+"""A pool leaves its connections to the collector of garbage: a page that reads moments would hold one for each."""
 _PRIVATE = 0o600
 _BUSY_S = 30
 """How long a writer of SQLite waits for another."""
@@ -31,9 +33,8 @@ def open_engine(address: str, *, create: bool = False, option: str = OPTION) -> 
     scheme, is_address, _ = address.partition("://")
     if not is_address:
         _check_file(Path(address), create=create, option=option)
-        # A pool would leave its connections to the collector of garbage, which warns of them.
         url, options = sql.URL.create("sqlite", database=address), {"timeout": _BUSY_S}
-        engine = sql.create_engine(url, connect_args=options, poolclass=sql.NullPool)
+        engine = sql.create_engine(url, connect_args=options, poolclass=_POOL)
         if create:
             sql.event.listen(engine, "connect", _set_up)
         return engine
@@ -43,7 +44,7 @@ def open_engine(address: str, *, create: bool = False, option: str = OPTION) -> 
         url = sql.make_url(address).set(drivername="postgresql+psycopg")
     except (exc.ArgumentError, ValueError) as error:
         raise ConfigurationError(f"{option}: not an address as postgresql://user@host/name") from error
-    return sql.create_engine(url, module=psycopg)
+    return sql.create_engine(url, module=psycopg, poolclass=_POOL)
 
 
 def shown(engine: sql.Engine) -> str:
