@@ -10,7 +10,7 @@ from slicebus.cli import screen
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
-    from slicebus.manager.decide.explain import Sight
+    from slicebus.manager.decide.problems import Sight
     from slicebus.manager.state.settings import ManagerDecisionSettings
     from slicebus.runtime.leadership import Leadership
 

@@ -8,7 +8,7 @@ from slicebus.cli.cluster.listing import Listing
 from slicebus.cli.cluster.options import Output, OutputFormat
 from slicebus.cli.jobs.command import JobFilter
 from slicebus.cli.jobs.rows import COLUMNS, JobRow, in_order, shown_refs
-from slicebus.manager.decide.explain import ALL, Sight
+from slicebus.manager.decide.problems import ALL, Sight
 from slicebus.manager.state.shown_states import ShownState
 from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.api import api_names
@@ -138,6 +138,7 @@ def named(namespace: str, name: str, **changes: Any) -> JobRow:
         "state": ShownState.RUNNING,
         "queue": "main",
         "cluster_queue": "batch",
+        "priority": 100,
         "cluster": "east",
         "wanted": {"main": 2},
         "granted": {"main": 2},
@@ -164,10 +165,19 @@ def test_jobs_are_sorted_as_kubectl_does() -> None:
         (JobFilter(queue="batch"), True),
         (JobFilter(queue="other"), False),
         (JobFilter(cluster="west"), False),
+        (JobFilter(reason="podsnotrunning"), True),
+        (JobFilter(reason="Pending"), False),
     ],
 )
 def test_filters(wanted: JobFilter, is_taken: bool) -> None:
-    assert wanted.takes(named("a", "a")) is is_taken
+    assert wanted.takes(named("a", "a", reason=PODS_NOT_RUNNING)) is is_taken
+
+
+def test_the_priority_is_that_of_the_newest_slice() -> None:
+    slice = a_workload(count=2)
+    slice["spec"]["priority"] = 100
+    assert the_row(a_store(a_job(2), slice)).priority == 100
+    assert the_row(a_store(a_job(2))).priority is None
 
 
 def test_a_table_of_jobs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.manager.decide.explain import Sight
+from slicebus.manager.decide.problems import Sight
 from slicebus.proto.errors import ForbiddenError, UnavailableError
 from slicebus.sandbox.apiserver import EmbeddedApiServer
 from slicebus.slices.api import api_names

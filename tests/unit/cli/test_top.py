@@ -21,7 +21,7 @@ from slicebus.cli.live.view import ViewRoom, view
 from slicebus.cli.screen import SafeConsole
 from slicebus.cli.top.messages import LastMessages
 from slicebus.journal.entry import Entry
-from slicebus.manager.decide.explain import Sight
+from slicebus.manager.decide.problems import Sight
 from slicebus.manager.state.shown_states import ShownState
 from slicebus.manager.state.store import ManagerStore
 from unit.cli.test_hostile_text import URL, broker, recorded
@@ -82,6 +82,13 @@ def test_nobody_knows_a_cluster_while_no_manager_works() -> None:
     [east] = seen(grows(), is_known=False).clusters
     assert east.connected is None
     assert any("?" in line and "east" in line for line in drawn(seen(grows(), is_known=False)))
+
+
+def test_a_silent_cluster_has_another_mark_than_one_that_is_heard() -> None:
+    """A terminal may have no colours."""
+    silent = a_store(a_job(2), admitted(conditions=(READY,)), connected=False)
+    marks = [line.split()[1] for store in (silent, grows()) for line in drawn(seen(store))[:2] if "east" in line]
+    assert marks == ["✗", "●"]
 
 
 def test_who_sees_no_worker_clusters_sees_those_of_the_jobs() -> None:

@@ -109,6 +109,7 @@ def many_rows(count: int) -> list[JobRow]:
             state=ShownState.RUNNING if number % 2 else ShownState.PENDING,
             queue="queue",
             cluster_queue="cq",
+            priority=0,
             cluster="east",
             wanted={"main": 1},
             granted={},

@@ -1,9 +1,12 @@
 """The explanation of a job: what it waits for, who is before it, and the history of its slices."""
 
+import io
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from slicebus.cli.explain.page import page
 from slicebus.cli.job_states import of_manager
 from slicebus.manager.decide.admission.queue_status import FAIR_SHARING
 from slicebus.manager.decide.explain import Explanation, explain
@@ -13,6 +16,7 @@ from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.api_names import ACCEPTED_CONDITION
 from slicebus.slices.api.conditions import Finding, with_findings
+from slicebus.slices.workload.reclaimed import Reclaimed, Taken
 from slicebus.slices.workload.workload import Slice
 from unit.manager.objects import REF, a_job, a_workload, asking, condition, requested, withdrawn
 
@@ -125,6 +129,33 @@ def test_victims_that_are_preempted_or_would_be() -> None:
     low["status"] |= {"admission": None}
     [waiting] = explain(a_store(a_job(2), low, a_workload(count=2), preemption=policy), REF).waiting
     assert (waiting.victims, waiting.message) == ((), "it fits, and is about to be admitted")
+
+
+def test_a_preemptor_names_the_jobs_that_it_has_displaced() -> None:
+    message = (
+        f"Preempted to accommodate a workload (UID: uid-w1, JobUID: {REF.uid}) due to prioritization in the "
+        "ClusterQueue; preemptor path: /cq; preemptee path: /cq"
+    )
+    low, other = (
+        of_another(name, 2, conditions=(condition("Preempted", is_true, "Preempted", message),))
+        for name, is_true in (("low", True), ("other", False))
+    )
+    taken = Taken(workload="team/w1", uid="uid-w1", job_uid=REF.uid, at="2026-01-01T00:00:00Z")
+    sizes = {"before": {"main": 3}, "to": {"main": 1}}
+    note = Reclaimed(id="1", at=taken.at, beneficiaries=(taken,), reason="", message="", **sizes)
+    shrunk, restored = of_another("shrunk", 1, admitted=1), of_another("restored", 3, admitted=3)
+    for workload in (shrunk, restored):
+        workload["metadata"]["annotations"][api_names.RECLAIMED_ANNOTATION] = note.to_annotation()
+    high = a_workload(count=1, admitted=1, dispatched=1, applied=1)
+    high["spec"]["priority"] = 100
+    explanation = explained(a_job(1), high, low, other, shrunk, restored)
+    assert explanation.displaced == ("Job/team/low was preempted", "Job/team/shrunk has lost main=2")
+    assert explanation.priority == 100
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(page(explanation))
+    shown = console.export_text()
+    assert "queue queue, of ClusterQueue cq in cohort org, priority 100" in shown
+    assert "displaced Job/team/shrunk has lost main=2" in shown
 
 
 def test_an_eviction_names_the_job_that_took_the_quota() -> None:

@@ -7,9 +7,9 @@ import pytest
 from slicebus.cli.doctor.field_checks import fields_found
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import CLUSTERQUEUES, LOCALQUEUES, RESOURCEFLAVORS
-from slicebus.manager.decide import explain
 from slicebus.manager.decide.admission import builtin, honoring
 from slicebus.manager.decide.admission.queue_status import statuses
+from slicebus.manager.decide.problems import problems
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import Manifest
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -135,9 +135,9 @@ def test_explain_names_what_is_not_honored_of_the_queues_too() -> None:
     [shown, _] = honoring.of_job(a_view(asking(), workload), asking(), now=NOW)
     assert isinstance(shown, Patch)
     view = a_view(asking(), merge_patch(workload, shown.body))
-    problems = "\n".join(explain.problems(store, view))
+    told = "\n".join(problems(store, view))
     for named in ("NotHonored: ", "ClusterQueue cq: ", "LocalQueue queue: ", "ResourceFlavor spot: "):
-        assert named in problems
+        assert named in told
 
 
 def test_doctor_names_the_fields_and_some_of_their_objects() -> None:

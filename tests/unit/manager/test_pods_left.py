@@ -6,10 +6,10 @@ import pytest
 
 from slicebus.decisions.commands import Command, Emit, Patch, Publish
 from slicebus.manager.decide.admission import builtin
-from slicebus.manager.decide.explain import problems
 from slicebus.manager.decide.kueue import kueue_status
 from slicebus.manager.decide.messages import inventory, message_handlers
 from slicebus.manager.decide.messages.inventory import Difference
+from slicebus.manager.decide.problems import problems
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Delete, InventoryItem, JobPhase, Manifest, PodSetStatus, Status

@@ -6,8 +6,8 @@ import pytest
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.manager.decide.admission import builtin, refused_there
-from slicebus.manager.decide.explain import problems
 from slicebus.manager.decide.job import status_mirror
+from slicebus.manager.decide.problems import problems
 from slicebus.manager.state.annotations import reported_status
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView

@@ -20,7 +20,7 @@ from slicebus.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from slicebus.manager.decide.explain import Sight
+from slicebus.manager.decide.problems import Sight
 from slicebus.manager.state.requirements import is_our_check
 from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.manager.state.store import ManagerStore

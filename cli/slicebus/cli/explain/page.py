@@ -17,6 +17,7 @@ def page(explanation: Explanation) -> RenderableType:
     parts += [styled(f"✗ {problem}", style="red") for problem in explanation.problems]
     for waiting in explanation.waiting:
         parts += [Text(), _waiting(waiting, explanation)]
+    parts += [styled(("displaced ", "dim"), each) for each in explanation.displaced]
     if explanation.quota:
         parts += [Text(), _quota(explanation.quota)]
     if explanation.budgets:
@@ -35,7 +36,8 @@ def _head(explanation: Explanation) -> Text:
         queue += f" in cohort {explanation.cohort}"
     if explanation.fair_sharing != "off":
         queue += f", shared fairly by {explanation.fair_sharing.replace(',', ', then ')}"
-    head = styled((explanation.job, "bold"), f" is {explanation.state}, {where}, queue {queue}")
+    priority = f", priority {explanation.priority}" if explanation.priority is not None else ""
+    head = styled((explanation.job, "bold"), f" is {explanation.state}, {where}, queue {queue}{priority}")
     size = styled(
         ("wants ", "dim"),
         counts_text(explanation.wanted),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from slicebus.cli.leaders import Leaders
     from slicebus.cli.past.ledger_rows import LedgerJobRow, LedgerReading
     from slicebus.kube.client import KubeClient
-    from slicebus.manager.decide.explain import Sight
+    from slicebus.manager.decide.problems import Sight
     from slicebus.manager.state.quota_trees import Quotas
     from slicebus.manager.state.store import ManagerStore
 
@@ -32,6 +32,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     state: ShownState | None = None
     queue: str | None = None
     cluster: str | None = None
+    reason: str | None = None
+    """The first word of why a job is not as it wants to be, in any case."""
 
     def takes(self, row: "JobRow | LedgerJobRow") -> bool:
         """Whether a job is wanted."""
@@ -39,6 +41,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
             self.state in (None, row.state)
             and (self.queue is None or self.queue in (row.queue, row.cluster_queue))
             and self.cluster in (None, row.cluster)
+            and (self.reason is None or self.reason.lower() == row.reason.lower())
         )
 
 
@@ -52,6 +55,9 @@ def jobs(
         str | None, typer.Option(metavar="NAME", help="Only jobs of this LocalQueue or ClusterQueue.")
     ] = None,
     cluster: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this worker cluster.")] = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="WORD", help="Only jobs with this first word under WHY: PodsNotRunning.")
+    ] = None,
     *,
     scope: Scope,
     access: ClusterAccess,
@@ -66,7 +72,7 @@ def jobs(
     namespace it says what it leaves out. With --at it shows a moment of the past, and asks no cluster; from a ledger,
     what that knows. Exit status 1 where no manager works: what is shown is then as old as its last write.
     """
-    wanted = JobFilter(state=state, queue=queue, cluster=cluster)
+    wanted = JobFilter(state=state, queue=queue, cluster=cluster, reason=reason)
     if (at := past.asked(watch)) is not None:
         _jobs_at(past, at, scope.within(namespace_of(access)), wanted, format)
         return
@@ -99,7 +105,7 @@ def _jobs_at(past: PastMoment, at: str, namespace: str | None, wanted: JobFilter
     from slicebus.cli.jobs.rows import COLUMNS, NAMESPACE
     from slicebus.cli.past.ledger_rows import LedgerReading
     from slicebus.cli.past.reading import read_past
-    from slicebus.manager.decide.explain import ALL
+    from slicebus.manager.decide.problems import ALL
 
     reading = read_past(past, at, namespace)
     if isinstance(reading, LedgerReading):

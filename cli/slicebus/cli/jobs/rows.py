@@ -7,8 +7,8 @@ import msgspec
 from slicebus.cli.cluster.listing import Column
 from slicebus.cli.durations import age_of
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.manager.decide.explain import ALL, Sight, is_reached, why
 from slicebus.manager.decide.job.shown_state import ready_pods, shown_state
+from slicebus.manager.decide.problems import ALL, Sight, is_reached, why
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.requirements import is_nearly_managed, is_reported_unmanaged
 from slicebus.manager.state.shown_states import ShownState
@@ -26,6 +26,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
     """Its LocalQueue; empty for none."""
     cluster_queue: str
+    priority: int | None
+    """That of its newest slice; null where it has none yet."""
     cluster: str
     """The worker cluster that has it, or shall have it; empty for none."""
     wanted: Counts
@@ -68,6 +70,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
             state=state,
             queue=view.queue,
             cluster_queue=store.quotas.cluster_queue_of((ref.namespace, view.queue)),
+            priority=view.priority,
             cluster=view.cluster or "",
             wanted=view.desired.counts if view.job is not None else {},
             granted=view.holder.granted if view.holder is not None else {},
@@ -84,6 +87,7 @@ COLUMNS = (
     Column[JobRow]("STATE", lambda row: row.state),
     Column[JobRow]("QUEUE", lambda row: row.queue or "-"),
     Column[JobRow]("CLUSTERQUEUE", lambda row: row.cluster_queue or "-", is_wide=True),
+    Column[JobRow]("PRIORITY", lambda row: "-" if row.priority is None else str(row.priority), is_wide=True),
     Column[JobRow]("CLUSTER", lambda row: row.cluster or "-"),
     Column[JobRow]("WANTED", lambda row: str(sum(row.wanted.values()))),
     Column[JobRow]("GRANTED", lambda row: str(sum(row.granted.values()))),

@@ -66,7 +66,7 @@ async def _trees(
 ) -> "list[TreeNode]":
     from slicebus.cli.cluster.finding import find_jobs
     from slicebus.cli.jobs.tree import cluster_names, tree_of
-    from slicebus.manager.decide.explain import is_reached
+    from slicebus.manager.decide.problems import is_reached
 
     found = await find_jobs(client, job, scope)
     store, sight = found.reading.store, leaders.seen(found.reading.sight)

@@ -7,8 +7,8 @@ from itertools import accumulate
 import msgspec
 
 from slicebus.cli.queues.rows import QueueRow, in_order
-from slicebus.manager.decide.explain import ALL, Sight, is_reached, why
 from slicebus.manager.decide.job.shown_state import ready_pods, shown_state
+from slicebus.manager.decide.problems import ALL, Sight, is_reached, why
 from slicebus.manager.state.shown_states import ShownState
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView

@@ -29,6 +29,8 @@ _STATE_STYLES = {
     ShownState.REFUSED: "red",
     ShownState.UNKNOWN: "red",
 }
+_CLUSTER_MARKS = {True: ("●", "green"), False: ("✗", "red"), None: ("?", "yellow")}
+"""The mark and the style of a cluster, by whether it is heard: without colours the mark alone has to say it."""
 _PODS_SHOWN = 24
 _FRAME = 2
 """The lines that a panel takes beside its rows."""
@@ -76,8 +78,7 @@ def view(
 def _clusters(seen: Observation, pods: str, most: int | None) -> Panel:
     table = Table.grid(padding=(0, 2))
     for cluster in seen.clusters[:most]:
-        style = {True: "green", False: "red", None: "yellow"}[cluster.connected]
-        mark = Text("?" if cluster.connected is None else "●", style=style)
+        mark = Text(*_CLUSTER_MARKS[cluster.connected])
         table.add_row(mark, styled((cluster.name, "bold")), _pods(cluster.pods, pods))
     return _panel(table, "clusters", len(seen.clusters), most)
 

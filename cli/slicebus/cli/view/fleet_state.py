@@ -6,7 +6,7 @@ import msgspec
 
 from slicebus.cli.cluster.reading import Reading
 from slicebus.cli.leaders import Leaders
-from slicebus.manager.decide.explain import Sight
+from slicebus.manager.decide.problems import Sight
 
 
 class FleetState(msgspec.Struct, frozen=True, kw_only=True):

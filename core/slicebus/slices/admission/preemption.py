@@ -111,6 +111,12 @@ def preempted_for(slice: Slice) -> str:
     return preemptor_uid(condition.get("message", "")) if condition.get("status") == "True" else ""
 
 
+def preempted_by(slice: Slice) -> str:
+    """The UID of the job that a slice was preempted for; empty for one that was not."""
+    condition = slice.conditions.get(Condition.PREEMPTED, {})
+    return preemptor_job(condition.get("message", "")) if condition.get("status") == "True" else ""
+
+
 def preemptor_uid(message: str) -> str:
     """The UID of the preemptor in a victim's message; empty for any other message."""
     match = _MESSAGE.match(message)

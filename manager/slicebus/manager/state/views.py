@@ -267,6 +267,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return [slice for slice in self.slices if not slice.finished]
 
     @property
+    def priority(self) -> int | None:
+        """That of its newest unfinished slice; None where it has none."""
+        return self.unfinished[-1].priority if self.unfinished else None
+
+    @property
     def is_managed(self) -> bool:
         """Whether slicebus runs the job, by its metadata or since it was taken."""
         return self.job is not None and (is_managed(self.job, fixed_jobs=self.fixed_jobs) or self.is_taken)

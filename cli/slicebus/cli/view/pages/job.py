@@ -13,7 +13,8 @@ from slicebus.cli.view.hour import RecordedHour
 from slicebus.journal.chart import Chart, chart, waits_of
 from slicebus.journal.page import TraceRow, trace_row
 from slicebus.journal.traces import Size, Trace, sizes, traces
-from slicebus.manager.decide.explain import Explanation, explain, is_reached
+from slicebus.manager.decide.explain import Explanation, explain
+from slicebus.manager.decide.problems import is_reached
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
