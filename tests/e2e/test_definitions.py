@@ -14,6 +14,7 @@ from slicebus.kube.resources import CRDS, RAYCLUSTERS, RAYJOBS, RAYSERVICES, WOR
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.sandbox.controllers import crds as ray_crds
 from slicebus.slices.api.api_names import HELD_CONDITION
+from support.definitions import until_usable
 from support.scenario import NAMESPACE, Scenario, set_quota
 from support.waiting import eventually
 
@@ -57,11 +58,7 @@ async def install(*clients: KubeClient) -> None:
             continue
         for definition in custom_resource_definitions(ray_crds.__name__):
             await client.create(CRDS, definition)
-
-        async def served(client: KubeClient = client) -> bool:
-            return all([await client.serves(resource) for resource in RAY])
-
-        await eventually(served, "Ray's definitions are served")
+        await until_usable(client, *RAY)
 
 
 async def running(world: World, kind: str, name: str, workers: int) -> Scenario:

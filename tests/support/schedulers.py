@@ -20,6 +20,7 @@ from slicebus.slices.schedulers.kai import POD_GROUPS as KAI_POD_GROUPS
 from slicebus.slices.schedulers.kai import QUEUES as KAI_QUEUES
 from slicebus.slices.schedulers.volcano import POD_GROUPS as VOLCANO_POD_GROUPS
 from slicebus.slices.schedulers.volcano import QUEUES as VOLCANO_QUEUES
+from support.definitions import until_usable
 from support.scenario import NAMESPACE
 from support.waiting import eventually
 
@@ -62,15 +63,10 @@ def definitions(*backends: Backend) -> list[Manifest]:
 
 
 async def install(client: KubeClient, *backends: Backend, instead: Iterable[Manifest] = ()) -> None:
-    """Bring the definitions, or others `instead`, and wait until they are served."""
+    """Bring the definitions, or others `instead`, and wait until they can be used."""
     for definition in instead or definitions(*backends):
         await client.create(CRDS, definition)
-    needed = [resource for backend in backends for resource in backend.needs]
-
-    async def served() -> bool:
-        return all([await client.serves(resource, "create") for resource in needed])
-
-    await eventually(served, "the definitions are served")
+    await until_usable(client, *(resource for backend in backends for resource in backend.needs))
 
 
 async def remove(client: KubeClient, *backends: Backend) -> None:

@@ -10,6 +10,7 @@ from integration.kube.contract import WIDGETS, Api, Manifest, pod_template, widg
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CONFIGMAPS, CRDS, JOBS, Resource
 from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from support.definitions import until_usable
 from support.waiting import eventually
 
 GADGETS = msgspec.structs.replace(WIDGETS, plural="gadgets", kind="Gadget")
@@ -231,11 +232,7 @@ async def test_which_statuses_of_a_job_are_taken(
 async def gadgets(api: Api) -> AsyncIterator[str]:
     """A kind that the test may change and take away."""
     await api.client.create(CRDS, widget_definition("gadgets", "Gadget"))
-
-    async def served() -> bool:
-        return await api.client.serves(GADGETS)
-
-    await eventually(served, "gadgets are served")
+    await until_usable(api.client, GADGETS)
     yield f"gadgets.{GADGETS.group}"
     try:
         await api.client.delete(CRDS, f"gadgets.{GADGETS.group}")
