@@ -19,11 +19,11 @@ ADDRESSEE = f"{PREFIX}shard"
 TYPE_PATTERN = r"^dev\.slicebus\.([a-z-]+)\.v([0-9]{1,4})$"
 
 _UUID7 = r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
-_DECIMAL = r"^(0|[1-9][0-9]{0,17})$"
+DECIMAL_PATTERN = r"^(0|[1-9][0-9]{0,17})$"
 _TIME = r"^[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?Z$"
 
 Uuid7 = Annotated[str, Meta(pattern=_UUID7)]
-Decimal = Annotated[str, Meta(pattern=_DECIMAL)]
+Decimal = Annotated[str, Meta(pattern=DECIMAL_PATTERN)]
 
 
 def _header(name: str) -> str:
