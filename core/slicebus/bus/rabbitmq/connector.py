@@ -11,6 +11,7 @@ from aio_pika.abc import AbstractConnection
 from slicebus.ambient.clock import randomness
 from slicebus.bus.access.address import Access, Address, Host
 from slicebus.bus.access.login import Files, Login, digest_of, read_login
+from slicebus.bus.rabbitmq import unreadable
 from slicebus.bus.rabbitmq.failures import translated
 from slicebus.bus.settings import BusSettings
 from slicebus.proto.errors import ConfigurationError
@@ -23,6 +24,7 @@ aiormq.connection.Connection.FRAME_BUFFER_SIZE = 0
 """No limit to the frames that wait to be sent: `BusSettings.in_flight` is one. Where there is one, aiormq does not
 confirm that the broker has closed a channel while so many wait; it then uses the channel's number again, and the broker
 closes the connection."""
+unreadable.read_on()
 
 
 class Connection(aio_pika.Connection):
