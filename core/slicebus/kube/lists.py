@@ -1,12 +1,22 @@
-"""Decodes the answer of a list item by item: all items at once take more memory than all that is kept of them."""
+"""Decodes the answer of a list item by item: all items at once take more memory than all that is kept of them.
 
-from collections.abc import Callable
+A server stores objects of 10,000 levels where a definition leaves a part open, and no decoder here reads so many. One
+such object must not keep all others from being read: it is read without what lies deeper than any object has a use for.
+"""
+
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 import orjson
 
 Manifest = dict[str, Any]
+
+
+MOST_LEVELS = 120
+"""Of what is read of an object that is nested too deep. A list, or an event of a watch, has three more around it."""
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{\]}]', re.DOTALL)
 
 
 class ListPage(msgspec.Struct, frozen=True):
@@ -40,3 +50,24 @@ class EncodedList(msgspec.Struct, frozen=True):
 
 
 decode_list = msgspec.json.Decoder(EncodedList).decode
+
+
+def without_depths(encoded: bytes, most: int = MOST_LEVELS) -> bytes:
+    """JSON with null in place of every object and list below so many levels."""
+    return b"".join(_shallow(encoded, most))
+
+
+def _shallow(encoded: bytes, most: int) -> Iterator[bytes]:
+    level, copied = 0, 0
+    for token in _TOKEN.finditer(encoded):
+        match token[0]:
+            case b"{" | b"[":
+                level += 1
+                if level == most + 1:
+                    yield encoded[copied : token.start()]
+            case b"}" | b"]":
+                level -= 1
+                if level == most:
+                    yield b"null"
+                    copied = token.end()
+    yield encoded[copied:]

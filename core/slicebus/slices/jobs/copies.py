@@ -37,6 +37,9 @@ MOST_PODS = 100_000
 """The most pods of a pod set. Kubernetes itself supports 150,000 in a cluster, and gated ones are as many objects."""
 _MAX_POD_SETS = 18
 """Of a Workload's schema."""
+MOST_LEVELS = 60
+"""The most levels of a spec. Kubernetes' own have about twenty, a message of slicebus 100, with Workload and job in
+it; a definition may leave a part open, in which the API server takes 10,000."""
 
 
 def copy_of(job: Manifest, spec: Manifest) -> Manifest:
@@ -113,6 +116,9 @@ def _travelling_labels(labels: Manifest) -> Manifest:
 def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
     """Why no kind can take a job: partial admission, pod sets that no Workload can have, too many pods."""
     problems = []
+    if _is_deep(job["spec"]):
+        text = f"its spec is nested deeper than {MOST_LEVELS} levels, and no message of slicebus takes so many"
+        problems.append(Problem("TooDeep", text))
     notes = job["metadata"].get("annotations", {})
     if kueue.MIN_PARALLELISM_ANNOTATION in notes and notes.get(kueue.PARTIAL_PREEMPTION_ANNOTATION) != "true":
         text = (
@@ -141,3 +147,13 @@ def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
         except ValueError as error:
             problems.append(Problem("InvalidQuantity", f"pod set {pod_set['name']}: {error}"))
     return problems
+
+
+def _is_deep(spec: Manifest) -> bool:
+    level: list[Any] = [spec]
+    for _ in range(MOST_LEVELS):
+        entries = (entry for part in level for entry in (part.values() if isinstance(part, dict) else part))
+        level = [entry for entry in entries if isinstance(entry, (dict, list))]
+        if not level:
+            return False
+    return True
