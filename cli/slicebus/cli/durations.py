@@ -40,5 +40,14 @@ def age_of(text: str | None) -> str:
 
 
 def local_time(moment: datetime, *, timespec: str = "seconds") -> str:
-    """A moment in the reader's zone, which is named: `2026-01-31 12:00:00+01:00`. `timespec` as of isoformat."""
-    return moment.astimezone().isoformat(sep=" ", timespec=timespec)
+    """A moment in the reader's zone, which is named: `2026-01-31 12:00:00+01:00`; in its own where the reader's has no
+    such moment, at either end of the years. `timespec` as of isoformat."""
+    return in_own_zone(moment).isoformat(sep=" ", timespec=timespec)
+
+
+def in_own_zone(moment: datetime) -> datetime:
+    """A moment in the reader's zone, unless that has no such moment: whoever sends a message chooses its time."""
+    try:
+        return moment.astimezone()
+    except (OverflowError, ValueError):
+        return moment

@@ -88,12 +88,12 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def published(self) -> datetime | None:
-        """The publisher's time, in UTC where it names no zone; the recorded one where it cannot be read."""
+        """The publisher's time, also where it names no zone in UTC; the recorded one where it is none."""
         try:
             published = datetime.fromisoformat(self.record.message.headers.get(f"{PREFIX}time", ""))
-        except ValueError:
+            return published.astimezone(UTC) if published.tzinfo else published.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
             return self.recorded
-        return published if published.tzinfo else published.replace(tzinfo=UTC)
 
     @property
     def direction(self) -> Direction | None:

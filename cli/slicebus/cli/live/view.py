@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from slicebus.cli.durations import in_own_zone
 from slicebus.cli.journal.entry_lines import arrow
 from slicebus.cli.live.observation import Observation, PodCount, SeenJob, SeenSlice, states_text
 from slicebus.cli.screen import styled
@@ -148,7 +149,7 @@ def _hop_rows(entries: Iterable[Entry]) -> Iterator[tuple[RenderableType, ...]]:
         since = entry.published - began.setdefault(entry.correlation_id, entry.published)
         mark, style = arrow(entry)
         yield (
-            Text(entry.published.astimezone().strftime("%H:%M:%S.%f")[:-3], style="dim"),
+            Text(in_own_zone(entry.published).strftime("%H:%M:%S.%f")[:-3], style="dim"),
             Text(f"+{milliseconds(since)}" if since > timedelta() else "", style="bold", justify="right"),
             Text(mark, style=style),
             styled(entry.cluster),

@@ -247,8 +247,9 @@ def _oldest_first(letter: DeadLetter) -> datetime:
 
 
 def _moment(text: str) -> datetime | None:
+    """A time in UTC; None for what is none. An agent's user may have written anything."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
