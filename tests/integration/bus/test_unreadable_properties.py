@@ -68,6 +68,7 @@ async def test_one_is_a_dead_letter_and_the_next_is_handled(
     lost: list[bool] = []
     manager.on_reconnect(lambda: lost.append(True))
     monkeypatch.setitem(encode.METHODS, "timestamp", lambda _: b"\x7f" * 8)
+    monkeypatch.setattr(Basic.Properties, "validate", lambda _: None)
     for exchange in (UP, AGENT_DEAD):
         await thief.basic_publish(
             b"an attack",
