@@ -12,7 +12,7 @@ from slicebus.agent.state.store import POLICY, AgentStore
 from slicebus.kube.resources import Resource
 from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError
 from slicebus.proto.messages import Terms
-from slicebus.slices.jobs.cluster_policy import LabelSelector
+from slicebus.slices.api.selectors import LabelSelector
 from unit.kube.loop_time import LoopTime, settle
 
 Manifest = dict[str, Any]

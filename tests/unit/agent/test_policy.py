@@ -20,8 +20,8 @@ from slicebus.kube.impersonation import Impersonation
 from slicebus.kube.resources import JOB_RESOURCES, JOBS, NAMESPACES, WORKLOADS, Resource
 from slicebus.proto.errors import ConfigurationError, ForbiddenError
 from slicebus.proto.messages import Manifest, Refused
+from slicebus.slices.api.selectors import LabelSelector
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.jobs.cluster_policy import LabelSelector
 from slicebus.slices.workload.pod_security import Level
 from unit.agent.objects import EAST, REF, a_job, a_spec, a_view
 from unit.agent.test_inbox import Manager, receiving, standing

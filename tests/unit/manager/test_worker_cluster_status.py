@@ -11,6 +11,7 @@ from slicebus.manager.state.worker_clusters import CONNECTED, Sender, WorkerClus
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import ClusterUid, Heartbeat, Hello
 from slicebus.sandbox.apiserver.patches import merge_patch
+from slicebus.slices.api.selectors import selects
 from slicebus.slices.workload.pod_additions import PodAdditions
 from slicebus.slices.workload.workload import FlavorName
 from unit.manager.objects import NOW, an_envelope, condition, shorts
@@ -62,6 +63,12 @@ SPECS: dict[str, tuple[Manifest, dict[str, Any]]] = {
     "connected": (a_cluster(True, status={"epoch": 7}), {"connected": True}),
     "lost": (a_cluster(False), {"connected": False}),
 }
+
+
+def test_a_cluster_whose_selector_is_none_takes_no_jobs() -> None:
+    """It would otherwise keep every tree of quota from being decided."""
+    read = WorkerCluster.from_manifest(a_cluster(namespaceSelector={"matchExpressions": [{"key": "team"}]}))
+    assert not selects(read.place.namespace_selector, {"team": "a"})
 
 
 @pytest.mark.parametrize(("manifest", "expected"), SPECS.values(), ids=SPECS.keys())

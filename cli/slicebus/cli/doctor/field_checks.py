@@ -9,6 +9,7 @@ from slicebus.kube.resources import (
     COHORTS,
     LOCALQUEUES,
     RESOURCEFLAVORS,
+    WORKERCLUSTERS,
     WORKLOADPRIORITYCLASSES,
     WORKLOADS,
     Resource,
@@ -19,7 +20,7 @@ from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.api.honored import unhonored
 from slicebus.slices.api.kueue import Condition
 
-_SET_BY_ADMINS = (CLUSTERQUEUES, COHORTS, LOCALQUEUES, RESOURCEFLAVORS, WORKLOADPRIORITYCLASSES)
+_SET_BY_ADMINS = (CLUSTERQUEUES, COHORTS, LOCALQUEUES, RESOURCEFLAVORS, WORKLOADPRIORITYCLASSES, WORKERCLUSTERS)
 _MOST_NAMED = 3
 """The most objects that are named with one field."""
 _PAGE = 500

@@ -7,6 +7,7 @@ from slicebus.slices.api import api_names, budget_values, kueue
 from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
 from slicebus.slices.api.durations import seconds
 from slicebus.slices.api.fields import FIELDS, JOB_KEYS, UNKNOWN, Fields, FieldUse
+from slicebus.slices.api.selectors import problem_of
 
 Manifest = dict[str, Any]
 Unhonored = dict[str, str]
@@ -44,13 +45,16 @@ _WORDS: Mapping[str, Mapping[str, Callable[[str], str]]] = {
     "Cohort": _BUDGETS,
 }
 """What is wrong with a value of an annotation of slicebus, by kind and name; such a value counts as not set."""
+_SELECTOR = "spec.namespaceSelector"
+_SELECTING = ("ClusterQueue", "WorkerCluster")
+"""The kinds with a selector that the API server does not check."""
 
 
 def unhonored(kind: str, manifest: Manifest) -> Unhonored:
     """The fields of an object of one of Kueue's kinds that are set and not honored. Empty ones say nothing. An
-    annotation of slicebus is among them where its value is none that it may have."""
-    fields = FIELDS[kind]
-    return dict(sorted((*_unhonored(manifest, fields, skipped=_NOT_OF_USERS), *_unreadable(kind, manifest))))
+    annotation of slicebus is among them where its value is none that it may have, and a selector that is none."""
+    unreadable = (*_unreadable(kind, manifest), *_selects_nothing(kind, manifest))
+    return dict(sorted((*_unhonored(manifest, FIELDS[kind], skipped=_NOT_OF_USERS), *unreadable)))
 
 
 def unhonored_of_job(job: Manifest, templates: Iterable[Manifest]) -> Unhonored:
@@ -94,6 +98,13 @@ def _unreadable(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
     for name, problem in _WORDS.get(kind, {}).items():
         if name in annotations and (wrong := problem(annotations[name])):
             yield f"metadata.annotations[{name}]", wrong
+
+
+def _selects_nothing(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    spec = manifest.get("spec")
+    selector = spec.get("namespaceSelector") if isinstance(spec, dict) and kind in _SELECTING else None
+    if selector is not None and (wrong := problem_of(selector)):
+        yield _SELECTOR, f"it selects no namespace, as it is no label selector: {wrong}"
 
 
 def _of(value: Any, fields: Fields, path: str) -> Iterator[tuple[str, str]]:

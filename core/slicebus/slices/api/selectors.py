@@ -1,8 +1,10 @@
-"""Parses and matches label selectors, as Kubernetes writes and matches them."""
+"""Parses, checks and matches label selectors, as Kubernetes writes and matches them."""
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 Manifest = dict[str, Any]
 MOST_CHARACTERS = 8192
@@ -14,6 +16,44 @@ _COMPARISON = re.compile(rf"(?P<key>{_KEY})\s*(?P<operator>==|!=|=|<|>)\s*(?P<va
 _PRESENCE = re.compile(rf"(?P<absent>!?)\s*(?P<key>{_KEY})")
 _SEPARATOR = re.compile(r",(?![^(]*\))")
 _OPERATORS = {"in": "In", "notin": "NotIn", "=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
+
+_NOTHING: Manifest = {"matchExpressions": [{"key": "", "operator": "In", "values": []}]}
+
+
+class LabelRequirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One expression of a label selector."""
+
+    key: str
+    operator: Annotated[str, msgspec.Meta(pattern="^(In|NotIn|Exists|DoesNotExist)$")]
+    values: tuple[str, ...] = ()
+
+
+class LabelSelector(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """A label selector as in Kubernetes; an empty one matches everything."""
+
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[LabelRequirement, ...] = ()
+
+    def to_manifest(self) -> Manifest:
+        """The selector as `selects` reads it."""
+        selector: Manifest = msgspec.to_builtins(self)
+        return selector
+
+
+def problem_of(selector: object) -> str:
+    """What is wrong with a LabelSelector that somebody wrote; empty where nothing is. Empty fields say nothing."""
+    if isinstance(selector, dict):
+        selector = {name: value for name, value in selector.items() if value is not None}
+    try:
+        msgspec.convert(selector, LabelSelector)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
+
+
+def readable(selector: Manifest) -> Manifest:
+    """The selector, or one that matches nothing where it is none: no decision may raise for it."""
+    return _NOTHING if problem_of(selector) else selector
 
 
 def parse_selector(text: str) -> Manifest:

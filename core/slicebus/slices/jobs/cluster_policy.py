@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from slicebus.proto.messages import Manifest
+from slicebus.slices.api.selectors import LabelSelector
 from slicebus.slices.jobs.registry import KINDS
 from slicebus.slices.workload.pod_security import Level, violations
 
@@ -30,26 +31,6 @@ ServiceAccountName = Annotated[
     msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$", max_length=253),
 ]
 """A DNS subdomain."""
-
-
-class LabelRequirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One expression of a label selector."""
-
-    key: str
-    operator: Annotated[str, msgspec.Meta(pattern="^(In|NotIn|Exists|DoesNotExist)$")]
-    values: tuple[str, ...] = ()
-
-
-class LabelSelector(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """A label selector as in Kubernetes; an empty one matches everything."""
-
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[LabelRequirement, ...] = ()
-
-    def to_manifest(self) -> Manifest:
-        """The selector as `slices.selectors` reads it."""
-        selector: Manifest = msgspec.to_builtins(self)
-        return selector
 
 
 class PolicyRules(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

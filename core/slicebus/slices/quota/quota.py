@@ -9,7 +9,7 @@ from slicebus.slices.api import api_names
 from slicebus.slices.api.budget_values import Budget
 from slicebus.slices.api.durations import seconds
 from slicebus.slices.api.quantities import amount, larger, parse_quantity
-from slicebus.slices.api.selectors import selects
+from slicebus.slices.api.selectors import readable, selects
 from slicebus.slices.quota.policies import Fungibility, Preemption
 from slicebus.slices.workload.chain import oldest_first
 from slicebus.slices.workload.workload import FlavorName, LocalQueueKey, Slice
@@ -81,7 +81,7 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     """The stopPolicy HoldAndDrain is set: quota holders are evicted too."""
     resource_groups: tuple[ResourceGroup, ...]
     namespace_selector: Manifest | None = None
-    """Selects the namespaces whose workloads it takes; None selects none."""
+    """Selects the namespaces whose workloads it takes; None, and one that is no selector, selects none."""
     cohort: str = ""
     """The name of the Cohort that it borrows from and lends to; empty without one."""
     weight: float = 1.0
@@ -130,13 +130,14 @@ class ClusterQueue(msgspec.Struct, frozen=True, kw_only=True):
     def from_manifest(cls, manifest: Manifest) -> Self:
         """A Kueue v1beta2 ClusterQueue. Raises ValueError for a quota that is not a quantity."""
         spec, annotations = manifest.get("spec", {}), manifest["metadata"].get("annotations", {})
+        selector = spec.get("namespaceSelector")
         return cls(
             name=manifest["metadata"]["name"],
             strict_fifo=spec.get("queueingStrategy") == "StrictFIFO",
             held=_stop_policy(spec) != "None",
             drained=_stop_policy(spec) == "HoldAndDrain",
             resource_groups=tuple(ResourceGroup.from_manifest(group) for group in spec.get("resourceGroups", ())),
-            namespace_selector=spec.get("namespaceSelector"),
+            namespace_selector=readable(selector) if selector is not None else None,
             cohort=spec.get("cohortName", ""),
             weight=_weight(spec),
             placement=annotations.get(api_names.PLACEMENT_ANNOTATION, ""),

@@ -8,6 +8,7 @@ from propcache.api import cached_property
 from slicebus.proto.messages import ClusterUid, Manifest
 from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.api.quantities import amounts
+from slicebus.slices.api.selectors import readable
 from slicebus.slices.placement.fleet import NO_ADDITIONS, Cluster
 from slicebus.slices.workload.pod_additions import PodAdditions
 from slicebus.slices.workload.workload import FlavorName
@@ -93,7 +94,7 @@ class WorkerCluster(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 for flavor, reported in spec.get("flavorCapacity", {}).items()
                 if reported == _UNLIMITED
             ),
-            namespace_selector=spec.get("namespaceSelector") or {},
+            namespace_selector=readable(spec.get("namespaceSelector") or {}),
             cluster_queues=frozenset(spec["clusterQueues"]) if "clusterQueues" in spec else None,
             lacking=status.get("lackingNamespaces") or {},
             scheduler_backends=tuple(status.get("schedulerBackends") or ()),

@@ -509,6 +509,8 @@ SELECTORS: dict[str, tuple[Any, bool]] = {
     ),
     "those with a label": ({"matchExpressions": [{"key": "tenant", "operator": "Exists"}]}, False),
     "those without": ({"matchExpressions": [{"key": "tenant", "operator": "DoesNotExist"}]}, True),
+    "what is no selector": ({"matchExpressions": [{"key": "kubernetes.io/metadata.name"}]}, False),
+    "a field that is none": ({"matchLabel": {"kubernetes.io/metadata.name": "team"}}, False),
 }
 
 

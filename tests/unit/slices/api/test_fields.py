@@ -187,6 +187,22 @@ SET: dict[str, tuple[str, Manifest, dict[str, str]]] = {
     ),
     "a status": ("Workload", {"status": {"requeueState": {"count": 1}, "new": 1}}, {}),
     "a selector, whatever it has": ("ClusterQueue", {"spec": {"namespaceSelector": {"matchLabels": {"a": "b"}}}}, {}),
+    "what is no selector": (
+        "ClusterQueue",
+        {"spec": {"namespaceSelector": {"matchLabel": {"a": "b"}}}},
+        {
+            "spec.namespaceSelector": "it selects no namespace, as it is no label selector: "
+            "Object contains unknown field `matchLabel`"
+        },
+    ),
+    "the same of a cluster": (
+        "WorkerCluster",
+        {"spec": {"namespaceSelector": {"matchExpressions": [{"key": "a"}]}}},
+        {
+            "spec.namespaceSelector": "it selects no namespace, as it is no label selector: "
+            "Object missing required field `operator` - at `$.matchExpressions[0]`"
+        },
+    ),
     "a shape that no definition allows": ("ClusterQueue", {"spec": ["a"]}, {"spec[]": UNKNOWN}),
 }
 

@@ -1,8 +1,10 @@
 """Label selectors as text."""
 
+from typing import Any
+
 import pytest
 
-from slicebus.slices.api.selectors import parse_selector, selects
+from slicebus.slices.api.selectors import parse_selector, problem_of, readable, selects
 
 LABELS = {"region": "eu", "tier": "3"}
 
@@ -40,3 +42,38 @@ def test_a_selector_has_a_length() -> None:
     assert len(parse_selector(longest[:-1])["matchExpressions"]) == 1024
     with pytest.raises(ValueError, match="it has 8200 characters, and 8192 are the most"):
         parse_selector(f"{longest[:-1]},!another"[:8200].ljust(8200, "a"))
+
+
+TAKEN: dict[str, Any] = {
+    "everything": {},
+    "nothing in it": {"matchLabels": None, "matchExpressions": None},
+    "labels": {"matchLabels": {"region": "eu"}},
+    "expressions": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]},
+    "presence": {"matchExpressions": [{"key": "region", "operator": "Exists"}]},
+}
+
+
+@pytest.mark.parametrize("selector", TAKEN.values(), ids=TAKEN.keys())
+def test_a_selector_of_an_object_counts_as_it_is(selector: Any) -> None:
+    assert problem_of(selector) == ""
+    assert selects(readable(selector), LABELS)
+
+
+WRONG: dict[str, tuple[Any, str]] = {
+    "a field that is none": ({"matchLabel": {"region": "eu"}}, "unknown field `matchLabel`"),
+    "an operator that is none": ({"matchExpressions": [{"key": "region", "operator": "in"}]}, "operator"),
+    "an operator of nodes": ({"matchExpressions": [{"key": "tier", "operator": "Gt", "values": ["1"]}]}, "operator"),
+    "no operator": ({"matchExpressions": [{"key": "region"}]}, "missing required field `operator`"),
+    "no key": ({"matchExpressions": [{"operator": "Exists"}]}, "missing required field `key`"),
+    "no list": ({"matchExpressions": {"key": "region"}}, "Expected `array`"),
+    "no labels": ({"matchLabels": ["region"]}, "Expected `object`"),
+    "a label that is no text": ({"matchLabels": {"region": True}}, "Expected `str`"),
+    "no selector": (["region"], "Expected `object`"),
+}
+
+
+@pytest.mark.parametrize(("selector", "problem"), WRONG.values(), ids=WRONG.keys())
+def test_one_that_is_no_selector_selects_nothing(selector: Any, problem: str) -> None:
+    assert problem in problem_of(selector)
+    assert not selects(readable(selector), LABELS)
+    assert not selects(readable(selector), {})
