@@ -157,6 +157,17 @@ def test_another_text_does_not_begin_the_time_anew() -> None:
     assert refused_there.reconcile(world.view, now=AFTER_600_S) != []
 
 
+@pytest.mark.parametrize("reason", [SPEC_REFUSED, PODS_REFUSED])
+def test_the_time_begins_when_its_controller_refuses_the_whole_job(reason: str) -> None:
+    """Not before: a job whose edit is refused has no pod for a moment when they are replaced."""
+    world = refused(reason)
+    world.waits = waits()
+    world.show(AFTER_600_S)
+    assert said(world.workload) == ("False", CONTROLLER_REFUSED, TOLD)
+    assert refused_there.reconcile(world.view, now="2026-01-31T12:19:59Z") == []
+    assert refused_there.reconcile(world.view, now="2026-01-31T12:20:00Z") != []
+
+
 def test_explain_says_it_once() -> None:
     world = refused()
     found = list(problems(ManagerStore(), world.view))

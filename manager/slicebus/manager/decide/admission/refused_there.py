@@ -60,7 +60,7 @@ def show(view: JobView, job: Manifest, *, now: str) -> list[Command]:
     commands: list[Command] = []
     for slice in view.unfinished:
         if (told := _news(view.workload(slice), found if slice is view.holder else None)) is not None:
-            body = findings_patch(view.workload(slice), told, now=now)
+            body = findings_patch(_counted_anew(view.workload(slice), told), told, now=now)
             commands.append(Patch(resource=WORKLOADS, target=view.workload(slice), body=body, subresource="status"))
     if KINDS[view.ref.kind].refusal.conditions and (told := _news(job, found)) is not None:
         body = findings_patch(job, told, now=now)
@@ -87,6 +87,14 @@ def _news(manifest: Manifest, found: Finding | None) -> Finding | None:
     if said is None or said.get("status") == "True":
         return None
     return Finding(api_names.RUNS_CONDITION, True, _RUNS, "Nothing refuses the job any more")
+
+
+def _counted_anew(workload: Manifest, told: Finding) -> Manifest:
+    """The Workload without a refusal of another kind: by that a job keeps its quota, so it does not count towards the
+    time of one that its controller refuses as a whole."""
+    kept = [entry for entry in conditions_of(workload) if entry["type"] != told.type or entry["reason"] == told.reason]
+    is_new = told.reason == CONTROLLER_REFUSED and len(kept) < len(conditions_of(workload))
+    return workload | {"status": workload["status"] | {"conditions": kept}} if is_new else workload
 
 
 def _deadline(view: JobView) -> datetime | None:
