@@ -76,6 +76,10 @@ _GENERATED = re.compile(rf"(?<![\w.-])([a-z0-9][a-z0-9.-]*?)(?:-\d+)*-{_SUFFIX}(
 _ONE_TIME = re.compile(
     r"\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"  # a UID, or the ID of a request
     r"|\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+    r"|\b\d{8}T\d{6}(?:\.\d+)?Z?\b"
+    r"|(?<![\w.-])(?:\d+(?:\.\d+)?(?:ns|[uµ]s|ms|s|m|h))+(?![\w-])"  # a duration of Go
+    r"|(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?(?![\w.])|\[[0-9a-fA-F:]+\]:\d+"  # one end of a connection
+    r"|\b0x[0-9a-fA-F]+\b|\b(?<!sha256:)(?=[a-f]*\d)[0-9a-f]{16,64}\b"  # a place in memory, the ID of a trace
 )
 
 
@@ -174,7 +178,7 @@ def without_pod_names(text: str, *, of: Iterable[str] = ()) -> str:
 
 def without_details(text: str) -> str:
     """A text with marks in place of everything that may differ each time that the same is said: numbers, names of pods,
-    UIDs and times."""
+    UIDs, times, durations and ends of connections."""
     return without_numbers(without_pod_names(_ONE_TIME.sub("#", text)))
 
 

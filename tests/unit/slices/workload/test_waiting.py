@@ -12,6 +12,7 @@ from slicebus.slices.workload.waiting import (
     Waiting,
     lacks,
     with_pods,
+    without_details,
     without_numbers,
     without_pods,
 )
@@ -91,6 +92,33 @@ def test_the_number_of_pods_that_are_too_many_is_a_story() -> None:
 )
 def test_a_number_stands_alone(text: str, expected: str) -> None:
     assert without_numbers(text) == expected
+
+
+TRIES: dict[str, tuple[str, str]] = {
+    "a port": (
+        'Post "https://hook.kuberay.svc:443": read tcp 10.244.0.5:34567->10.96.12.3:443: connection reset by peer',
+        'Post "https://hook.kuberay.svc:443": read tcp 10.244.0.9:51002->10.96.12.3:443: connection reset by peer',
+    ),
+    "a port of IPv6": ("dial tcp [fd00::5]:34567: refused", "dial tcp [fd00::a1]:51002: refused"),
+    "a duration": ("timed out after 1.234s", "timed out after 981.5ms"),
+    "a long one": ("tries again in 1m30.5s", "tries again in 2m1s"),
+    "a value that is one": ("took=12s", "took=340µs"),
+    "a time": ("failed at 20261129T215613Z", "failed at 20261130T004501Z"),
+    "a place in memory": ("object 0xc000a1b2c3 is no Job", "object 0xc000ffb2c3 is no Job"),
+    "a trace": ("trace 4bf92f3577b34da6a3ce929d0e0e4736", "trace 00f067aa0ba902b7a3ce929d0e0e4736"),
+}
+
+
+@pytest.mark.parametrize(("text", "again"), TRIES.values(), ids=TRIES.keys())
+def test_another_try_says_the_same(text: str, again: str) -> None:
+    assert without_details(text) == without_details(again)
+
+
+@pytest.mark.parametrize(
+    "text", ["pool-2h and a100", "sha256:4bf92f3577b34da6a3ce929d0e0e4736", "deadbeefdeadbeefdeadbeef", "v1.2.3.4-rc"]
+)
+def test_a_name_is_no_detail(text: str) -> None:
+    assert without_details(text) == text
 
 
 @pytest.mark.parametrize(
