@@ -138,6 +138,11 @@ SENSELESS: dict[str, tuple[Manifest, str, str]] = {
     "a head that goes": (grid({MIN: "head=0,small-group=2"}), "InvalidMinSize", "which it always has"),
     "fewer than its spec keeps": (grid({MIN: "small-group=0"}), "InvalidMinSize", "than the job keeps by its spec: 1"),
     "the same in pods": (grid({MIN: "small-group=0"}, hosts=2), "InvalidMinSize", "than the job keeps by its spec: 2"),
+    "another pod set in a map": (
+        a_job(4, annotations={MAX: '{"mian":5}'}),
+        "InvalidMaxSize",
+        f"{MAX} names the pod set mian, and the job has only main",
+    ),
     "no most": (a_job(4, annotations={MAX: "main=0"}), "InvalidMaxSize", f"{MAX} leaves main no pod"),
     "no duration": (a_job(4, annotations={NOTICE: "soon"}), "InvalidNotice", f"{NOTICE} is no duration"),
 }
@@ -167,7 +172,7 @@ ALL = {MIN: "small-group=2", MAX: "small-group=8", NOTICE: "2m"}
 SAID: dict[str, tuple[Manifest, bool, dict[str, str | None]]] = {
     "nothing": (a_job(4), False, {MIN: None, MAX: None, NOTICE: None}),
     "all of it": (grid(ALL), False, {**ALL}),
-    "a fixed size": (grid(ALL), True, {MIN: None, MAX: None, NOTICE: None}),
+    "a fixed size": (grid(ALL), True, {MIN: None, MAX: None, NOTICE: "2m"}),
     "with the autoscaler on": (grid(ALL, autoscaled=True), False, {MIN: "small-group=2", MAX: None, NOTICE: "2m"}),
     "more than the autoscaler begins with": (
         grid({MIN: "small-group=6"}, autoscaled=True),
@@ -302,6 +307,23 @@ def test_a_least_size_means_nothing_to_a_job_of_a_fixed_size() -> None:
     del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
     view = a_view(job, fixed_jobs=True)
     assert list(size_bounds.unheeded(view).values()) == ["a job of a fixed size loses all of its pods or none"]
+
+
+def test_a_greatest_size_means_nothing_to_a_job_of_a_fixed_size_or_a_gang() -> None:
+    job = a_job(4, annotations={MAX: "main=9"}, labels={api_names.SCHEDULER_LABEL: "volcano"})
+    [told] = size_bounds.unheeded(a_view(job)).values()
+    assert told == "a job with a gang scheduler takes no quota that nobody waits for"
+    job = a_job(4, annotations={MAX: "main=9"})
+    del job["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
+    [told] = size_bounds.unheeded(a_view(job, fixed_jobs=True)).values()
+    assert told == "a job of a fixed size takes no quota that nobody waits for"
+
+
+@pytest.mark.parametrize("name", [PARTIAL, kueue.ELASTIC_ANNOTATION, api_names.PARTIAL_SCALE_UP_ANNOTATION])
+def test_an_annotation_that_is_true_or_false_has_no_other_value(name: str) -> None:
+    told = size_bounds.unheeded(a_view(a_job(4, annotations={name: "True"}), fixed_jobs=True))
+    assert told[f"metadata.annotations[{name}]"] == "it may be 'true' or 'false', and is 'True'"
+    assert size_bounds.unheeded(a_view(a_job(4, annotations={name: "false"}), fixed_jobs=True)) == {}
 
 
 @pytest.mark.parametrize(("least", "is_told"), [({}, True), ({kueue.MIN_PARALLELISM_ANNOTATION: "2"}, False)])

@@ -78,21 +78,21 @@ def problems(job: Manifest) -> list[Problem]:
 def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False) -> dict[str, str | None]:
     """What a job says of its size, as annotations of its slices; None for what it does not say, or what makes no sense.
 
-    A job of a `fixed` size says nothing. One whose size Ray's autoscaler owns has no greatest size, as it asks by
-    itself; the least of a group that its own does not name is the group's `minReplicas`. With Kueue's annotation for
-    partial preemption, and none of ours, the job's spec says the least size. A RayService has no least size during an
-    `upgrade`, and no greatest one; nor has a job that names a gang scheduler a greatest one. A greatest size that names
-    no pod set is for what its worker asks for; any other is no more than its spec lets it have.
+    A job of a `fixed` size only says what notice it wants. One whose size Ray's autoscaler owns has no greatest size,
+    as it asks by itself; the least of a group that its own does not name is the group's `minReplicas`. With Kueue's
+    annotation for partial preemption, and none of ours, the job's spec says the least size. A RayService has no least
+    size during an `upgrade`, and no greatest one; nor has a job that names a gang scheduler a greatest one. A greatest
+    size that names no pod set is for what its worker asks for; any other is no more than its spec lets it have.
     """
     wrong = _problems(job)
-    said = {name: None if fixed or name in wrong else annotation(job, name) for name in _SAID} | {_TOGETHER: None}
+    said = {name: None if name in wrong else annotation(job, name) for name in _SAID} | {_TOGETHER: None}
     if not _names_pod_sets(said[_MAX] or ""):
         said[_MAX] = None
-    if is_gang(job) or upgrade:
+    if is_gang(job) or upgrade or fixed:
         said[_MAX] = None
-    if upgrade:
+    if upgrade or fixed:
         said[_MIN] = None
-    elif not fixed and (least := _least(job, said[_MIN])) is not None:
+    elif (least := _least(job, said[_MIN])) is not None:
         groups = _sized_together(job)
         said |= {_MIN: _with_others(job, least, groups), _TOGETHER: ",".join(map("+".join, groups)) or None}
     if (most := said[_MAX]) is not None:
@@ -106,6 +106,7 @@ def unheeded(view: JobView) -> dict[str, str]:
         return {}
     told = {name: f"it makes no sense, as {problem.message}" for name, problem in _problems(view.job).items()}
     told |= {name: instead for name, instead in _not_allowed(view, view.job) if name not in told}
+    told |= _neither_true_nor_false(view.job)
     if view.is_fixed and annotation(view.job, _MIN) is not None:
         told[_MIN] = "a job of a fixed size loses all of its pods or none"
     elif kept := _kept_by_gang(view):
@@ -119,6 +120,16 @@ def unheeded(view: JobView) -> dict[str, str]:
     return {f"metadata.annotations[{name}]": message for name, message in told.items()}
 
 
+def _neither_true_nor_false(job: Manifest) -> dict[str, str]:
+    """What is wrong with the annotations that are either, by name; another value counts as false."""
+    said = {name: annotation(job, name) for name in _SWITCHES}
+    return {
+        name: f"it may be 'true' or 'false', and is {value[:_SHOWN]!r}"
+        for name, value in said.items()
+        if value not in (None, "true", "false")
+    }
+
+
 def _not_allowed(view: JobView, job: Manifest) -> Iterator[tuple[str, str]]:
     """What the job's queue, or the manager, does not allow: what happens instead, by annotation."""
     allowed = view.allowed
@@ -127,7 +138,11 @@ def _not_allowed(view: JobView, job: Manifest) -> Iterator[tuple[str, str]]:
         yield said, "the job loses all of its pods or none, as its ClusterQueue or the manager says"
     if _names_pod_sets(annotation(job, _MAX) or "") and not allowed.grows:
         yield _MAX, "the job takes no quota that nobody waits for, as its ClusterQueue or the manager says"
-    if _moves_others(job, annotation(job, _MAX) or ""):
+    is_rigid = view.is_fixed or (is_gang(job) and not _is_autoscaled(job))
+    if is_rigid and _names_pod_sets(annotation(job, _MAX) or ""):
+        what = "a job of a fixed size" if view.is_fixed else "a job with a gang scheduler"
+        yield _MAX, f"{what} takes no quota that nobody waits for"
+    elif _moves_others(job, annotation(job, _MAX) or ""):
         yield (
             _MAX,
             "the job takes no quota that nobody waits for: its pod sets have their size from one number",
@@ -144,8 +159,12 @@ def _problems(job: Manifest) -> dict[str, Problem]:
     found: dict[str, Problem] = {}
     sizes = _sizes(job)
     if _MAX in said and not _names_pod_sets(said[_MAX]):
-        if not max_size(job):
+        named = max_size(job)
+        unknown = next((name for name in named if name and name not in sizes), "")
+        message = f"the annotation {_MAX} names the pod set {unknown[:_SHOWN]}, and the job has only {', '.join(sizes)}"
+        if not named:
             message = f"the annotation {_MAX} is neither a number of pods nor a map of them by pod set"
+        if unknown or not named:
             found[_MAX] = Problem(elasticity.INVALID_MAX_SIZE, message)
         del said[_MAX]
     fixed = _fixed(job, sizes)
@@ -270,5 +289,8 @@ _MIN, _MAX, _NOTICE = api_names.MIN_SIZE_ANNOTATION, api_names.MAX_SIZE_ANNOTATI
 _SAID = (_MIN, _MAX, _NOTICE)
 _TOGETHER = api_names.SIZED_TOGETHER_ANNOTATION
 _PARTIAL = kueue.PARTIAL_PREEMPTION_ANNOTATION
+_SWITCHES = (_PARTIAL, kueue.ELASTIC_ANNOTATION, api_names.PARTIAL_SCALE_UP_ANNOTATION)
+_SHOWN = 63
+"""Characters of a value that is none of these."""
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_PODS)]
 _SIZES: msgspec.json.Decoder[int | dict[str, int]] = msgspec.json.Decoder(_Size | dict[str, _Size])
