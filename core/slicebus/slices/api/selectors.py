@@ -42,13 +42,17 @@ class LabelSelector(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_
 
 def problem_of(selector: object) -> str:
     """What is wrong with a LabelSelector that somebody wrote; empty where nothing is. Empty fields say nothing."""
-    if isinstance(selector, dict):
-        selector = {name: value for name, value in selector.items() if value is not None}
     try:
-        msgspec.convert(selector, LabelSelector)
+        msgspec.convert(_without_empty(selector), LabelSelector)
     except msgspec.ValidationError as error:
         return str(error)
     return ""
+
+
+def _without_empty(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_empty(part) for name, part in value.items() if part is not None}
+    return [_without_empty(part) for part in value] if isinstance(value, list) else value
 
 
 def readable(selector: Manifest) -> Manifest:

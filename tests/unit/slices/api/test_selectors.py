@@ -47,6 +47,7 @@ def test_a_selector_has_a_length() -> None:
 TAKEN: dict[str, Any] = {
     "everything": {},
     "nothing in it": {"matchLabels": None, "matchExpressions": None},
+    "an expression with nothing in it": {"matchExpressions": [{"key": "region", "operator": "Exists", "values": None}]},
     "labels": {"matchLabels": {"region": "eu"}},
     "expressions": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]},
     "presence": {"matchExpressions": [{"key": "region", "operator": "Exists"}]},
