@@ -232,7 +232,7 @@ class JobKind(Protocol):
         """The fewest pods by pod set that the job's spec allows, where it says so itself. Empty where it does not."""
 
     def bounds(self, job: Manifest) -> Manifest:
-        """What may change beside the size while the job runs, as its user has set it: the bounds of an autoscaler, the
+        """What may change beside the size while the job runs, as its user has set it: the bounds of Ray groups, the
         completions of an Indexed Job, and under `fields` the hash of each field of the spec that `take_over` takes.
         Empty for none."""
 

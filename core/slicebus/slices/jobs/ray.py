@@ -27,6 +27,7 @@ _HEAD_READY = "HeadPodReady"
 _NO_BOUND = 2**31 - 1
 _RANGE = ("minReplicas", "maxReplicas")
 _SIZES = ("replicas", *_RANGE, "scaleStrategy")
+_SUSPEND = "suspend"
 _IDLE_TIME = "idleTimeoutSeconds"
 _OPTIONS = (_IDLE_TIME, "upscalingMode")
 _RECREATE = "Recreate"
@@ -239,23 +240,27 @@ def resize_groups(cluster_spec: Manifest, counts: Counts, *, at: str = "/spec") 
 
 
 def bounds(cluster_spec: Manifest, *, only_range: bool = False) -> Manifest:
-    """The bounds of the autoscaler: the least and most replicas and the idle time of each group, and its own idle time
-    and mode. Empty without an autoscaler.
+    """The least and most replicas of each group. With an autoscaler also the idle time of each, and its own idle time
+    and mode; without one whether a group is suspended, which KubeRay takes only then.
 
-    With `upgradeStrategy: Recreate`, and for a RayService, KubeRay makes the cluster anew for other times or another
-    mode. Both are left out for the former, and with `only_range`.
+    With `upgradeStrategy: Recreate`, and for a RayService, KubeRay makes the cluster anew for any of these but the
+    replicas. They are left out for the former, and with `only_range`.
     """
-    if not autoscales(cluster_spec):
-        return {}
     keeps = only_range or (cluster_spec.get("upgradeStrategy") or {}).get("type") == _RECREATE
-    fields = _RANGE if keeps else (*_RANGE, _IDLE_TIME)
-    limits: Manifest = {
-        "groups": {
-            str(group["groupName"]): {f: group[f] for f in fields if f in group} for group in groups(cluster_spec)
-        }
-    }
+    scaled, limits = autoscales(cluster_spec), dict[str, Manifest]()
+    for group in groups(cluster_spec):
+        more = {} if keeps else _own_limits(group, scaled=scaled)
+        limits[str(group["groupName"])] = {name: group[name] for name in _RANGE if name in group} | more
     options = cluster_spec.get("autoscalerOptions") or {}
-    return limits if keeps else limits | {"options": {f: options[f] for f in _OPTIONS if f in options}}
+    own = {"options": {name: options[name] for name in _OPTIONS if name in options}} if scaled and not keeps else {}
+    return {"groups": limits} | own if scaled or limits else {}
+
+
+def _own_limits(group: Manifest, *, scaled: bool) -> Manifest:
+    """What bounds a group beside its range: the idle time that Ray's autoscaler goes by, or a suspension without it."""
+    if scaled:
+        return {_IDLE_TIME: group[_IDLE_TIME]} if _IDLE_TIME in group else {}
+    return {_SUSPEND: bool(group.get(_SUSPEND))}
 
 
 def set_bounds(cluster_spec: Manifest, wanted: Manifest, *, at: str = "/spec") -> list[Manifest]:
@@ -268,6 +273,9 @@ def set_bounds(cluster_spec: Manifest, wanted: Manifest, *, at: str = "/spec") -
         path, fields = f"{at}/workerGroupSpecs/{index}", wanted.get("groups", {}).get(group["groupName"])
         known = _RANGE if "options" not in wanted else (*_RANGE, _IDLE_TIME)
         changes = _changes(group, fields, known, path) if fields is not None else []
+        is_suspended = bool(group.get(_SUSPEND))
+        if fields is not None and fields.get(_SUSPEND, is_suspended) is not is_suspended:
+            changes.append({"op": "add", "path": f"{path}/{_SUSPEND}", "value": not is_suspended})
         if changes:
             patch += [{"op": "test", "path": f"{path}/groupName", "value": group["groupName"]}, *changes]
     if "options" in wanted:

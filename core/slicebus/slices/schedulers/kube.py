@@ -128,7 +128,7 @@ def _together(gang: Gang) -> Counts:
     kind = KINDS[gang.job["kind"]]
     if kind.resource.kind == "Job":
         return {}
-    groups: Manifest = kind.bounds(gang.job).get("groups", {})
+    groups: Manifest = kind.bounds(gang.job).get("groups", {}) if kind.is_autoscaled(gang.job) else {}
     bounds = {pod_set_name({"groupName": name}): group.get("minReplicas") or 0 for name, group in groups.items()}
     return {
         name: max(1, min(count, bounds[name] * kind.replica_size(gang.job, name))) if name in bounds else count

@@ -1,4 +1,4 @@
-"""What the autoscaler of a Ray cluster goes by, and how it travels to a cluster that runs."""
+"""The bounds of a Ray cluster's groups and of its autoscaler, and how they travel to a cluster that runs."""
 
 import copy
 from typing import Any
@@ -26,7 +26,16 @@ def test_they_are_the_groups_and_the_autoscalers() -> None:
     found = RAY.bounds(cluster)
     assert found["groups"]["a"] == {"minReplicas": 1, "maxReplicas": 5, "idleTimeoutSeconds": 30}
     assert found["options"] == {"idleTimeoutSeconds": 60, "upscalingMode": "Default"}
-    assert RAY.bounds(a_cluster()) == {}, "nothing without an autoscaler"
+    assert RAY.bounds(autoscaled(a_group("a", suspend=False)))["groups"]["a"].keys() == {"minReplicas", "maxReplicas"}
+
+
+def test_without_an_autoscaler_they_are_those_of_the_groups() -> None:
+    cluster = a_cluster(a_group("a", maxReplicas=5, idleTimeoutSeconds=30), a_group("b", suspend=True))
+    of_a, of_b = {"minReplicas": 1, "maxReplicas": 5}, {"minReplicas": 1, "maxReplicas": 8}
+    assert RAY.bounds(cluster) == {"groups": {"a": of_a | {"suspend": False}, "b": of_b | {"suspend": True}}}
+    cluster["spec"]["upgradeStrategy"] = {"type": "Recreate"}
+    assert RAY.bounds(cluster) == {"groups": {"a": of_a, "b": of_b}}
+    assert RAY.bounds({"spec": {"headGroupSpec": cluster["spec"]["headGroupSpec"]}}) == {}
 
 
 def test_what_would_make_the_cluster_anew_stays() -> None:
@@ -48,8 +57,14 @@ def test_what_would_make_the_cluster_anew_stays() -> None:
         (autoscaled(), autoscaled(options={"upscalingMode": "Aggressive"})),
         (autoscaled(options=OPTIONS), autoscaled(options={"idleTimeoutSeconds": 5})),
         (autoscaled(a_group("b"), a_group("a")), autoscaled(a_group("a", maxReplicas=3), a_group("b"))),
+        (a_cluster(a_group("a")), a_cluster(a_group("a", maxReplicas=20))),
+        (a_cluster(a_group("a")), a_cluster(a_group("a", suspend=True))),
+        (a_cluster(a_group("a", suspend=True)), a_cluster(a_group("a"))),
     ],
-    ids=["more", "another time", "without a time", "the first option", "other options", "groups in another order"],
+    ids=[
+        *("more", "another time", "without a time", "the first option", "other options", "groups in another order"),
+        *("more without an autoscaler", "a suspended group", "a resumed one"),
+    ],
 )
 def test_a_cluster_that_gets_them_has_them(present: Manifest, wanted: Manifest) -> None:
     bounds, before = RAY.bounds(wanted), copy.deepcopy(present)
