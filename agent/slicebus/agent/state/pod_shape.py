@@ -47,6 +47,8 @@ class PodStatusShape(Shape):
     conditions: list[ConditionShape] | None = None
     container_statuses: list[_Container] | None = None
     init_container_statuses: list[_Container] | None = None
+    resources: _Resources | None = None
+    allocated_resources: Amounts | None = None
 
 
 def fitted_pod(pod: Manifest) -> Manifest:

@@ -15,6 +15,10 @@ _TO_ADMIT_OF_A_CONTAINER = ("resources", "restartPolicy")
 _PLAIN: Manifest = {}
 """One for all containers that request nothing."""
 GCS_WAIT, COLLECTOR = "wait-gcs-ready", "collector"
+_RESIZE, _INFEASIBLE = "PodResizePending", "Infeasible"
+"""The condition of a pod whose resize in place waits, and its reason where the node can never have it."""
+_POD = ""
+"""In place of a container's name: the pod as a whole."""
 ADDITIONS = {GCS_WAIT: {"cpu": "200m", "memory": "256Mi"}, COLLECTOR: {"cpu": "50m", "memory": "64Mi"}}
 """What the containers request that KubeRay adds to pods and that no field of the job gives resources, by name."""
 
@@ -23,6 +27,7 @@ def pod_requests(
     spec: Manifest,
     *,
     statuses: Mapping[str, Manifest] = {},
+    is_infeasible: bool = False,
     defaults: Mapping[str, int] = {},
     overhead: Amounts | None = None,
 ) -> dict[str, int]:
@@ -31,18 +36,24 @@ def pod_requests(
     The larger of the containers' sum and the peak of initialisation, plus overhead. A sidecar (an init container that
     restarts) counts from its start on. A limit without a request is the request. A pod-level request
     wins over the containers' sum; a pod-level limit is the request where neither the pod nor a container has one.
-    `statuses` are those of containers by name: a resize in place keeps what it had until the kubelet has carried it
-    out. `defaults` are requests of containers that have none, and `overhead` that of the pod's RuntimeClass, where its
-    spec does not tell.
+    `statuses` are those of containers by name, and of the pod itself under the empty name: a resize in place keeps what
+    it had until the kubelet has carried it out, and one that `is_infeasible` asks for nothing. `defaults` are requests
+    of containers that have none, and `overhead` that of the pod's RuntimeClass, where its spec does not tell.
     Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
+
+    def requested(container: Manifest) -> dict[str, int]:
+        resources = container.get("resources") or {}
+        wanted = {**defaults, **amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})}
+        return _in_force(wanted, statuses.get(container.get("name") or "-"), is_infeasible=is_infeasible)
+
     running: dict[str, int] = {}
     for container in spec.get("containers") or ():
-        running = add(running, _container_requests(container, statuses, defaults))
+        running = add(running, requested(container))
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for container in spec.get("initContainers") or ():
-        requests = _container_requests(container, statuses, defaults)
+        requests = requested(container)
         if container.get("restartPolicy") == "Always":
             sidecars = add(sidecars, requests)
             peak = larger(peak, sidecars)
@@ -50,18 +61,24 @@ def pod_requests(
             peak = larger(peak, add(sidecars, requests))
     total = larger(add(running, sidecars), peak)
     if pod_level := spec.get("resources"):
-        total = amounts(pod_level.get("limits") or {}) | total | amounts(pod_level.get("requests") or {})
+        wanted = amounts(pod_level.get("requests") or {})
+        whole = _in_force(wanted, statuses.get(_POD), is_infeasible=is_infeasible)
+        total = amounts(pod_level.get("limits") or {}) | total | {name: whole[name] for name in wanted if name in whole}
     return add(total, amounts(spec["overhead"]) if spec.get("overhead") else overhead or {})
 
 
 def requests_of(pod: Manifest) -> dict[str, int]:
-    """What a pod requests, as the scheduler counts it: also while a resize in place is under way.
+    """What a pod requests, as the scheduler counts it: also while a resize in place is under way, and after the kubelet
+    has refused one that its node can never have.
 
     Source: `k8s.io/component-helpers/resource`, `PodRequests` with `UseStatusResources`.
     """
     status = pod.get("status") or {}
     entries = (*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ()))
-    return pod_requests(pod["spec"], statuses={entry["name"]: entry for entry in entries if "resources" in entry})
+    statuses = {entry["name"]: entry for entry in entries if "resources" in entry}
+    whole = {_POD: status} if "resources" in status else {}
+    pending: Manifest = next((entry for entry in status.get("conditions") or () if entry.get("type") == _RESIZE), {})
+    return pod_requests(pod["spec"], statuses=statuses | whole, is_infeasible=pending.get("reason") == _INFEASIBLE)
 
 
 def as_admitted(spec: Manifest) -> Manifest:
@@ -114,11 +131,10 @@ def _is_addition(container: Manifest) -> bool:
     return added is not None and (container.get("resources") or {}).get("requests") == added
 
 
-def _container_requests(container: Manifest, statuses: Mapping[str, Manifest], defaults: Amounts) -> dict[str, int]:
-    resources = container.get("resources") or {}
-    wanted = {**defaults, **amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})}
-    status = statuses.get(container.get("name", ""))
+def _in_force(wanted: dict[str, int], status: Manifest | None, *, is_infeasible: bool) -> dict[str, int]:
+    """What of the requests that are wanted counts, by the status of a container or of the pod."""
     if status is None:
         return wanted
     actual = amounts((status.get("resources") or {}).get("requests") or {})
-    return larger(wanted, larger(actual, amounts(status.get("allocatedResources") or {})))
+    known = larger(actual, amounts(status.get("allocatedResources") or {}))
+    return known if is_infeasible else larger(wanted, known)

@@ -103,7 +103,26 @@ def resized(spec: str, status: str, allocated: str | None = None, *, init: bool 
     return {"spec": containers, "status": {"initContainerStatuses" if init else "containerStatuses": [entry]}}
 
 
+def infeasible(pod: dict[str, Any], reason: str = "Infeasible") -> dict[str, Any]:
+    """A pod whose resize the kubelet has not begun."""
+    pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+    return pod | {"status": pod["status"] | {"conditions": [{"type": "Ready", "status": "True"}, pending]}}
+
+
+def resized_as_a_whole(spec: str, status: str, allocated: str) -> dict[str, Any]:
+    """A pod that has requests of its own."""
+    resources = {"requests": {"cpu": spec}}
+    whole = {"resources": {"requests": {"cpu": status}}, "allocatedResources": {"cpu": allocated}}
+    return {"spec": {"containers": [container("1")], "resources": resources}, "status": whole}
+
+
 RESIZED: dict[str, tuple[dict[str, Any], int]] = {
+    "larger than any node, refused": (infeasible(resized("100", "1", "1")), 1000),
+    "a sidecar's, refused": (infeasible(resized("100", "2", init=True)), 2000),
+    "larger, put off": (infeasible(resized("4", "1", "1"), "Deferred"), 4000),
+    "the pod's own, smaller, not yet carried out": (resized_as_a_whole("2", "4", "4"), 4000),
+    "the pod's own, larger, not yet carried out": (resized_as_a_whole("8", "4", "4"), 8000),
+    "the pod's own, refused": (infeasible(resized_as_a_whole("100", "4", "4")), 4000),
     "as it was": (resized("1", "1", "1"), 1000),
     "larger, not yet carried out": (resized("4", "1", "1"), 4000),
     "smaller, not yet carried out": (resized("1", "4", "4"), 4000),
