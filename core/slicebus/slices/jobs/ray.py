@@ -76,8 +76,9 @@ def pod_set_name(group: Manifest) -> str:
 
 
 def hosts(group: Manifest) -> int:
-    """How many pods a replica of a group has."""
-    return int(group.get("numOfHosts") or 1)
+    """How many pods a replica of a group has. A number below one is refused at the submission; who edits a running
+    group to one makes it no smaller."""
+    return max(1, int(group.get("numOfHosts") or 1))
 
 
 def desired_replicas(group: Manifest) -> int:
@@ -89,8 +90,8 @@ def desired_replicas(group: Manifest) -> int:
         return 0
     least, most, wanted = group.get("minReplicas") or 0, group.get("maxReplicas"), group.get("replicas")
     if wanted is None or wanted < least:
-        return int(least)
-    return int(wanted if most is None else min(wanted, most))
+        return max(0, int(least))
+    return max(0, int(wanted if most is None else min(wanted, most)))
 
 
 def cluster_counts(cluster_spec: Manifest) -> Counts:
@@ -373,7 +374,7 @@ def _patient(options: Manifest) -> Manifest:
 
 def _autoscaler(cluster_spec: Manifest) -> Manifest:
     options = cluster_spec.get("autoscalerOptions") or {}
-    resources = options.get("resources") or {"requests": _AUTOSCALER_REQUESTS}
+    resources = options["resources"] if options.get("resources") is not None else {"requests": _AUTOSCALER_REQUESTS}
     image = options.get("image") or head_image(cluster_spec)
     context = {name: options[name] for name in ("securityContext",) if options.get(name)}
     return {"name": "autoscaler", "image": image, "resources": resources, **context}

@@ -174,6 +174,8 @@ def _group_messages(spec: Manifest) -> Iterator[str]:
         for field, value in (("minReplicas", least), ("maxReplicas", most)):
             if value is not None and value < 0:
                 yield f"worker group {name} has negative {field} {value}"
+        if (hosts := group.get("numOfHosts")) is not None and hosts < 1:
+            yield f"worker group {name} has numOfHosts {hosts}, and no pod would be made of it"
         if least is not None and most is not None and least > most:
             yield f"worker group {name} has minReplicas {least} greater than maxReplicas {most}"
         if not scaled and (least is None or most is None):

@@ -28,6 +28,8 @@ REPLICAS: dict[str, tuple[dict[str, Any], int]] = {
     "of several hosts": ({"replicas": 3, "numOfHosts": 4}, 12),
     "of several hosts, clamped first": ({"replicas": 9, "maxReplicas": 2, "numOfHosts": 4}, 8),
     "hosts unset": ({"replicas": 3, "numOfHosts": None}, 3),
+    "fewer hosts than none": ({"replicas": 3, "numOfHosts": -2}, 3),
+    "a minimum below nothing": ({"replicas": -5, "minReplicas": -5}, 0),
 }
 
 
@@ -36,6 +38,13 @@ def test_a_group_counts_the_pods_that_kuberay_will_make(group: dict[str, Any], p
     cluster = a_cluster(a_group(**group))
     assert RAY.counts(cluster, cluster) == {"head": 1, "small": pods}
     assert [(pod_set["name"], pod_set["count"]) for pod_set in RAY.pod_sets(cluster)] == [("head", 1), ("small", pods)]
+
+
+@pytest.mark.parametrize("hosts", [0, -2])
+def test_a_group_whose_replicas_have_no_host_is_refused(hosts: int) -> None:
+    """KubeRay's definition has no least number for them, and a Workload takes no negative one."""
+    [problem] = RAY.problems(a_cluster(a_group(numOfHosts=hosts)))
+    assert problem.message == f"worker group small has numOfHosts {hosts}, and no pod would be made of it"
 
 
 def test_the_head_comes_first_and_the_groups_in_their_order() -> None:
@@ -92,6 +101,7 @@ class TestHead:
         [
             ({}, 2000, 0),
             ({"enableInTreeAutoscaling": True}, 2500, 512 * 2**20),
+            ({"enableInTreeAutoscaling": True, "autoscalerOptions": {"resources": {}}}, 2000, 0),
             (
                 {
                     "enableInTreeAutoscaling": True,
