@@ -297,6 +297,29 @@ def test_the_budget_of_a_cohort_shows_on_its_queues() -> None:
     assert world.shown(local=True) is None
 
 
+def test_another_window_begins_anew() -> None:
+    """However long ago the account was written."""
+    world = World(queue=budget("10h/30d", "drain"))
+    world.at += 4 * HOUR
+    [manifest] = world.store.cluster_queues.all()
+    put(world.store.cluster_queues, manifest, annotations=budget("8h/60d", "drain"))
+    assert world.share() == 0
+    assert world.cycle() == []
+    world.report()
+    world.at += HOUR
+    assert world.share() == pytest.approx(2 / 8)
+
+
+def test_a_budget_that_a_cohort_gets_later_counts_from_then_on() -> None:
+    world = World(queue=budget("100h/30d", "soft"))
+    world.at += 4 * HOUR
+    put(world.store.cohorts, an_object("org", {}), annotations=budget("8h/60d"))
+    world.report()
+    world.at += HOUR
+    shares = {each.of: each.share for each in world.store.quotas.budgets.balances(world.at)}
+    assert shares == pytest.approx({"ClusterQueue cq": 0.1, "Cohort org": 0.25})
+
+
 def test_a_budget_that_is_taken_away_leaves_nothing() -> None:
     world = World(queue=budget())
     [manifest] = world.store.cluster_queues.all()

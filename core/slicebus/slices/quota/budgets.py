@@ -48,7 +48,7 @@ def counted(
     """The spending until now. `using` is what is used now.
 
     What was used then counts until now, and each arrival from its beginning: somebody who has left since is counted
-    for too long, and nobody for too short. What was not counted before is counted from now on.
+    for too long, and nobody for too short. What was not counted by slots of a length counts from now on.
     """
     if before is None:
         before = Spending(at=now)
@@ -56,9 +56,9 @@ def counted(
     begun = [(at, before.using), *((max(at, arrival.since), arrival.using) for arrival in arrivals)]
     spent: dict[str, dict[int, Mapping[int, int]]] = {}
     for resource, slots in sorted(lengths.items()):
-        was_counted = resource in before.using
         for slot_s in sorted(slots):
             found = dict(before.of(resource, slot_s))
+            was_counted = slot_s in before.spent.get(resource, {})
             for since, rates in begun if was_counted else ():
                 _spend(found, rates.get(resource, 0), slot_s, since=since, until=now)
             last = now // slot_s

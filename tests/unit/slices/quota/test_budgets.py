@@ -52,6 +52,13 @@ def test_what_was_not_counted_counts_from_now_on() -> None:
     assert counted(spent, {"cpu": [10]}, {"cpu": 9}, (), now=111) == Spending(111, {"cpu": 9}, {"cpu": {10: {11: 9}}})
 
 
+def test_another_window_counts_from_now_on() -> None:
+    """Beside the one that is counted, or in its place."""
+    spent = counted(after(None, 100, using=1), {"gpu": [10, 20]}, {"gpu": 1}, (), now=110)
+    assert (spent.of("gpu", 10), spent.of("gpu", 20)) == ({10: 10}, {})
+    assert counted(spent, {"gpu": [20]}, {"gpu": 1}, (), now=111) == Spending(111, {"gpu": 1}, {"gpu": {20: {5: 1}}})
+
+
 def test_years_without_a_count_take_no_time() -> None:
     spent = after(after(None, 0, using=1), 10**9, using=1)
     assert sum(spent.of("gpu", 10).values()) == 300
