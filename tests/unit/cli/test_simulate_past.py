@@ -2,9 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
+from slicebus.cli.demo import objects
+from slicebus.slices.api import kueue
 from unit.cli.hostile import Called, call
 from unit.cli.test_past import KUEUE, LIFE, nowhere
 
@@ -76,3 +80,31 @@ def test_what_cannot_be_asked_is_one_line(arguments: tuple[str, ...], told: str)
 def test_beside_a_kueue_there_is_no_answer() -> None:
     told = "slicebus: a Kueue admitted then: only it knows what it would have decided\n"
     assert at(15, *PLAIN, file=KUEUE) == (2, "", told)
+
+
+def test_jobs_whose_names_the_api_server_would_make_are_several(tmp_path: Path) -> None:
+    file = tmp_path / "jobs.yaml"
+    file.write_text(yaml.safe_dump_all([generated(), generated()]))
+    done = at(8, "-f", str(file))
+    assert (done.status, done.err) == (0, "")
+    named = [line.split()[1] for line in done.out.splitlines() if line.startswith("✓")]
+    assert named == ["Job/team-a/sweep-simulated", "Job/team-a/sweep-simulated-2"]
+
+
+def test_two_jobs_of_one_name_are_a_mistake(tmp_path: Path) -> None:
+    """Only one of them can be submitted."""
+    file = tmp_path / "jobs.yaml"
+    job = generated()
+    job["metadata"]["name"] = "sweep"
+    file.write_text(yaml.safe_dump(job))
+    done = at(8, "-f", str(file), "-f", str(file))
+    assert (done.status, done.out) == (2, "")
+    assert "there are two jobs Job/team-a/sweep" in done.err
+
+
+def generated() -> dict[str, Any]:
+    job = objects.job("")
+    del job["metadata"]["name"]
+    job["metadata"]["generateName"] = "sweep-"
+    job["metadata"]["labels"][kueue.QUEUE_NAME_LABEL] = "batch"
+    return job

@@ -15,14 +15,19 @@ _NAME = "simulated"
 
 def jobs_of(files: Iterable[str], *, namespace: str) -> list[Manifest]:
     """The jobs of YAML or JSON files, `-` for standard input; those without a namespace get this one. Raises
-    ConfigurationError for a file without one, and for any other object."""
-    jobs = []
+    ConfigurationError for a file without one, for any other object, and for two jobs of one name."""
+    jobs = dict[tuple[str, str, str], Manifest]()
     for file in files:
-        found = [_job(document, file, namespace) for document in documents(file)]
-        if not found:
+        before = len(jobs)
+        for number, document in enumerate(documents(file), start=before + 1):
+            job = _job(document, file, namespace, number)
+            key = job["kind"], str(job["metadata"]["namespace"]), str(job["metadata"]["name"])
+            if key in jobs:
+                raise ConfigurationError(f"{file}: there are two jobs {'/'.join(key)}")
+            jobs[key] = job
+        if len(jobs) == before:
             raise ConfigurationError(f"{file} has no job")
-        jobs += found
-    return jobs
+    return list(jobs.values())
 
 
 def a_job(*, queue: str, pods: int, requests: Iterable[str], priority: str | None, namespace: str) -> Manifest:
@@ -60,12 +65,13 @@ def sizes_of(sizes: Iterable[str]) -> dict[str, int]:
     return counts
 
 
-def _job(document: Manifest, file: str, namespace: str) -> Manifest:
+def _job(document: Manifest, file: str, namespace: str, number: int) -> Manifest:
+    """The job of a document. Where the API server would make its name, its number makes it another one's."""
     kind, version, metadata = document.get("kind"), document.get("apiVersion"), document["metadata"]
     resource = JOB_RESOURCES.get(kind) if isinstance(kind, str) else None
     if resource is None or resource.api_version != version:
         raise ConfigurationError(f"{file}: {version} {kind} is no kind that slicebus runs")
-    name = metadata.get("name") or f"{metadata.get('generateName', '')}{_NAME}"
+    name = metadata.get("name") or f"{metadata.get('generateName', '')}{_NAME}{f'-{number}' if number > 1 else ''}"
     return {**document, "metadata": {**metadata, "name": name, "namespace": metadata.get("namespace") or namespace}}
 
 
