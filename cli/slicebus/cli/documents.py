@@ -11,6 +11,8 @@ from slicebus.proto.errors import ConfigurationError
 
 Manifest = dict[str, Any]
 _STANDARD_INPUT = "-"
+_UNREADABLE = (ValueError, AttributeError, RecursionError)
+"""What PyYAML raises for a day that no month has, a tag whose text does not suit it, and a thousand brackets."""
 
 
 def documents(file: str) -> Iterator[Manifest]:
@@ -18,7 +20,8 @@ def documents(file: str) -> Iterator[Manifest]:
     ConfigurationError."""
     for document in _loaded(file):
         is_list = isinstance(document, dict) and str(document.get("kind", "")).endswith("List")
-        for found in document.get("items") or () if is_list else [document]:
+        items = document.get("items") or [] if is_list else [document]
+        for found in items if isinstance(items, list) else [items]:
             if not (isinstance(found, dict) and isinstance(found.get("metadata"), dict)):
                 raise ConfigurationError(f"{file} has something that is no Kubernetes object")
             yield found
@@ -30,5 +33,5 @@ def _loaded(file: str) -> list[Any]:
         return [document for document in yaml.safe_load_all(text) if document is not None]
     except OSError as error:
         raise ConfigurationError(f"{file}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeError) as error:
+    except (yaml.YAMLError, *_UNREADABLE) as error:
         raise ConfigurationError(f"{file} is no YAML: {' '.join(str(error).split())}") from error

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from slicebus.cli.documents import documents
 from slicebus.cli.files import private_file
+from slicebus.cli.journal.source import Span
 from slicebus.proto.errors import ConfigurationError
 from slicebus.proto.topology import manager_topology
 from slicebus.sandbox.bus import MemoryBroker
@@ -65,3 +67,25 @@ def test_an_export_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert call("journal", "export", str(path)).status == 0
     assert mode(path) == 0o600
     MemoryBroker.forget("private")
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 2026-02-30", "a: !!int x", "a: !!timestamp x", "[" * 2000], ids=["a day", "a number", "a time", "deep"]
+)
+def test_a_file_that_yaml_cannot_read_is_an_error_of_the_user(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigurationError, match="is no YAML"):
+        list(documents(str(file)))
+
+
+def test_a_list_without_a_list_is_an_error_of_the_user(tmp_path: Path) -> None:
+    file = tmp_path / "file.yaml"
+    file.write_text("kind: List\nitems: 5\n")
+    with pytest.raises(ConfigurationError, match="no Kubernetes object"):
+        list(documents(str(file)))
+
+
+def test_a_span_before_all_years_is_an_error_of_the_user() -> None:
+    with pytest.raises(ConfigurationError, match="--since 999999d: use 10m"):
+        Span.of("999999d")

@@ -165,7 +165,7 @@ def _is_before(entry: Entry, since: datetime | None) -> bool:
 def _moment(text: str, *, option: str) -> datetime:
     try:
         return datetime.now(UTC) - duration(text, option=option)
-    except ConfigurationError:
+    except (ConfigurationError, OverflowError):
         pass
     try:
         moment = datetime.fromisoformat(text)
