@@ -46,6 +46,16 @@ def test_a_moment(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("now", "expected"),
+    [("00:45", "00:30"), ("01:15", "00:30"), ("01:45", "01:30")],
+    ids=["the first time", "between", "the second time"],
+)
+def test_a_clock_time_that_comes_twice_is_the_last_one_that_has_been(now: str, expected: str) -> None:
+    moment = moment_of("02:30", datetime.fromisoformat(f"2026-10-25T{now}:00+00:00"))
+    assert moment == datetime.fromisoformat(f"2026-10-25T{expected}:00+00:00")
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("2026-10-24T03:00:00", "--at 2026-10-24T03:00:00: say its zone, as Z or +01:00"),

@@ -55,9 +55,12 @@ def local_ms(moment_ms: int, *, later: bool = False) -> str:
 
 def _last(clock: time, now: datetime) -> datetime:
     today = now.astimezone(clock.tzinfo).date()
-    moments = (datetime.combine(day, clock) for day in (today, today - timedelta(days=1)))
-    latest, before = (moment if moment.tzinfo else moment.astimezone() for moment in moments)
-    return latest if latest <= now else before
+    # The hour before clocks go back comes twice: its second time is later.
+    times = (
+        datetime.combine(day, clock.replace(fold=fold)) for day in (today, today - timedelta(days=1)) for fold in (1, 0)
+    )
+    moments = (time if time.tzinfo else time.astimezone() for time in times)
+    return next(moment for moment in moments if moment <= now)
 
 
 def _ago(text: str, now: datetime, option: str) -> datetime:
