@@ -10,7 +10,7 @@ from slicebus.kube.client import JsonPatch, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, RAYCLUSTERS
 from slicebus.manager.state.requirements import SIZE_EDITED
 from slicebus.slices.api import api_names
-from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
+from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quota
 from support.waiting import eventually
 
 _AT = {"RayCluster": "/spec", "RayJob": "/spec/rayClusterSpec"}
@@ -71,3 +71,25 @@ async def test_the_bounds_of_its_autoscaler_reach_the_cluster_that_runs(world: W
     await scenario.expect_pods(running=2)
     assert runs < await scenario.running()
     await scenario.expect_unfinished(2)
+
+
+@pytest.mark.parametrize(
+    ("edits", "runs"),
+    [({"maxReplicas": 10, "replicas": 10}, 10), ({"suspend": True}, 0), ({"minReplicas": 4}, 4)],
+    ids=["more than it could have", "a suspended group", "a larger least"],
+)
+async def test_the_bounds_of_a_cluster_without_autoscaler_reach_it(
+    world: World, edits: dict[str, Any], runs: int
+) -> None:
+    await set_quota(world, 20)
+    scenario, job = Scenario(world, "RayCluster", "tune"), elastic("RayCluster", "tune")
+    job["spec"] |= {"enableInTreeAutoscaling": False}
+    job["spec"]["workerGroupSpecs"][0] |= {"replicas": 2, "minReplicas": 1, "maxReplicas": 5}
+    await world.manager.create(scenario.resource, job)
+    await scenario.expect_pods(running=2)
+    at = "/spec/workerGroupSpecs/0"
+    edit = [{"op": "add", "path": f"{at}/{name}", "value": value} for name, value in edits.items()]
+    await world.manager.patch(scenario.resource, scenario.name, NAMESPACE, JsonPatch(edit))
+    await scenario.expect_pods(running=runs)
+    [group] = (await scenario.worker_job())["spec"]["workerGroupSpecs"]
+    assert {name: group[name] for name in edits} == edits

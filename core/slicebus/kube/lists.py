@@ -60,14 +60,13 @@ def without_depths(encoded: bytes, most: int = MOST_LEVELS) -> bytes:
 def _shallow(encoded: bytes, most: int) -> Iterator[bytes]:
     level, copied = 0, 0
     for token in _TOKEN.finditer(encoded):
-        match token[0]:
-            case b"{" | b"[":
-                level += 1
-                if level == most + 1:
-                    yield encoded[copied : token.start()]
-            case b"}" | b"]":
-                level -= 1
-                if level == most:
-                    yield b"null"
-                    copied = token.end()
+        if token[0] in (b"{", b"["):
+            level += 1
+            if level == most + 1:
+                yield encoded[copied : token.start()]
+        elif token[0] in (b"}", b"]"):
+            level -= 1
+            if level == most:
+                yield b"null"
+                copied = token.end()
     yield encoded[copied:]

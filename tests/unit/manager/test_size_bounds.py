@@ -385,7 +385,7 @@ def test_a_gang_has_a_least_size_and_no_greatest_one(scheduler: str, is_gang: bo
     job["metadata"]["labels"] = {**job["metadata"].get("labels", {}), api_names.SCHEDULER_LABEL: scheduler}
     said = size_bounds.said_by(job, fixed=False)
     assert [said[name] is None for name in (MIN, MAX)] == [False, is_gang]
-    assert size_bounds.unheeded(a_view(job)) == {}
+    assert [*size_bounds.unheeded(a_view(job))] == [f"metadata.annotations[{MAX}]"] * is_gang
 
 
 @pytest.mark.parametrize(

@@ -30,4 +30,4 @@ def _unmarshal_what_is_readable(properties: Basic.Properties, flags: int, data: 
 def read_on() -> None:
     """Have this process read on. Idempotent."""
     decode.METHODS["shortstr"] = _short_str
-    Basic.Properties.unmarshal = _unmarshal_what_is_readable  # type: ignore[method-assign]
+    Basic.Properties.unmarshal = _unmarshal_what_is_readable  # type: ignore[method-assign, assignment]

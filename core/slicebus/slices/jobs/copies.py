@@ -116,7 +116,7 @@ def _travelling_labels(labels: Manifest) -> Manifest:
 def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
     """Why no kind can take a job: partial admission, pod sets that no Workload can have, too many pods."""
     problems = []
-    if _is_deep(job["spec"]):
+    if _is_deep(job.get("spec")):
         text = f"its spec is nested deeper than {MOST_LEVELS} levels, and no message of slicebus takes so many"
         problems.append(Problem("TooDeep", text))
     notes = job["metadata"].get("annotations", {})
@@ -149,11 +149,14 @@ def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
     return problems
 
 
-def _is_deep(spec: Manifest) -> bool:
-    level: list[Any] = [spec]
-    for _ in range(MOST_LEVELS):
-        entries = (entry for part in level for entry in (part.values() if isinstance(part, dict) else part))
-        level = [entry for entry in entries if isinstance(entry, (dict, list))]
-        if not level:
-            return False
-    return True
+def _is_deep(spec: Any) -> bool:
+    level = [spec]
+    for _ in range(MOST_LEVELS + 1):
+        level = [entry for part in level for entry in _parts(part)]
+    return bool(level)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

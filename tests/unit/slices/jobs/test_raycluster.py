@@ -112,7 +112,10 @@ class TestHead:
             ),
             ({"autoscalerOptions": {"resources": {"requests": {"cpu": "1"}}}}, 2000, 0),
         ],
-        ids=["no autoscaler", "with its default request", "with its own request", "options without the autoscaler"],
+        ids=[
+            *("no autoscaler", "with its default request", "with no request", "with its own request"),
+            "options without the autoscaler",
+        ],
     )
     def test_the_autoscalers_sidecar(self, fields: dict[str, Any], cpu: int, memory: int) -> None:
         requests = pod_requests(RAY.pod_sets(a_cluster(**fields))[0]["template"]["spec"])

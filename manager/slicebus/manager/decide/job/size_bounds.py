@@ -138,15 +138,14 @@ def _not_allowed(view: JobView, job: Manifest) -> Iterator[tuple[str, str]]:
         yield said, "the job loses all of its pods or none, as its ClusterQueue or the manager says"
     if _names_pod_sets(annotation(job, _MAX) or "") and not allowed.grows:
         yield _MAX, "the job takes no quota that nobody waits for, as its ClusterQueue or the manager says"
-    is_rigid = view.is_fixed or (is_gang(job) and not _is_autoscaled(job))
-    if is_rigid and _names_pod_sets(annotation(job, _MAX) or ""):
-        what = "a job of a fixed size" if view.is_fixed else "a job with a gang scheduler"
-        yield _MAX, f"{what} takes no quota that nobody waits for"
-    elif _moves_others(job, annotation(job, _MAX) or ""):
+    if _moves_others(job, annotation(job, _MAX) or ""):
         yield (
             _MAX,
             "the job takes no quota that nobody waits for: its pod sets have their size from one number",
         )
+    elif _names_pod_sets(annotation(job, _MAX) or "") and (view.is_fixed or (is_gang(job) and not _is_autoscaled(job))):
+        what = "a job of a fixed size" if view.is_fixed else "a job with a gang scheduler"
+        yield _MAX, f"{what} takes no quota that nobody waits for"
     if (seconds(annotation(job, _NOTICE) or "") or 0.0) > allowed.notice_cap_s:
         yield _NOTICE, f"the longest notice that its ClusterQueue and the manager allow is {allowed.notice_cap_s:g} s"
 
