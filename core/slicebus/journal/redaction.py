@@ -39,10 +39,16 @@ _ARGUMENTS = ("args", "command")
 _VALUES = ("value", "plain", "plaintext", "literal", "inline")
 """Fields that have a secret itself, beside those that refer to one."""
 _PROGRAM_OPTIONS = {
-    **dict.fromkeys(("mysql", "mysqladmin", "mysqldump", "mariadb", "sshpass", "docker", "podman"), "-p"),
+    **dict.fromkeys(("mysql", "mysqladmin", "mysqldump", "mariadb", "sshpass", "docker", "podman", "az"), "-p"),
+    **dict.fromkeys(("mongo", "mongosh", "mongodump", "mongorestore", "mongoimport", "mongoexport"), "-p"),
     **dict.fromkeys(("redis-cli", "redis-benchmark"), "-a"),
+    **dict.fromkeys(("sqlcmd", "bcp", "mosquitto_pub", "mosquitto_sub", "zip", "unzip"), "-P"),
+    **dict.fromkeys(("ldapsearch", "ldapmodify", "ldapadd", "ldapwhoami"), "-w"),
+    "openssl": "-k",
 }
 """The short options for a password, by program."""
+_VARIABLE_OPTIONS = ("-e", "--env")
+"""Options of programs that start containers: a variable and its value follow."""
 _CONTAINERS = ("containers", "initContainers")
 _BEFORE_CONTAINERS = b'"containers":'
 """In JSON: within a text its quotes would be escaped."""
@@ -261,6 +267,8 @@ class Redactor:
     def _argument(self, argument: str, before: str, short: str | None) -> str:
         if is_secret_option(before) or before == short:
             return self._mark(argument)
+        if before in _VARIABLE_OPTIONS and argument.partition("=")[0].isidentifier():
+            return str(self._variable(argument, 0))
         if short is not None and argument != short and argument.startswith(short):
             clean = self._mark(argument[len(short) :])
             return argument if clean is argument[len(short) :] else short + clean

@@ -21,12 +21,15 @@ _KEYS = (
 )
 """A key of these opens something."""
 _WORDS = (
-    rf"passw|passphrase|pass[-_]?key|passcode|token|secret|credential|signature|(?:{_KEYS})[-_]?key"
+    rf"passw|passphrase|pass[-_]?key|passcode|token|secret|credential|signature|(?:{_KEYS})[-_.]?key"
+    r"|requirepass|masterauth"
     r"|key[-_]data|connection[-_]?string|dockerconfigjson|webhook[-_]?url|bearer"
 )
 _NAME = re.compile(_WORDS, re.IGNORECASE)
-_WHOLE_NAMES = frozenset({"auth", "authorization", "cookie", "set-cookie", "sig"})
-_LAST_WORDS = frozenset({"pass", "pgpass", "pwd", "pw", "jwt", "otp", "creds"})
+_WHOLE_NAMES = frozenset(
+    {"authorization", "cookie", "set-cookie", "sig", "tls.key", "id_rsa", "id_ecdsa", "id_ed25519"}
+)
+_LAST_WORDS = frozenset({"auth", "pass", "pgpass", "pwd", "pw", "pat", "jwt", "otp", "creds"})
 """Names that end with one of these are secret. Within a word they mean something else: `bypass`."""
 _LAST = rf"(?:(?<![A-Za-z0-9])|(?-i:(?<=[a-z0-9])(?=[A-Z])))(?:{'|'.join(sorted(_LAST_WORDS))})(?![A-Za-z0-9])"
 _LAST_WORD = re.compile(rf"{_LAST}[-_.]?$", re.IGNORECASE)
@@ -35,7 +38,10 @@ _HARMLESS_ENDS = (
     *("endpoint", "policy", "version", "tokens", "mount"),
 )
 """The last words of names that say where a secret is, or something about it."""
-_ENVIRONMENTS = r"env|env[-_]?vars|environment(?:[-_]?variables)?"
+_ENVIRONMENTS = (
+    r"(?:(?:extra|additional|common|custom|default|global|head|worker|container|pod)[-_]?)?"
+    r"(?:envs?|env[-_]?vars|environ|environment(?:[-_]?variables)?)"
+)
 """Names of what has variables and their values."""
 _ENVIRONMENT = re.compile(_ENVIRONMENTS, re.IGNORECASE)
 _LONGEST = 256 * 1024
@@ -60,7 +66,7 @@ _QUERY = re.compile(
 )
 """The signature of a signed URL, and keys that are part of one."""
 _ASSIGNED = re.compile(
-    rf"""(?<![\w.-])(?P<name>[\w.-]{{0,64}}?(?:{_WORDS}|\bauth\b|\bcookie\b|{_LAST})[\w.-]{{0,64}})\\{{0,3}}["']?"""
+    rf"""(?<![\w.-])(?P<name>[\w.-]{{0,64}}?(?:{_WORDS}|\bcookie\b|{_LAST})[\w.-]{{0,64}})\\{{0,3}}["']?\]?"""
     rf"""(?P<sign>[ \t]{{0,8}}(?::=|=>|=|:)[ \t]{{0,8}}|(?<=\w)[ \t]{{1,8}}(?=\S)){_VALUE}""",
     re.IGNORECASE,
 )
@@ -77,8 +83,11 @@ _BLOCK = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """A block of YAML: variables, or a text under the name of a secret."""
+_HAS_NAME = re.compile(r":(?:\s|$)")
+"""A line of YAML with a name of its own: what is above it has no text."""
 _FLOW = re.compile(
-    rf"""(?P<keep>\b(?:{_ENVIRONMENTS})\\{{0,3}}["']?\s{{0,8}}[:=]\s{{0,8}}\{{)(?P<entries>[^{{}}\n]{{1,8000}})""",
+    rf"""(?P<keep>\b(?:{_ENVIRONMENTS})\\{{0,3}}["']?\s{{0,8}}[:=]\s{{0,8}})"""
+    r"""(?P<entries>\{[^{}\n]{1,8000}|\[[^\]\n]{1,8000})""",
     re.IGNORECASE,
 )
 _ENTRY = re.compile(
@@ -96,6 +105,19 @@ _ELEMENT = re.compile(
     r"(?P<secret>[^<>]{1,8000})(?=</)",
     re.IGNORECASE,
 )
+_PROPERTY = re.compile(
+    rf"(?P<keep><name>(?P<name>[^<>]{{0,128}}?(?:{_WORDS}|{_LAST})[^<>]{{0,128}})</name>\s{{0,80}}<value>)"
+    r"(?P<secret>[^<>]{1,8000})(?=</)",
+    re.IGNORECASE,
+)
+"""A setting of Hadoop."""
+_SET = re.compile(
+    rf"""(?P<keep>(?:\b(?:set|add)\s{{1,8}}|\b(?:setdefault|putenv|setenv)\(\\{{0,3}}["']|--set[= ]\s{{0,8}})"""
+    rf"""(?P<name>[\w./:-]{{0,128}}?(?:{_WORDS}|{_LAST})[\w./:-]{{0,128}})"""
+    r"""(?:\s{1,8}|=|\\{0,3}["'],\s{0,8}\\{0,3}["']))(?P<secret>[^\s"'=,)\\][^\s"'\\]{0,8000})""",
+    re.IGNORECASE,
+)
+"""What sets a name: `aws configure set`, `os.environ.setdefault`."""
 _PLACES = tuple(
     re.compile(pattern)
     for pattern in (
@@ -109,10 +131,19 @@ _PLACES = tuple(
         r"(?P<keep>\bmachine\s{1,8}\S{1,200}\s{1,8}login\s{1,8}\S{1,200}\s{1,8}password\s{1,8})(?P<secret>\S{1,2000})",
         r"(?P<keep>\b(?:mysql|mysqladmin|mysqldump|mariadb|sshpass)\b"
         r"[^\n|;&]{0,400}?\s-p ?)(?P<secret>[^\s-]\S{0,2000})",
-        r"(?P<keep>\bredis-cli\b[^\n|;&]{0,400}?\s-a ?)(?P<secret>[^\s-]\S{0,2000})",
+        r"(?P<keep>\b(?:mongo|mongosh|mongodump|mongorestore|mongoimport|mongoexport)\b"
+        r"[^\n|;&]{0,400}?\s-p )(?P<secret>[^\s-]\S{0,2000})",
+        r"(?P<keep>\b(?:sqlcmd|bcp|mosquitto_pub|mosquitto_sub|zip|unzip)\b"
+        r"[^\n|;&]{0,400}?\s-P ?)(?P<secret>[^\s-]\S{0,2000})",
+        r"(?P<keep>\bldap\w{1,16}\b[^\n|;&]{0,400}?\s-w ?)(?P<secret>[^\s-]\S{0,2000})",
+        r"(?P<keep>\bopenssl\b[^\n|;&]{0,400}?\s(?:-k |-pass(?:in|out)? pass:))(?P<secret>[^\s-]\S{0,2000})",
+        r"(?P<keep>\bredis-cli\b[^\n|;&]{0,400}?\s(?:-a ?|(?i:auth) ))(?P<secret>[^\s-]\S{0,2000})",
+        r"(?P<keep>(?m:^)[ \t]{0,8}(?:requirepass|masterauth)[ \t]{1,8})(?P<secret>\S{1,2000})",
+        r"(?P<keep>(?:^|\s)(?:-e|--env)[= ]\s{0,8}\w{1,256}=)(?P<secret>\S{1,2000})",
+        r"(?P<keep>\b[\w.-]{1,64}:)(?P<secret>[^\s@:/]{1,200})(?=@(?:tcp|unix)\()",
         r"(?P<keep>\blogin\b[^\n|;&]{0,400}?\s-p )(?P<secret>[^\s-]\S{0,2000})",
         r"(?P<keep>--from-literal[= ][\w.-]{1,256}=)(?P<secret>\S{1,2000})",
-        r"(?P<keep>\bwandb login (?:--\S{1,200} ){0,8})(?P<secret>\w\S{1,2000})",
+        r"(?P<keep>\b(?:wandb|vault) login (?:--?\S{1,200} ){0,8})(?P<secret>\w\S{1,2000})",
     )
 )
 """Places that are always a secret's."""
@@ -122,8 +153,8 @@ _TOKENS = re.compile(
 )
 _ANY = re.compile(
     rf"{_WORDS}|pass|pwd|pw|jwt|otp|creds|env|auth|cookie|[?&;](?:sig|key|code)=|://[^/?#\s]{{1,2000}}@|\bbasic\s"
-    r"|\s-[paU] ?|(?:-u|--user|--login)[= ]|hooks\.|api/webhooks|webhook|api\.telegram|--from-literal|wandb login|"
-    + "|".join(re.escape(begin) for begin, _ in FORMS),
+    r"|\s-[paUwke] ?|(?:-u|--user|--login|--env)[= ]|hooks\.|api/webhooks|webhook|api\.telegram|--from-literal|\blogin "
+    r"|id_rsa|id_ecdsa|id_ed25519|tls\.key|@(?:tcp|unix)\(|pat\b|" + "|".join(re.escape(begin) for begin, _ in FORMS),
     re.IGNORECASE,
 )
 
@@ -156,13 +187,15 @@ _WORD_SHAPES = tuple(map(shape, (b"token", b"secret", b"credential")))
 _PARTS = (
     *("pass", "connection", "dockerconfig", "hook", "bearer", "basic", "auth", "pwd", "cookie", "signature", "jwt"),
     *('otp"', "otp=", "otp:", 'pw"', "pw=", "pw:", 'creds"', "creds=", "creds:", '"sig"', "sig=", "code="),
-    *("://", '"-a', '"-p', "-u ", "-u=", "--", " -", "machine", "api.telegram", "wandb login"),
-    *('"env"', "env:", "env_vars", "env-vars", "envvars", 'environment"', "environment:"),
+    *("://", '"-a', '"-p', '"-w', '"-k', '"-e', "-u ", "-u=", "--", " -", "machine", "api.telegram", "login"),
+    *('env"', 'envs"', "env:", "envs:", "env_vars", "env-vars", "envvars", 'environ"', 'environment"', "environment:"),
+    *("requirepass", "masterauth", "id_rsa", "id_ecdsa", "id_ed25519", "tls.key", "@tcp(", "@unix("),
+    *('pat"', "pat=", "pat:", "pat'", 'pat\\"'),
     *("environment_variables", "environmentvariables"),
     *(begin for begin, _ in FORMS),
 )
 """Every text with a secret has one of these, or one of the words above."""
-_ESCAPED = ("\\u", *(f'{part}\\"' for part in ("env", "environment", "otp", "pw", "creds")))
+_ESCAPED = ("\\u", *(f'{part}\\"' for part in ("env", "envs", "environ", "environment", "otp", "pw", "pat", "creds")))
 _SIGNS = shape(rb'\ nv gl $ = xox pw tp k- hv creds pi _ si1 ki1 key- -- "- p- 111.').split()
 """What several of them have and most JSON lacks."""
 
@@ -217,7 +250,12 @@ _LONGEST_KNOWN = 128
 
 def is_environment_name(name: str) -> bool:
     """Whether a value of this name has variables and their values: `env_vars`."""
-    return name[:1] in ("e", "E") and _ENVIRONMENT.fullmatch(name) is not None
+    return len(name) <= _LONGEST_KNOWN and _is_environment(name)
+
+
+@lru_cache(4096)
+def _is_environment(name: str) -> bool:
+    return _ENVIRONMENT.fullmatch(name) is not None
 
 
 def is_secret_option(argument: str) -> bool:
@@ -262,7 +300,8 @@ def _assigned(match: re.Match[str], mark: Mark) -> str:
     is_option = name.startswith("-")
     if not match["sign"].strip() and not is_option:
         return match[0]  # Words of a sentence.
-    if not is_secret_name(name.lstrip("-").rpartition(".")[2] or name):
+    whole = name.lstrip("-")
+    if not (is_secret_name(whole.rpartition(".")[2] or name) or is_secret_name(whole)):
         return match[0]
     return _with_value(match, mark)
 
@@ -279,9 +318,10 @@ def _with_value(match: re.Match[str], mark: Mark) -> str:
 def _block(match: re.Match[str], mark: Mark) -> str:
     """A block of YAML without the values of its variables, or without its text."""
     lines = match["lines"].split("\n")
+    if match["text"] is None and not is_environment_name(match["name"]):
+        is_text = is_secret_name(match["name"]) and not any(_HAS_NAME.search(line) for line in lines)
+        return match["keep"] + "\n".join(_line(line, mark) for line in lines) if is_text else match[0]
     if match["text"] is None:
-        if not is_environment_name(match["name"]):
-            return match[0]
         return match["keep"] + "\n".join(
             _entries(line, mark) if _ENTRY.search(line) or line.rstrip().endswith(":") else _line(line, mark)
             for line in lines
@@ -320,7 +360,7 @@ def _is_harmless(secret: str) -> bool:
 _SEARCHES: tuple[tuple[re.Pattern[str], Callable[..., str]], ...] = (
     (_TOKENS, _token),
     (_FLOW, _flow),
-    *((pattern, _named) for pattern in (_URL, _HEADER, *_PLACES, _QUERY, _ELEMENT)),
+    *((pattern, _named) for pattern in (_URL, _HEADER, *_PLACES, _QUERY, _ELEMENT, _PROPERTY, _SET)),
     (_ASSIGNED, _assigned),
 )
 """What is looked for, one after the other, between the marks."""
