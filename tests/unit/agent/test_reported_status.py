@@ -19,6 +19,21 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+def nested(levels: int) -> Any:
+    value: Any = 1
+    for _ in range(levels):
+        value = {"a": [value]}
+    return value
+
+
+def test_what_is_nested_too_deep_for_a_message_is_left_out() -> None:
+    """The API server stores 10,000 levels, and the end of the job shall be told all the same."""
+    assert fitting({"succeeded": 1, "details": nested(4000), "shallow": nested(20)}) == {
+        "succeeded": 1,
+        "shallow": nested(20),
+    }
+
+
 @pytest.mark.parametrize(("status", "expected"), CASES.values(), ids=CASES.keys())
 def test_the_largest_fields_are_left_out(status: dict[str, Any], expected: dict[str, Any]) -> None:
     found = fitting(status)

@@ -26,6 +26,7 @@ from slicebus.proto.messages import (
     Waits,
 )
 from slicebus.slices.api import api_names
+from slicebus.slices.api.levels import is_too_deep
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Outcome
 from slicebus.slices.jobs.suspension import is_suspended
@@ -340,8 +341,10 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def fitting(status: Manifest, *, most_bytes: int = MOST_STATUS_BYTES) -> Manifest:
-    """The status; without its largest fields where it is larger than `most_bytes`. The manager shows and compares what
-    it gets, so both sides agree on what is left out."""
+    """The status; without the fields that are nested too deep for a message, and without its largest ones where it is
+    larger than `most_bytes`. The manager shows and compares what it gets, so both sides agree on what is left out."""
+    if any(map(is_too_deep, status.values())):
+        status = {name: value for name, value in status.items() if not is_too_deep(value)}
     if len(status) == 0 or len(msgspec.json.encode(status)) <= most_bytes:
         return status
     sizes = {name: len(msgspec.json.encode(value)) + len(name) + 4 for name, value in status.items()}

@@ -7,6 +7,7 @@ from typing import Any
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import too_many
 from slicebus.slices.api.fingerprints import content_hash
+from slicebus.slices.api.levels import MOST_LEVELS, is_too_deep
 from slicebus.slices.jobs.base import Placement, Problem
 from slicebus.slices.jobs.fit import misfit
 from slicebus.slices.jobs.shapes import TemplateShape
@@ -37,9 +38,6 @@ MOST_PODS = 100_000
 """The most pods of a pod set. Kubernetes itself supports 150,000 in a cluster, and gated ones are as many objects."""
 _MAX_POD_SETS = 18
 """Of a Workload's schema."""
-MOST_LEVELS = 60
-"""The most levels of a spec. Kubernetes' own have about twenty, a message of slicebus 100, with Workload and job in
-it; a definition may leave a part open, in which the API server takes 10,000."""
 
 
 def copy_of(job: Manifest, spec: Manifest) -> Manifest:
@@ -116,7 +114,7 @@ def _travelling_labels(labels: Manifest) -> Manifest:
 def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
     """Why no kind can take a job: partial admission, pod sets that no Workload can have, too many pods."""
     problems = []
-    if _is_deep(job.get("spec")):
+    if is_too_deep(job.get("spec")):
         text = f"its spec is nested deeper than {MOST_LEVELS} levels, and no message of slicebus takes so many"
         problems.append(Problem("TooDeep", text))
     notes = job["metadata"].get("annotations", {})
@@ -147,16 +145,3 @@ def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
         except ValueError as error:
             problems.append(Problem("InvalidQuantity", f"pod set {pod_set['name']}: {error}"))
     return problems
-
-
-def _is_deep(spec: Any) -> bool:
-    level = [spec]
-    for _ in range(MOST_LEVELS + 1):
-        level = [entry for part in level for entry in _parts(part)]
-    return bool(level)
-
-
-def _parts(value: Any) -> Iterable[Any]:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()

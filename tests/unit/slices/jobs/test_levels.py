@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from slicebus.slices.api.levels import MOST_LEVELS
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.jobs.copies import MOST_LEVELS
 from unit.slices.jobs.manifests import a_cluster, a_group, a_job, a_rayjob, a_rayservice
 
 JOBS = {"Job": a_job(), "RayCluster": a_cluster(a_group()), "RayJob": a_rayjob(), "RayService": a_rayservice()}
