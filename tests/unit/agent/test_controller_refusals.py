@@ -89,6 +89,15 @@ FOUND: dict[str, tuple[list[Manifest], tuple[Manifest, ...], PodsRefusal]] = {
         (),
         PodsRefusal(CONTROLLER_REFUSED, "FailedToCreateRayCluster: cannot make train-* for it"),
     ),
+    "two things by turns": (
+        [
+            an_event("b", reason="FailedToCreateIngress", at="11:59:00"),
+            an_event("a", reason="AutoscalerServiceAccountNotFound", at="11:59:30"),
+            an_event("c", reason="FailedToCreateService", at="11:50:00"),
+        ],
+        (),
+        PodsRefusal(CONTROLLER_REFUSED, "AutoscalerServiceAccountNotFound: a; FailedToCreateIngress: b"),
+    ),
     "nothing readable": ([{"metadata": {"creationTimestamp": "never"}}], (), NOTHING),
 }
 
@@ -102,6 +111,21 @@ def test_what_events_say(events: list[Manifest], pods: tuple[Manifest, ...], ref
 CONDITIONS: dict[str, tuple[Manifest, tuple[Manifest, ...], PodsRefusal]] = {
     "a spec": (VALIDATION, (), PodsRefusal(CONTROLLER_REFUSED, "ValidationFailed: not a duration")),
     "a spec, while it serves": (VALIDATION, (A_HEAD,), PodsRefusal(SPEC_REFUSED, "ValidationFailed: not a duration")),
+    "a job that is stalled": (
+        {"type": "Stalled", "status": "True", "reason": "InvalidSpec", "message": "no"},
+        (),
+        PodsRefusal(CONTROLLER_REFUSED, "InvalidSpec: no"),
+    ),
+    "a job that is stalled, while pods are there": (
+        {"type": "Stalled", "status": "True", "reason": "InvalidSpec", "message": "no"},
+        (A_HEAD,),
+        NOTHING,
+    ),
+    "a job that is not accepted": (
+        {"type": "Accepted", "status": "False", "reason": "NotAllowed", "message": "no"},
+        (),
+        PodsRefusal(CONTROLLER_REFUSED, "NotAllowed: no"),
+    ),
     "a failure": (
         {"type": "Synced", "status": "False", "reason": "JobCreationFailed", "message": "no"},
         (),

@@ -1,7 +1,7 @@
 """Finds out why granted pods are not made, from the Events and the conditions of the job's controllers."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from slicebus.agent.state.views import PodsRefusal, WorkerView
@@ -22,6 +22,10 @@ _INVALID = re.compile("Invalid|Validation")
 `ValidationFailed`, and their like."""
 _FAILS = re.compile("Fail|Error|Reject|Refus|Denied|Forbidden")
 """The same of a job that has no pods."""
+_SAYS_SO = re.compile("Stalled|Degraded|Invalid|Fail|Error|Reject")
+"""Conditions that say by `True` that a job without pods is refused: kstatus' `Stalled`, and their like."""
+_ACCEPTED = "Accepted"
+"""A condition that says so by `False`, whatever its reason."""
 _OF_PODS = ("ReplicaFailure",)
 """KubeRay writes this condition with an Event about the pod that it could not make."""
 _ADVICE = " spec warning "
@@ -31,6 +35,8 @@ _EVER = datetime.min.replace(tzinfo=UTC)
 _LENGTH = 500
 _MOST_BETWEEN = 8
 """The most objects between a job and its pods that are read: the Events of each cost a request."""
+_BY_TURNS = timedelta(minutes=2)
+"""A controller may say two things by turns of one object, at each try. Both count for so long."""
 _RECENT = timedelta(minutes=15)
 """Older Events do not count. A controller tries again, and repeats its Event, after pauses of some minutes."""
 
@@ -68,7 +74,7 @@ def selectors(view: WorkerView) -> list[str]:
 
 
 def why(events: Iterable[Manifest], now: datetime, *, view: WorkerView) -> PodsRefusal:
-    """What the newest of these Events about each object says: about a pod that could not be made, or of a controller
+    """What the newest of these Events about each object say: about a pod that could not be made, or of a controller
     that makes none at all.
 
     The text is the same each time that the same is said: it has no names of pods, because every pod has another, and
@@ -77,19 +83,19 @@ def why(events: Iterable[Manifest], now: datetime, *, view: WorkerView) -> PodsR
     """
     created = _read_time(view.job["metadata"]["creationTimestamp"]) if view.job is not None else _EVER
     recent = max(created, now - _RECENT)
-    said: dict[str, dict[str, tuple[datetime, str]]] = {}
+    said: dict[str, dict[str, list[tuple[datetime, str]]]] = {}
     for event in events:
-        at, about, reason = _time_of(event), _object_of(event), _refusal_of(event, view)
-        newest = said.setdefault(reason, {})
-        is_newer = about not in newest or at > newest[about][0]
-        if reason and at >= (recent if reason == PODS_REFUSED else created) and is_newer:
-            newest[about] = at, _text_of(event, reason, view)
-    newest_of = {reason: max(at for at, _ in newest.values()) for reason, newest in said.items() if newest}
-    if not newest_of:
+        at, reason = _time_of(event), _refusal_of(event, view)
+        if reason and at >= (recent if reason == PODS_REFUSED else created):
+            of_object = said.setdefault(reason, {}).setdefault(_object_of(event), [])
+            of_object.append((at, _text_of(event, reason, view)))
+    if not said:
         return PodsRefusal()
+    newest_of = {reason: max(at for texts in said[reason].values() for at, _ in texts) for reason in said}
     # What a controller has said of the job before it made pods is over.
     reason = max(newest_of, key=newest_of.__getitem__)
-    different = {without_details(text): text for text in sorted(text for _, text in said[reason].values())}
+    present = {text for texts in said[reason].values() for text in _said_last(texts)}
+    different = {without_details(text): text for text in sorted(present)}
     return PodsRefusal(reason, "; ".join(different[told] for told in sorted(different))[:_LENGTH])
 
 
@@ -101,11 +107,27 @@ def by_status(view: WorkerView) -> PodsRefusal:
     for manifest in (view.job, *view.scale_targets):
         for condition in conditions_of(manifest):
             reason = condition.get("reason") or ""
-            is_meant = _INVALID.search(reason) or (is_without and _FAILS.search(reason))
-            if condition.get("status") == "False" and is_meant and condition.get("type") not in _OF_PODS:
+            if _refuses(condition, is_without=is_without):
                 text = f"{reason}: {condition.get('message') or ''}"[:_LENGTH]
                 return PodsRefusal(CONTROLLER_REFUSED if is_without else SPEC_REFUSED, text)
     return PodsRefusal()
+
+
+def _refuses(condition: Manifest, *, is_without: bool) -> bool:
+    """Whether a condition says that its job is refused. Of a job with pods only one about its spec does."""
+    type, reason = condition.get("type") or "", condition.get("reason") or ""
+    if type in _OF_PODS:
+        return False
+    if condition.get("status") == "False":
+        is_meant = _INVALID.search(reason) or (is_without and (_FAILS.search(reason) or type == _ACCEPTED))
+        return bool(is_meant)
+    return is_without and condition.get("status") == "True" and _SAYS_SO.search(type) is not None
+
+
+def _said_last(texts: list[tuple[datetime, str]]) -> Iterator[str]:
+    """The texts of the Events about one object that are no older than the newest but for `_BY_TURNS`."""
+    newest = max(at for at, _ in texts)
+    return (text for at, text in texts if at > newest - _BY_TURNS)
 
 
 def says_same(refusal: PodsRefusal, other: PodsRefusal | None) -> bool:
