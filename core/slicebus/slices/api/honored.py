@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 from slicebus.slices.api import api_names, budget_values, kueue
 from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
 from slicebus.slices.api.durations import seconds
@@ -50,10 +52,18 @@ _SELECTING = ("ClusterQueue", "WorkerCluster")
 """The kinds with a selector that the API server does not check."""
 
 
+class _Group(msgspec.Struct, rename="camel"):
+    covered_resources: tuple[str, ...] = ()
+
+
+class _Queue(msgspec.Struct, rename="camel"):
+    resource_groups: tuple[_Group, ...] = ()
+
+
 def unhonored(kind: str, manifest: Manifest) -> Unhonored:
     """The fields of an object of one of Kueue's kinds that are set and not honored. Empty ones say nothing. An
     annotation of slicebus is among them where its value is none that it may have, and a selector that is none."""
-    unreadable = (*_unreadable(kind, manifest), *_selects_nothing(kind, manifest))
+    unreadable = (*_spent_never(kind, manifest), *_unreadable(kind, manifest), *_selects_nothing(kind, manifest))
     return dict(sorted((*_unhonored(manifest, FIELDS[kind], skipped=_NOT_OF_USERS), *unreadable)))
 
 
@@ -98,6 +108,20 @@ def _unreadable(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
     for name, problem in _WORDS.get(kind, {}).items():
         if name in annotations and (wrong := problem(annotations[name])):
             yield f"metadata.annotations[{name}]", wrong
+
+
+def _spent_never(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """The budgets of resources that a ClusterQueue has no quota of."""
+    try:
+        queue = msgspec.convert(manifest.get("spec") if kind == "ClusterQueue" else {}, _Queue)
+    except msgspec.ValidationError:
+        return
+    covered = {resource for group in queue.resource_groups for resource in group.covered_resources}
+    budget = budget_values.Budget.from_annotations((manifest.get("metadata") or {}).get("annotations") or {})
+    never = [resource for resource in budget.allowances if resource not in covered] if budget and covered else []
+    if never:
+        instead = f"nothing is ever spent of {', '.join(never)}, as the queue covers only {', '.join(sorted(covered))}"
+        yield f"metadata.annotations[{api_names.BUDGET_ANNOTATION}]", instead
 
 
 def _selects_nothing(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:

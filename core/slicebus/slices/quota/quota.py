@@ -197,13 +197,13 @@ def _stop_policy(spec: Manifest) -> str:
 
 
 def _weight(spec: Manifest) -> float:
-    return float(parse_quantity((spec.get("fairSharing") or {}).get("weight", 1)))
+    return max(0.0, float(parse_quantity((spec.get("fairSharing") or {}).get("weight", 1))))
 
 
 def _weight_of_tenant(spec: Manifest) -> float:
     """The weight of a LocalQueue; 1 for one that is none: it stops no job."""
     try:
-        return max(0.0, _weight(spec))
+        return _weight(spec)
     except (ValueError, AttributeError):
         return 1.0
 

@@ -286,3 +286,16 @@ def test_a_word_of_a_queue_that_nobody_can_read_is_told(name: str, value: str, i
 
 def _spare(value: str) -> Manifest:
     return {"metadata": {"name": "a", "annotations": {"slicebus.dev/spare": value}}}
+
+
+def test_a_budget_of_what_a_queue_does_not_cover_is_told() -> None:
+    """Nothing would ever be spent of it: a name with a mistake would hold nobody."""
+    said = {api_names.BUDGET_ANNOTATION: '{"cpu": "5h/1d", "nvidia.com/gpus": "5h/1d"}'}
+    queue = {
+        "metadata": {"name": "a", "annotations": said},
+        "spec": {"resourceGroups": [{"coveredResources": ["cpu"]}]},
+    }
+    [(path, instead)] = unhonored("ClusterQueue", queue).items()
+    assert path == "metadata.annotations[slicebus.dev/budget]"
+    assert instead == "nothing is ever spent of nvidia.com/gpus, as the queue covers only cpu"
+    assert unhonored("Cohort", queue | {"spec": {}}) == {}, "its queues say what there is"
