@@ -24,6 +24,7 @@ from slicebus.journal.entry import Entry
 from slicebus.proto.topology import DECISIONS, manager_topology
 from support.processes import COMMAND_S
 from support.waiting import eventually
+from unit.cli.hostile import call
 from unit.ledger.recorded import Leader, clock, gone, ms_of, put, workload
 
 FOREVER = Retention(timedelta(days=9999), timedelta(days=9999))
@@ -147,3 +148,11 @@ def test_sigterm_ends_it_as_a_pod_is_ended(tmp_path: Path) -> None:
         assert alive.exists(), "it works while the broker is away"
         process.terminate()
         assert process.wait(COMMAND_S) == 0
+
+
+def test_a_file_that_cannot_be_touched_is_an_error(tmp_path: Path) -> None:
+    database = ("--amqp-url", "amqp://guest@127.0.0.1:1", "--database", str(tmp_path / "l.db"))
+    done = call("ledger", *database, "--alive", str(tmp_path / "none" / "alive"))
+    assert (done.status, done.out) == (2, "")
+    assert "--alive" in done.err
+    assert "No such file or directory" in done.err

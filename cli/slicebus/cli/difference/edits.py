@@ -110,7 +110,7 @@ def exported(files: Iterable[str]) -> ManagerStore:
     store, settings = ManagerStore(), None
     caches = {(resource.api_version, resource.kind): (resource, cache) for resource, cache in store.decides_by()}
     for manifest in chain.from_iterable(map(documents, files)):
-        kind = manifest.get("apiVersion"), manifest.get("kind")
+        kind = str(manifest.get("apiVersion")), str(manifest.get("kind"))
         if kind in caches:
             resource, cache = caches[kind]
             _require_name(manifest, resource)
