@@ -39,11 +39,11 @@ def carried_out(view: WorkerView, order: WorkloadSpec) -> WorkerView:
         step = orders.next_step(orders.workload_spec(order, EAST), number, view)
         for command in step.commands:
             match command:
-                case Create(manifest={"kind": "RayCluster"} as made):
+                case Create(manifest=made) if made["kind"] == view.key.kind:
                     view = seen(view, made | {"metadata": made["metadata"] | {"uid": "w", "resourceVersion": "1"}})
-                case Patch(target={"kind": "RayCluster"}, body=list() as body):
+                case Patch(target=target, body=list() as body) if target["kind"] == view.key.kind:
                     view = seen(view, jsonpatch.apply_patch(view.job, body))
-                case Patch(target={"kind": "RayCluster"}, body=dict() as body):
+                case Patch(target=target, body=dict() as body) if target["kind"] == view.key.kind:
                     assert view.job is not None
                     view = seen(view, merge_patch(view.job, body))
         number = step.then
@@ -51,7 +51,8 @@ def carried_out(view: WorkerView, order: WorkloadSpec) -> WorkerView:
 
 
 def seen(view: WorkerView, job: Manifest) -> WorkerView:
-    return structs.replace(view, job=job, reading=WorkerJobReading.from_manifest(job), scale_target=job)
+    scale_target = job if job["kind"] == "RayCluster" else None
+    return structs.replace(view, job=job, reading=WorkerJobReading.from_manifest(job), scale_target=scale_target)
 
 
 NOTHING = WorkerView(key=JobKey("RayCluster", "team", "train"), job=None)
@@ -117,6 +118,23 @@ def a_clusters_job(*, named: str | None) -> Manifest:
 def an_order_of_job(most: int, version: int) -> WorkloadSpec:
     order = a_spec(version, job=JOB, manifest=managers_job(most), granted=1)
     return structs.replace(order, granted={"head": 1, "small": 1, "submitter": 1}, flavors={})
+
+
+def test_the_id_that_kuberay_waits_for_reaches_the_worker_while_the_job_runs() -> None:
+    """In InteractiveMode its user submits to the cluster that runs, and says by the ID which job that was."""
+    interactive = managers_job(5)
+    interactive["spec"] |= {"submissionMode": "InteractiveMode"}
+    del interactive["spec"]["entrypoint"]
+    named = interactive | {"spec": interactive["spec"] | {"jobId": "mine"}}
+    granted = {"head": 1, "small": 1}
+    view = WorkerView(key=JobKey("RayJob", "team", "train"), job=None)
+    for version, manifest in enumerate((interactive, named, named | {"spec": interactive["spec"]}), start=1):
+        order = a_spec(version, job=JOB, manifest=manifest, granted=1)
+        spec = order.workload["spec"] | {"podSets": KINDS["RayJob"].pod_sets(manifest)}
+        order = structs.replace(order, granted=granted, flavors={}, workload=order.workload | {"spec": spec})
+        view = carried_out(view, order)
+        assert view.job is not None
+        assert view.job["spec"].get("jobId") == ("mine" if version > 1 else None), "KubeRay does not let go of one"
 
 
 def noted(job: Manifest, *clusters: Manifest) -> int:

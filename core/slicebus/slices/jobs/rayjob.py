@@ -1,11 +1,13 @@
 """Describes the kind ray.io/v1 RayJob: a RayCluster of its own, and a submitter."""
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 
 from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.api import api_names
+from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs import ray
 from slicebus.slices.jobs.base import SUSPEND_PATH, Outcome, Placement, Problem, Refusal
@@ -20,6 +22,7 @@ from slicebus.slices.jobs.shapes import RayJobSpec, RayJobStatus
 Manifest = dict[str, Any]
 
 _SUBMITTER = "submitter"
+_ID = "jobId"
 _SUBMITTER_RESOURCES = {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
 """What KubeRay gives a submitter without a template (`GetDefaultSubmitterTemplate`)."""
 _PHASES = {"SUCCEEDED": JobPhase.SUCCEEDED, "FAILED": JobPhase.FAILED, "STOPPED": JobPhase.FAILED}
@@ -90,6 +93,18 @@ class RayJob(RayParent):
             placement = placements[_SUBMITTER]
             changed["submitterPodTemplate"] = gated_template(template, _SUBMITTER, placement)
         return copy_of(job, without(job["spec"], ("suspend", "clusterSelector")) | changed)
+
+    def bounds(self, job: Manifest) -> Manifest:
+        """The bounds of its cluster, and in InteractiveMode the hash of the ID of the job that its user has submitted:
+        KubeRay waits for that while the cluster runs."""
+        spec = job["spec"]
+        is_awaited = spec.get("submissionMode") == "InteractiveMode"
+        return super().bounds(job) | ({"fields": {_ID: content_hash(spec.get(_ID) or "")}} if is_awaited else {})
+
+    def take_over(self, job: Manifest, copy: Manifest, fields: Collection[str]) -> list[Manifest]:
+        """Patch the ID. KubeRay does not let go of one that it has."""
+        wanted = copy["spec"].get(_ID) if _ID in fields else None
+        return [{"op": "add", "path": f"/spec/{_ID}", "value": wanted}] if wanted and not job["spec"].get(_ID) else []
 
     def running_status(self, reported: Manifest) -> Manifest:
         """A RayJob is active unless its deployment is new or suspended."""
