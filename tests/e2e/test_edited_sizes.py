@@ -90,6 +90,10 @@ async def test_the_bounds_of_a_cluster_without_autoscaler_reach_it(
     at = "/spec/workerGroupSpecs/0"
     edit = [{"op": "add", "path": f"{at}/{name}", "value": value} for name, value in edits.items()]
     await world.manager.patch(scenario.resource, scenario.name, NAMESPACE, JsonPatch(edit))
+
+    async def has_them() -> bool:
+        [group] = (await scenario.worker_job())["spec"]["workerGroupSpecs"]
+        return {name: group.get(name) for name in edits} == edits
+
+    await eventually(has_them, "the RayCluster has what was edited")
     await scenario.expect_pods(running=runs)
-    [group] = (await scenario.worker_job())["spec"]["workerGroupSpecs"]
-    assert {name: group[name] for name in edits} == edits
