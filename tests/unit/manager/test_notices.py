@@ -136,6 +136,29 @@ def test_a_notice_for_which_nobody_waits_is_withdrawn(story: Story) -> None:
     assert story.orders(story.reconcile()) == [], "once"
 
 
+def test_a_larger_least_size_withdraws_what_would_leave_less(story: Story) -> None:
+    """The story's job of 8 is told to keep 4."""
+    assert story.orders(story.reconcile()) == []
+    for least, is_withdrawn in (("main=4", False), ("main=6", True)):
+        story.job["metadata"]["annotations"][api_names.MIN_SIZE_ANNOTATION] = least
+        commands = story.reconcile()
+        texts = [each.note for each in commands if isinstance(each, Emit) and each.reason == "ReclaimWithdrawn"]
+        assert texts == ["The job has another least size since pods were to be taken: keeps main=8"] * is_withdrawn
+    [order] = story.orders(commands)
+    assert (order.granted, order.notice, order.resized_reason) == ({"main": 8}, UNSET, api_names.RESTORED)
+    story.report()
+    assert story.orders(story.reconcile()) == [], "once"
+
+
+def test_who_names_no_least_size_any_more_loses_what_it_was_told(story: Story) -> None:
+    """It would be evicted instead."""
+    story.reconcile()
+    word = story.note
+    del story.job["metadata"]["annotations"][api_names.MIN_SIZE_ANNOTATION]
+    story.reconcile()
+    assert story.note == word
+
+
 def test_a_worker_that_has_followed_the_word_meanwhile_is_told_to_restore(story: Story) -> None:
     word = story.note
     assert word is not None

@@ -32,6 +32,8 @@ from slicebus.slices.workload.workload import Slice
 _LOOK_S = 5.0
 """After so long it is asked again whether anybody waits for the pods, or the quota, of a job whose notice runs."""
 _WITHDRAWN = "ReclaimWithdrawn"
+_NOBODY_WAITS = "Nobody waits any more for the pods that were to be taken"
+_BELOW_LEAST = "The job has another least size since pods were to be taken"
 _MARGIN_S = 1.0
 """Times in notes are whole seconds."""
 
@@ -154,9 +156,12 @@ def _brought_together(view: JobView, slice: Slice, wanted: Mapping[str, str]) ->
 
 def reconcile(view: JobView, *, now: str) -> list[Command]:
     """Forget the note of a job that has everything back, when nobody needs it any more to see a ring. Withdraw a
-    notice for which nobody waits. Take pods back that nobody asked for where the job may not have them any more."""
+    notice for which nobody waits, and one that leaves less than the job's least size by now: who waits preempts anew.
+    Take pods back that nobody asked for where the job may not have them any more."""
     if not view.is_awaited:
-        return _withdraw_eviction(view, now=now) if view.evicted is not None else _withdraw(view)
+        return _withdraw_eviction(view, now=now) if view.evicted is not None else _withdraw(view, _NOBODY_WAITS)
+    if _is_below_least(view):
+        return _withdraw(view, _BELOW_LEAST)
     if given_back := _give_back(view, now=now):
         return given_back
     requested, taken = view.desired.requested, view.desired.taken_back
@@ -224,14 +229,29 @@ def _withdraw_eviction(view: JobView, *, now: str) -> list[Command]:
     ]
 
 
-def _withdraw(view: JobView) -> list[Command]:
+def _is_below_least(view: JobView) -> bool:
+    """Whether pods are still to go, after their notice, that the job has said since not to do without. One that names
+    no least size any more would be evicted instead: it loses what it was told."""
+    note, holder = view.desired.reclaimed, view.holder
+    if note is None or holder is None or note.done or not note.notice_s or view.evicted is not None:
+        return False
+    for name, left in note.to.items():
+        held = holder.held_counts.get(name, left)
+        floor = holder.elasticity.floor(name, step=holder.replica_sizes.get(name, 1))
+        # Pods that nobody asked for go whatever the job says.
+        if floor is not None and left < min(floor, held, note.asked.get(name, held)):
+            return True
+    return False
+
+
+def _withdraw(view: JobView, why: str) -> list[Command]:
     """Leave a job the pods that it has not lost yet. The word stays the same: a worker that has followed it gives them
     back, as their quota is held."""
     note, requested, holder = view.desired.reclaimed, view.desired.requested, view.holder
     if view.job is None or note is None or requested is None or holder is None or note.done:
         return []
     kept = {name: max(count, holder.held_counts.get(name, 0)) for name, count in note.to.items()}
-    text = f"Nobody waits any more for the pods that were to be taken: keeps {counts_text(kept)}"
+    text = f"{why}: keeps {counts_text(kept)}"
     return [
         *size_requests.record(view, requested, note=reclaimed.withdraw(note, kept)),
         Emit(regarding=view.job, reason=_WITHDRAWN, note=text),
