@@ -38,9 +38,14 @@ def pod_requests(
     wins over the containers' sum; a pod-level limit is the request where neither the pod nor a container has one.
     `statuses` are those of containers by name, and of the pod itself under the empty name: a resize in place keeps what
     it had until the kubelet has carried it out, and one that `is_infeasible` asks for nothing. `defaults` are requests
-    of containers that have none, and `overhead` that of the pod's RuntimeClass, where its spec does not tell.
+    of containers that have none, but for what a pod with a limit of its own has by then; and `overhead` is that of the
+    pod's RuntimeClass, where its spec does not tell.
     Source: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/#resource-sharing-within-containers
     """
+    if defaults and (limits := (spec.get("resources") or {}).get("limits")):
+        # The API server gives such a pod its requests before it gives its containers theirs.
+        known = {*limits, *pod_requests(spec | {"overhead": {}})}
+        defaults = {name: default for name, default in defaults.items() if name not in known}
 
     def requested(container: Manifest) -> dict[str, int]:
         resources = container.get("resources") or {}

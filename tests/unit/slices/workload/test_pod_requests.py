@@ -169,3 +169,17 @@ def test_what_is_kept_to_admit_pods_says_all_of_them(spec: dict[str, Any]) -> No
     for name in ("nodeSelector", "tolerations", "affinity", "runtimeClassName"):
         assert kept.get(name) == spec.get(name)
     assert all(container.keys() <= {"resources", "restartPolicy"} for container in kept.get("containers", ()))
+
+
+def test_a_pod_with_a_limit_has_its_requests_before_its_containers_get_defaults() -> None:
+    """`defaultPodRequests` of the API server comes before its LimitRanger."""
+    defaults = {"cpu": 500, "memory": 64}
+    plain, own = {"containers": [container(), container()]}, {"containers": [container("1"), container()]}
+    assert pod_requests(plain, defaults=defaults) == {"cpu": 1000, "memory": 128}
+    limit = {"resources": {"limits": {"cpu": "8"}}}
+    assert pod_requests(plain | limit, defaults=defaults) == {"cpu": 8000, "memory": 128}
+    assert pod_requests(own | limit, defaults=defaults) == {"cpu": 1000, "memory": 128}
+    assert pod_requests(own | {"resources": {"limits": {"memory": "1Gi"}}}, defaults=defaults) == {
+        "cpu": 1000,
+        "memory": 2**30,
+    }
