@@ -318,7 +318,7 @@ class World:
             if then is agent_catalog.Continuation.FIND:
                 found = self.there.get(JOB_RESOURCES[key.kind], key.name, key.namespace)
                 try:
-                    _, commands = self._decide_there(agent_catalog.reconcile_absent, key=key, stored=found)
+                    _, commands = self._decide_there(agent_catalog.reconcile_absent, key=key, stored=found, now=NOW)
                 except ConflictError:
                     continue
                 self._carry_out(self.there, commands)

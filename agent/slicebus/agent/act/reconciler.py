@@ -184,7 +184,7 @@ class AgentReconciler:
     async def _reconcile_absent(self, key: JobKey) -> None:
         """Reconcile a job that is missing: the manager ordered its deletion, or somebody else deleted it."""
         stored = self._store.view(key).job or await self._find(key)
-        cause, commands = self._decide(catalog.reconcile_absent, key=key, stored=stored)
+        cause, commands = self._decide(catalog.reconcile_absent, key=key, stored=stored, now=now_text())
         await self._executor.run(commands)
         if cause is not None:
             _log.info("job.gone", job=str(key), cause=cause)

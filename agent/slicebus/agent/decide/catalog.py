@@ -13,6 +13,7 @@ from slicebus.agent.decide.job import (
     finishing,
     gangs,
     kept_jobs,
+    orphans,
     reconcile,
     set_aside,
     suspension,
@@ -183,9 +184,9 @@ class Absence(NamedTuple):
     commands: Sequence[Command]
 
 
-def reconcile_absent(store: AgentStore, *, key: JobKey, stored: Manifest | None) -> Absence:
+def reconcile_absent(store: AgentStore, *, key: JobKey, stored: Manifest | None, now: str = "") -> Absence:
     """The reports on a job that is missing: deleted by order, or gone otherwise. None before its last pod has ended:
-    with the report the manager frees their quota.
+    with the report the manager frees their quota. That pods run on whose job was deleted without them is told `now`.
 
     `stored` is what the API server has under the name: an empty cache is no evidence. Raises ConflictError where that
     is the job after all. A job of a kind that is not served is not reported; copies are unlinked from a job that went
@@ -205,10 +206,11 @@ def reconcile_absent(store: AgentStore, *, key: JobKey, stored: Manifest | None)
         unlinks = reconcile.unlink_copies(view)
         return Absence(Cause.DEFINITION if unlinks else None, [*commands, *unlinks])
     if gone.job.uid in view.running:
-        return Absence(None, commands)
+        told = orphans.report(view, gone, cluster, last=store.reported.get(key), now=now) if now else []
+        return Absence(None, [*commands, *told])
     # Without copies nothing else will say that it is told.
-    told = [] if view.copies else [Forget(table=AgentTable.DEPARTED, key=gone.job.uid)]
-    return Absence(_cause_of(gone), [*commands, Publish(cluster=cluster, message=gone), *told])
+    forgotten = [] if view.copies else [Forget(table=AgentTable.DEPARTED, key=gone.job.uid)]
+    return Absence(_cause_of(gone), [*commands, Publish(cluster=cluster, message=gone), *forgotten])
 
 
 def note_refused(store: AgentStore, *, key: JobKey, problem: str, now: str) -> Sequence[Command]:

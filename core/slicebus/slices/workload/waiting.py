@@ -30,6 +30,8 @@ SPEC_REFUSED = "SpecRefused"
 """The reason of a job whose controller refuses its present spec, while pods of it are there."""
 SUSPENDED_THERE = "SuspendedOnWorker"
 """The reason of a job with quota whose copy somebody on the worker suspends again and again."""
+PODS_ORPHANED = "PodsOrphaned"
+"""The reason of a job whose copy somebody on the worker has deleted without its pods: they keep its quota."""
 REFUSED_THERE = (PODS_REFUSED, CONTROLLER_REFUSED, SPEC_REFUSED)
 """The reasons of jobs that are not carried out where they were granted."""
 SCHEDULING = (
@@ -58,6 +60,7 @@ ONLY_WORKERS_KNOW = (
     WORKLOAD_MISSING,
     WRITE_REFUSED,
     SUSPENDED_THERE,
+    PODS_ORPHANED,
     PODS_NOT_RUNNING,
     *REFUSED_THERE,
     *SCHEDULING,

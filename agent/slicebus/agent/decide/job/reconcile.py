@@ -266,7 +266,7 @@ def status(view: WorkerView) -> Status | None:
     if job.outcome.phase is not JobPhase.RUNNING and KINDS[view.key.kind].ends_with_pods and view.has_running_pods:
         return None
     problems = waiting.reported_problems(job) if job.runs else {}
-    pods = {name: _status_of(members, problems.get(name)) for name, members in sorted(view.own_pod_sets.items())}
+    pods = {name: pod_set_status(members, problems.get(name)) for name, members in sorted(view.own_pod_sets.items())}
     return job.report(pods, waits=waiting.reported(view, job), gang=gangs.reported(view))
 
 
@@ -338,7 +338,8 @@ def _without_gate(pod: Manifest) -> list[Manifest]:
     ]
 
 
-def _status_of(members: Members, problem: PodProblem | None) -> PodSetStatus:
+def pod_set_status(members: Members, problem: PodProblem | None = None) -> PodSetStatus:
+    """What is told of the pods of one pod set."""
     gated, running = len(members.gated), len(members.running)
     ready, told = sum(pod.is_ready for pod in members.running), problem or UNSET
     return PodSetStatus(ready=ready, gated=gated, total=gated + running, requests=members.requests, problem=told)

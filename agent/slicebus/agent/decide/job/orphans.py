@@ -1,0 +1,55 @@
+"""Tells of pods that run on although somebody has deleted their job without them, as `--cascade=orphan` does.
+
+They keep the job's quota until they have ended: only then the job is reported as gone. Pods that the garbage collector
+has yet to delete still name their owner.
+"""
+
+from collections import Counter
+
+from msgspec.structs import replace
+
+from slicebus.agent.decide.job.reconcile import pod_set_status
+from slicebus.agent.state.tables import AgentTable
+from slicebus.agent.state.views import WorkerView
+from slicebus.decisions.commands import Command, Forget, Publish, Remember
+from slicebus.proto.messages import ClusterName, JobPhase, Status, Waits
+from slicebus.slices.api import api_names
+from slicebus.slices.workload.ungate import Pod
+from slicebus.slices.workload.waiting import PODS_ORPHANED
+
+
+def report(
+    view: WorkerView, gone: Status, cluster: ClusterName, *, last: tuple[Status, float] | None, now: str
+) -> list[Command]:
+    """Publish once how many there are and why they keep quota; nothing where none is left alone. `gone` is the report
+    that waits for their end, `last` what was reported of the job's name last."""
+    orphans = Counter(
+        name for name, members in view.pod_sets.items() for pod in members.running if _is_orphan(pod, gone.job.uid)
+    )
+    if not orphans:
+        return []
+    before = last[0] if last is not None and last[0].job == gone.job else None
+    told = before.waits if before is not None and before.waits else None
+    since = told.since if told is not None and told.reason == PODS_ORPHANED else now
+    message = _message(orphans.total(), view.key.kind)
+    present = replace(
+        before or replace(gone, phase=JobPhase.RUNNING, seen=False),
+        waits=Waits(wanted=dict(orphans), reason=PODS_ORPHANED, message=message, since=since),
+        pods={name: pod_set_status(members) for name, members in sorted(view.pod_sets.items())},
+    )
+    if present == before:
+        return []
+    forget = Forget(table=AgentTable.REPORTED, key=view.key)
+    return [
+        Remember(table=AgentTable.REPORTED, key=view.key, value=(present, 0.0)),
+        Publish(cluster=cluster, message=present, unless_confirmed=forget),
+    ]
+
+
+def _is_orphan(pod: Pod, uid: str) -> bool:
+    return not pod.owner_uid and not pod.is_terminating and pod.labels.get(api_names.MANAGER_UID_LABEL) == uid
+
+
+def _message(number: int, kind: str) -> str:
+    pods = "1 pod runs on and keeps its" if number == 1 else f"{number} pods run on and keep their"
+    return f"somebody has deleted the {kind} without its pods: {pods} quota to the end"
