@@ -20,7 +20,7 @@ from slicebus.ambient.retries import repeated
 from slicebus.kube.failures import error_of
 from slicebus.kube.impersonation import Impersonation
 from slicebus.kube.kubeconfig import of_kubeconfig, of_pod, of_url
-from slicebus.kube.lists import ListPage, decode_list, without_depths
+from slicebus.kube.lists import ListPage, decode_list, decoded
 from slicebus.kube.metering import MeteredTransport
 from slicebus.kube.resources import CRDS, SELFSUBJECTACCESSREVIEWS, Resource
 from slicebus.kube.transport import JSON, HttpTransport, Request, Transport
@@ -71,8 +71,6 @@ class WatchEvent(msgspec.Struct, frozen=True):
     object: Manifest
 
 
-_TOO_DEEP = "depth limit"
-"""orjson's words for more than 1,024 levels."""
 _decode_event = msgspec.json.Decoder(WatchEvent).decode
 
 
@@ -354,7 +352,7 @@ class KubeClient:
         answer = await self._transport.request(request)
         if not 200 <= answer.status < 300:
             raise error_of(answer.status, answer.body)
-        return _decoded(decode, answer.body)
+        return decoded(decode, answer.body)
 
     def _request(
         self,
@@ -381,21 +379,8 @@ class KubeClient:
         )
 
 
-def _decoded(decode: Callable[[bytes], T], body: bytes) -> T:
-    """What a decoder reads; of an object that is nested too deep for it, what is not too deep (`lists`)."""
-    try:
-        try:
-            return decode(body)
-        except (RecursionError, orjson.JSONDecodeError) as error:
-            if isinstance(error, orjson.JSONDecodeError) and _TOO_DEEP not in error.msg:
-                raise
-            return decode(without_depths(body))
-    except (orjson.JSONDecodeError, msgspec.DecodeError) as error:
-        raise error_of(502, body) from error
-
-
 def _watch_event(line: bytes) -> WatchEvent:
-    read = _decoded(_decode_event, line)
+    read = decoded(_decode_event, line)
     if read.type == "ERROR":
         raise _watch_error(read.object)
     return read

@@ -6,16 +6,19 @@ such object must not keep all others from being read: it is read without what li
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import orjson
 
+from slicebus.kube.failures import error_of
+
 Manifest = dict[str, Any]
-
-
+T = TypeVar("T")
 MOST_LEVELS = 120
 """Of what is read of an object that is nested too deep. A list, or an event of a watch, has three more around it."""
+_TOO_DEEP = "depth limit"
+"""orjson's words for more than 1,024 levels."""
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[{\]}]', re.DOTALL)
 
 
@@ -50,6 +53,19 @@ class EncodedList(msgspec.Struct, frozen=True):
 
 
 decode_list = msgspec.json.Decoder(EncodedList).decode
+
+
+def decoded(decode: Callable[[bytes], T], body: bytes) -> T:
+    """What a decoder reads; of an object that is nested too deep for it, what is not too deep."""
+    try:
+        try:
+            return decode(body)
+        except (RecursionError, orjson.JSONDecodeError) as error:
+            if isinstance(error, orjson.JSONDecodeError) and _TOO_DEEP not in error.msg:
+                raise
+            return decode(without_depths(body))
+    except (orjson.JSONDecodeError, msgspec.DecodeError) as error:
+        raise error_of(502, body) from error
 
 
 def without_depths(encoded: bytes, most: int = MOST_LEVELS) -> bytes:
