@@ -8,17 +8,20 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
+from aiohttp.http_exceptions import LineTooLong
 
 from slicebus.kube.certificates import Certificates
 from slicebus.kube.failures import error_of, translated
 from slicebus.kube.server import ApiServer
-from slicebus.proto.errors import ConfigurationError
+from slicebus.proto.errors import ConfigurationError, ExpiredError
 
 JSON = "application/json"
 _AGENT = "slicebus"
 """The user agent: the field manager of a write that names none."""
-_LINE_BYTES = 2**21
-"""The longest line of a watch. etcd keeps objects of up to 1.5 MiB."""
+_BUFFER_BYTES = 2**21
+"""How much of an answer is read ahead, about."""
+_LINE_BYTES = 2**24
+"""The longest line of a watch. etcd keeps objects of up to 1.5 MiB, and each `<` in one is six bytes of JSON."""
 _UNAUTHORIZED = 401
 _KEPT_S = 60.0
 """How long an idle connection is kept; API servers close theirs after 90 s."""
@@ -58,7 +61,8 @@ class Transport(Protocol):
         """Make a request. Raises UnavailableError without an answer: it may have had its effect all the same."""
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Stream the lines of an answer. Raises the error of an answer other than 200, and UnavailableError."""
+        """Stream the lines of an answer. Raises the error of an answer other than 200, UnavailableError, and at a line
+        that is too long ExpiredError: only a list brings what it has."""
 
     async def aclose(self) -> None:
         """Close every connection. Idempotent."""
@@ -75,7 +79,7 @@ class HttpTransport:
         self._certificates = Certificates(server)
         connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEPT_S)
         self._session = aiohttp.ClientSession(
-            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=_LINE_BYTES
+            connector=connector, cookie_jar=aiohttp.DummyCookieJar(), read_bufsize=_BUFFER_BYTES
         )
 
     @property
@@ -99,7 +103,7 @@ class HttpTransport:
                 if response.status != 200:
                     raise error_of(response.status, await response.read())
                 try:
-                    yield aiter(response.content)
+                    yield _Lines(response.content)
                 finally:
                     # The rest is not needed, and TLS would wait for the server's close beyond the end of the loop.
                     if response.connection is not None and response.connection.transport is not None:
@@ -142,6 +146,25 @@ class HttpTransport:
             server_hostname=self._server.name,
             proxy=self._proxy,
         )
+
+
+class _Lines:
+    """The lines of an answer."""
+
+    def __init__(self, content: aiohttp.StreamReader) -> None:
+        self._content = content
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            line = await self._content.readline(max_line_length=_LINE_BYTES)
+        except LineTooLong as error:
+            raise ExpiredError(f"a line of a watch has more than {_LINE_BYTES} bytes") from error
+        if not line:
+            raise StopAsyncIteration
+        return line
 
 
 def _proxy_of(server: ApiServer) -> str | None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import yaml
 
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CONFIGMAPS
-from slicebus.proto.errors import ConfigurationError
+from slicebus.proto.errors import ConfigurationError, ExpiredError
 from support.waiting import PATIENCE_S
 
 HOST = "http://api.example"
@@ -36,6 +36,29 @@ async def listening(asked: list[str], *, until: int = 1) -> AsyncIterator[int]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0, backlog=AT_ONCE)
     async with server:
         yield int(server.sockets[0].getsockname()[1])
+
+
+@asynccontextmanager
+async def watched(line: bytes) -> AsyncIterator[KubeClient]:
+    """A client of a server whose watches bring this line, and end."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
+        writer.write(line)
+        # A client that reads no further closes the connection.
+        with suppress(ConnectionError):
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server, KubeClient.from_url(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as client:
+        yield client
+
+
+def of_bytes(count: int) -> bytes:
+    """An event with an object of so many bytes, as an API server writes `<`."""
+    return b'{"type":"MODIFIED","object":{"data":{"a":"%s"}}}\n' % (rb"\u003c" * (count // 6))
 
 
 def kubeconfig(folder: Path, **cluster: str) -> Path:
@@ -103,3 +126,17 @@ async def test_no_request_waits_for_another() -> None:
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*(client.get(CONFIGMAPS, f"c{number}", "team") for number in range(AT_ONCE)))
     assert len(asked) == AT_ONCE
+
+
+async def test_a_watch_brings_the_longest_object_that_a_server_keeps() -> None:
+    """A Job of 1.5 MiB, all of it signs that JSON of an API server escapes."""
+    async with watched(of_bytes(9 * 2**20)) as client:
+        [event] = [event async for event in client.watch(CONFIGMAPS, resource_version="1")]
+    assert event.object["data"]["a"] == "<" * (9 * 2**20 // 6)
+
+
+async def test_a_line_that_is_too_long_ends_a_watch_and_has_a_list_made() -> None:
+    async with watched(of_bytes(17 * 2**20)) as client:
+        with pytest.raises(ExpiredError, match="more than 16777216 bytes"):
+            async for _ in client.watch(CONFIGMAPS, resource_version="1"):
+                pass
