@@ -20,7 +20,7 @@ from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings, Shard
 from slicebus.manager.state.shards import belongs_to, claim_of
 from slicebus.manager.state.store import ManagerStore, Uncertain, owner_ref
-from slicebus.proto.errors import ForbiddenError
+from slicebus.proto.errors import ExpiredError, ForbiddenError, NotServedError, SlicebusError
 from slicebus.proto.messages import JobRef
 from slicebus.proto.topology import Topology, addressed
 from slicebus.runtime.executor import Executor
@@ -291,6 +291,28 @@ async def test_whoever_gets_a_queue_reads_every_workload_first(queues: KubeClien
         await asyncio.wait_for(second.took.wait(), PATIENCE_S)
         running.cancel()
     assert (dict(second.store.held), known_when_held) == ({"a": True}, [True])
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("403"), NotServedError("404"), ExpiredError("410")], ids=repr)
+async def test_workloads_that_cannot_be_read_for_a_moment_end_no_shard(
+    queues: KubeClient, monkeypatch: pytest.MonkeyPatch, error: SlicebusError
+) -> None:
+    read, answers = queues.list, iter([error, error])
+
+    async def refused_first(*args: Any, **more: Any) -> Any:
+        for answer in answers:
+            raise answer
+        return await read(*args, **more)
+
+    second = Keeper(queues, "1/2")
+    second.store.cluster_queues.put(a_queue("a", "team", 1))
+    second.keeper._changed.set()
+    monkeypatch.setattr(queues, "list", refused_first)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(second.keeper.run(second.took.set, group))
+        await asyncio.wait_for(second.took.wait(), PATIENCE_S)
+        running.cancel()
+    assert dict(second.store.held) == {"a": True}
 
 
 async def test_the_only_manager_waits_for_the_end_of_the_shards_of_before(queues: KubeClient) -> None:

@@ -30,6 +30,7 @@ from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import (
     ConflictError,
     DecisionError,
+    ExpiredError,
     ForbiddenError,
     NotFoundError,
     PermanentError,
@@ -49,6 +50,9 @@ _REFUSED_S = 60.0
 """The pause after a refused write. It is long, because each time the shard takes the queue back and reads every
 Workload."""
 _BACKOFF = Backoff(first_s=0.2, most_s=5.0)
+_UNREAD = (TransientError, PermanentError, ExpiredError)
+"""The answers after which Workloads are read again: the watch of them tells what may not be read, and a long list may
+outlive the server's memory of where it began."""
 
 
 class ShardKeeper:
@@ -110,7 +114,7 @@ class ShardKeeper:
             self._waits(f"waits for the end of {', '.join(map(lease_of, orphaned))}: there is one manager now")
             for shard in orphaned:
                 await self._adopt(shard, group)
-            await repeated(self._read_workloads, on=TransientError, wait=_BACKOFF)
+            await repeated(self._read_workloads, on=_UNREAD, wait=_BACKOFF)
             self._waits("")
         elif not shards.is_alone:
             await self._executor.run(self._decide(sharding.hold, queues=sorted(self._known)))
@@ -132,7 +136,7 @@ class ShardKeeper:
             if not (queues := self._given_to_us()):
                 continue
             self._moved.clear()
-            await repeated(self._read_workloads, on=TransientError, wait=_BACKOFF)
+            await repeated(self._read_workloads, on=_UNREAD, wait=_BACKOFF)
             still = set(self._given_to_us()) - self._moved
             held = [name for name in queues if name in still]
             if not held:
