@@ -24,7 +24,16 @@ from slicebus.kube.cache import Cache, Manifest
 from slicebus.kube.client import KubeClient
 from slicebus.kube.reflector import Reflector, until_one_ends
 from slicebus.kube.resources import GONE, Resource
-from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError, TransientError, UnavailableError
+from slicebus.proto.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    NotServedError,
+    SlicebusError,
+    TransientError,
+    UnavailableError,
+)
 
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.5, most_s=45.0)
@@ -132,7 +141,7 @@ class Informers:
                     for namespace in namespaces or (None,)
                 ]
                 await (reflectors[0].run() if len(reflectors) == 1 else until_one_ends(*map(_begun, reflectors)))
-            except TransientError as error:
+            except (TransientError, InvalidError, ConflictError) as error:
                 _log.warning("definition.unknown", resource=resource.plural, error=str(error))
                 absences = 1
             except (NotFoundError, ForbiddenError) as error:
@@ -173,6 +182,8 @@ class Informers:
             return ""
         try:
             metadata = await self._client.definition(resource)
+        except NotServedError as error:
+            raise UnavailableError(f"definitions are not served now: {error}") from error
         except NotFoundError as error:
             raise Absent(f"the definition {resource.definition} is missing", is_gone=True) from error
         except ForbiddenError:

@@ -31,6 +31,8 @@ class Guarded(InProcessTransport):
         super().__init__(self.api, host="here")
         self.forbids: set[str] = set()
         """Beginnings of paths."""
+        self.answers: dict[str, Answer] = {}
+        """What is answered, by the beginnings of paths."""
         self.cancels: set[str] = set()
         """Paths of which one request each ends as a library ends a wait."""
         self.looked_up: list[str] = []
@@ -43,6 +45,9 @@ class Guarded(InProcessTransport):
         self._cancel(request)
         if any(request.path.startswith(path) for path in self.forbids):
             return Answer(403, b'{"message": "no", "reason": "Forbidden"}')
+        for path, answer in self.answers.items():
+            if request.path.startswith(path):
+                return answer
         return await super().request(request)
 
     @asynccontextmanager
@@ -305,6 +310,43 @@ async def test_a_role_waits_for_a_required_resource_that_is_forbidden(jumping: L
     made.server.forbids.clear()
     await made.cache.synced.wait()
     assert made.informers.awaited == []
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+OF_A_MOMENT = {
+    "unserved": Answer(404, b"404 page not found"),
+    "refused": Answer(400, b'{"message": "a proxy says no", "reason": "BadRequest"}'),
+    "gone": Answer(410, b'{"message": "too old", "reason": "Expired"}'),
+}
+
+
+@pytest.mark.parametrize("answer", OF_A_MOMENT.values(), ids=OF_A_MOMENT.keys())
+async def test_an_answer_of_a_moment_about_definitions_ends_no_role(jumping: LoopTime, answer: Answer) -> None:
+    async with kept(WORKLOADS, optional=False) as made:
+        await made.cache.synced.wait()
+        await made.make("a")
+        await made.until(lambda: made.names == {"a"})
+        made.server.answers = dict.fromkeys((CRDS.path(), WORKLOADS.path()), answer)
+        made.server.api.store.forget()
+        await asyncio.sleep(60)
+        assert made.task is not None
+        assert (made.task.done(), made.names) == (False, {"a"})
+        made.server.answers.clear()
+        await made.make("b")
+        await made.until(lambda: made.names == {"a", "b"})
+
+
+@pytest.mark.parametrize("answer", OF_A_MOMENT.values(), ids=OF_A_MOMENT.keys())
+async def test_a_role_that_begins_outlasts_an_answer_of_a_moment(jumping: LoopTime, answer: Answer) -> None:
+    made = Kept(WORKLOADS, optional=False)
+    await made.define()
+    made.server.answers[CRDS.path()] = answer
+    task = asyncio.create_task(made.informers.run(WORKLOADS, made.cache))
+    await asyncio.sleep(60)
+    assert not task.done()
+    made.server.answers.clear()
+    await made.until(made.cache.synced.is_set)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
