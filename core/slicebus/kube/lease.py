@@ -26,7 +26,9 @@ from slicebus.proto.errors import (
     AlreadyExistsError,
     ConflictError,
     ForbiddenError,
+    InvalidError,
     NotFoundError,
+    NotServedError,
     PermanentError,
     SlicebusError,
     TransientError,
@@ -35,6 +37,8 @@ from slicebus.proto.errors import (
 _log = structlog.get_logger()
 Manifest = dict[str, Any]
 _RETRY_S = 0.2
+_OF_A_MOMENT = (TransientError, ForbiddenError, InvalidError, NotServedError)
+"""The answers to a holder that say nothing of the Lease: a right, a policy, a webhook or the path is away."""
 
 
 class LeaseLost(SlicebusError):
@@ -181,7 +185,7 @@ class LeaderElection:
                 self._lease = await self._write({})
                 self.problem = ""
                 return sent_at
-            except (TransientError, ForbiddenError) as error:
+            except _OF_A_MOMENT as error:
                 self.problem = str(error)
                 _log.warning("lease.renewal.failed", lease=self._name, error=str(error))
             except ConflictError:
@@ -203,7 +207,7 @@ class LeaderElection:
         later states then, and its watches would wait for those.
         """
         assert self._lease is not None
-        with suppress(TransientError):
+        with suppress(*_OF_A_MOMENT):
             lease = await self._client.get(LEASES, self._name, self._namespace)
             if _version(lease) < _version(self._lease):
                 raise ConflictError("it is older than before: the cluster was restored")

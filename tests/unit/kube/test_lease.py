@@ -17,7 +17,9 @@ from slicebus.proto.errors import (
     AlreadyExistsError,
     ConflictError,
     ForbiddenError,
+    InvalidError,
     NotFoundError,
+    NotServedError,
     SlicebusError,
     UnauthorizedError,
     UnavailableError,
@@ -328,7 +330,10 @@ async def test_acquiring_waits_for_permission_and_says_so(jumping: LoopTime, err
     assert not waiting.problem
 
 
-@pytest.mark.parametrize("error", [ForbiddenError("403"), UnauthorizedError("401")], ids=repr)
+OF_A_MOMENT = [ForbiddenError("403"), UnauthorizedError("401"), InvalidError("422: a policy"), NotServedError("404")]
+
+
+@pytest.mark.parametrize("error", OF_A_MOMENT, ids=repr)
 async def test_a_renewal_that_is_refused_for_a_moment_keeps_the_lease(jumping: LoopTime, error: SlicebusError) -> None:
     server = LeaseServer()
     holder = candidate(server, "a")
@@ -342,6 +347,21 @@ async def test_a_renewal_that_is_refused_for_a_moment_keeps_the_lease(jumping: L
     server.fails = {"patch": error}
     with pytest.raises(LeaseLost):
         await holding
+
+
+@pytest.mark.parametrize("error", OF_A_MOMENT, ids=repr)
+async def test_a_lease_that_cannot_be_read_after_a_conflict_is_kept(jumping: LoopTime, error: SlicebusError) -> None:
+    server = LeaseServer()
+    holder = candidate(server, "a")
+    await holder.acquire()
+    async with holding(holder) as task:
+        server.touch()
+        server.fails = {"get": error}
+        await asyncio.sleep(5)
+        server.fails = {}
+        await asyncio.sleep(60)
+        assert not task.done()
+        holder.check()
 
 
 async def test_on_an_api_server(api: KubeClient) -> None:
