@@ -11,7 +11,7 @@ from slicebus.agent.decide.cluster.pod_additions import container_defaults, pod_
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers
-from slicebus.kube.resources import LIMITRANGES, RUNTIMECLASSES
+from slicebus.kube.resources import LIMITRANGES, RUNTIMECLASSES, Resource
 from slicebus.proto.messages import Terms
 
 _log = structlog.get_logger()
@@ -24,7 +24,11 @@ class PodAdditionsWatch:
     def __init__(self, client: KubeClient, *, namespaces: Collection[str], changed: Callable[[], None]) -> None:
         """`namespaces` are the only ones that the agent works in; empty for all."""
         self._caches = {resource: Cache() for resource in (LIMITRANGES, RUNTIMECLASSES)}
-        self._informers = Informers(client, optional=self._caches, unserved={}, definitions={}, namespaces=namespaces)
+        self._unread: dict[str, str] = {}
+        self._informers = Informers(
+            client, optional=self._caches, unserved=self._unread, definitions={}, namespaces=namespaces
+        )
+        self._informers.on_served(self._look)
         self._changed = changed
         self._asked: frozenset[str] = frozenset()
         self._told: Additions = UNSET, UNSET
@@ -44,14 +48,18 @@ class PodAdditionsWatch:
         """What containers request by default, by namespace, and what pods take beside their containers, by
         RuntimeClass; UNSET before it is known, or where it cannot be read."""
         ranges, classes = self._caches[LIMITRANGES], self._caches[RUNTIMECLASSES]
-        overheads = pod_overheads(classes.all()) if classes.synced.is_set() else UNSET
+        overheads = pod_overheads(classes.all()) if self._is_read(RUNTIMECLASSES) else UNSET
         try:
-            return container_defaults(ranges.all(), self._asked) if ranges.synced.is_set() else UNSET, overheads
+            return container_defaults(ranges.all(), self._asked) if self._is_read(LIMITRANGES) else UNSET, overheads
         except ValueError as error:
             _log.warning("limit_ranges.unreadable", error=str(error))
             return UNSET, overheads
 
-    def _look(self, _: Change) -> None:
+    def _is_read(self, resource: Resource) -> bool:
+        """Whether a cache has what there is. One whose resource may not be read is empty, and counts as synced."""
+        return self._caches[resource].synced.is_set() and resource.kind not in self._unread
+
+    def _look(self, _: Change | Resource) -> None:
         known = self.known()
         if known != self._told:
             self._told = known
