@@ -155,6 +155,33 @@ async def test_the_oldest_tombstones_go_beyond_the_limit(api: KubeClient, monkey
     assert sorted(await stored(api)) == ["manager-uid", "old-1", "old-2"]
 
 
+async def test_the_oldest_tombstones_go_where_a_config_map_has_no_room(api: KubeClient) -> None:
+    await loaded(api)
+    long, now = "n" * 253, int(time.time())
+    for start in range(0, 3000, 500):
+        data = {
+            f"old-{number}": msgspec.json.encode(Tombstone(a_ref(f"old-{number}", long), 1, now - number)).decode()
+            for number in range(start, start + 500)
+        }
+        await api.patch(CONFIGMAPS, NAME, SYSTEM, MergePatch({"data": data}))
+    tombstones = await loaded(api)
+    await tombstones.add(REF, 3)
+    left = await stored(api)
+    assert sum(len(uid) + len(text) for uid, text in left.items()) < 2**20, "the API server refuses more"
+    assert REF.uid in left
+    assert "old-0" in left
+    assert "old-2999" not in left
+
+
+async def test_a_config_map_that_somebody_has_deleted_is_made_anew(api: KubeClient) -> None:
+    tombstones = await loaded(api)
+    await tombstones.add(a_ref("u1", "other"), 2)
+    await api.delete(CONFIGMAPS, NAME, SYSTEM)
+    await tombstones.add(REF, 3)
+    assert sorted(await stored(api)) == ["manager-uid", "u1"]
+    assert tombstones.of(REF) is not None
+
+
 async def test_an_end_is_unreported_until_its_report_is_published(api: KubeClient) -> None:
     tombstones = await loaded(api)
     await tombstones.add(REF, 3)

@@ -13,7 +13,7 @@ from slicebus.ambient.clock import now
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CONFIGMAPS
 from slicebus.proto.errors import AlreadyExistsError, NotFoundError
-from slicebus.proto.messages import JobRef
+from slicebus.proto.messages import JobRef, Manifest
 from slicebus.slices.api.annotation_values import read_json
 
 _log = structlog.get_logger()
@@ -22,7 +22,9 @@ NAME = "slicebus-tombstones"
 _TOMBSTONE = msgspec.json.Decoder(Tombstone)
 _KEPT_S = 24 * 3600
 _MOST = 5000
-"""The most tombstones: each has about 150 bytes, and a ConfigMap holds 1 MiB."""
+"""The most tombstones."""
+_MOST_BYTES = 1000 * 1024
+"""The most of all of them: a ConfigMap holds 1 MiB. One has some 200 bytes, and the names of its job."""
 
 
 def read_tombstone(text: str) -> Tombstone | None:
@@ -41,17 +43,11 @@ class Tombstones:
 
     async def load(self) -> None:
         """Read the ConfigMap; create it where it is missing."""
-        empty = {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": NAME, "namespace": self._namespace},
-            "data": {},
-        }
         try:
             config_map = await self._client.get(CONFIGMAPS, NAME, self._namespace)
         except NotFoundError:
             try:
-                config_map = await self._client.create(CONFIGMAPS, empty)
+                config_map = await self._client.create(CONFIGMAPS, self._config_map({}))
             except AlreadyExistsError:
                 config_map = await self._client.get(CONFIGMAPS, NAME, self._namespace)
         entries = (config_map.get("data") or {}).items()
@@ -70,19 +66,40 @@ class Tombstones:
         if present is not None and present.version >= version:
             return
         tombstone = Tombstone(job, version, int(now().timestamp()))
-        expired = [uid for uid in self._expired(tombstone.at_s) if uid != job.uid]
+        expired = [uid for uid in self._expired(tombstone) if uid != job.uid]
         data: dict[str, str | None] = dict.fromkeys(expired)
-        data[job.uid] = msgspec.json.encode(tombstone).decode()
-        await self._client.patch(CONFIGMAPS, NAME, self._namespace, MergePatch({"data": data}))
+        data[job.uid] = _encoded(tombstone)
+        try:
+            await self._client.patch(CONFIGMAPS, NAME, self._namespace, MergePatch({"data": data}))
+        except NotFoundError:
+            # Somebody has deleted it. Nothing else has what it had.
+            known = {uid: _encoded(kept) for uid, kept in self._by_uid.items() if uid not in expired}
+            await self._client.create(CONFIGMAPS, self._config_map(known | {job.uid: _encoded(tombstone)}))
         for uid in expired:
             # Another delete may have removed it too, while this one was written.
             self._by_uid.pop(uid, None)
             self._unreported.pop(uid, None)
         self._by_uid[job.uid] = tombstone
 
-    def _expired(self, now_s: int) -> list[str]:
-        """UIDs of the tombstones that are older than a day, and of the oldest beyond the limit."""
-        by_age = sorted(self._by_uid, key=lambda uid: self._by_uid[uid].at_s)
-        too_many = by_age[: max(0, len(by_age) - _MOST + 1)]
-        old = [uid for uid in by_age if self._by_uid[uid].at_s < now_s - _KEPT_S]
-        return list(dict.fromkeys(too_many + old))
+    def _config_map(self, data: dict[str, str]) -> Manifest:
+        metadata = {"name": NAME, "namespace": self._namespace}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+    def _expired(self, new: Tombstone) -> list[str]:
+        """UIDs of the tombstones that are older than a day, and of the oldest for which a new one leaves no room."""
+        expired, left = [], _MOST_BYTES - _size(new)
+        newest_first = sorted(self._by_uid.items(), key=lambda item: item[1].at_s, reverse=True)
+        for number, (uid, tombstone) in enumerate(newest_first, start=1):
+            left -= _size(tombstone)
+            if number >= _MOST or left < 0 or tombstone.at_s < new.at_s - _KEPT_S:
+                expired.append(uid)
+        return expired
+
+
+def _encoded(tombstone: Tombstone) -> str:
+    return msgspec.json.encode(tombstone).decode()
+
+
+def _size(tombstone: Tombstone) -> int:
+    """What one takes of a ConfigMap, in bytes."""
+    return len(tombstone.job.uid) + len(msgspec.json.encode(tombstone))
