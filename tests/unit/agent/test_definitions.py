@@ -12,7 +12,7 @@ from slicebus.agent.decide.order.refusals import RefusedOrder
 from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import WorkerView
 from slicebus.kube.resources import CRDS, GONE, PODS, RAYCLUSTERS, WORKLOADS, Resource
-from slicebus.proto.errors import UnavailableError
+from slicebus.proto.errors import ForbiddenError, UnavailableError
 from slicebus.proto.messages import (
     Applied,
     Delete,
@@ -148,6 +148,19 @@ async def test_an_order_for_a_kind_without_a_package_is_answered(
     assert (worker.published, manager.dead) == (reports, [])
     assert (REF.uid in worker.store.tombstones) is has_ended
     assert (worker.requeued, worker.store.behind()) == ([], 0)
+
+
+async def test_an_order_for_a_kind_without_a_package_is_no_dead_letter_where_its_end_cannot_be_stored(
+    worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: Any, **__: Any) -> Any:
+        raise ForbiddenError("403: cannot patch configmaps")
+
+    monkeypatch.setattr(worker.client, "patch", refuse)
+    await manager.order(Delete(job=TRAIN_JOB, spec_version=3))
+    [refused] = worker.published
+    assert isinstance(refused, Refused)
+    assert (refused.reason, refused.message, manager.dead) == ("Forbidden", "403: cannot patch configmaps", [])
 
 
 LEFT_BEHIND: dict[str, tuple[Resource, dict[str, Any]]] = {

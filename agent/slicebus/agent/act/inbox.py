@@ -230,8 +230,12 @@ class AgentInbox:
         answer = self._decide(triage.answer_unserved, incoming=incoming)
         _log.warning("order.kind_not_served", job=order.job.key, type=order.type)
         if isinstance(order, Suspend | Delete):
-            # An agent that has the package later creates nothing by an older order.
-            await self._tombstones.add(order.job, order.spec_version)
+            try:
+                # An agent that has the package later creates nothing by an older order.
+                await self._tombstones.add(order.job, order.spec_version)
+            except PermanentError as error:
+                await self._answer_refused(incoming, order, error)
+                return
         await self._executor.run(answer, caused_by=incoming.envelope)
 
     def _note(self, order: JobOrder, *, ended: bool) -> None:
