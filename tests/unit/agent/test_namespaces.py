@@ -10,7 +10,7 @@ from slicebus.agent.decide.order.policy import why_lacking
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.store import POLICY, AgentStore
 from slicebus.kube.resources import Resource
-from slicebus.proto.errors import ForbiddenError, NotFoundError, SlicebusError
+from slicebus.proto.errors import ForbiddenError, NotFoundError, NotServedError, SlicebusError
 from slicebus.proto.messages import Terms
 from slicebus.slices.api.selectors import LabelSelector
 from unit.kube.loop_time import LoopTime, settle
@@ -123,6 +123,17 @@ async def test_one_that_cannot_be_read_counts_as_before(loop_time: LoopTime) -> 
     cluster.found["b"] = ForbiddenError("get")
     await loop_time.advance(_ROUND_S)
     assert looking.said == [{"b": "NotFound"}]
+    looking.stop()
+
+
+async def test_a_path_that_is_not_served_says_nothing_of_a_namespace(loop_time: LoopTime) -> None:
+    cluster = Cluster(a=a_namespace("a"))
+    looking = Looking(cluster)
+    await looking.ask("a")
+    cluster.found["a"] = NotServedError("404 page not found")
+    for _ in range(_ROUNDS_BETWEEN):
+        await loop_time.advance(_ROUND_S)
+    assert looking.said == [{}]
     looking.stop()
 
 

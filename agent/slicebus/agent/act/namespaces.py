@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Collection
-from contextlib import suppress
 
 import structlog
 
@@ -10,7 +9,7 @@ from slicebus.agent.decide.order.policy import NAMESPACE, why_lacking
 from slicebus.agent.state.store import POLICY, AgentStore
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES
-from slicebus.proto.errors import NotFoundError, SlicebusError
+from slicebus.proto.errors import NotFoundError, NotServedError, SlicebusError
 from slicebus.proto.messages import Manifest, Terms
 
 _log = structlog.get_logger()
@@ -89,6 +88,9 @@ class Namespaces:
         if self._watched and name not in self._watched:
             return NAMESPACE
         manifest: Manifest | None = None
-        with suppress(NotFoundError):
+        try:
             manifest = await self._client.get(NAMESPACES, name)
+        except NotFoundError as error:
+            if isinstance(error, NotServedError):
+                raise
         return why_lacking(self._store.policy[POLICY], name, manifest)

@@ -15,7 +15,7 @@ from slicebus.agent.state.store import POLICY, AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES
-from slicebus.proto.errors import ConfigurationError, NotFoundError
+from slicebus.proto.errors import ConfigurationError, NotFoundError, NotServedError, UnavailableError
 from slicebus.proto.messages import JobRef
 
 _log = structlog.get_logger()
@@ -82,6 +82,8 @@ class PolicySource:
         known = self._store.namespaces
         try:
             manifest = await self._client.get(NAMESPACES, namespace)
+        except NotServedError as error:
+            raise UnavailableError(f"namespaces are not served now: {error}") from error
         except NotFoundError:
             known.pop(namespace, None)
             return

@@ -28,7 +28,15 @@ from slicebus.manager.state.annotations import annotation, job_ref
 from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
-from slicebus.proto.errors import ConflictError, DecisionError, NotFoundError, PermanentError, TransientError
+from slicebus.proto.errors import (
+    ConflictError,
+    DecisionError,
+    NotFoundError,
+    NotServedError,
+    PermanentError,
+    TransientError,
+    UnavailableError,
+)
 from slicebus.proto.messages import ClusterName, JobRef, Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.slices.api import api_names
@@ -204,6 +212,8 @@ class DeleteGuard:
         known = self._store.namespaces.get(None, name)
         try:
             self._store.namespaces.put(await self._client.get(NAMESPACES, name))
+        except NotServedError as error:
+            raise UnavailableError(f"namespaces are not served now: {error}") from error
         except NotFoundError:
             if known is not None:
                 self._store.namespaces.remove(known)
