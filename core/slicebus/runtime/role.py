@@ -22,7 +22,14 @@ from slicebus.kube.informers import Informers
 from slicebus.kube.lease import LeaderElection, acquire_first
 from slicebus.kube.resources import Resource
 from slicebus.kube.schemas import misfit
-from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, SlicebusError, TransientError
+from slicebus.proto.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    SlicebusError,
+    TransientError,
+)
 from slicebus.runtime.broker import show_blocked
 from slicebus.runtime.garbage import spared
 from slicebus.runtime.health import health_server
@@ -33,7 +40,7 @@ from slicebus.slices.jobs import LEFT_OUT
 
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.2, most_s=5.0)
-_ABSENT = (TransientError, ForbiddenError, InvalidError, NotFoundError)
+_ABSENT = (TransientError, ConflictError, ForbiddenError, InvalidError, NotFoundError)
 """The answers of a moment: somebody makes or allows it later, or the server is back. A ConfigurationError is none."""
 _RENEWALS = 3
 """A role is not ready after so many renewals of its Lease without an answer."""

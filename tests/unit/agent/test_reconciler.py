@@ -232,6 +232,27 @@ async def test_a_pod_whose_annotations_are_full_is_taken_over_by_a_label(worker:
     assert annotations.epoch(await worker.client.get(PODS, "a", NAMESPACE)) == "6"
 
 
+async def test_pods_whose_take_over_conflicts_are_taken_over_after_pauses(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await given_job(worker, parallelism=1, granted=1)
+    await given_pods(worker, a_pod("a", gated=True))
+    tries = 0
+
+    async def conflict(*_: Any, **__: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        raise ConflictError("409: another controller is at it")
+
+    monkeypatch.setattr(worker.client, "patch", conflict)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(worker.reconciler.take_over_pods(epoch=4), 0.5)
+    assert 1 < tries < 10
+    monkeypatch.undo()
+    await worker.reconciler.take_over_pods(epoch=4)
+    assert annotations.epoch(await worker.client.get(PODS, "a", NAMESPACE)) == "4"
+
+
 async def test_foreign_pods_are_not_taken_over(worker: Worker) -> None:
     await given_job(worker, ours=False)
     await given_pods(worker, a_pod("a", gated=True))

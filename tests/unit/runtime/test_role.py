@@ -11,6 +11,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.lease import LeaseLost
 from slicebus.kube.resources import LEASES
 from slicebus.proto.errors import (
+    ConflictError,
     ForbiddenError,
     InvalidError,
     NotFoundError,
@@ -107,7 +108,11 @@ async def test_a_leader_that_loses_the_lease_ends(api: KubeClient) -> None:
 
 @pytest.mark.parametrize(
     "refusal",
-    [ForbiddenError("the broker refuses its user u this: write slicebus.up"), NotFoundError("exchange slicebus.up")],
+    [
+        ForbiddenError("the broker refuses its user u this: write slicebus.up"),
+        NotFoundError("exchange slicebus.up"),
+        ConflictError("409: the quota of config maps has been modified"),
+    ],
 )
 async def test_a_leader_waits_for_a_right_or_an_exchange_and_says_which(
     api: KubeClient, refusal: SlicebusError

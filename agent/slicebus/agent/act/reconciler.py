@@ -14,6 +14,7 @@ from slicebus.agent.decide.job import reconcile
 from slicebus.agent.decide.job.inventory import lacks_copy
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
+from slicebus.ambient.backoff import Backoff
 from slicebus.decisions.decider import Decider
 from slicebus.decisions.guard import guarded
 from slicebus.decisions.table import FORGOTTEN
@@ -42,6 +43,7 @@ _ASK_AGAIN_S = 20.0
 """After so long the manager is told again that a job lacks its Workload copy."""
 _SHOW_AGAIN_S = 30.0
 """After so long the API server is asked again to take what a job shows."""
+_CONFLICTS = Backoff(first_s=0.02, most_s=5.0)
 _MOST_STEPS = 100
 """Of one job in a row, each after the changes of the one before. What needs more goes round in a circle."""
 
@@ -98,9 +100,13 @@ class AgentReconciler:
                     await self._take_over_pods(epoch, job=key)
 
     async def _take_over_pods(self, epoch: int, *, job: JobKey | None) -> None:
+        failures = 0
         while commands := self._decide(catalog.take_over_pods, epoch=epoch, job=job):
-            with suppress(ConflictError):  # The executor has read the pod again.
+            try:
                 await self._executor.run(commands)
+            except ConflictError:  # The executor has read the pod again.
+                failures += 1
+                await asyncio.sleep(_CONFLICTS.pause_s(failures))
 
     async def reconcile_job(self, key: JobKey) -> None:
         """Do everything that one job needs now. What the API server refuses is told, and raised. So is a DecisionError,
