@@ -32,3 +32,16 @@ async def test_what_fits_is_granted_and_the_rest_stays_wanted(world: World) -> N
     await scenario.expect_pods(running=6)
     [last] = await scenario.expect_unfinished(6)
     assert last.granted == {"main": 6}
+
+
+async def test_what_waits_whole_is_granted_in_part_as_soon_as_its_job_says_so(world: World) -> None:
+    await set_quota(world, 4)
+    scenario = Scenario(world, "Job", "wide")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(6)
+    await scenario.expect_pods(running=1, gated=5)
+    await scenario.expect_unfinished(1, 6)
+    partial = MergePatch({"metadata": {"annotations": {api_names.PARTIAL_SCALE_UP_ANNOTATION: "true"}}})
+    await world.manager.patch(scenario.resource, scenario.name, "team-a", partial)
+    await scenario.expect_pods(running=4, gated=2)

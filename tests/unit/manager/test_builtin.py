@@ -463,6 +463,17 @@ def test_another_class_or_value_is_another_priority_of_what_runs_and_waits() -> 
     assert back.body == {"spec": {"priority": 0, "priorityClassRef": None}}
 
 
+@pytest.mark.parametrize(("said", "copied"), [("true", "true"), (None, None)], ids=["said", "unsaid"])
+def test_a_scale_up_that_waits_accepts_a_part_as_its_job_says_by_now(said: str | None, copied: str | None) -> None:
+    partial = api_names.PARTIAL_SCALE_UP_ANNOTATION
+    job, waiting = a_job(5, annotations={partial: said} if said else {}), a_workload("w2", 5, replaces="w1")
+    if not said:
+        waiting["metadata"]["annotations"][partial] = "true"
+    changes = [command.body for command in reconcile(a_view(job, S1, waiting), NOW) if isinstance(command, Patch)]
+    assert changes
+    assert all(isinstance(body, dict) and body["metadata"]["annotations"][partial] == copied for body in changes)
+
+
 def test_what_runs_keeps_the_priority_of_a_class_that_was_deleted() -> None:
     running = S1 | {"spec": S1["spec"] | {"priority": 7, "priorityClassRef": URGENT_REF}}
     job = URGENT | {"spec": URGENT["spec"] | {"parallelism": 5}}

@@ -29,6 +29,7 @@ def copied(view: JobView, job: Manifest) -> list[Command]:
         _set_queue,
         _set_elastic,
         _set_elasticity,
+        _set_partial,
         execution_time.copied,
         pod_templates.take_over,
     )
@@ -127,6 +128,17 @@ def _set_elastic(view: JobView, job: Manifest) -> list[Command]:
 def _set_elasticity(view: JobView, job: Manifest) -> list[Command]:
     """Copy what the job says of its size onto the slices: it counts from then on, also for those with quota."""
     return _annotate(view, elasticity(view, job))
+
+
+def _set_partial(view: JobView, job: Manifest) -> list[Command]:
+    """Let a slice that waits accept a part, or not, as its job says by now. With quota it is no matter."""
+    name = api_names.PARTIAL_SCALE_UP_ANNOTATION
+    wanted = "true" if annotation(job, name) == "true" else None
+    return [
+        Patch(resource=WORKLOADS, target=view.workload(slice), body={"metadata": {"annotations": {name: wanted}}})
+        for slice in view.unfinished
+        if slice.admission is None and annotation(view.workload(slice), name) != wanted
+    ]
 
 
 def _annotate(view: JobView, wanted: Mapping[str, str | None]) -> list[Command]:
