@@ -256,6 +256,12 @@ def test_an_empty_ledger_has_nothing(engine: sql.Engine) -> None:
     assert (report.rows, report.began_ms) == ([], None)
 
 
+def test_nothing_is_used_after_what_is_known(engine: sql.Engine) -> None:
+    write(engine, *slice_of(1), *slice_of(2), grant(1, 0, None), wait(2, 0, None), known_ms=HOUR_MS)
+    report = sum_up(engine, 2 * HOUR_MS, 3 * HOUR_MS, ["queue"])
+    assert (report.since_ms, report.until_ms, report.rows) == (2 * HOUR_MS, 2 * HOUR_MS, [])
+
+
 def test_details_go_and_sums_stay(engine: sql.Engine) -> None:
     three_days(engine)
     before = shown(sum_up(engine, 0, 2 * DAY_MS, ["queue"]))

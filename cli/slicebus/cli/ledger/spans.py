@@ -36,6 +36,8 @@ def detailed(connection: sql.Connection, since_ms: int, until_ms: int, *, known_
     """The sums of a span, from the rows of grants, waits and kills. What goes on counts up to where it is known."""
     sums: SumsByAccount = defaultdict(AccountSums)
     until_ms = min(until_ms, known_ms)
+    if until_ms <= since_ms:
+        return sums
     of_grants = _overlap(grants, since_ms, until_ms)
     for row in connection.execute(
         sql.select(
