@@ -256,6 +256,21 @@ def test_an_empty_ledger_has_nothing(engine: sql.Engine) -> None:
     assert (report.rows, report.began_ms) == ([], None)
 
 
+def test_waits_before_the_first_grant_count(engine: sql.Engine) -> None:
+    began_ms = DAY_MS + 5
+    write(engine, *slice_of(1), wait(1, began_ms, None), known_ms=2 * DAY_MS)
+    only_waits = sum_up(engine, 0, 9 * DAY_MS, ["queue"])
+    assert (only_waits.began_ms, [row.wait_seconds for row in only_waits.rows]) == (began_ms, [(DAY_MS - 5) / 1000])
+    admitted_ms = 4 * DAY_MS
+    waited, granted = wait(1, began_ms, admitted_ms, admitted=True), grant(1, admitted_ms, None)
+    write(engine, waited, granted, known_ms=5 * DAY_MS + HOUR_MS)
+    before = sum_up(engine, 0, 5 * DAY_MS, ["queue"])
+    assert roll_up(engine) == 4
+    after = sum_up(engine, 0, 5 * DAY_MS, ["queue"])
+    assert shown(after) == shown(before)
+    assert after.began_ms == DAY_MS
+
+
 def test_nothing_is_used_after_what_is_known(engine: sql.Engine) -> None:
     write(engine, *slice_of(1), *slice_of(2), grant(1, 0, None), wait(2, 0, None), known_ms=HOUR_MS)
     report = sum_up(engine, 2 * HOUR_MS, 3 * HOUR_MS, ["queue"])

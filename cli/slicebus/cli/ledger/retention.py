@@ -6,7 +6,7 @@ import msgspec
 import sqlalchemy as sql
 
 from slicebus.cli.ledger.database import database_errors, insert
-from slicebus.cli.ledger.spans import DAY_MS, AccountSums, day_of, detailed
+from slicebus.cli.ledger.spans import DAY_MS, AccountSums, day_of, detailed, first_of
 from slicebus.cli.ledger.store import ReadPosition, read_position
 from slicebus.cli.ledger.tables import (
     days,
@@ -91,7 +91,7 @@ def _next_day(connection: sql.Connection, where: ReadPosition) -> int | None:
         return None
     day_ms = where.rolled_ms
     if day_ms is None:
-        first_ms = connection.execute(sql.select(sql.func.min(grants.c.since_ms))).scalar()
+        first_ms = first_of(connection)
         day_ms = day_of(where.known_ms if first_ms is None else min(first_ms, where.known_ms))
     return day_ms if where.known_ms >= day_ms + DAY_MS + _SETTLED_MS else None
 

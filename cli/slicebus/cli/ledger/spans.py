@@ -91,6 +91,12 @@ def together(parts: Iterable[SumsByAccount]) -> SumsByAccount:
     return sums
 
 
+def first_of(connection: sql.Connection) -> int | None:
+    """When the first grant or wait began that the details have; None where they have none."""
+    firsts = [connection.execute(sql.select(sql.func.min(table.c.since_ms))).scalar() for table in (grants, waits)]
+    return min((first for first in firsts if first is not None), default=None)
+
+
 def day_of(moment_ms: int) -> int:
     """The beginning of its day, in UTC."""
     return moment_ms - moment_ms % DAY_MS

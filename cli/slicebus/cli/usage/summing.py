@@ -6,9 +6,9 @@ import msgspec
 import sqlalchemy as sql
 
 from slicebus.cli.ledger.database import database_errors
-from slicebus.cli.ledger.spans import DAY_MS, AccountSums, SumsByAccount, day_of, detailed, of_days, together
+from slicebus.cli.ledger.spans import DAY_MS, AccountSums, SumsByAccount, day_of, detailed, first_of, of_days, together
 from slicebus.cli.ledger.store import ReadPosition, read_position
-from slicebus.cli.ledger.tables import accounts, days, grants, unknown_spans
+from slicebus.cli.ledger.tables import accounts, days, unknown_spans
 from slicebus.cli.usage.rows import NotKnown, UsageReport, UsageRow, usage_row
 
 _LONG_MS = 7 * DAY_MS
@@ -61,9 +61,9 @@ def _parts(connection: sql.Connection, since_ms: int, until_ms: int, where: Read
 
 
 def _began(connection: sql.Connection) -> int | None:
-    """Since when the ledger has anything: the first day, or before there is one the first grant."""
+    """Since when the ledger has anything: the first day, or before there is one the first grant or wait."""
     first_ms: int | None = connection.execute(sql.select(sql.func.min(days.c.day_ms))).scalar()
-    return connection.execute(sql.select(sql.func.min(grants.c.since_ms))).scalar() if first_ms is None else first_ms
+    return first_of(connection) if first_ms is None else first_ms
 
 
 def _rows(connection: sql.Connection, sums: SumsByAccount, by: Sequence[str]) -> list[UsageRow]:
