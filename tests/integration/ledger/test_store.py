@@ -304,6 +304,15 @@ def test_sums_go_when_they_are_old(engine: sql.Engine) -> None:
         assert connection.execute(sql.select(sql.func.min(tables.days.c.day_ms))).scalar() == DAY_MS
 
 
+def test_no_sum_goes_before_its_details(engine: sql.Engine) -> None:
+    write(engine, *slice_of(1), grant(1, 0, None), known_ms=9 * DAY_MS + HOUR_MS)
+    roll_up(engine)
+    span = DAY_MS + HOUR_MS, 5 * DAY_MS
+    before = shown(sum_up(engine, *span, ["queue"]))
+    prune(engine, Retention(timedelta(days=100), timedelta(days=2)))
+    assert shown(sum_up(engine, *span, ["queue"])) == before
+
+
 def test_no_detail_goes_that_is_not_rolled_up(engine: sql.Engine) -> None:
     three_days(engine)
     prune(engine, Retention(timedelta(0), timedelta(0)))

@@ -33,7 +33,7 @@ class Retention(msgspec.Struct, frozen=True):
     details: timedelta
     """Rows of grants, waits, kills and resizes."""
     days: timedelta
-    """The sums of days, and which spans are not known."""
+    """The sums of days, and which spans are not known: as long as their details at least, whose sums they are."""
 
 
 def roll_up(engine: sql.Engine) -> int:
@@ -58,7 +58,7 @@ def prune(engine: sql.Engine, retention: Retention) -> None:
         if where.known_ms is None or where.rolled_ms is None:
             return
         details_ms = min(where.rolled_ms, day_of(where.known_ms - _milliseconds(retention.details)))
-        days_ms = day_of(where.known_ms - _milliseconds(retention.days))
+        days_ms = min(details_ms, day_of(where.known_ms - _milliseconds(retention.days)))
         connection.execute(sql.delete(days).where(days.c.day_ms < days_ms))
         connection.execute(sql.delete(unknown_spans).where(unknown_spans.c.until_ms < days_ms))
         if details_ms <= (where.details_ms or 0):
