@@ -3,7 +3,7 @@
 import gzip
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -132,6 +132,26 @@ def test_options_of_queues_come_after_stop() -> None:
 def test_without_a_broker_or_a_file_it_says_so() -> None:
     done = call("jobs", "--at", "00:00")
     assert (done.status, done.err) == (2, "slicebus: AMQP_URL is not set: name the broker, or an exported file\n")
+
+
+def cut(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def garbled(content: bytes) -> bytes:
+    return content[:100] + bytes(200) + content[300:]
+
+
+@pytest.mark.parametrize("harmed", [cut, garbled])
+def test_a_compressed_file_that_cannot_be_unpacked_is_one_line(
+    harmed: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    file = tmp_path / "harmed.jsonl.gz"
+    file.write_bytes(harmed(Path(LIFE).read_bytes()))
+    done = at(8, "jobs", file=str(file))
+    assert done.status == 2
+    assert done.err.startswith(f"slicebus: {file}: it is cut, or not as gzip wrote it: ")
+    assert done.err.count("\n") == 1
 
 
 def without(tmp_path: Path, *left_out: int) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import sys
+import zlib
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import UTC, datetime
@@ -147,6 +148,8 @@ def records_of_file(name: str, progress: WorkProgress | None = None) -> Iterator
                     progress.step(raw.tell() / size if size else None)
     except OSError as error:
         raise ConfigurationError(f"{name}: {error.strerror or error}") from error
+    except (EOFError, zlib.error) as error:
+        raise ConfigurationError(f"{name}: it is cut, or not as gzip wrote it: {error}") from error
 
 
 def _opened(name: str) -> BinaryIO:
