@@ -7,12 +7,14 @@ from math import inf
 import pytest
 from whatif import BEGAN, QUEUES, Job, journal, past_of
 
+from slicebus.kube.resources import CLUSTERQUEUES, COHORTS, WORKERCLUSTERS, Resource
 from slicebus.manager.decide.whatif.answer import changed, reproduction, summary
 from slicebus.manager.decide.whatif.asking import ask, variants
 from slicebus.manager.decide.whatif.chronicle import Chronicle, Curve
 from slicebus.manager.decide.whatif.fronts import FRONT, Fronts
 from slicebus.manager.decide.whatif.hypotheses import (
     Hypothetical,
+    PolicyEdit,
     PreemptionChange,
     QuotaChange,
     RoomChange,
@@ -96,6 +98,37 @@ def test_who_changes_most_and_the_sums() -> None:
     told = summary("played", after, past.until)
     assert [(waits.queue, waits.jobs, waits.started, waits.p50_s) for waits in told.waits] == [(QUEUE, 4, 4, 0.0)]
     assert (told.preemptions, told.pods_killed, told.gpu_hours_idle) == (0, 0, 0)
+
+
+def of_file(resource: Resource, name: str) -> PolicyEdit:
+    return PolicyEdit(text="file", edits=((resource, {"metadata": {"name": name}}),))
+
+
+LOWER = PreemptionChange(text="lower", queue=QUEUE, field="withinClusterQueue", policy="LowerPriority")
+OF_FLAVOR = QuotaChange(text="spot", queue=QUEUE, resource="cpu", flavor="spot", amount=amount_change("8"))
+ROOMS = [
+    RoomChange(text=flavor, cluster="east", resource="cpu", flavor=flavor, amount=amount_change("8"))
+    for flavor in ("", "spot", "reserved")
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "go_together"),
+    [
+        ((quota("+50%"), OF_FLAVOR), False),
+        ((OF_FLAVOR, quota("+50%")), False),
+        ((ROOMS[0], ROOMS[1]), False),
+        ((ROOMS[1], ROOMS[2]), True),
+        ((quota("+50%"), of_file(CLUSTERQUEUES, QUEUE)), False),
+        ((LOWER, of_file(CLUSTERQUEUES, QUEUE)), False),
+        ((quota("+50%"), of_file(COHORTS, QUEUE)), False),
+        ((LOWER, of_file(COHORTS, QUEUE)), True),
+        ((quota("+50%"), LOWER, of_file(CLUSTERQUEUES, QUEUES[1])), True),
+        ((ROOMS[1], of_file(WORKERCLUSTERS, "east")), True),
+    ],
+)
+def test_what_changes_the_same_is_not_played_together(changes: Sequence[Hypothetical], go_together: bool) -> None:
+    assert ("together" in [name for name, _ in variants(changes)]) == go_together
 
 
 def test_several_changes_are_played_alone_and_together() -> None:

@@ -1,9 +1,11 @@
 """Plays a past with every change that somebody asks about, alone and together, and without any."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 
 import msgspec
 
+from slicebus.kube.resources import CLUSTERQUEUES, COHORTS
 from slicebus.kube.times import unix_time_text
 from slicebus.manager.decide.whatif.answer import (
     Curves,
@@ -14,7 +16,13 @@ from slicebus.manager.decide.whatif.answer import (
     reproduction,
     summary,
 )
-from slicebus.manager.decide.whatif.hypotheses import Hypothetical, PreemptionChange, QuotaChange, RoomChange
+from slicebus.manager.decide.whatif.hypotheses import (
+    Hypothetical,
+    PolicyEdit,
+    PreemptionChange,
+    QuotaChange,
+    RoomChange,
+)
 from slicebus.manager.decide.whatif.play import Play
 from slicebus.manager.decide.whatif.recorded_past import RecordedPast
 
@@ -73,22 +81,30 @@ def variants(changes: Sequence[Hypothetical]) -> Iterator[tuple[str, Sequence[Hy
     """What is played: each change alone, then all together, unless two of them change the same."""
     for change in changes:
         yield change.text, [change]
-    subjects = [subject for change in changes if (subject := _subject(change)) is not None]
-    if len(changes) > 1 and len(set(subjects)) == len(subjects):
+    pairs = combinations([list(_subjects(change)) for change in changes], 2)
+    if len(changes) > 1 and not any(_is_same(a, b) for one, other in pairs for a in one for b in other):
         yield TOGETHER, changes
 
 
-def _subject(change: Hypothetical) -> tuple[str, ...] | None:
-    """What a change is about; None for files, which are of one option."""
+def _subjects(change: Hypothetical) -> Iterator[tuple[str, ...]]:
+    """What a change is about. An empty part is all of them."""
     match change:
         case QuotaChange():
-            return "quota", change.queue, change.resource, change.flavor
+            yield "quota", change.queue, change.resource, change.flavor
         case RoomChange():
-            return "room", change.cluster, change.resource, change.flavor
+            yield "room", change.cluster, change.resource, change.flavor
         case PreemptionChange():
-            return "preemption", change.queue, change.field
-        case _:
-            return None
+            yield "preemption", change.queue, change.field
+        case PolicyEdit():
+            for resource, manifest in change.edits:
+                if resource in (CLUSTERQUEUES, COHORTS):
+                    yield "quota", manifest["metadata"]["name"], "", ""
+                if resource == CLUSTERQUEUES:
+                    yield "preemption", manifest["metadata"]["name"], ""
+
+
+def _is_same(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    return len(one) == len(other) and all(a == b or not (a and b) for a, b in zip(one, other, strict=True))
 
 
 def _left_out(past: RecordedPast, *, constant_work: bool, estimated: int, endless: int) -> Iterator[str]:
