@@ -474,6 +474,22 @@ def test_a_scale_up_that_waits_accepts_a_part_as_its_job_says_by_now(said: str |
     assert all(isinstance(body, dict) and body["metadata"]["annotations"][partial] == copied for body in changes)
 
 
+@pytest.mark.parametrize(
+    ("has", "classes", "is_told"),
+    [("urgent", {}, False), ("other", {}, True), ("", {"other": 1}, True), ("other", {"urgent": 1}, False)],
+    ids=["deleted", "edited to one that is missing", "named later", "edited to one that is there"],
+)
+def test_a_class_that_is_missing_is_told_of_a_job_that_has_another(
+    has: str, classes: dict[str, int], is_told: bool
+) -> None:
+    spec = {"priority": 7} | ({"priorityClassRef": URGENT_REF | {"name": has}} if has else {})
+    for slice in (S1, a_workload(count=2)):
+        view = a_view(URGENT, slice | {"spec": slice["spec"] | spec}, priority_classes=classes)
+        events = [each for each in unmanaged.run_on(view, URGENT) if isinstance(each, Emit)]
+        told = ["it keeps priority 7: WorkloadPriorityClass urgent doesn't exist"] * is_told
+        assert [(each.reason, each.note) for each in events] == [("PriorityClassNotFound", text) for text in told]
+
+
 def test_what_runs_keeps_the_priority_of_a_class_that_was_deleted() -> None:
     running = S1 | {"spec": S1["spec"] | {"priority": 7, "priorityClassRef": URGENT_REF}}
     job = URGENT | {"spec": URGENT["spec"] | {"parallelism": 5}}

@@ -12,6 +12,7 @@ from slicebus.slices.jobs import KINDS
 NOT_MANAGED = "NotManaged"
 """Why a job is left alone, as the reason of the condition and of the Event."""
 OPT_IN_REMOVED = "OptInRemoved"
+PRIORITY_CLASS_MISSING = "PriorityClassNotFound"
 TIME_LIMIT_CHANGED = "MaximumExecutionTimeChanged"
 QUEUE_CHANGED = "QueueChanged"
 SIZE_EDITED = "AutoscalerOwnsSize"

@@ -6,6 +6,7 @@ from slicebus.manager.decide.job import devices, edits, execution_time, pod_temp
 from slicebus.manager.decide.manifests import findings_patch, priority_class
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
+from slicebus.manager.state.requirements import PRIORITY_CLASS_MISSING
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names, kueue
@@ -24,7 +25,7 @@ def problems_of(view: JobView, job: Manifest) -> list[Problem]:
         message = f'with the autoscaler on a job needs the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
         problems.append(Problem("AutoscalingOfFixedSize", message))
     if not edits.priority(job, view):
-        problems.append(Problem("PriorityClassNotFound", f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
+        problems.append(Problem(PRIORITY_CLASS_MISSING, f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
     try:
         parse_selector(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or "")
     except ValueError as error:

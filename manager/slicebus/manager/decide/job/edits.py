@@ -52,6 +52,16 @@ def priority(job: Manifest, view: JobView) -> Manifest:
         return {}
 
 
+def missing_class(job: Manifest, view: JobView) -> str:
+    """The class that a job with a Workload names by now, and that does not exist; empty where there is none such. A
+    class that its Workload has, and that somebody has deleted, is no edit."""
+    newest = view.workload(view.unfinished[-1]) if view.unfinished else None
+    if newest is None or priority(job, view):
+        return ""
+    named, has = priority_class(job), (newest["spec"].get("priorityClassRef") or {}).get("name", "")
+    return named if named != has else ""
+
+
 def _default_class(view: JobView) -> str:
     """The class of a job that names none: `default`, where it exists when the job gets its first Workload, or another
     class than the one that its Workloads have. As in Kueue it does not change jobs that were there before it."""

@@ -2,13 +2,14 @@
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.manager.decide.job import execution_time
+from slicebus.manager.decide.job import edits, execution_time
 from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.requirements import (
     FIXED_SIZE,
     NOT_MANAGED,
     OPT_IN_REMOVED,
+    PRIORITY_CLASS_MISSING,
     QUEUE_CHANGED,
     SIZE_EDITED,
     TIME_LIMIT_CHANGED,
@@ -62,6 +63,9 @@ def _unheeded(view: JobView, job: Manifest) -> tuple[str, str]:
         return view.problems[0].reason, f"it runs on as it was: {problems}"
     if view.queue != queue_of(job) and any(slice.admission is not None for slice in view.unfinished):
         return QUEUE_CHANGED, f"it stays in LocalQueue {view.queue} while it has quota, and not in {queue_of(job)}"
+    if absent := edits.missing_class(job, view):
+        message = f"it keeps priority {view.priority}: WorkloadPriorityClass {absent} doesn't exist"
+        return PRIORITY_CLASS_MISSING, message
     if execution_time.is_unheeded(view, job):
         return TIME_LIMIT_CHANGED, "its label for the maximum execution time is for its next start"
     kept = view.desired.kept
