@@ -206,7 +206,8 @@ def reconcile_absent(store: AgentStore, *, key: JobKey, stored: Manifest | None,
         unlinks = reconcile.unlink_copies(view)
         return Absence(Cause.DEFINITION if unlinks else None, [*commands, *unlinks])
     if gone.job.uid in view.running:
-        told = orphans.report(view, gone, cluster, last=store.reported.get(key), now=now) if now else []
+        is_left = bool(now) and gone.phase is JobPhase.GONE
+        told = orphans.report(view, gone, cluster, last=store.reported.get(key), now=now) if is_left else []
         return Absence(None, [*commands, *told])
     # Without copies nothing else will say that it is told.
     forgotten = [] if view.copies else [Forget(table=AgentTable.DEPARTED, key=gone.job.uid)]
