@@ -684,11 +684,15 @@ async def test_a_job_that_somebody_deleted_is_reported_as_gone_when_none_of_its_
     await worker.reconcile_job()
     await given_pod_of(worker, REF)
     await delete_job(worker)
-    assert await worker.reconcile_job() == []
     again = Worker(worker.client)
     await again.tombstones.load()
     await again.sync()
-    assert await again.reconcile_job() == []
+    for each in (worker, again):
+        [told] = await each.reconcile_job()
+        assert isinstance(told, Status)
+        assert told.waits
+        assert (told.phase, told.waits.reason) == (JobPhase.RUNNING, "PodsOrphaned")
+        assert await each.reconcile_job() == [], "once"
     await pod_ends(again)
     [gone] = await again.reconcile_job()
     assert isinstance(gone, Status)

@@ -156,7 +156,10 @@ def reconcile_job(
         AgentTable.POD_PROBLEMS: key in store.pod_problems,
     }
     left = [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
-    return Work(Continuation.FIND, [*triage.forget_reports(store, key), *left])
+    forgotten = triage.forget_reports(store, key)
+    if orphans.is_told(store.reported.get(key)):
+        forgotten = [each for each in forgotten if each.table is not AgentTable.REPORTED]
+    return Work(Continuation.FIND, [*forgotten, *left])
 
 
 def _show(commands: Sequence[Command]) -> bool:
@@ -211,6 +214,8 @@ def reconcile_absent(store: AgentStore, *, key: JobKey, stored: Manifest | None,
         return Absence(None, [*commands, *told])
     # Without copies nothing else will say that it is told.
     forgotten = [] if view.copies else [Forget(table=AgentTable.DEPARTED, key=gone.job.uid)]
+    if orphans.is_told(store.reported.get(key)):
+        forgotten.append(Forget(table=AgentTable.REPORTED, key=key))
     return Absence(_cause_of(gone), [*commands, Publish(cluster=cluster, message=gone), *forgotten])
 
 

@@ -46,6 +46,11 @@ def report(
     ]
 
 
+def is_told(last: tuple[Status, float] | None) -> bool:
+    """Whether the last report of a job's name was of such pods."""
+    return last is not None and bool(last[0].waits) and last[0].waits.reason == PODS_ORPHANED
+
+
 def _is_orphan(pod: Pod, uid: str) -> bool:
     return not pod.owner_uid and not pod.is_terminating and pod.labels.get(api_names.MANAGER_UID_LABEL) == uid
 

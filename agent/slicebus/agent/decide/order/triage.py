@@ -132,7 +132,7 @@ def answer_unserved(store: AgentStore, *, incoming: Incoming[Order]) -> list[Com
             return []
 
 
-def forget_reports(store: AgentStore, key: JobKey) -> list[Command]:
+def forget_reports(store: AgentStore, key: JobKey) -> list[Forget]:
     """The commands that forget what was published and reported of a job."""
     known = {AgentTable.PUBLISHED: key in store.published, AgentTable.REPORTED: key in store.reported}
     return [Forget(table=name, key=key) for name, is_known in known.items() if is_known]
