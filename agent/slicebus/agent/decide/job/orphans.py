@@ -48,7 +48,8 @@ def report(
 
 def is_told(last: tuple[Status, float] | None) -> bool:
     """Whether the last report of a job's name was of such pods."""
-    return last is not None and bool(last[0].waits) and last[0].waits.reason == PODS_ORPHANED
+    waits = last[0].waits if last is not None else None
+    return isinstance(waits, Waits) and waits.reason == PODS_ORPHANED
 
 
 def _is_orphan(pod: Pod, uid: str) -> bool:

@@ -113,7 +113,10 @@ def _triage_notice(store: AgentStore, key: JobKey, envelope: Envelope) -> Triage
 def report_again(store: AgentStore, jobs: Sequence[JobRef]) -> list[Command]:
     """Report the status of these jobs again, and publish again every request that no order has answered."""
     known = [(JobKey.of(job), job) for job in jobs if job.kind in JOB_RESOURCES]
-    return [command for key, job in known for command in (*forget_reports(store, key), Requeue(job=job, delay_s=0.0))]
+    commands: list[Command] = []
+    for key, job in known:
+        commands += [*forget_reports(store, key), Requeue(job=job, delay_s=0.0)]
+    return commands
 
 
 def answer_unserved(store: AgentStore, *, incoming: Incoming[Order]) -> list[Command]:
