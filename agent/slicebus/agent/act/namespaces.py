@@ -90,7 +90,8 @@ class Namespaces:
         manifest: Manifest | None = None
         try:
             manifest = await self._client.get(NAMESPACES, name)
-        except NotFoundError as error:
-            if isinstance(error, NotServedError):
-                raise
+        except NotServedError:
+            raise
+        except NotFoundError:
+            pass
         return why_lacking(self._store.policy[POLICY], name, manifest)

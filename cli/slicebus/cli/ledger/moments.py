@@ -8,6 +8,7 @@ import sqlalchemy as sql
 from slicebus.cli.ledger.database import check, database_errors, open_engine
 from slicebus.cli.ledger.ledger_slices import HeldPods, LedgerSlice
 from slicebus.cli.ledger.options import LEDGER_OPTION
+from slicebus.cli.ledger.spans import first_of
 from slicebus.cli.ledger.store import read_position
 from slicebus.cli.ledger.tables import accounts, grants, jobs, kills, slices, unknown_spans, waits
 from slicebus.cli.past.moments import OPTION, local_ms
@@ -29,12 +30,11 @@ def _check_known(connection: sql.Connection, at_ms: int, asked: str) -> None:
     """Raise ConfigurationError, with the span that is known, for a moment of which the ledger cannot tell. `asked` is
     the moment as it was asked for."""
     where = read_position(connection)
-    firsts = [connection.execute(sql.select(sql.func.min(table.c.since_ms))).scalar() for table in (grants, waits)]
-    known = [first for first in firsts if first is not None]
-    if where.known_ms is None or not known:
+    began_ms = first_of(connection)
+    if where.known_ms is None or began_ms is None:
         raise ConfigurationError(f"{asked}: the ledger is empty")
     # A row that goes on may be older than the details that are kept.
-    first_ms = max(min(known), where.details_ms or 0)
+    first_ms = max(began_ms, where.details_ms or 0)
     if not first_ms <= at_ms <= where.known_ms:
         raise ConfigurationError(
             f"{asked}: the ledger knows each job from {local_ms(first_ms, later=True)} to {local_ms(where.known_ms)}"

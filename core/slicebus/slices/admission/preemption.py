@@ -107,14 +107,18 @@ def message_of(preemptor: Preemptor, victim: Victim) -> str:
 
 def preempted_for(slice: Slice) -> str:
     """The UID of the Workload that a slice was preempted for; empty for one that was not."""
-    condition = slice.conditions.get(Condition.PREEMPTED, {})
-    return preemptor_uid(condition.get("message", "")) if condition.get("status") == "True" else ""
+    return preemptor_uid(_told(slice))
 
 
 def preempted_by(slice: Slice) -> str:
     """The UID of the job that a slice was preempted for; empty for one that was not."""
+    return preemptor_job(_told(slice))
+
+
+def _told(slice: Slice) -> str:
+    """The message of a slice that is preempted; empty for any other."""
     condition = slice.conditions.get(Condition.PREEMPTED, {})
-    return preemptor_job(condition.get("message", "")) if condition.get("status") == "True" else ""
+    return condition.get("message", "") if condition.get("status") == "True" else ""
 
 
 def preemptor_uid(message: str) -> str:

@@ -4,10 +4,10 @@ The controller of such a job makes no pods of it. So it counts as gone when its 
 finalizer goes: until then the manager would hold its quota.
 """
 
+from slicebus.agent.decide.job.reconcile import published
 from slicebus.agent.state import annotations
-from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import Tombstone, WorkerJobReading, WorkerView
-from slicebus.decisions.commands import Command, Forget, Publish, Remember
+from slicebus.decisions.commands import Command
 from slicebus.proto.messages import ClusterName, JobPhase, Status
 
 
@@ -36,8 +36,4 @@ def report(
     status = job.report() if job.outcome.phase.is_terminal else gone
     if last is not None and last[0] == status:
         return []
-    forget = Forget(table=AgentTable.REPORTED, key=view.key)
-    return [
-        Remember(table=AgentTable.REPORTED, key=view.key, value=(status, now_s)),
-        Publish(cluster=cluster, message=status, unless_confirmed=forget),
-    ]
+    return published(view, status, cluster, now_s=now_s)

@@ -8,10 +8,9 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from slicebus.agent.decide.job.reconcile import pod_set_status
-from slicebus.agent.state.tables import AgentTable
+from slicebus.agent.decide.job.reconcile import pod_set_status, published
 from slicebus.agent.state.views import WorkerView
-from slicebus.decisions.commands import Command, Forget, Publish, Remember
+from slicebus.decisions.commands import Command
 from slicebus.proto.messages import ClusterName, JobPhase, Status, Waits
 from slicebus.slices.api import api_names
 from slicebus.slices.workload.ungate import Pod
@@ -39,11 +38,7 @@ def report(
     )
     if present == before:
         return []
-    forget = Forget(table=AgentTable.REPORTED, key=view.key)
-    return [
-        Remember(table=AgentTable.REPORTED, key=view.key, value=(present, 0.0)),
-        Publish(cluster=cluster, message=present, unless_confirmed=forget),
-    ]
+    return published(view, present, cluster, now_s=0.0)
 
 
 def is_told(last: tuple[Status, float] | None) -> bool:

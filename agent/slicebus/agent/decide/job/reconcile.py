@@ -283,10 +283,15 @@ def report(
     is_end = present.phase is not JobPhase.RUNNING and not (present.running and last and last[0].phase is present.phase)
     if due_s > 0 and not is_end:
         return [Requeue(job=present.job, delay_s=due_s)]
+    return published(view, present, cluster, now_s=now_s)
+
+
+def published(view: WorkerView, status: Status, cluster: ClusterName, *, now_s: float) -> list[Command]:
+    """Publishes a status, and notes it as the last one of the job's name."""
     forget = Forget(table=AgentTable.REPORTED, key=view.key)
     return [
-        Remember(table=AgentTable.REPORTED, key=view.key, value=(present, now_s)),
-        Publish(cluster=cluster, message=present, unless_confirmed=forget),
+        Remember(table=AgentTable.REPORTED, key=view.key, value=(status, now_s)),
+        Publish(cluster=cluster, message=status, unless_confirmed=forget),
     ]
 
 
