@@ -46,7 +46,7 @@ class EncodedList(msgspec.Struct, frozen=True):
     def page(self, named: Manifest, shape: Callable[[Manifest], Manifest]) -> ListPage:
         """The page, with what `shape` makes of each item, which has the fields of `named` too."""
         return ListPage(
-            items=[shape(named | orjson.loads(memoryview(item))) for item in self.items or ()],
+            items=[shape(named | decoded(orjson.loads, bytes(item))) for item in self.items or ()],
             resource_version=self.metadata.resource_version,
             continue_token=self.metadata.continue_token,
         )
