@@ -6,8 +6,9 @@ from msgspec import structs
 
 from slicebus.decisions.commands import Command, Create, Emit, Forget, Patch, Publish, Remember, Remove, Requeue
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, job_ref
+from slicebus.manager.state.job_reading import JobReading
 from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Held, Outbox
-from slicebus.manager.state.views import JobReading, JobView, cluster_of, requests_of
+from slicebus.manager.state.views import JobView, cluster_of, requests_of
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, RequestKey
 from slicebus.slices.api import api_names, kueue

@@ -227,7 +227,7 @@ class TestLeaving:
         [patch] = dispatch.abandon(self.view(given_up=True))
         assert isinstance(patch, Patch)
         left = a_view(a_job(), merge_patch(patch.target, patch.body), left_copies={"east": 4}, given_up=True)
-        [patch] = dispatch.renew(left, above=9)
+        [patch] = dispatch.renew(left, above=9, has_copy=True)
         assert isinstance(patch, Patch)
         after = merge_patch(patch.target, patch.body)
         assert a_view(a_job(), after).is_withdrawn

@@ -3,12 +3,15 @@
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec import UNSET, structs
 
 from slicebus.decisions.commands import Emit, Patch, Publish
 from slicebus.manager.decide.admission.builtin import reconcile
-from slicebus.manager.decide.job import unmanaged
+from slicebus.manager.decide.job import edits, unmanaged
 from slicebus.manager.decide.messages.inventory import forget_lost_requests
+from slicebus.manager.decide.order import dispatch
+from slicebus.manager.decide.order.outbox import next_version
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.requirements import SIZE_EDITED
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, WorkloadSpec
@@ -130,6 +133,56 @@ def test_edited_bounds_are_dispatched_once() -> None:
     second, workload = dispatched(wider, workload)
     assert second == [first[0] + 1]
     assert dispatched(wider, workload)[0] == []
+
+
+def switched(job: Manifest) -> Manifest:
+    """The job with the autoscaler turned off where it was on, and the other way round, and eight replicas."""
+    is_on, edited = job["spec"].get("enableInTreeAutoscaling", False), without_request(a_job(replicas=8))
+    return edited if is_on else autoscaled(edited)
+
+
+def test_the_autoscaler_with_which_its_copy_was_made_counts() -> None:
+    """The switch reaches no copy that runs: a size that nobody carries out would take quota, and pods, from others."""
+    scaled = autoscaled(without_request(a_job()))
+    _, workload = dispatched(scaled, RUNS)
+    off = a_view(switched(scaled), workload)
+    assert (off.is_autoscaled, off.desired.counts, shown(off)) == (True, BEFORE, [SIZE_EDITED])
+    assert resized(off) == ([], [])
+    alone = without_request(a_job())
+    _, workload = dispatched(alone, admitted(first_slice(a_job())))
+    on = a_view(switched(alone), workload)
+    assert (on.is_autoscaled, on.desired.counts, shown(on)) == (False, EDITED, [])
+
+
+def test_it_may_take_no_idle_quota_when_it_is_turned_off() -> None:
+    job = autoscaled(without_request(a_job()))
+    job["metadata"]["annotations"][api_names.MAX_SIZE_ANNOTATION] = "left=9"
+    _, workload = dispatched(job, admitted(first_slice(job)))
+    off = job | {"spec": job["spec"] | {"enableInTreeAutoscaling": False}}
+    for edited in (job, off):
+        assert edits.elasticity(a_view(edited, workload), edited)[api_names.MAX_SIZE_ANNOTATION] is None
+    assert edits.elasticity(a_view(off), off)[api_names.MAX_SIZE_ANNOTATION] == "left=8"
+
+
+@pytest.mark.parametrize("has_copy", [True, False])
+def test_a_copy_that_is_lost_is_made_by_the_present_spec(has_copy: bool) -> None:
+    job = autoscaled(without_request(a_job()))
+    _, workload = dispatched(job, RUNS)
+    [patch] = dispatch.renew(a_view(switched(job), workload), above=7, has_copy=has_copy)
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    _, renewed = dispatched(switched(job), merge_patch(workload, patch.body))
+    assert a_view(switched(job), renewed).is_autoscaled is has_copy
+
+
+def test_suspended_and_resumed_it_is_the_same_copy() -> None:
+    job = autoscaled(without_request(a_job()))
+    _, workload = dispatched(job, RUNS)
+    view = a_view(switched(job), workload)
+    assert view.outbox is not None
+    suspends = Dispatch(version=0, hash="w", cluster=view.outbox.record.cluster, suspended=True)
+    for wanted, autoscaled_now in ((suspends, True), (Dispatch.absent(EAST), UNSET)):
+        assert next_version(view.outbox, wanted).autoscaled is autoscaled_now
 
 
 def test_without_an_autoscaler_they_are_not() -> None:

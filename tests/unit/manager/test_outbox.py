@@ -294,7 +294,7 @@ def test_every_state_reaches_what_is_wanted_whenever_its_process_crashes(state: 
 
 def test_a_job_that_an_unknown_version_has_moved_is_moved_to_its_slice_until_that_is_reported() -> None:
     workload = a_workload(admitted=1, dispatched=2, applied=2)
-    [lost] = dispatch.renew(a_view(a_job(), workload), above=7)
+    [lost] = dispatch.renew(a_view(a_job(), workload), above=7, has_copy=True)
     assert isinstance(lost, Patch)
     workload = merge_patch(workload, lost.body)
     ordered = [("workload-spec to east", 8), ("relabel to east", 8)]
@@ -353,7 +353,7 @@ def test_a_run_after_a_delete_that_is_lost_is_a_new_one() -> None:
         api_names.DISPATCHED_ANNOTATION: deleted.to_annotation(),
         api_names.APPLIED_ANNOTATION: "6",
     }
-    for decide in (lambda view: dispatch.renew(view, above=9), hold):
+    for decide in (lambda view: dispatch.renew(view, above=9, has_copy=True), hold):
         [write, *_] = decide(a_view(a_job(), workload))
         assert isinstance(write, Patch)
         workload = merge_patch(workload, write.body)

@@ -230,7 +230,8 @@ SAID: dict[str, tuple[Manifest, bool, dict[str, str | None]]] = {
 
 @pytest.mark.parametrize(("job", "fixed", "said"), SAID.values(), ids=SAID.keys())
 def test_what_a_job_says_of_its_size(job: Manifest, fixed: bool, said: dict[str, str | None]) -> None:
-    assert size_bounds.said_by(job, fixed=fixed) == said | {TOGETHER: None}
+    autoscaled = job["spec"].get("enableInTreeAutoscaling", False)
+    assert size_bounds.said_by(job, fixed=fixed, autoscaled=autoscaled) == said | {TOGETHER: None}
     assert size_bounds.problems(job) == []
 
 

@@ -267,19 +267,22 @@ def _own_limits(group: Manifest, *, scaled: bool) -> Manifest:
 def set_bounds(cluster_spec: Manifest, wanted: Manifest, *, at: str = "/spec") -> list[Manifest]:
     """The JSON patch that gives a cluster these bounds, each guarded by the group's name at its index.
 
+    Those that the cluster has no use for are passed over: a suspension with the autoscaler, its options without it.
     `at` is where the object has the cluster's spec.
     """
     patch: list[Manifest] = []
+    is_scaled = autoscales(cluster_spec)
+    has_options = is_scaled and "options" in wanted
     for index, group in enumerate(groups(cluster_spec)):
         path, fields = f"{at}/workerGroupSpecs/{index}", wanted.get("groups", {}).get(group["groupName"])
-        known = _RANGE if "options" not in wanted else (*_RANGE, _IDLE_TIME)
+        known = (*_RANGE, _IDLE_TIME) if has_options else _RANGE
         changes = _changes(group, fields, known, path) if fields is not None else []
         is_suspended = bool(group.get(_SUSPEND))
-        if fields is not None and fields.get(_SUSPEND, is_suspended) is not is_suspended:
+        if fields is not None and not is_scaled and fields.get(_SUSPEND, is_suspended) is not is_suspended:
             changes.append({"op": "add", "path": f"{path}/{_SUSPEND}", "value": not is_suspended})
         if changes:
             patch += [{"op": "test", "path": f"{path}/groupName", "value": group["groupName"]}, *changes]
-    if "options" in wanted:
+    if has_options:
         path, present = f"{at}/autoscalerOptions", cluster_spec.get("autoscalerOptions")
         changes = _changes(present or {}, wanted["options"], _OPTIONS, path)
         patch += [{"op": "add", "path": path, "value": {}}] * (present is None and bool(changes)) + changes

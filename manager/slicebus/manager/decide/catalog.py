@@ -139,7 +139,8 @@ def renew(
     """Dispatch what the worker shall hold anew, above the version of its inventory, which came with `published_at`."""
     view = store.view(job)
     forgotten = inventory.forget_lost_requests(view, item, speaker=speaker, published_at=published_at)
-    return one_write_each([*forgotten, *dispatch.renew(view, above=item.spec_version if item else 0)])
+    version, has_copy = item.spec_version if item else 0, not inventory.has_lost_copy(item)
+    return one_write_each([*forgotten, *dispatch.renew(view, above=version, has_copy=has_copy)])
 
 
 def lose(store: ManagerStore, *, cluster: ClusterName, silent_s: float, now: str) -> list[Command]:

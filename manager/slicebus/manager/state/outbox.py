@@ -77,6 +77,9 @@ class Dispatch(msgspec.Struct, frozen=True):
     """A hash of the flavors that the worker's copy was made for: its pods have their node labels."""
     bounds: str = ""
     """A hash of what the autoscaler of the worker's copy goes by; empty without one, and in old records."""
+    autoscaled: bool | msgspec.UnsetType = msgspec.UNSET
+    """Whether the worker's copy was made with Ray's autoscaler, which no edit turns on or off there. Unset for kinds
+    without one, without a copy, and in old records."""
     taken_back: str | msgspec.UnsetType = msgspec.UNSET
     """The last scale-up that was taken back."""
     suspended: bool = False
@@ -103,8 +106,16 @@ class Dispatch(msgspec.Struct, frozen=True):
         """The dispatch of nothing, without its version."""
         return Dispatch(version=0, hash=api_names.ABSENT, cluster=cluster)
 
-    def lost(self, *, seen: int) -> "Dispatch":
-        """This dispatch as lost, at the highest version that was seen of the job: the next one is above that."""
+    @property
+    def has_copy(self) -> bool:
+        """Whether the worker has a copy by it, as far as the manager knows."""
+        return self.held is not Held.ABSENT and not self.has_vanished
+
+    def lost(self, *, seen: int, has_copy: bool) -> "Dispatch":
+        """This dispatch as lost, at the highest version that was seen of the job: the next one is above that.
+
+        `has_copy`: whether the worker has another copy, instead of none.
+        """
         return msgspec.structs.replace(
             self,
             version=seen,
@@ -114,6 +125,7 @@ class Dispatch(msgspec.Struct, frozen=True):
             # A delete that is lost is read as a copy that is lost, but its run ended with the delete.
             since=seen + 1 if self.held is Held.ABSENT else self.since,
             moved=True if seen > self.version else self.moved,
+            autoscaled=self.autoscaled if has_copy else msgspec.UNSET,
         )
 
     @property

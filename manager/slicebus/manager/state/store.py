@@ -25,6 +25,7 @@ from slicebus.kube.resources import (
 )
 from slicebus.manager.state import reclaims
 from slicebus.manager.state.annotations import SizeRequest, annotation, job_ref
+from slicebus.manager.state.job_reading import JobReading
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.quota_trees import Quotas
 from slicebus.manager.state.requirements import DRY_RUNS, dry_runs, is_managed, is_of_concern, is_our_check
@@ -32,7 +33,7 @@ from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.shards import Shards
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.unshown_end import UnshownEnd
-from slicebus.manager.state.views import JobReading, JobView, Readiness, ReportedPods, cluster_of, place_of
+from slicebus.manager.state.views import JobView, Readiness, ReportedPods, cluster_of, place_of
 from slicebus.manager.state.worker_clusters import Sender, connected_since
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
 from slicebus.slices.admission.cycle import Admit
@@ -46,9 +47,8 @@ _OWN, _JOB_INDEXES = "slicebus.dev/", {DRY_RUNS: dry_runs}
 
 
 def _chains(workload: Manifest) -> Iterable[str]:
-    metadata = workload["metadata"]
-    uid = metadata.get("labels", {}).get(kueue.JOB_UID_LABEL)
-    return [chain_id(metadata["namespace"], uid)] if uid else []
+    uid = workload["metadata"].get("labels", {}).get(kueue.JOB_UID_LABEL)
+    return [chain_id(workload["metadata"]["namespace"], uid)] if uid else []
 
 
 class Uncertain(msgspec.Struct, frozen=True):

@@ -8,26 +8,18 @@ from propcache.api import cached_property
 
 from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.kube.cache import Key
-from slicebus.manager.state.annotations import (
-    DesiredSize,
-    SizeRequest,
-    annotation,
-    as_copied,
-    desired_size_of,
-    own_counts,
-)
+from slicebus.manager.state.annotations import DesiredSize, SizeRequest, annotation, desired_size_of
+from slicebus.manager.state.job_reading import JobReading
 from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, OutboxState
 from slicebus.manager.state.reclaims import ElasticRules, as_reclaimed
 from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
 from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, PodProblem, Status, Waits
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.api.honored import Unhonored, unhonored_of_job
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS, Outcome, Problem
 from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.workload import chain
-from slicebus.slices.workload.pod_requests import pod_requests
 from slicebus.slices.workload.workload import Slice, SliceKey
 
 
@@ -44,49 +36,6 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     """RFC 3339: no time counts before."""
     connected_since: str | None = None
     """RFC 3339; None while the job's cluster is not connected."""
-
-
-class JobReading(msgspec.Struct, frozen=True, dict=True):
-    """One version of a job's manifest. Each part is parsed when it is first read."""
-
-    manifest: Manifest
-
-    @cached_property
-    def outbox(self) -> Outbox | None:
-        """What is left of the dispatches after the last Workload."""
-        return Outbox.left_on(self.manifest)
-
-    @cached_property
-    def own_counts(self) -> Counts:
-        """The counts that its user has put into its spec."""
-        return own_counts(self.manifest, KINDS[self.manifest["kind"]])
-
-    @cached_property
-    def left_request(self) -> SizeRequest | None:
-        """The size request on the job: of an earlier version, or what is left of it after the last Workload."""
-        return SizeRequest.from_manifest(self.manifest)
-
-    @cached_property
-    def is_autoscaled(self) -> bool:
-        """Whether Ray's autoscaler owns the size where the job runs."""
-        return KINDS[self.manifest["kind"]].is_autoscaled(as_copied(self.manifest))
-
-    @cached_property
-    def problems(self) -> list[Problem]:
-        """Why the job cannot be taken as it is now; empty for one that can."""
-        return KINDS[self.manifest["kind"]].problems(as_copied(self.manifest))
-
-    @cached_property
-    def requests(self) -> dict[str, dict[str, int] | None]:
-        """What one pod requests, by pod set; None for unreadable requests."""
-        pod_sets = KINDS[self.manifest["kind"]].pod_sets(as_copied(self.manifest))
-        return {pod_set["name"]: _requests(pod_set["template"]) for pod_set in pod_sets}
-
-    @cached_property
-    def unhonored(self) -> Unhonored:
-        """What the labels and annotations of the job and its pods ask for, and slicebus does not honor."""
-        pod_sets = KINDS[self.manifest["kind"]].pod_sets(as_copied(self.manifest))
-        return unhonored_of_job(self.manifest, [pod_set["template"] for pod_set in pod_sets])
 
 
 class ReportedPods(msgspec.Struct, frozen=True):
@@ -197,6 +146,15 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         edited = desired_size_of(self.reading.manifest, self.reading.own_counts, self.requested)
         return as_reclaimed(edited, self.holder, self.outbox)
 
+    @property
+    def is_autoscaled(self) -> bool:
+        """Whether Ray's autoscaler owns the size where the job runs: as its worker's copy was made, whatever the spec
+        says by now."""
+        noted = self.outbox.record.autoscaled if self.outbox is not None else msgspec.UNSET
+        if noted is not msgspec.UNSET:
+            return noted
+        return self.reading is not None and self.reading.is_autoscaled
+
     @cached_property
     def keeper(self) -> Slice | None:
         """The slice whose Workload has the worker's newest size request; of several the one that lasts longest.
@@ -231,7 +189,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def kept_counts(self) -> Counts | None:
         """The size that Ray's autoscaler has asked for, or began with, where somebody has edited another one since."""
-        if self.reading is None or self.holder is None or self.checks or not self.reading.is_autoscaled:
+        if self.holder is None or self.checks or not self.is_autoscaled:
             return None
         edited, requested = self._edited, self.requested
         if edited.correlation is not None or edited.reclaimed is not None:
@@ -391,10 +349,3 @@ def cluster_of(slices: Sequence[Slice], outbox: Outbox | None) -> ClusterName | 
     if outbox is None or not outbox.record.cluster or outbox.state() == WITHDRAWN:
         return place_of(slices)
     return ClusterName(outbox.record.cluster)
-
-
-def _requests(template: Manifest) -> dict[str, int] | None:
-    try:
-        return pod_requests(template.get("spec", {}))
-    except ValueError:
-        return None

@@ -90,6 +90,18 @@ def test_a_group_that_the_worker_has_alone_is_left() -> None:
     assert RAY.set_bounds(autoscaled(a_group("a"), a_group("own", maxReplicas=2)), wanted) == []
 
 
+def test_a_cluster_whose_autoscaler_was_turned_on_or_off_since_gets_only_its_range() -> None:
+    """It runs as it was made: KubeRay takes no suspended group beside the autoscaler."""
+    scaled, alone = autoscaled(options=OPTIONS), a_cluster(a_group("a"), a_group("b"))
+    for present, wanted in (
+        (scaled, a_cluster(a_group("a", suspend=True, maxReplicas=7), a_group("b"))),
+        (alone, autoscaled(a_group("a", maxReplicas=7, idleTimeoutSeconds=5), a_group("b"), options=OPTIONS)),
+    ):
+        changed = jsonpatch.apply_patch(present, RAY.set_bounds(present, RAY.bounds(wanted)))
+        assert changed["spec"]["workerGroupSpecs"][0] == present["spec"]["workerGroupSpecs"][0] | {"maxReplicas": 7}
+        assert changed["spec"] | {"workerGroupSpecs": []} == present["spec"] | {"workerGroupSpecs": []}
+
+
 def test_those_of_a_rayjob_are_its_clusters() -> None:
     job = a_rayjob()
     job["spec"]["rayClusterSpec"] |= {"enableInTreeAutoscaling": True}

@@ -84,7 +84,7 @@ def _deadline(view: JobView) -> Deadline | None:
     if is_lost:
         began, limit_s = condition["lastTransitionTime"], timeouts.recovery_s
     elif before is not None and timeouts.scale_up_s is not None:
-        is_given_up = _is_autoscaled(view) or not _wants_more_than(before, view)
+        is_given_up = view.is_autoscaled or not _wants_more_than(before, view)
         began, limit_s = _admitted_at(holder), None if is_given_up else timeouts.scale_up_s
     else:
         began, limit_s = _admitted_at(holder), timeouts.start_s
@@ -96,10 +96,6 @@ def _deadline(view: JobView) -> Deadline | None:
         return Deadline(None, limit_s, back_to)
     since = max(began, timeouts.counts_from, timeouts.connected_since, taken.at if taken else "")
     return Deadline(datetime.fromisoformat(since) + timedelta(seconds=limit_s), limit_s, back_to)
-
-
-def _is_autoscaled(view: JobView) -> bool:
-    return view.reading is not None and view.reading.is_autoscaled
 
 
 def _admitted_at(holder: Slice) -> str:

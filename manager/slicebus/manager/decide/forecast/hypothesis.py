@@ -12,9 +12,10 @@ from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission import builtin, refusals
 from slicebus.manager.decide.job import size_bounds
 from slicebus.manager.state.annotations import SizeRequest, job_ref
+from slicebus.manager.state.job_reading import JobReading
 from slicebus.manager.state.requirements import NOT_MANAGED, missing
 from slicebus.manager.state.store import ManagerStore
-from slicebus.manager.state.views import JobReading, JobView
+from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, JobRef, Manifest, counts_text
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs import Problem

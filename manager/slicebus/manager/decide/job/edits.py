@@ -92,7 +92,7 @@ def placement_choices(job: Manifest) -> dict[str, str | None]:
 def elasticity(view: JobView, job: Manifest) -> dict[str, str | None]:
     """What the job says of its size, as annotations of its slices; None for what it does not say."""
     upgrade = KINDS[view.ref.kind].is_upgrade(view.desired.counts)
-    return size_bounds.said_by(job, fixed=view.is_fixed, upgrade=upgrade)
+    return size_bounds.said_by(job, fixed=view.is_fixed, upgrade=upgrade, autoscaled=view.is_autoscaled)
 
 
 def _set_priority(view: JobView, job: Manifest) -> list[Command]:

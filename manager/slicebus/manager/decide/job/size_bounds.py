@@ -75,14 +75,15 @@ def problems(job: Manifest) -> list[Problem]:
     return list(_problems(job).values())
 
 
-def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False) -> dict[str, str | None]:
+def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False, autoscaled: bool = False) -> dict[str, str | None]:
     """What a job says of its size, as annotations of its slices; None for what it does not say, or what makes no sense.
 
-    A job of a `fixed` size only says what notice it wants. One whose size Ray's autoscaler owns has no greatest size,
-    as it asks by itself; the least of a group that its own does not name is the group's `minReplicas`. With Kueue's
-    annotation for partial preemption, and none of ours, the job's spec says the least size. A RayService has no least
-    size during an `upgrade`, and no greatest one; nor has a job that names a gang scheduler a greatest one. A greatest
-    size that names no pod set is for what its worker asks for; any other is no more than its spec lets it have.
+    A job of a `fixed` size only says what notice it wants. One whose size Ray's autoscaler owns where it runs
+    (`autoscaled`) has no greatest size, as it asks by itself; the least of a group that its own does not name is the
+    group's `minReplicas`. With Kueue's annotation for partial preemption, and none of ours, the job's spec says the
+    least size. A RayService has no least size during an `upgrade`, and no greatest one; nor has a job that names a gang
+    scheduler a greatest one. A greatest size that names no pod set is for what its worker asks for; any other is no
+    more than its spec lets it have.
     """
     wrong = _problems(job)
     said = {name: None if name in wrong else annotation(job, name) for name in _SAID} | {_TOGETHER: None}
@@ -92,11 +93,11 @@ def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False) -> dict[str, s
         said[_MAX] = None
     if upgrade or fixed:
         said[_MIN] = None
-    elif (least := _least(job, said[_MIN])) is not None:
+    elif (least := _least(job, said[_MIN], autoscaled=autoscaled)) is not None:
         groups = _sized_together(job)
         said |= {_MIN: _with_others(job, least, groups), _TOGETHER: ",".join(map("+".join, groups)) or None}
     if (most := said[_MAX]) is not None:
-        said[_MAX] = None if _is_autoscaled(job) or _moves_others(job, most) else _possible(job, most)
+        said[_MAX] = None if autoscaled or _moves_others(job, most) else _possible(job, most)
     return said
 
 
@@ -114,7 +115,7 @@ def unheeded(view: JobView) -> dict[str, str]:
     if (
         _is_partial(view.job)
         and annotation(view.job, _MIN) is None
-        and said_by(view.job, fixed=view.is_fixed)[_MIN] is None
+        and said_by(view.job, fixed=view.is_fixed, autoscaled=view.is_autoscaled)[_MIN] is None
     ):
         told[_PARTIAL] = f"the job loses all of its pods or none: {_MIN} says how few are of use"
     return {f"metadata.annotations[{name}]": message for name, message in told.items()}
@@ -143,7 +144,7 @@ def _not_allowed(view: JobView, job: Manifest) -> Iterator[tuple[str, str]]:
             _MAX,
             "the job takes no quota that nobody waits for: its pod sets have their size from one number",
         )
-    elif _names_pod_sets(annotation(job, _MAX) or "") and (view.is_fixed or (is_gang(job) and not _is_autoscaled(job))):
+    elif _names_pod_sets(annotation(job, _MAX) or "") and (view.is_fixed or (is_gang(job) and not view.is_autoscaled)):
         what = "a job of a fixed size" if view.is_fixed else "a job with a gang scheduler"
         yield _MAX, f"{what} takes no quota that nobody waits for"
     if (seconds(annotation(job, _NOTICE) or "") or 0.0) > allowed.notice_cap_s:
@@ -182,12 +183,12 @@ def _is_autoscaled(job: Manifest) -> bool:
     return KINDS[job["kind"]].is_autoscaled(as_copied(job))
 
 
-def _least(job: Manifest, named: str | None) -> str | None:
+def _least(job: Manifest, named: str | None, *, autoscaled: bool) -> str | None:
     """A job's least size: what it has named, with that of its spec for the other groups of Ray's autoscaler, or that of
     its spec alone where it takes part in partial preemption. None for none."""
     if named is None:
         own = KINDS[job["kind"]].least(job) if _is_partial(job) else {}
-    elif _is_autoscaled(job):
+    elif autoscaled:
         own = {**KINDS[job["kind"]].least(job), **Elasticity.from_annotations({_MIN: named}, _sizes(job)).least}
     else:
         return named

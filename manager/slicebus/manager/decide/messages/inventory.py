@@ -197,7 +197,7 @@ def forget_lost_requests(
     Nobody stands by them: the copy made in its place begins with the size of the job's spec. A request that was
     published since this inventory is that copy's.
     """
-    return forget_requests(view, published_at, speaker=speaker, made_anew=True) if _has_lost_copy(item) else []
+    return forget_requests(view, published_at, speaker=speaker, made_anew=True) if has_lost_copy(item) else []
 
 
 def forget_withdrawn(view: JobView, *, speaker: str, published_at: Stamp) -> list[Command]:
@@ -210,14 +210,14 @@ def forget_withdrawn(view: JobView, *, speaker: str, published_at: Stamp) -> lis
     return forget_requests(view, (epoch, 0), speaker=speaker, made_anew=True)
 
 
-def _has_lost_copy(item: InventoryItem | None) -> bool:
+def has_lost_copy(item: InventoryItem | None) -> bool:
     """Whether the worker has no job: at most its Workload copy is left."""
     return item is None or item.spec_hash == api_names.ABSENT
 
 
 def _is_request_lost(view: JobView, item: InventoryItem | None) -> bool:
     requested = view.desired.requested if view.job is not None else None
-    return requested is not None and requested.asks_for_size and _has_lost_copy(item)
+    return requested is not None and requested.asks_for_size and has_lost_copy(item)
 
 
 def _shows(item: InventoryItem, state: OutboxState, version: int) -> bool:

@@ -93,7 +93,7 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
         and outbox.state().held is Held.HOLD
         and report.spec_version >= outbox.record.version
     ):
-        return dispatch.renew(view, above=report.spec_version)
+        return dispatch.renew(view, above=report.spec_version, has_copy=False)
     is_news = outbox is not None and not outbox.is_reported and report.spec_version >= outbox.record.version
     confirms_suspended = is_news and (view.state.held is Held.SUSPENDED or _is_evicted_whole(view))
     published_at = (envelope.epoch, envelope.sequence)

@@ -83,6 +83,7 @@ def _held(view: JobView, slice: Slice) -> Wanted | None:
         answers=requested.key if requested else NO_REQUEST,
         cluster=view.place,
         place=_flavors_hash(slice),
+        autoscaled=_autoscaled(view.job),
         bounds=_bounds_hash(view.job, sets_size=view.desired.taken_back is not None, is_impossible=bool(view.problems)),
         taken_back=view.desired.taken_back.id if view.desired.taken_back else msgspec.UNSET,
     )
@@ -222,8 +223,10 @@ def take_as_applied(view: JobView, *, version: int) -> list[Command]:
     return [write_applied(outbox)]
 
 
-def renew(view: JobView, *, above: int) -> list[Command]:
+def renew(view: JobView, *, above: int, has_copy: bool) -> list[Command]:
     """Commands that dispatch anew what the worker shall hold, with a version above every one that was seen.
+
+    `has_copy`: whether the worker has a copy of the job, whatever it is like.
 
     The worker had reported it, but has lost it or holds something else. So the reported version proves nothing. A copy
     that is left on a given-up cluster stays left, and is recalled with a version above its own.
@@ -235,7 +238,7 @@ def renew(view: JobView, *, above: int) -> list[Command]:
     seen = max(outbox.record.version, outbox.applied, above)
     if view.cluster is not None and view.has_left_copy:
         return _leave_copy(outbox, view.cluster, above=seen)
-    return [write(outbox.record.lost(seen=seen), outbox.recorded_on)]
+    return [write(outbox.record.lost(seen=seen, has_copy=has_copy), outbox.recorded_on)]
 
 
 def note_vanished(view: JobView, *, vanished: bool = True) -> list[Command]:
@@ -301,6 +304,12 @@ def _leave_copy(outbox: Outbox, cluster: ClusterName, *, above: int) -> list[Com
 def _flavors_hash(slice: Slice) -> str:
     """A hash of the flavors by pod set and resource."""
     return slice.admission.flavors_hash if slice.admission else ""
+
+
+def _autoscaled(job: Manifest) -> bool | msgspec.UnsetType:
+    """Whether a copy that is made of the job has Ray's autoscaler; unset where its kind has none."""
+    kind = KINDS[job["kind"]]
+    return kind.is_autoscaled(as_copied(job)) if kind.autoscaled(job) is not job else msgspec.UNSET
 
 
 def _bounds_hash(job: Manifest, *, sets_size: bool, is_impossible: bool) -> str:

@@ -120,6 +120,7 @@ def _is_recorded(outbox: Outbox | None, wanted: Wanted) -> bool:
 def next_version(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:
     """The wanted dispatch as the next version, with what it takes over from the one before."""
     last, withdraws = outbox.record if outbox is not None else NO_DISPATCH, wanted.held is Held.ABSENT
+    is_same_copy = last.has_copy and last.autoscaled is not msgspec.UNSET and not withdraws
     left_copies = {
         cluster: version for cluster, version in last.left_copies.items() if cluster != wanted.cluster or withdraws
     }
@@ -129,6 +130,7 @@ def next_version(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:
         previous_cluster=last.cluster if last.cluster != wanted.cluster else last.previous_cluster,
         since=last.since if last.held is Held.HOLD else last.version + 1,
         cleared=last.version if last.held is Held.ABSENT else last.cleared,
+        autoscaled=last.autoscaled if is_same_copy else wanted.autoscaled,
         left_copies=left_copies,
         unknown_end=wanted.unknown_end or (last.unknown_end if withdraws else msgspec.UNSET),
         moved=msgspec.UNSET if outbox is None or outbox.state() == HOLDING else last.moved,
