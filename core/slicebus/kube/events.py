@@ -16,15 +16,25 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import EVENTS
 from slicebus.kube.times import now_text
 from slicebus.kube.workqueue import WorkQueue
-from slicebus.proto.errors import AlreadyExistsError, ConflictError, NotFoundError, PermanentError
+from slicebus.proto.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    NotServedError,
+    PermanentError,
+)
 
 _log = structlog.get_logger()
 Manifest = dict[str, Any]
 
 _AGGREGATE_S = 600.0
 """The same Event within ten minutes is counted, not made again, as client-go does."""
+_REFUSED_S = 30.0
 _COUNT_S = 60.0
 """The count of an Event is written at most once in this time."""
+_OF_A_MOMENT = (ForbiddenError, NotServedError)
+"""What refuses a writer now, and not the Event: it is tried again after twice the time, within ten minutes."""
 _REMEMBERED = 4096
 """Past so many unwritten Events further ones are lost: a storm of notices has fewer."""
 _WRITERS = 2
@@ -84,10 +94,14 @@ class EventRecorder:
         if event is None:
             self._unwritten.discard(key)
             return
-        count = event.count
+        count, age_s = event.count, asyncio.get_running_loop().time() - event.first_at
         try:
             await (self._count_up(event, count) if event.written else self._create(event, count))
         except (ConflictError, PermanentError) as error:
+            if isinstance(error, _OF_A_MOMENT) and age_s < _AGGREGATE_S:
+                _log.info("event.refused", reason=key.reason, note=key.note, error=str(error))
+                self._queue.add_after(key, max(age_s, _REFUSED_S))
+                return
             _log.warning("event.lost", reason=key.reason, note=key.note, error=str(error))
         event.written, event.written_at = count, asyncio.get_running_loop().time()
         self._unwritten.discard(key)

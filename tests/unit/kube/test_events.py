@@ -195,6 +195,24 @@ async def test_losing_an_event_stops_nothing(server: Events, recorder: EventReco
     assert [event["reason"] for event in server.created] == ["Pending", "Other"]
 
 
+async def test_one_that_is_refused_for_a_moment_is_written_later(
+    server: Events, recorder: EventRecorder, jumping: LoopTime
+) -> None:
+    """A right may come back. Where it does not, an Event takes few requests: a storm of them is one of refusals too."""
+    server.fails = {"create": ForbiddenError("403")}
+    recorder.record(JOB, reason="Pending", note="waits")
+    await asyncio.sleep(100)
+    tries = len(server.created)
+    server.fails = {}
+    await asyncio.sleep(100)
+    assert len(server.created) == tries + 1
+    server.fails = {"create": ForbiddenError("403")}
+    recorder.record(JOB, reason="Other", note="waits")
+    await asyncio.sleep(3000)
+    assert 2 < len(server.created) - tries - 1 < 8
+    assert len({event["metadata"]["name"] for event in server.created}) == 2
+
+
 async def test_past_many_unwritten_ones_further_ones_are_lost(server: Events, recorder: EventRecorder) -> None:
     server.gate.clear()
     for number in range(4200):

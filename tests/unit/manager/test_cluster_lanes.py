@@ -10,7 +10,7 @@ import pytest
 from slicebus.manager.act.cluster_lanes import ClusterLanes
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import ForbiddenError, UnavailableError
+from slicebus.proto.errors import ForbiddenError, InvalidError, UnavailableError
 from slicebus.proto.messages import ClusterName, Lane
 from slicebus.proto.topology import UP, Topology, cluster_queue, manager_queue, manager_topology
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
@@ -155,7 +155,9 @@ async def test_one_that_is_accepted_later_gets_queues_then(world: World) -> None
         assert world.taken == ["east.status"]
 
 
-@pytest.mark.parametrize("error", [UnavailableError("no broker"), ForbiddenError("no right")], ids=str)
+@pytest.mark.parametrize(
+    "error", [UnavailableError("none"), ForbiddenError("no right"), InvalidError("other arguments")], ids=str
+)
 async def test_what_a_broker_refuses_is_tried_again_and_stops_no_other_cluster(world: World, error: Exception) -> None:
     world.put("east")
     world.bus.refuses = error

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from slicebus.bus.contract import QueueDepth
 from slicebus.bus.dead_letters.letters import DeadLetter
 from slicebus.decisions.commands import Command, Emit
 from slicebus.kube.resources import WORKERCLUSTERS
@@ -24,7 +25,7 @@ from slicebus.manager.decide.messages.dead_letters import (
 )
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import DeadReason
+from slicebus.proto.errors import DeadReason, ForbiddenError
 from slicebus.proto.topology import AGENT_DEAD, DEAD, manager_topology
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from unit.bus.letters import NOON, dead, given_up, letter, wire
@@ -95,6 +96,17 @@ def test_labels_are_those_that_exist() -> None:
     assert labels(letter("made.up"), {"east"}) == ("other", "other", "unknown-cluster")
 
 
+class Bus(MemoryBus):
+    """Refuses to say how many messages a queue has as long as a test wants it to."""
+
+    refuses: Exception | None = None
+
+    async def depth(self, queue: str) -> QueueDepth:
+        if self.refuses is not None:
+            raise self.refuses
+        return await super().depth(queue)
+
+
 class Surroundings:
     """A watch over a broker of this process."""
 
@@ -107,8 +119,9 @@ class Surroundings:
         self.registry = CollectorRegistry()
         self.commands: list[Command] = []
         self.now = NOON
+        self.bus = Bus(self.broker, user="manager")
         self.watch = DeadLetterWatch(
-            bus=MemoryBus(self.broker, user="manager"),
+            bus=self.bus,
             store=self.store,
             executor=self,  # type: ignore[arg-type]
             registry=self.registry,
@@ -158,6 +171,16 @@ async def test_it_measures_and_warns_once_a_period(around: Surroundings) -> None
     around.broker.queues[DEAD].ready.clear()
     await around.later(30)
     assert (around.metric("dead_letters"), around.metric("dead_letter_oldest_seconds")) == (0, 0)
+
+
+async def test_a_right_to_them_that_is_taken_away_ends_nothing(around: Surroundings) -> None:
+    around.broker.publish(DEAD, dead())
+    around.bus.refuses = ForbiddenError("ACCESS_REFUSED")
+    await around.later(60)
+    assert around.metric("dead_letters") == 0
+    around.bus.refuses = None
+    await around.later(60)
+    assert around.metric("dead_letters") == 1
 
 
 async def test_another_browser_does_not_make_the_queue_empty(around: Surroundings) -> None:

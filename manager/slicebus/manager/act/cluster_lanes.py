@@ -17,7 +17,7 @@ from slicebus.manager.act.inbox import ManagerInbox
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.worker_clusters import Sender
-from slicebus.proto.errors import ForbiddenError, NotFoundError, TransientError
+from slicebus.proto.errors import PermanentError, TransientError
 from slicebus.proto.messages import ClusterName, Lane
 from slicebus.proto.topology import cluster_queue, cluster_topology
 
@@ -82,7 +82,7 @@ class ClusterLanes:
                         await self._bus.unbind(cluster_topology(name).bindings)
                     await changed.wait()
                 failures = 0
-            except (NotFoundError, ForbiddenError, TransientError) as error:
+            except (PermanentError, TransientError) as error:
                 # What lay in queues that have gone is asked for.
                 failures += 1
                 _log.warning("cluster.queues.awaited", cluster=name, error=str(error))

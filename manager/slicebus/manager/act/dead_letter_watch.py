@@ -25,7 +25,7 @@ from slicebus.manager.decide.messages.dead_letters import (
 )
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import DeadReason, NotFoundError, TransientError
+from slicebus.proto.errors import DeadReason, PermanentError, TransientError
 from slicebus.proto.topology import DEAD, DEAD_LETTERS, words
 from slicebus.runtime.executor import Executor
 
@@ -97,7 +97,7 @@ class DeadLetterWatch:
             began = loop.time()
             try:
                 await self._watch(began)
-            except (TransientError, NotFoundError) as error:
+            except (TransientError, PermanentError) as error:
                 _log.info("dead_letters.unread", error=str(error))
             await asyncio.sleep(max(self._interval_s, _SHARE * (loop.time() - began)))
 
