@@ -92,6 +92,9 @@ def test_a_status_that_is_right_is_left_alone() -> None:
     assert reported(cluster_queue, local_queue) == ({}, {})
 
 
+UNREADABLE = "not a quantity: 'many'"
+
+
 @pytest.mark.parametrize(
     ("cluster_spec", "local_spec", "cluster_reason", "local_reason"),
     [
@@ -113,6 +116,12 @@ def test_a_status_that_is_right_is_left_alone() -> None:
             "ClusterQueueDoesNotExist",
             id="quota is no quantity",
         ),
+        pytest.param(
+            {"fairSharing": {"weight": "many"}}, {}, "Unreadable", "ClusterQueueDoesNotExist", id="nor is its weight"
+        ),
+        pytest.param(
+            {"preemption": {"withinClusterQueue": "Youngest"}}, {}, "Ready", "Ready", id="a policy of a newer Kueue"
+        ),
     ],
 )
 def test_active_shows_whether_and_why_not(
@@ -121,6 +130,8 @@ def test_active_shows_whether_and_why_not(
     statuses = reported(a_cluster_queue(**cluster_spec), a_local_queue(**local_spec))
     conditions = [status["conditions"][0] for status in statuses]
     assert [condition["reason"] for condition in conditions] == [cluster_reason, local_reason]
+    if cluster_reason == "Unreadable":
+        assert conditions[0]["message"] == f"Can't admit new workloads: its spec has what is {UNREADABLE}"
     assert all((condition["status"] == "True") == (condition["reason"] == "Ready") for condition in conditions)
 
 

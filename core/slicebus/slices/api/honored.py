@@ -1,5 +1,6 @@
 """Finds what somebody has set on an object and slicebus does not honor, by the table of `fields`."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -47,13 +48,42 @@ _WORDS: Mapping[str, Mapping[str, Callable[[str], str]]] = {
     "Cohort": _BUDGETS,
 }
 """What is wrong with a value of an annotation of slicebus, by kind and name; such a value counts as not set."""
+_STOP_POLICIES = ("None", "Hold", "HoldAndDrain")
+_WHOM, _WHEN = ("Never", "LowerPriority"), "TryNextFlavor"
+_CHOICES: Mapping[str, Mapping[tuple[str, ...], tuple[str, ...]]] = {
+    "ClusterQueue": {
+        ("queueingStrategy",): ("BestEffortFIFO", "StrictFIFO"),
+        ("stopPolicy",): _STOP_POLICIES,
+        ("preemption", "withinClusterQueue"): (*_WHOM, "LowerOrNewerEqualPriority"),
+        ("preemption", "reclaimWithinCohort"): (*_WHOM, "Any"),
+        ("preemption", "borrowWithinCohort", "policy"): _WHOM,
+        ("flavorFungibility", "whenCanBorrow"): ("MayStopSearch", _WHEN, "Borrow"),
+        ("flavorFungibility", "whenCanPreempt"): (_WHEN, "MayStopSearch", "Preempt"),
+        ("flavorFungibility", "preference"): ("BorrowingOverPreemption", "PreemptionOverBorrowing"),
+        ("admissionScope", "admissionMode"): ("NoAdmissionFairSharing", "UsageBasedAdmissionFairSharing"),
+    },
+    "LocalQueue": {("stopPolicy",): _STOP_POLICIES},
+}
+"""The values of fields by their path in the spec. Definitions of a newer Kueue may take others, instead of which the
+first counts; a queue with another stopPolicy is on hold."""
 _SELECTOR = "spec.namespaceSelector"
+_WITH_QUOTA = ("ClusterQueue", "Cohort")
 _SELECTING = ("ClusterQueue", "WorkerCluster")
 """The kinds with a selector that the API server does not check."""
 
 
+class _Resource(msgspec.Struct):
+    name: str
+
+
+class _Flavor(msgspec.Struct):
+    name: str
+    resources: tuple[_Resource, ...] = ()
+
+
 class _Group(msgspec.Struct, rename="camel"):
     covered_resources: tuple[str, ...] = ()
+    flavors: tuple[_Flavor, ...] = ()
 
 
 class _Queue(msgspec.Struct, rename="camel"):
@@ -62,8 +92,10 @@ class _Queue(msgspec.Struct, rename="camel"):
 
 def unhonored(kind: str, manifest: Manifest) -> Unhonored:
     """The fields of an object of one of Kueue's kinds that are set and not honored. Empty ones say nothing. An
-    annotation of slicebus is among them where its value is none that it may have, and a selector that is none."""
-    unreadable = (*_spent_never(kind, manifest), *_unreadable(kind, manifest), *_selects_nothing(kind, manifest))
+    field or an annotation of slicebus is among them where its value is none that it may have, a selector that is none,
+    and quota that nobody gets."""
+    ways = (_spent_never, _unreadable, _unknown, _selects_nothing, _given_never)
+    unreadable = [found for way in ways for found in way(kind, manifest)]
     return dict(sorted((*_unhonored(manifest, FIELDS[kind], skipped=_NOT_OF_USERS), *unreadable)))
 
 
@@ -110,13 +142,53 @@ def _unreadable(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
             yield f"metadata.annotations[{name}]", wrong
 
 
+def _unknown(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """The values that a field takes by newer definitions alone."""
+    for path, choices in _CHOICES.get(kind, {}).items():
+        value: Any = manifest.get("spec")
+        for name in path:
+            value = value.get(name) if isinstance(value, dict) else None
+        if isinstance(value, str) and value and (wrong := _one_of(*choices)(value)):
+            yield ".".join(("spec", *path)), wrong
+
+
+def _groups(manifest: Manifest) -> tuple[_Group, ...]:
+    """The resource groups of a ClusterQueue or a Cohort; none where they cannot be read."""
+    try:
+        return msgspec.convert(manifest.get("spec") or {}, _Queue).resource_groups
+    except msgspec.ValidationError:
+        return ()
+
+
+def _given_never(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Quota that no job gets: of a resource that its group does not cover, or that stands twice."""
+    if kind not in _WITH_QUOTA:
+        return
+    named = [
+        (flavor.name, resource.name, resource.name in group.covered_resources)
+        for group in _groups(manifest)
+        for flavor in group.flavors
+        for resource in flavor.resources
+    ]
+    times = Counter((flavor, resource) for flavor, resource, _ in named)
+    told = [
+        f"nobody gets {resource} of flavor {flavor}, as coveredResources does not name it"
+        for flavor, resource, is_covered in named
+        if not is_covered
+    ]
+    told += [
+        f"{resource} of flavor {flavor} is there twice, and the last one counts"
+        for (flavor, resource), n in times.items()
+        if n > 1
+    ]
+    if told:
+        yield "spec.resourceGroups[].flavors[].resources", ", ".join(told)
+
+
 def _spent_never(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
     """The budgets of resources that a ClusterQueue has no quota of."""
-    try:
-        queue = msgspec.convert(manifest.get("spec") if kind == "ClusterQueue" else {}, _Queue)
-    except msgspec.ValidationError:
-        return
-    covered = {resource for group in queue.resource_groups for resource in group.covered_resources}
+    groups = _groups(manifest) if kind == "ClusterQueue" else ()
+    covered = {resource for group in groups for resource in group.covered_resources}
     budget = budget_values.Budget.from_annotations((manifest.get("metadata") or {}).get("annotations") or {})
     never = [resource for resource in budget.allowances if resource not in covered] if budget and covered else []
     if never:

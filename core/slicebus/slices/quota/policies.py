@@ -40,12 +40,12 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_manifest(cls, spec: Manifest) -> Self:
-        """Read the field. Raises ValueError for an unknown policy."""
+        """Read the field. An unknown policy counts as Never."""
         borrow = spec.get("borrowWithinCohort") or {}
         return cls(
-            within_queue=Whom(spec.get("withinClusterQueue", Whom.NEVER)),
-            reclaim=Whom(spec.get("reclaimWithinCohort", Whom.NEVER)),
-            borrow=Whom(borrow.get("policy", Whom.NEVER)),
+            within_queue=_whom(spec.get("withinClusterQueue")),
+            reclaim=_whom(spec.get("reclaimWithinCohort")),
+            borrow=_whom(borrow.get("policy")),
             borrow_threshold=borrow.get("maxPriorityThreshold"),
         )
 
@@ -73,3 +73,7 @@ class Fungibility(msgspec.Struct, frozen=True, kw_only=True):
             next_when_preempting=spec.get("whenCanPreempt", "TryNextFlavor") == "TryNextFlavor",
             own_quota_first=spec.get("preference") == "PreemptionOverBorrowing",
         )
+
+
+def _whom(policy: str | None) -> Whom:
+    return Whom(policy) if policy in set(Whom) else Whom.NEVER

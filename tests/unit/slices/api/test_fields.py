@@ -156,6 +156,13 @@ def test_an_honored_field_is_none(kind: str, path: str) -> None:
     assert unhonored(kind, changed({}, path.split("."))) == {}
 
 
+def group(covered: list[str], **flavors: list[str]) -> Manifest:
+    """A resource group with a quota of 1 of each resource that a flavor names."""
+    quotas = {flavor: [{"name": name, "nominalQuota": 1} for name in names] for flavor, names in flavors.items()}
+    named = [{"name": flavor, "resources": resources} for flavor, resources in quotas.items()]
+    return {"coveredResources": covered, "flavors": named}
+
+
 SET: dict[str, tuple[str, Manifest, dict[str, str]]] = {
     "nothing": ("ClusterQueue", {}, {}),
     "what is empty": ("ClusterQueue", {"spec": {"admissionScope": {}, "admissionChecksStrategy": {"checks": []}}}, {}),
@@ -201,6 +208,35 @@ SET: dict[str, tuple[str, Manifest, dict[str, str]]] = {
         {
             "spec.namespaceSelector": "it selects no namespace, as it is no label selector: "
             "Object missing required field `operator` - at `$.matchExpressions[0]`"
+        },
+    ),
+    "values of newer definitions": (
+        "ClusterQueue",
+        {"spec": {"preemption": {"borrowWithinCohort": {"policy": "Any"}}, "queueingStrategy": "LIFO"}},
+        {
+            "spec.preemption.borrowWithinCohort.policy": "it may be 'Never' or 'LowerPriority', and is 'Any'",
+            "spec.queueingStrategy": "it may be 'BestEffortFIFO' or 'StrictFIFO', and is 'LIFO'",
+        },
+    ),
+    "the same of a tenant's queue": (
+        "LocalQueue",
+        {"spec": {"stopPolicy": "Pause"}},
+        {"spec.stopPolicy": "it may be 'None' or 'Hold' or 'HoldAndDrain', and is 'Pause'"},
+    ),
+    "quota that nobody gets": (
+        "ClusterQueue",
+        {"spec": {"resourceGroups": [group(["cpu"], a=["cpu", "gpu"], b=["cpu"]), group(["cpu"], a=["cpu"])]}},
+        {
+            "spec.resourceGroups[].flavors[].resources": "nobody gets gpu of flavor a, as coveredResources does not "
+            "name it, cpu of flavor a is there twice, and the last one counts"
+        },
+    ),
+    "the same of a cohort": (
+        "Cohort",
+        {"spec": {"resourceGroups": [group(["cpu"], a=["gpu"])]}},
+        {
+            "spec.resourceGroups[].flavors[].resources": "nobody gets gpu of flavor a, as coveredResources does not "
+            "name it"
         },
     ),
     "a shape that no definition allows": ("ClusterQueue", {"spec": ["a"]}, {"spec[]": UNKNOWN}),

@@ -66,7 +66,7 @@ def statuses(
         if shares or manifest.get("status", {}).get("fairSharing"):
             status["fairSharing"] = _weighted_share(forest.queues.get(name)) if shares else None
         findings = [
-            _active(queue, forest.circles.get(name, ())),
+            _active(manifest, queue, forest.circles.get(name, ())),
             *_shared(manifest, fair_sharing),
             *honoring.findings(CLUSTERQUEUES, manifest, above=above(queue), more=uncounted(budgets, queue)),
         ]
@@ -142,15 +142,23 @@ def _flavors(queue: ClusterQueue, used: Usage, *, shows_borrowed: bool = True) -
     return {"flavorsReservation": flavors, "flavorsUsage": flavors}
 
 
-def _active(queue: ClusterQueue | None, circle: tuple[str, ...]) -> Finding:
+def _active(manifest: Manifest, queue: ClusterQueue | None, circle: tuple[str, ...]) -> Finding:
     if queue is None:
-        return Finding(ACTIVE, False, "Unreadable", "Can't admit new workloads: a quota is not a quantity")
+        return Finding(ACTIVE, False, "Unreadable", f"Can't admit new workloads: {_unreadable(manifest)}")
     if queue.held:
         return Finding(ACTIVE, False, "Stopped", "Can't admit new workloads: stopPolicy")
     if circle:
         message = f"Can't admit new workloads: the cohorts {' and '.join(circle)} are each other's parent"
         return Finding(ACTIVE, False, "CohortCycle", message)
     return Finding(ACTIVE, True, "Ready", "Can admit new workloads")
+
+
+def _unreadable(manifest: Manifest) -> str:
+    try:
+        ClusterQueue.from_manifest(manifest)
+    except ValueError as error:
+        return f"its spec has what is {error}"
+    return "it was unreadable"
 
 
 def _local_active(local: LocalQueue, cluster_queues: Mapping[str, ClusterQueue]) -> Finding:
