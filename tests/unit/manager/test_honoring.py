@@ -118,6 +118,17 @@ def test_a_reconcile_tells_of_a_job(pending: bool) -> None:
     assert is_told(commands)
 
 
+def test_a_cluster_selector_that_is_edited_into_none_is_told_at_once() -> None:
+    """It counts when the job starts next, which may be in a week."""
+    job = a_job(annotations={api_names.CLUSTER_SELECTOR_ANNOTATION: "zone in (a"})
+    [patch, event] = honoring.of_job(a_view(job, a_slice()), job, now=NOW)
+    assert isinstance(patch, Patch)
+    assert isinstance(event, Emit)
+    assert "[slicebus.dev/cluster-selector] is not honored: no cluster takes the job when it starts next" in event.note
+    job = a_job(annotations={api_names.CLUSTER_SELECTOR_ANNOTATION: "zone in (a)"})
+    assert honoring.of_job(a_view(job, a_slice()), job, now=NOW) == []
+
+
 def is_told(commands: list[Command]) -> bool:
     return any("Honored=False" in str(short) for short in shorts(commands))
 

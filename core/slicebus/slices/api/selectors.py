@@ -71,6 +71,15 @@ def parse_selector(text: str) -> Manifest:
     return {"matchExpressions": [_expression(part) for part in parts if part]}
 
 
+def problem_of_text(text: str) -> str:
+    """Why `parse_selector` cannot read a text; empty where it can."""
+    try:
+        parse_selector(text)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 def selects(selector: Manifest, labels: Mapping[str, str]) -> bool:
     """Whether a LabelSelector matches. An empty one matches everything."""
     wanted = selector.get("matchLabels") or {}

@@ -9,7 +9,7 @@ import msgspec
 from slicebus.slices.api import api_names
 from slicebus.slices.api.kueue import INADMISSIBLE
 from slicebus.slices.api.quantities import add
-from slicebus.slices.api.selectors import parse_selector
+from slicebus.slices.api.selectors import parse_selector, problem_of_text
 from slicebus.slices.placement.flavors import Misfit, Room, assign, assign_part
 from slicebus.slices.placement.fleet import Fleet, Strategy, Tenant, describe
 from slicebus.slices.placement.suitability import unsuitable
@@ -209,10 +209,8 @@ def _wrong_placement(slice: Slice, queue: ClusterQueue) -> str | None:
     """The setting that has to be corrected before a cluster can be picked; None where all are valid."""
     if queue.placement and queue.placement not in [*Strategy]:
         return f"ClusterQueue {queue.name} wants placement {queue.placement!r}, and knows only {', '.join(Strategy)}"
-    try:
-        parse_selector(slice.cluster_selector)
-    except ValueError as error:
-        return f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+    if wrong := problem_of_text(slice.cluster_selector):
+        return f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {wrong}"
     return None
 
 

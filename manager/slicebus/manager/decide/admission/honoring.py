@@ -10,10 +10,13 @@ from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import COHORTS, WORKLOADS, Resource
 from slicebus.manager.decide.job import size_bounds
 from slicebus.manager.decide.manifests import findings_patch
+from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
+from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding
 from slicebus.slices.api.honored import finding, unhonored
+from slicebus.slices.api.selectors import problem_of_text
 
 
 def findings(
@@ -38,10 +41,17 @@ def of_objects(resource: Resource, manifests: Sequence[Manifest], *, now: str) -
     ]
 
 
+def _selects(job: Manifest) -> dict[str, str]:
+    """What is wrong with the cluster selector of a job that has a slice: it may have been edited since."""
+    wrong = problem_of_text(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or "")
+    instead = f"no cluster takes the job when it starts next, as it is no label selector: {wrong}"
+    return {f"metadata.annotations[{api_names.CLUSTER_SELECTOR_ANNOTATION}]": instead} if wrong else {}
+
+
 def of_job(view: JobView, job: Manifest, *, now: str) -> list[Command]:
     """The writes of the conditions onto the job's Workloads that have not ended, and an Event on the job with the first
     that says something is not honored."""
-    asked = (view.reading.unhonored if view.reading is not None else {}) | size_bounds.unheeded(view)
+    asked = (view.reading.unhonored if view.reading is not None else {}) | size_bounds.unheeded(view) | _selects(job)
     commands: list[Command] = []
     for workload in map(view.workload, view.unfinished):
         told = finding(workload, asked | unhonored(WORKLOADS.kind, workload))

@@ -11,7 +11,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import Finding, has_finding
-from slicebus.slices.api.selectors import parse_selector
+from slicebus.slices.api.selectors import problem_of_text
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.workload.chain import ChainCommand, RefuseScaling
 from slicebus.slices.workload.workload import Slice
@@ -26,10 +26,8 @@ def problems_of(view: JobView, job: Manifest) -> list[Problem]:
         problems.append(Problem("AutoscalingOfFixedSize", message))
     if not edits.priority(job, view):
         problems.append(Problem(PRIORITY_CLASS_MISSING, f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
-    try:
-        parse_selector(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or "")
-    except ValueError as error:
-        message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+    if wrong := problem_of_text(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or ""):
+        message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {wrong}"
         problems.append(Problem("InvalidClusterSelector", message))
     return [*problems, *size_bounds.problems(job)]
 

@@ -39,7 +39,7 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import with_room
 from slicebus.slices.api.fingerprints import spec_hash
 from slicebus.slices.api.kueue import CheckState, Condition, EvictionReason
-from slicebus.slices.api.selectors import parse_selector
+from slicebus.slices.api.selectors import parse_selector, problem_of_text
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.placement.fleet import Fleet, Strategy, Tenant
@@ -208,10 +208,8 @@ def _set_check(
 
 def _problems(job: Manifest, desired: DesiredSize) -> list[Problem]:
     problems = KINDS[job["kind"]].problems(dispatch.as_wanted(job, desired))
-    try:
-        _selector(job)
-    except ValueError as error:
-        message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {error}"
+    if wrong := problem_of_text(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or ""):
+        message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {wrong}"
         problems.append(Problem("InvalidClusterSelector", message))
     return [*problems, *size_bounds.problems(job)]
 
