@@ -1,5 +1,7 @@
 """Pods whose job somebody has deleted without them: they are told once, and not while the garbage collector deletes."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -17,10 +19,13 @@ GONE = Status(job=REF, workload="w1", spec_version=3, phase=JobPhase.GONE, seen=
 LATER = "2026-01-31T12:30:00Z"
 
 
-def told(*pods: Manifest, last: Status | None = None, now: str = NOW) -> Status | None:
+def told(
+    *pods: Manifest, owners: Mapping[str, str] = MappingProxyType({}), last: Status | None = None, now: str = NOW
+) -> Status | None:
     view = WorkerView(key=JobKey.of(REF), job=None, pods=tuple(map(Pod.from_manifest, pods)))
     known = (last, 0.0) if last is not None else None
-    published = [each for each in orphans.report(view, GONE, EAST, last=known, now=now) if isinstance(each, Publish)]
+    commands = orphans.report(view, GONE, EAST, owners=owners, last=known, now=now)
+    published = [each for each in commands if isinstance(each, Publish)]
     assert len(published) <= 1
     message = published[0].message if published else None
     assert message is None or isinstance(message, Status)
@@ -31,8 +36,8 @@ def an_orphan(name: str, **more: Any) -> Manifest:
     return a_pod(name, of=REF, ready=True, **more)
 
 
-def owned(pod: Manifest) -> Manifest:
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "worker-uid", "controller": True}
+def owned(pod: Manifest, *, kind: str = "Job", uid: str = "worker-uid") -> Manifest:
+    owner = {"apiVersion": "batch/v1", "kind": kind, "name": "train", "uid": uid, "controller": True}
     return pod | {"metadata": pod["metadata"] | {"ownerReferences": [owner]}}
 
 
@@ -68,3 +73,18 @@ def test_what_was_known_of_the_job_stays() -> None:
 )
 def test_no_other_pod_is_told(pod: Manifest) -> None:
     assert told(pod) is None
+
+
+def test_so_are_those_of_a_cluster_that_is_left_alone() -> None:
+    """Its pods name it as their owner, as before. It is nobody's, and its operator keeps it running."""
+    pods = owned(an_orphan("a"), kind="RayCluster"), owned(an_orphan("b"), uid="other-uid")
+    view = WorkerView(key=JobKey.of(REF), job=None, pods=tuple(map(Pod.from_manifest, pods)))
+    alone = {"kind": "RayCluster", "metadata": {"uid": "worker-uid"}}
+    of_another = {"kind": "Job", "metadata": {"uid": "other-uid", "ownerReferences": [{"uid": "x"}]}}
+    made = {"RayCluster": alone, "Job": of_another}
+    owners = orphans.owners_left(view, lambda key: made[key.kind])
+    assert owners == {"worker-uid": "RayCluster"}
+    first = told(owned(an_orphan("a"), kind="RayCluster"), owners=owners)
+    assert first is not None
+    assert first.waits
+    assert "without its RayCluster: 1 pod" in first.waits.message

@@ -210,7 +210,10 @@ def reconcile_absent(store: AgentStore, *, key: JobKey, stored: Manifest | None,
         return Absence(Cause.DEFINITION if unlinks else None, [*commands, *unlinks])
     if gone.job.uid in view.running:
         is_left = bool(now) and gone.phase is JobPhase.GONE
-        told = orphans.report(view, gone, cluster, last=store.reported.get(key), now=now) if is_left else []
+        if not is_left:
+            return Absence(None, commands)
+        owners = orphans.owners_left(view, lambda owner: store.view(owner).job)
+        told = orphans.report(view, gone, cluster, owners=owners, last=store.reported.get(key), now=now)
         return Absence(None, [*commands, *told])
     # Without copies nothing else will say that it is told.
     forgotten = [] if view.copies else [Forget(table=AgentTable.DEPARTED, key=gone.job.uid)]
