@@ -122,6 +122,7 @@ ONCE_FAILED: tuple[int, ...] = (
     3502285,  # a withdrawn word took the pods that nobody had asked for all the same, before its notice was over
     3502194,  # an Indexed Job that opted out kept other completions than it had ended with, once it was let go
     36997453,  # the simulation compared a forecast with a slice of pods that were edited since (the rule)
+    3503207,  # a version was used twice, as a user had deleted the Workload of the last one
     3502819,  # the simulation found room for a job whose LocalQueue had gone with its namespace (the rule)
     370,  # it notices that a shrink is not withdrawn, as few do
 )

@@ -374,3 +374,18 @@ def test_a_copy_before_a_delete_that_was_reported_is_no_present_one() -> None:
     outbox = Outbox.from_manifest(merge_patch(workload, write.body))
     assert outbox is not None
     assert [outbox.has_outlived(version) for version in (5, 6, 7)] == [True, True, False]
+
+
+def test_no_version_is_used_twice_where_the_workload_of_the_last_one_is_gone() -> None:
+    """A user may delete one of the Workloads of a job that has ended. The others know what was reported."""
+    workload = a_workload(admitted=1, dispatched=2, applied=5)
+    for way in (dispatch.withdraw(a_view(a_job(), workload), reason="JobFinished"), abandoned(workload)):
+        [write, *_] = way
+        assert isinstance(write, Patch)
+        record = Dispatch.from_manifest(merge_patch(workload, write.body))
+        assert record is not None
+        assert record.version == 6
+
+
+def abandoned(workload: Manifest) -> list[Command]:
+    return dispatch.abandon(a_view(a_job(), workload, given_up=True))

@@ -198,6 +198,12 @@ class Outbox(msgspec.Struct, frozen=True):
         return max(filter(None, outboxes), key=attrgetter("record.version"), default=left)
 
     @property
+    def seen(self) -> int:
+        """The highest version that is known. The worker may have reported a later one than that of the record, whose
+        Workload somebody has deleted."""
+        return max(self.record.version, self.applied)
+
+    @property
     def is_reported(self) -> bool:
         """Whether the worker has reported the newest version. That proves nothing about one that is lost."""
         return self.applied >= self.record.version

@@ -169,7 +169,7 @@ def abandon(view: JobView) -> list[Command]:
     outbox = view.outbox
     if outbox is None or view.cluster is None or view.is_withdrawn:
         return []
-    return _leave_copy(outbox, view.cluster, above=outbox.record.version)
+    return _leave_copy(outbox, view.cluster, above=outbox.seen)
 
 
 def recall(view: JobView) -> list[Command]:
@@ -235,7 +235,7 @@ def renew(view: JobView, *, above: int, has_copy: bool) -> list[Command]:
     outbox = view.outbox or (Outbox(NO_DISPATCH, newest, applied_version(newest)) if newest else None)
     if outbox is None:
         return []
-    seen = max(outbox.record.version, outbox.applied, above)
+    seen = max(outbox.seen, above)
     if view.cluster is not None and view.has_left_copy:
         return _leave_copy(outbox, view.cluster, above=seen)
     return [write(outbox.record.lost(seen=seen, has_copy=has_copy), outbox.recorded_on)]

@@ -119,6 +119,7 @@ def _is_recorded(outbox: Outbox | None, wanted: Wanted) -> bool:
 
 def next_version(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:
     """The wanted dispatch as the next version, with what it takes over from the one before."""
+    version = outbox.seen + 1 if outbox is not None else 1
     last, withdraws = outbox.record if outbox is not None else NO_DISPATCH, wanted.held is Held.ABSENT
     is_same_copy = last.has_copy and last.autoscaled is not msgspec.UNSET and not withdraws
     left_copies = {
@@ -126,9 +127,9 @@ def next_version(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:
     }
     return msgspec.structs.replace(
         wanted,
-        version=last.version + 1,
+        version=version,
         previous_cluster=last.cluster if last.cluster != wanted.cluster else last.previous_cluster,
-        since=last.since if last.held is Held.HOLD else last.version + 1,
+        since=last.since if last.held is Held.HOLD else version,
         cleared=last.version if last.held is Held.ABSENT else last.cleared,
         autoscaled=last.autoscaled if is_same_copy else wanted.autoscaled,
         left_copies=left_copies,
