@@ -16,8 +16,9 @@ from support.waiting import eventually
 _AT = {"RayCluster": "/spec", "RayJob": "/spec/rayClusterSpec"}
 
 
+@pytest.mark.parametrize("turns_off", [False, True], ids=["", "with its autoscaler turned off"])
 @pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
-async def test_it_takes_no_quota_until_the_cluster_starts_anew(world: World, kind: str) -> None:
+async def test_it_takes_no_quota_until_the_cluster_starts_anew(world: World, kind: str, turns_off: bool) -> None:
     await set_quota(world, 20)
     scenario = Scenario(world, kind, "tune")
     await scenario.submit()
@@ -26,9 +27,9 @@ async def test_it_takes_no_quota_until_the_cluster_starts_anew(world: World, kin
     await scenario.expect_pods(running=3)
     runs = await scenario.running()
 
-    path = f"{_AT[kind]}/workerGroupSpecs/0/replicas"
-    edit = JsonPatch([{"op": "replace", "path": path, "value": 5}])
-    await world.manager.patch(scenario.resource, scenario.name, NAMESPACE, edit)
+    edit = [{"op": "replace", "path": f"{_AT[kind]}/workerGroupSpecs/0/replicas", "value": 5}]
+    off = {"op": "replace", "path": f"{_AT[kind]}/enableInTreeAutoscaling", "value": False}
+    await world.manager.patch(scenario.resource, scenario.name, NAMESPACE, JsonPatch(edit + [off] * turns_off))
     assert "small-group=3" in await scenario.expect_event(SIZE_EDITED, on=world.manager)
 
     async def is_known() -> bool:
