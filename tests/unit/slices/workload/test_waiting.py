@@ -1,5 +1,7 @@
 """The annotation that says why a job waits: what it holds, and when two of them say the same."""
 
+import time
+
 import orjson
 import pytest
 from msgspec import structs
@@ -14,6 +16,7 @@ from slicebus.slices.workload.waiting import (
     with_pods,
     without_details,
     without_numbers,
+    without_pod_names,
     without_pods,
 )
 
@@ -192,3 +195,21 @@ def test_numbers_are_no_other_story_of_pods(changes: dict[str, str], same: bool)
     )
     assert shown is not None
     assert shown.says_same(other) is same
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"train{'-22222' * 200}_",
+        f"train{'-1' * 20_000}",
+        f"train{'-bbbbb' * 8000}_",
+        f"train{'-b' * 20_000} ",
+    ],
+    ids=["parts that are numbers and suffixes", "numbers", "suffixes", "letters"],
+)
+def test_a_text_that_a_tenant_wrote_takes_no_time(text: str) -> None:
+    """A tenant may write Events about its job. Each part that can be read in two ways once doubled the time."""
+    began = time.process_time()
+    without_pod_names(text, of=["train"])
+    without_details(text)
+    assert time.process_time() - began < 2.0
