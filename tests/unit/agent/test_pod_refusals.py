@@ -240,12 +240,17 @@ class Cluster:
         self.asked: list[str] = []
         self.is_away = False
 
-    async def list(self, resource: Any, *, namespace: str, fields: str) -> ListPage:
+    async def list(
+        self, resource: Any, *, namespace: str, fields: str, limit: int, continue_token: str | None, shape: Any
+    ) -> ListPage:
         assert (resource, namespace) == (EVENTS, KEY.namespace)
         self.asked.append(fields)
         if self.is_away:
             raise UnavailableError("reset")
-        return ListPage(items=self.events, resource_version="1", continue_token="")
+        begin = int(continue_token or 0)
+        rest = str(begin + limit) if begin + limit < len(self.events) else ""
+        page = [*map(shape, self.events[begin : begin + limit])]
+        return ListPage(items=page, resource_version="1", continue_token=rest)
 
 
 def made(job: Manifest, **metadata: str) -> Manifest:
@@ -257,6 +262,43 @@ def store() -> AgentStore:
     store = AgentStore()
     store.cache_of(JOBS).put(made(a_job(1)))  # type: ignore[union-attr]
     return store
+
+
+async def test_of_events_that_a_tenant_writes_as_much_is_read_as_a_controller_writes(
+    jumping: LoopTime, store: AgentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slicebus.agent.act.pod_refusals.now", lambda: NOW)
+    cluster = Cluster()
+    cluster.events = [an_event() for _ in range(45)]
+    refusals = PodRefusals(store, cluster, changed=lambda _: None)  # type: ignore[arg-type]
+    running = asyncio.create_task(refusals.run())
+    refusals.note(KEY)
+    await asyncio.sleep(16)
+    assert (len(cluster.asked), dict(store.refused_pods.items())) == (3, {KEY: REFUSED}), "all pages of a controller's"
+    cluster.events = [an_event("x" * 100_000) for _ in range(5000)]
+    await asyncio.sleep(30)
+    assert len(cluster.asked) == 3 + 10
+    assert len(pod_refusals.shortened(cluster.events[0])["message"]) == 2000
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.decisions_fail
+async def test_events_that_cannot_be_read_end_nothing(
+    jumping: LoopTime, store: AgentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(*_: Any, **__: Any) -> PodsRefusal:
+        raise KeyError("creationTimestamp")
+
+    cluster = Cluster()
+    monkeypatch.setattr(pod_refusals, "why", stumble)
+    refusals = PodRefusals(store, cluster, changed=lambda _: None)  # type: ignore[arg-type]
+    running = asyncio.create_task(refusals.run())
+    refusals.note(KEY)
+    await asyncio.sleep(50)
+    assert (len(cluster.asked), running.done()) == (2, False)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_the_events_of_a_job_that_lacks_pods_are_read_until_it_has_them(

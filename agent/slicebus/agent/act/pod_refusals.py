@@ -9,9 +9,11 @@ from slicebus.agent.decide.pods import pod_refusals
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.clock import now
+from slicebus.decisions.guard import guarded
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import EVENTS
 from slicebus.proto.errors import SlicebusError
+from slicebus.proto.messages import Manifest
 
 _log = structlog.get_logger()
 _ROUND_S = 5.0
@@ -19,6 +21,10 @@ _LACKING_S = 10.0
 """How long a job may lack pods before its Events are read."""
 _AGAIN_S = 30.0
 """How often the Events are read after that."""
+_PAGE = 20
+_MOST_PAGES = 10
+"""What is read of the Events about one object. client-go writes some 40 in the hour for which they are kept; a tenant
+may write any number, of a megabyte each."""
 _MOST = 50
 """The most jobs whose Events are read in one round; those come first that were not read for longest."""
 
@@ -58,11 +64,30 @@ class PodRefusals:
         self._due[key] = asyncio.get_running_loop().time() + _AGAIN_S
         events, view = [], self._store.view(key)
         for fields in pod_refusals.selectors(view):
-            events += (await self._client.list(EVENTS, namespace=key.namespace, fields=fields)).items
-        refusal = pod_refusals.why(events, now(), view=view)
+            events += await self._events(key.namespace, fields)
+        refusal = guarded(pod_refusals.why, events, now(), view=view)
         if key not in self._due or pod_refusals.says_same(refusal, self._store.refused_pods.get(key)):
             return
         if refusal.reason:
             _log.warning("pods.refused", job=str(key), reason=refusal.reason, why=refusal.text)
         self._store.refused_pods[key] = refusal
         self._changed(key)
+
+    async def _events(self, namespace: str, fields: str) -> list[Manifest]:
+        """The first pages of the Events that a field selector selects, with as much of each message as is read."""
+        events: list[Manifest] = []
+        token: str | None = None
+        for _ in range(_MOST_PAGES):
+            page = await self._client.list(
+                EVENTS,
+                namespace=namespace,
+                fields=fields,
+                limit=_PAGE,
+                continue_token=token,
+                shape=pod_refusals.shortened,
+            )
+            events += page.items
+            token = page.continue_token
+            if not token:
+                break
+        return events

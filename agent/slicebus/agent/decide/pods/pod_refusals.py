@@ -33,6 +33,8 @@ _ADVICE = " spec warning "
 _OWN_COMPONENTS = "slicebus-"
 _EVER = datetime.min.replace(tzinfo=UTC)
 _LENGTH = 500
+_READ_LENGTH = 4 * _LENGTH
+"""Of a message, what is read: the API server bounds none, and a tenant may write Events about its job."""
 _MOST_BETWEEN = 8
 """The most objects between a job and its pods that are read: the Events of each cost a request."""
 _BY_TURNS = timedelta(minutes=2)
@@ -71,6 +73,12 @@ def selectors(view: WorkerView) -> list[str]:
     about = [f"uid={uid}" for uid in (*uids, *between[:_MOST_BETWEEN])]
     about += [f"kind=Job,involvedObject.name={name}" for name in names]
     return [f"involvedObject.{fields},type=Warning" for fields in about]
+
+
+def shortened(event: Manifest) -> Manifest:
+    """An Event with as much of its message as is read."""
+    message = event.get("message") or ""
+    return event if len(message) <= _READ_LENGTH else event | {"message": message[:_READ_LENGTH]}
 
 
 def why(events: Iterable[Manifest], now: datetime, *, view: WorkerView) -> PodsRefusal:
