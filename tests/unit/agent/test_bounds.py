@@ -81,6 +81,15 @@ def test_what_somebody_sets_here_stays_until_the_next_edit() -> None:
     assert most(carried_out(here, an_order(6, 2))) == 6
 
 
+@pytest.mark.parametrize("text", ['{"fields": 1}', '{"fields": []}', '{"fields": "x"}', "[]", "{"])
+def test_what_somebody_wrote_into_the_note_keeps_no_order_off(text: str) -> None:
+    """Such an order would be a dead letter, and the job would keep the pods that it takes."""
+    made = carried_out(NOTHING, an_order(5, 1))
+    note = {"metadata": {"annotations": {api_names.BOUNDS_ANNOTATION: text}}}
+    edited = carried_out(seen(made, merge_patch(made.job or {}, note)), an_order(7, 2))
+    assert annotations.bounds(edited.job or {}) == KINDS["RayCluster"].bounds(managers(7))
+
+
 @pytest.mark.parametrize("autoscales", [True, False])
 def test_a_copy_of_an_older_agent_keeps_what_it_has(autoscales: bool) -> None:
     made = carried_out(NOTHING, an_order(5, 1))

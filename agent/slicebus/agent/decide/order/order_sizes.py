@@ -274,9 +274,11 @@ def _noted_bounds(order: WorkloadSpec, job: WorkerJobReading | None) -> Manifest
 
 def _edited_fields(order: WorkloadSpec, job: WorkerJobReading) -> set[str]:
     """The fields that the manager has set otherwise than the last time; none where nobody knows."""
-    noted: dict[str, str] | None = (annotations.bounds(job.manifest) or {}).get(_FIELDS)
+    noted = (annotations.bounds(job.manifest) or {}).get(_FIELDS)
     wanted: dict[str, str] = _bounds(order).get(_FIELDS, {})
-    return set() if noted is None else {name for name in noted | wanted if noted.get(name) != wanted.get(name)}
+    if not isinstance(noted, dict):
+        return set()
+    return {name for name in noted | wanted if noted.get(name) != wanted.get(name)}
 
 
 def _can_be_had(order: WorkloadSpec, job: WorkerJobReading) -> bool:
