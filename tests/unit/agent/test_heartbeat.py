@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from slicebus.agent.act.heartbeat import Heartbeats, lag_s, told_of_policy
 from slicebus.agent.state.policy import Policy
-from slicebus.proto.errors import UnavailableError
+from slicebus.proto.errors import InvalidError, SlicebusError, UnavailableError
 from slicebus.proto.messages import Heartbeat, Message
 from unit.agent.worker import Worker
 from unit.kube.loop_time import START_S, LoopTime, settle
@@ -47,12 +47,17 @@ def test_what_is_told_of_a_policy(policy: Policy | None, told: object) -> None:
     assert told_of_policy(policy) == told
 
 
-async def test_a_broker_that_is_away_is_one_line(worker: Worker, loop_time: LoopTime) -> None:
+@pytest.mark.parametrize(
+    "error", [UnavailableError("no connection"), InvalidError("more than the limit")], ids=["away", "too large"]
+)
+async def test_a_heartbeat_that_cannot_be_published_is_one_line(
+    worker: Worker, loop_time: LoopTime, error: SlicebusError
+) -> None:
     away = [True, True, True, False, True]
 
     async def publish(_: Message) -> None:
         if away.pop(0):
-            raise UnavailableError("no connection")
+            raise error
 
     heartbeats = Heartbeats(
         worker.store,

@@ -16,8 +16,9 @@ from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
-from slicebus.kube.resources import JOBS
-from slicebus.proto.messages import InventoryItem, JobPhase, Message, RequestKey, Waits
+from slicebus.kube.resources import JOBS, PODS
+from slicebus.proto.errors import InvalidError
+from slicebus.proto.messages import Inventory, InventoryItem, JobPhase, Message, RequestKey, Waits
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import spec_hash, status_hash
@@ -223,5 +224,50 @@ async def test_after_a_reconnect_there_are_two(jumping: LoopTime) -> None:
     inventories.ask_twice()
     await asyncio.sleep(100)
     assert [round(at - reconnected) for at in published] == [0, 30]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def a_pod_of_many_resources(number: int) -> dict[str, Any]:
+    pod = a_pod("many")
+    requests = {f"example.com/{'r' * 50}-{each}": "1" for each in range(number)}
+    pod["spec"]["containers"] = [{"name": "main", "resources": {"requests": requests, "limits": requests}}]
+    return pod
+
+
+async def test_a_job_that_no_page_takes_keeps_no_other_out(jumping: LoopTime) -> None:
+    """A tenant may make such a pod. The manager would drop the page, and the broker's adapter refuses a larger one."""
+    store, published = AgentStore(), list[Inventory]()
+    for name in ("train", "other"):
+        job = a_job()
+        job["metadata"] |= {"name": name, "uid": f"uid-{name}"}
+        store.cache_of(JOBS).put(job)  # type: ignore[union-attr]
+    store.cache_of(PODS).put(a_pod_of_many_resources(1000))  # type: ignore[union-attr]
+    for _, cache in store.caches():
+        cache.synced.set()
+
+    async def publish(message: Message) -> None:
+        assert isinstance(message, Inventory)
+        published.append(message)
+
+    settings = AgentSettings(amqp_url="memory://a@b", cluster=EAST, manager_user="m", namespace="n", identity="i")
+    await InventoryPublisher(settings, store=store, publish=publish, listed=lambda _: None).publish()
+    assert [each.name for page in published for each in page.items] == ["other"]
+
+
+async def test_a_page_that_is_refused_ends_nothing(jumping: LoopTime) -> None:
+    asked: list[float] = []
+
+    async def publish(_: Message) -> None:
+        asked.append(jumping.now)
+        raise InvalidError("more than the limit")
+
+    settings = AgentSettings(amqp_url="memory://a@b", cluster=EAST, manager_user="m", namespace="n", identity="i")
+    store: Any = SimpleNamespace(caches=tuple, keys=tuple)
+    inventories = InventoryPublisher(settings, store=store, publish=publish, listed=lambda _: None)
+    task = asyncio.create_task(inventories.run())
+    await asyncio.sleep(1500)
+    assert len(asked) >= 2
+    assert not task.done()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -14,7 +14,7 @@ from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.store import POLICY, AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.decisions.guard import guarded
-from slicebus.proto.errors import DecisionError, TransientError
+from slicebus.proto.errors import DecisionError, PermanentError, TransientError
 from slicebus.proto.messages import POLICY_BYTES, Heard, Heartbeat, Manifest, Message, Terms
 from slicebus.slices.jobs.cluster_policy import ToldPolicy
 
@@ -81,7 +81,7 @@ class Heartbeats:
             try:
                 await self._publish(self._beat())
                 fails = False
-            except TransientError as error:
+            except (TransientError, PermanentError) as error:
                 if not fails:
                     _log.warning("heartbeat.failed", error=str(error))
                 fails = True

@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import structlog
 
-from slicebus.agent.decide.job.inventory import Entry, item, pages, unanswered
+from slicebus.agent.decide.job.inventory import Entry, is_too_large, item, pages, unanswered
 from slicebus.agent.settings import AgentSettings
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.ambient.clock import randomness
 from slicebus.decisions.guard import guarded
-from slicebus.proto.errors import DecisionError, TransientError
+from slicebus.proto.errors import DecisionError, PermanentError, TransientError
 from slicebus.proto.messages import Inventory, Message
 
 _log = structlog.get_logger()
@@ -82,13 +82,17 @@ class InventoryPublisher:
             except TransientError as error:
                 _log.warning("inventory.failed", error=str(error))
                 pause_s = min(pause_s, _RETRY_S)
+            except PermanentError as error:
+                _log.error("inventory.refused", error=str(error))
 
     def _entries(self) -> Iterator[Entry]:
         first = self._round == 1
         for key in sorted(set(self._store.keys())):
             try:
                 entry = guarded(self._entry, key)
-                if entry is not None:
+                if entry is not None and is_too_large(entry):
+                    _log.error("job.unlisted", job=str(key), error="it has more than a page takes")
+                elif entry is not None:
                     if first and entry[0].status_hash:
                         self._listed(key)
                     yield entry

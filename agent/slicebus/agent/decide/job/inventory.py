@@ -71,6 +71,14 @@ def unanswered(view: WorkerView) -> RequestKey | None:
     return requested.key if requested is not None and requested.unanswered else None
 
 
+def is_too_large(entry: Entry, *, most_bytes: int = PAGE_BYTES) -> bool:
+    """Whether a page has no room for a job, even alone. The manager would drop the page, and with it the inventory.
+
+    The pods of a job may request any number of resources of any name, and be labelled as of any number of pod sets.
+    """
+    return _FRAME_BYTES + _length(entry) >= most_bytes
+
+
 def pages(entries: Iterable[Entry], *, round: int, most_bytes: int = PAGE_BYTES) -> Iterator[Inventory]:
     """The pages of an inventory, each filled up to `most_bytes`; an empty inventory is one page. Entries are read
     lazily."""
