@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from slicebus.agent.act.heartbeat import Heartbeats, lag_s, told_of_policy
 from slicebus.agent.state.policy import Policy
-from slicebus.proto.errors import InvalidError, SlicebusError, UnavailableError
-from slicebus.proto.messages import Heartbeat, Message
+from slicebus.proto.errors import ForbiddenError, InvalidError, SlicebusError, UnavailableError
+from slicebus.proto.messages import Heard, Heartbeat, Message, Terms
 from unit.agent.worker import Worker
 from unit.kube.loop_time import START_S, LoopTime, settle
 
@@ -109,3 +109,31 @@ async def test_each_heartbeat_has_the_lag(worker: Worker, loop_time: LoopTime) -
     assert [beat.lag_s for beat in beats] == [2.0, 12.0, 0.0]
     assert all(beat.container_defaults == {"team": {"cpu": "4"}} for beat in beats)
     assert all(beat.pod_overheads == {"kata": {"cpu": "250m"}} for beat in beats)
+
+
+async def test_a_fence_that_cannot_be_stored_leaves_the_one_before_in_force(
+    worker: Worker, loop_time: LoopTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manager hears the cluster all the same: without that no pod would start until somebody gives the right
+    back."""
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise ForbiddenError("403: a policy denies it")
+
+    heartbeats = Heartbeats(
+        worker.store,
+        worker.fence,
+        publish=refuse,
+        requeue=worker.queue.add,
+        waiting_since=lambda: (),
+        lacking=dict,
+        additions=lambda: ({}, {}),
+        interval_s=10.0,
+    )
+    await worker.fence.keep(30.0)
+    assert worker.fence.closed
+    monkeypatch.setattr(worker.client, "create", refuse)
+    heard = Heard(epoch=3, said_s=asyncio.get_running_loop().time())
+    with pytest.raises(ForbiddenError):
+        await heartbeats.accept(Terms(version="2", fence_s=60.0, heard=heard))
+    assert (worker.fence.seconds, worker.fence.closed) == (30.0, False)

@@ -55,14 +55,16 @@ class Heartbeats:
 
     async def accept(self, terms: Terms) -> None:
         """Keep these terms from now on; publish a heartbeat at once where they are new. Raises what storing the fence
-        raises."""
-        await self._fence.keep(terms.fence_s if isinstance(terms.fence_s, float) else 0.0)
+        raises. The fence before it then stays, and opens all the same when the manager has heard."""
         was_closed = self._fence.closed
-        if isinstance(terms.heard, Heard):
-            self._fence.hear(terms.heard)
-        if was_closed and not self._fence.closed:
-            for key in self._store.our_jobs():
-                self._requeue(key)
+        try:
+            await self._fence.keep(terms.fence_s if isinstance(terms.fence_s, float) else 0.0)
+        finally:
+            if isinstance(terms.heard, Heard):
+                self._fence.hear(terms.heard)
+            if was_closed and not self._fence.closed:
+                for key in self._store.our_jobs():
+                    self._requeue(key)
         if self._terms is None or self._terms.version != terms.version:
             _log.info("terms.accepted", version=terms.version, flavors=[flavor.name for flavor in terms.flavors])
             self._terms = terms
