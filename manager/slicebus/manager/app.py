@@ -46,6 +46,7 @@ from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.job_changes import on_fleet_change, on_job_change
 from slicebus.manager.state.settings import Shard
+from slicebus.manager.state.shards import shards_once
 from slicebus.manager.state.store import ManagerStore, owner_ref
 from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
 from slicebus.proto.issuer import Issuer
@@ -250,7 +251,7 @@ class Manager(Role[ManagerSettings]):
             executor=base.executor,
             resyncer=resyncer,
             bus=self._bus,
-            once=int(self._lease.annotations.get(api_names.SHARDS_ANNOTATION, 1)),
+            once=shards_once(self._lease.annotations),
             adopted=partial(self._consume, inbox),
             waits=self.waits_for,
         )

@@ -18,7 +18,7 @@ from slicebus.manager.settings import ManagerSettings
 from slicebus.manager.state.job_changes import on_job_change
 from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings, Shard
-from slicebus.manager.state.shards import belongs_to, claim_of
+from slicebus.manager.state.shards import belongs_to, claim_of, shards_once
 from slicebus.manager.state.store import ManagerStore, Uncertain, owner_ref
 from slicebus.proto.errors import ExpiredError, ForbiddenError, NotServedError, SlicebusError
 from slicebus.proto.messages import JobRef
@@ -89,12 +89,20 @@ def test_one_more_shard_takes_and_moves_nothing_else() -> None:
     assert {name: belongs_to(f"cohort/{name}", 2) for name in COHORTS} == COHORTS
 
 
-@pytest.mark.parametrize("text", ["", "x", "-1", "1.0", "²", None])
+@pytest.mark.parametrize("text", ["", "x", "-1", "1.0", "²", "16", "9" * 5000, None])
 def test_an_unreadable_claim_is_that_of_the_first(text: str | None) -> None:
     queue = a_queue("q", "team")
     if text is not None:
         queue["metadata"]["annotations"] = {api_names.SHARD_ANNOTATION: text}
     assert claim_of(queue) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("1", 1), ("16", 16), ("17", 1), ("0", 1), ("-1", 1), ("x", 1), ("9" * 5000, 1), (None, 1)],
+)
+def test_how_many_shards_there_were_is_a_number_that_there_can_be(text: str | None, count: int) -> None:
+    assert shards_once({} if text is None else {api_names.SHARDS_ANNOTATION: text}) == count
 
 
 class TestWhatAShardHas:

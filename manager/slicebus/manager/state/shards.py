@@ -7,7 +7,7 @@ them before (docs/decisions/0057).
 """
 
 import hashlib
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import lru_cache
 
 import msgspec
@@ -19,7 +19,9 @@ from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.quota_trees import NOWHERE, Quotas
 from slicebus.manager.state.settings import Shard
 from slicebus.proto.messages import Manifest
+from slicebus.proto.topology import MOST_SHARDS
 from slicebus.slices.api import api_names
+from slicebus.slices.api.annotation_values import read_number
 from slicebus.slices.quota.cohorts import cohort_node, queue_node
 from slicebus.slices.workload.workload import LocalQueueKey
 
@@ -110,9 +112,15 @@ class Shards:
 
 
 def claim_of(cluster_queue: Manifest) -> int:
-    """The shard that a ClusterQueue names."""
-    text = annotation(cluster_queue, api_names.SHARD_ANNOTATION) or "0"
-    return int(text) if text.isascii() and text.isdecimal() else 0
+    """The shard that a ClusterQueue names; the first one where it names none that there can be."""
+    claim = read_number(annotation(cluster_queue, api_names.SHARD_ANNOTATION))
+    return claim if claim < MOST_SHARDS else 0
+
+
+def shards_once(lease: Mapping[str, str]) -> int:
+    """How many shards there were, by the annotations of the first one's Lease; 1 where these say no such number."""
+    count = read_number(lease.get(api_names.SHARDS_ANNOTATION))
+    return count if 0 < count <= MOST_SHARDS else 1
 
 
 @lru_cache(maxsize=4096)
