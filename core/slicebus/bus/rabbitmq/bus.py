@@ -201,8 +201,9 @@ class RabbitBus:
         """A new channel on a connection; by default on the present one."""
         link = link or await self.wait_up()
         with translated("open a channel"):
-            # aiormq waits for ever for a connection that was lost while the broker blocked it.
-            async with asyncio.timeout(self._settings.connect_s):
+            # aiormq waits for ever for a connection that was lost while the broker blocked it. `connect_s` of a role
+            # has no end.
+            async with asyncio.timeout(min(self._settings.connect_s, self._settings.confirm_s)):
                 channel = link.connection.channel(publisher_confirms=confirms, on_return_raises=confirms)
                 await channel.initialize()
         return channel

@@ -1,6 +1,7 @@
 """The RabbitMQ connection, as far as it can be tested without a broker."""
 
 import asyncio
+import math
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,8 +18,9 @@ from slicebus.bus.access.address import Access
 from slicebus.bus.rabbitmq.bus import RabbitBus
 from slicebus.bus.rabbitmq.link import Link
 from slicebus.bus.settings import BusSettings
-from slicebus.proto.errors import ConfigurationError
+from slicebus.proto.errors import ConfigurationError, UnavailableError
 from support.waiting import eventually
+from unit.kube.loop_time import LoopTime
 
 URL_ = "amqps://broker/v"
 
@@ -82,6 +84,16 @@ async def test_one_channel_is_opened_however_many_publishes_wait_for_it(monkeypa
     assert channels == opened * 20
     opened[0].is_closed = True
     assert await bus._publish_channel(link) is opened[1]
+
+
+async def test_a_channel_that_does_not_open_is_given_up(jumping: LoopTime) -> None:
+    """A role waits for its first connection without end, and for nothing else."""
+    channel = Mock(initialize=asyncio.Event().wait)
+    bus = RabbitBus(URL_, name="test", settings=BusSettings(connect_s=math.inf))
+    link = Link(Mock(channel=lambda **_: channel))
+    with pytest.raises(UnavailableError):
+        async with asyncio.timeout(3600):
+            await bus.open_channel(link)
 
 
 @pytest.mark.parametrize(("url", "heartbeat"), [(URL_, 6), (f"{URL_}?heartbeat=30", None)], ids=["default", "own"])
