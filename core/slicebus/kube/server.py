@@ -117,12 +117,13 @@ class Plugin:
                 )
                 printed, _ = await process.communicate()
             status = json.loads(printed)["status"]
-            self._token, expires = status["token"], status.get("expirationTimestamp")
+            token, expires = status["token"], status.get("expirationTimestamp")
+            until = datetime.fromisoformat(expires).timestamp() if expires else math.inf
         except (ValueError, KeyError, TypeError) as error:
             raise UnavailableError(f"credential plugin {name} prints no token: {error!r}") from error
         except (OSError, TimeoutError) as error:
             raise UnavailableError(f"credential plugin {name}: {error!r}") from error
-        self._until = datetime.fromisoformat(expires).timestamp() if expires else float("inf")
+        self._token, self._until = token, until
 
 
 class ApiServer(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,7 +84,10 @@ async def test_a_plugin_runs_again_when_its_token_has_expired(until: str, second
     assert [await says(found), await says(found)] == ["Bearer me1", f"Bearer {second}"]
 
 
-@pytest.mark.parametrize("code", ["print('no JSON')", "print('{}')", "raise SystemExit(1)"])
+NO_TIME = """print('{"status": {"token": "x", "expirationTimestamp": "soon"}}')"""
+
+
+@pytest.mark.parametrize("code", ["print('no JSON')", "print('{}')", "raise SystemExit(1)", NO_TIME])
 async def test_a_plugin_that_prints_no_token_is_told(code: str, tmp_path: Path) -> None:
     found = of_kubeconfig(written(tmp_path / "config", user=plugin(code)))
     with pytest.raises(UnavailableError, match="prints no token"):
