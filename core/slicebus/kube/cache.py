@@ -142,7 +142,7 @@ class Cache:
         """Remove an object, and drop older states of it that come later. `is_final`: the watch brought this as its last
         state."""
         for callback in self._deleted_callbacks if is_final else ():
-            callback(manifest)
+            _call(callback, manifest, key_of(manifest))
         self._remove(manifest, _version(manifest), final=manifest if is_final else None)
 
     def expect(self, namespaces: Collection[str]) -> None:
@@ -221,11 +221,15 @@ class Cache:
             self._objects[key] = new
         change = Change(old, new, is_own, final)
         for callback in self._callbacks:
-            try:
-                callback(change)
-            except Exception as error:  # noqa: BLE001 whoever wrote the object must not end the role
-                failed = DecisionError.of(getattr(callback, "__qualname__", "callback"), error)
-                _log.error("object.unfollowed", namespace=key[0], name=key[1], error=str(failed), exc_info=error)
+            _call(callback, change, key)
+
+
+def _call(callback: Callable[[T], None], value: T, key: Key) -> None:
+    try:
+        callback(value)
+    except Exception as error:  # noqa: BLE001 whoever wrote the object must not end the role
+        failed = DecisionError.of(getattr(callback, "__qualname__", "callback"), error)
+        _log.error("object.unfollowed", namespace=key[0], name=key[1], error=str(failed), exc_info=error)
 
 
 def _values(indexer: Indexer, manifest: Manifest | None) -> tuple[str, ...]:

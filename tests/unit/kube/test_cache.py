@@ -174,6 +174,17 @@ async def test_only_a_watch_brings_the_last_state_of_a_deleted_object() -> None:
     assert [change.final for change in heard] == [last, None, None]
 
 
+@pytest.mark.decisions_fail
+def test_a_deleted_object_that_nobody_can_read_leaves_all_the_same() -> None:
+    cache, deleted = Cache(), list[str]()
+    cache.on_deleted(lambda manifest: manifest["color"].lower())
+    cache.on_deleted(lambda manifest: deleted.append(manifest["metadata"]["name"]))
+    odd = an_object(1) | {"color": 3}
+    cache.put(odd)
+    cache.remove(odd, is_final=True)
+    assert (len(cache), deleted) == (0, ["a"])
+
+
 async def test_a_subscriber_gets_present_objects_and_then_every_change() -> None:
     cache, heard = Cache(), list[Change]()
     cache.put(an_object(1))
