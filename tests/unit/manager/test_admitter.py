@@ -213,6 +213,20 @@ async def test_one_that_was_refused_is_said_and_admitted_when_the_server_takes_i
     assert len(world.said) == 3
 
 
+async def test_one_that_stays_refused_is_not_tried_ever_more_often(jumping: LoopTime) -> None:
+    """Whatever changes in its tree has it tried again, and no such change has more than one try after it."""
+    world = World(cpu=1)
+    world.errors = {"w1": [ForbiddenError("403")] * 100_000}
+    world.submit("w1")
+    async with admitting(world):
+        for version in range(2, 62):
+            world.store.cluster_queues.put(a_queue(1, version))
+            await asyncio.sleep(10.3)
+        tried = len(world.tried)
+        await asyncio.sleep(600)
+    assert len(world.tried) - tried <= 21
+
+
 async def test_a_conflict_is_decided_again(jumping: LoopTime) -> None:
     world = World(cpu=1)
     world.errors = {"w1": [ConflictError("409")]}
@@ -376,6 +390,27 @@ async def test_what_waits_is_decided_again_when_the_quota_changes(
     assert len(world.admitted) == admitted
     assert {name for name, _ in world.tried} == set(BURST), "the others show why they wait"
     assert len(world.tried) <= len(BURST) + FRONT, "of those that are left some are told numbers"
+
+
+@pytest.mark.decisions_fail
+async def test_a_tree_of_quota_that_is_set_aside_is_not_tried_ever_more_often(
+    jumping: LoopTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, tries = World(cpu=1), list[float]()
+
+    def raising(_: Any) -> Any:
+        tries.append(asyncio.get_running_loop().time())
+        raise KeyError("spot")
+
+    monkeypatch.setattr(catalog.admission, "cycle", raising)
+    world.submit("w1")
+    async with admitting(world):
+        for version in range(2, 32):
+            world.store.cluster_queues.put(a_queue(1, version))
+            await asyncio.sleep(10.3)
+        tries.clear()
+        await asyncio.sleep(600)
+    assert len(tries) <= 3 * 11, "all together, and each of the two alone"
 
 
 @pytest.mark.decisions_fail

@@ -120,7 +120,7 @@ class Admitter:
                 await asyncio.sleep(_RETRY_S)
                 self._dirty.add(trees)
             if self._keeper is not None and not await self._keeper.give_away():
-                asyncio.get_running_loop().call_later(_GIVE_AGAIN_S, self._dirty.add, ())
+                self._dirty.add_after((), _GIVE_AGAIN_S)
 
     def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
         """Follow the growths that wait for time to pass. While there are any, everything is decided again at times."""
@@ -223,7 +223,7 @@ class Admitter:
             except DecisionError as error:
                 _log.error("tree.set_aside", tree=tree, error=str(error))
                 self.set_aside.add(tree)
-                asyncio.get_running_loop().call_later(_ASIDE_S, self._dirty.add, [tree])
+                self._dirty.add_after((tree,), _ASIDE_S)
         return decided
 
     def _job(self, decision: Decision) -> JobRef | None:
@@ -279,8 +279,7 @@ class Admitter:
         if regarding is not None:
             await self._executor.run([Emit(regarding=regarding, reason=_REFUSED, note=str(error), warning=True)])
         if slice is not None:
-            tree = self._store.quotas.tree_of(slice.local_queue)
-            asyncio.get_running_loop().call_later(_REFUSED_S, self._dirty.add, [tree])
+            self._dirty.add_after((self._store.quotas.tree_of(slice.local_queue),), _REFUSED_S)
 
     def _is_outdated(self, decision: Decision) -> bool:
         """Whether somebody has edited the quota or the cluster since the cycle was decided."""

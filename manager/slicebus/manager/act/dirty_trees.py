@@ -28,6 +28,7 @@ class DirtyTrees:
         """The nodes whose spec somebody has edited since the trees were last taken."""
         self._clusters: set[str] = set()
         """The worker clusters that accept other jobs since then."""
+        self._timers: dict[tuple[str, ...], asyncio.TimerHandle] = {}
         store.quotas.on_slice_change(self._slice_changed)
         store.local_queues.subscribe(self._local_queue_changed)
         store.cluster_queues.subscribe(lambda change: self._node_changed(queue_node(_name(change)), change))
@@ -66,6 +67,21 @@ class DirtyTrees:
         else:
             self._trees |= set(trees)
         self.pending.set()
+
+    def add_after(self, trees: tuple[str, ...], delay_s: float) -> None:
+        """Make these trees dirty after `delay_s` seconds; without any, `pending` is set then. The earliest of several
+        delays of the same trees counts: a timer for each would make ever more cycles of cycles that fail."""
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(trees)
+        if timer is not None and timer.when() <= loop.time() + delay_s:
+            return
+        if timer is not None:
+            timer.cancel()
+        self._timers[trees] = loop.call_later(delay_s, self._due, trees)
+
+    def _due(self, trees: tuple[str, ...]) -> None:
+        del self._timers[trees]
+        self.add(trees)
 
     def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
         for slice in (old, new):
