@@ -6,7 +6,8 @@ watch, or a worker of a queue, is there no more.
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import Context
 from typing import Any, TypeVar
 
@@ -36,6 +37,17 @@ class TaskGroup(asyncio.TaskGroup):
     ) -> asyncio.Task[T]:
         """Run a coroutine in the group, under a name for the log."""
         return super().create_task(_noticed(coro, name), name=name, context=context)
+
+
+@contextmanager
+def ungrouped() -> Iterator[None]:
+    """Raise the only error of a task group by itself: its type tells the caller what to do."""
+    try:
+        yield
+    except ExceptionGroup as group:
+        if len(group.exceptions) > 1:
+            raise
+        raise group.exceptions[0] from None
 
 
 async def _noticed(coro: Coroutine[Any, Any, T], name: str | None) -> T:

@@ -21,6 +21,7 @@ queue behind the one that is being handled, so that no two run at once.
 """
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable
 
@@ -28,7 +29,7 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from slicebus.ambient.backoff import Backoff
-from slicebus.ambient.cancellation import TaskGroup
+from slicebus.ambient.cancellation import TaskGroup, ungrouped
 from slicebus.ambient.retries import repeated
 from slicebus.bus.contract import Delivery, Subscription
 from slicebus.bus.metering import OnSettled, Settled
@@ -106,9 +107,10 @@ async def consume(
     backlog: Backlog | None = None,
     on_settled: OnSettled | None = None,
 ) -> None:
-    """Handle deliveries until the subscription ends. `on_dead` is called for each that is dead-lettered, and
-    `on_settled` for each, whatever became of it. `backlog` gets all that are unsettled. `pace` is kept before a turn is
-    taken; None for none. `rest_s` says how long the next delivery of a key waits after one."""
+    """Handle deliveries until the subscription ends, and raise the error that it ends with. `on_dead` is called for
+    each that is dead-lettered, and `on_settled` for each, whatever became of it. `backlog` gets all that are unsettled.
+    `pace` is kept before a turn is taken; None for none. `rest_s` says how long the next delivery of a key waits after
+    one."""
     backlog, turns = backlog or Backlog(), turns or turns_of()
     queues: dict[str, deque[Delivery]] = {}
 
@@ -148,15 +150,20 @@ async def consume(
                 await asyncio.sleep(pause_s)
         del queues[name]
 
-    async with TaskGroup() as group:
-        async for delivery in subscription:
-            name = key(delivery)
-            backlog.receive(delivery)
-            if name in queues:
-                await _enqueue(queues[name], delivery, superseded, settle)
-            else:
-                queues[name] = deque([delivery])
-                group.create_task(drain(name), name=f"{delivery.queue}:{name}")
+    try:
+        with ungrouped():
+            async with TaskGroup() as group:
+                async for delivery in subscription:
+                    name = key(delivery)
+                    backlog.receive(delivery)
+                    if name in queues:
+                        await _enqueue(queues[name], delivery, superseded, settle)
+                    else:
+                        queues[name] = deque([delivery])
+                        group.create_task(drain(name), name=f"{delivery.queue}:{name}")
+    finally:
+        for delivery in itertools.chain.from_iterable(queues.values()):
+            backlog.settle(delivery)  # The broker delivers it again.
 
 
 async def _enqueue(

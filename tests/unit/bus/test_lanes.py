@@ -18,6 +18,8 @@ from slicebus.proto.errors import (
     ConflictError,
     DeadReason,
     DecisionError,
+    ForbiddenError,
+    NotFoundError,
     ProtocolError,
     SlicebusError,
     ThrottledError,
@@ -366,6 +368,35 @@ async def test_a_message_whose_decision_raises_is_a_dead_letter_and_the_next_is_
     headers = lane.broker.queues[DEAD].ready[0].message.headers
     assert headers[REASON_HEADER] == DeadReason.FAILED
     assert "the decision receive raised TypeError, traceback abc" in headers.values()
+
+
+class Ending:
+    """A subscription that ends with an error, after some deliveries."""
+
+    def __init__(self, subscription: MemorySubscription, error: SlicebusError) -> None:
+        self._subscription = subscription
+        self._error = error
+
+    async def __aiter__(self) -> AsyncIterator[MemoryDelivery]:
+        async for delivery in self._subscription:
+            yield delivery
+            await asyncio.sleep(HANDLING_S / 2)
+            raise self._error
+
+
+@pytest.mark.parametrize("error", [NotFoundError("gone"), ForbiddenError("no right")], ids=str)
+async def test_the_error_that_ends_a_subscription_reaches_the_caller_by_itself(
+    jumping: LoopTime, error: SlicebusError
+) -> None:
+    """Callers go by its type. What was under way is delivered again."""
+    lane = Lane(slowly)
+    async with lane.bus.subscribe("q", prefetch=PREFETCH) as subscription:
+        lane.publish("one", 1)
+        with pytest.raises(type(error)) as raised:
+            await consume(Ending(subscription, error), lane._one, key=name_of, backlog=lane.backlog)
+    assert raised.value is error
+    assert lane.backlog.since_s is None
+    assert lane.waiting == 1
 
 
 async def test_what_is_logged_about_a_message_has_its_chain(loop_time: LoopTime) -> None:

@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
+from slicebus.bus.contract import Delivery
+from slicebus.bus.lanes import consume
+from slicebus.bus.sizes import Keep
 from slicebus.manager.act.cluster_lanes import ClusterLanes
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import ForbiddenError, InvalidError, UnavailableError
+from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from slicebus.proto.messages import ClusterName, Lane
 from slicebus.proto.topology import UP, Topology, cluster_queue, manager_queue, manager_topology
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
+from slicebus.sandbox.queues import MemorySubscription
 from unit.kube.loop_time import LoopTime
 
 EAST, WEST = ClusterName("east"), ClusterName("west")
@@ -49,9 +53,10 @@ class World:
         """As the inbox."""
         queues = [cluster_queue(cluster, lane) for lane in Lane]
         async with self.bus.subscribe(*queues, prefetch=prefetch) as subscription:
-            async for delivery in subscription:
-                self.taken.append(delivery.message.routing_key)
-                await delivery.ack()
+            await consume(subscription, self._take, key=lambda delivery: delivery.message.routing_key)
+
+    async def _take(self, delivery: Delivery) -> None:
+        self.taken.append(delivery.message.routing_key)
 
     def forget(self, cluster: ClusterName) -> None:
         """As the resyncer."""
@@ -74,9 +79,23 @@ class World:
 
 
 class Bus(MemoryBus):
-    """Refuses declarations as long as a test wants it to."""
+    """Refuses declarations as long as a test wants it to, and ends subscriptions."""
 
     refuses: Exception | None = None
+    ends: Exception | None = None
+    """Ends a subscription with its next delivery."""
+
+    @asynccontextmanager
+    async def subscribe(self, *queues: str, prefetch: int, keep: Keep | None = None) -> AsyncIterator[Any]:
+        async def deliveries(subscription: MemorySubscription) -> AsyncIterator[Delivery]:
+            async for delivery in subscription:
+                if error := self.ends:
+                    self.ends = None
+                    raise error
+                yield delivery
+
+        async with super().subscribe(*queues, prefetch=prefetch, keep=keep) as subscription:
+            yield deliveries(subscription)
 
     async def declare(self, topology: Topology) -> None:
         if self.refuses is not None:
@@ -171,3 +190,14 @@ async def test_what_a_broker_refuses_is_tried_again_and_stops_no_other_cluster(w
         await asyncio.sleep(1)
         assert world.taken == ["west.hello", "east.hello"]
         assert set(world.asked) == {"east"}, "what may have been lost is asked for"
+
+
+@pytest.mark.parametrize("error", [NotFoundError("gone"), ForbiddenError("no right")], ids=str)
+async def test_queues_that_are_lost_while_they_are_consumed_are_consumed_again(world: World, error: Exception) -> None:
+    world.put("east")
+    async with world.served():
+        world.bus.ends = error
+        world.say("east.status")
+        await asyncio.sleep(60)
+        assert world.taken == ["east.status"]
+        assert world.asked == ["east"], "what may have been lost is asked for"

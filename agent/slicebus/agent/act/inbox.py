@@ -118,7 +118,8 @@ class AgentInbox:
 
     async def run(self, queue: str) -> None:
         """Handle one queue until cancelled. The manager makes it when it first answers, so it is waited for. Raises
-        NotFoundError when the queue has gone: what lay in it is asked for when the agent begins anew."""
+        NotFoundError when the queue has gone: what lay in it is asked for when the agent begins anew. So it does, and
+        says what it waits for, after a ForbiddenError when the queue may not be read any more."""
         prefetch = self._settings.prefetch_of(len(self.queues()))
         for failures in itertools.count(1):
             try:
@@ -133,7 +134,7 @@ class AgentInbox:
                     )
                 return
             except (NotFoundError, ForbiddenError, TransientError) as error:
-                if isinstance(error, NotFoundError) and queue in self._open:
+                if queue in self._open and not isinstance(error, TransientError):
                     raise
                 _log.info("queue.awaited", queue=queue, error=str(error))
                 await asyncio.sleep(_AWAITING.pause_s(failures))
