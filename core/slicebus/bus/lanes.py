@@ -9,9 +9,10 @@ deliveries.
 A delivery is acknowledged when its handler returns, so after its effect (rule 4 of the design). A protocol error or a
 permanent one dead-letters it with the reason. A transient error or a conflict is retried in place, with a growing pause
 that keeps no worker. After `slot_s` the next delivery of the key gets the slot: it may be what this one waits for.
-After `retry_s` the delivery is put back, and the broker's delivery limit decides. A decision that raises dead-letters
-the delivery too. Any other exception is an error of this program and ends the process with the delivery unsettled. So
-does a cancellation: the broker delivers again.
+After `retry_s` the delivery is put back, and the broker's delivery limit decides. So it goes where the broker does not
+take the dead letter: a right to them may be away. A decision that raises dead-letters the delivery too. Any other
+exception is an error of this program and ends the process with the delivery unsettled. So does a cancellation: the
+broker delivers again.
 
 A message that is larger than the limit has lost its body on arrival, and is dead-lettered without a look at the rest.
 The handlers of a queue have a bounded number of bytes at once, which usual messages never reach.
@@ -54,6 +55,8 @@ _HANDLED_BYTES = 2 * 1024**2
 """Most bytes of one queue at once. A decoded message may take thirty times its size, and a usual one has some
 kilobytes."""
 _BACKOFF = Backoff(first_s=0.02, most_s=5.0)
+_UNBURIED = Backoff(first_s=1.0, most_s=30.0)
+"""RabbitMQ closes the channel of every publish that it refuses, and others wait for the next one."""
 
 _NOBODY = ""
 
@@ -136,7 +139,7 @@ async def consume(
                 try:
                     reason = await _handle(delivery, attempt, slot_s=slot_s, keeps_dead=keeps_dead)
                     result = Settled.DEAD_LETTERED if reason else Settled.HANDLED
-                except (TransientError, ConflictError) as error:
+                except (TransientError, ConflictError, PermanentError) as error:
                     if not retry_time.is_over(delivery):
                         queue.rotate(-1)
                         continue
@@ -202,28 +205,34 @@ class _RetryTime:
 
 async def _handle(delivery: Delivery, handler: Handler, *, slot_s: float, keeps_dead: Keeps) -> DeadReason | None:
     """Handle and settle a delivery; return the reason where it was dead-lettered. Raises the transient error or
-    conflict that lasts for `slot_s`."""
+    conflict that lasts for `slot_s`, and what keeps it from being dead-lettered for so long."""
     ends_at_s = asyncio.get_running_loop().time() + slot_s
     try:
         await repeated(
             lambda: handler(delivery), on=(TransientError, ConflictError), wait=_BACKOFF, ends_at_s=ends_at_s
         )
     except ProtocolError as error:
-        return await _bury(delivery, error.reason, error.detail, keeps_dead)
+        return await _bury(delivery, error.reason, error.detail, keeps_dead, ends_at_s)
     except PermanentError as error:
-        return await _bury(delivery, DeadReason.REFUSED, str(error), keeps_dead)
+        return await _bury(delivery, DeadReason.REFUSED, str(error), keeps_dead, ends_at_s)
     except DecisionError as error:
         _log.error("delivery.failed", queue=delivery.queue, detail=str(error), exc_info=error)
-        return await _bury(delivery, DeadReason.FAILED, str(error), keeps_dead)
+        return await _bury(delivery, DeadReason.FAILED, str(error), keeps_dead, ends_at_s)
     else:
         await delivery.ack()
     return None
 
 
-async def _bury(delivery: Delivery, reason: DeadReason, detail: str, keeps_dead: Keeps) -> DeadReason:
+async def _bury(delivery: Delivery, reason: DeadReason, detail: str, keeps_dead: Keeps, ends_at_s: float) -> DeadReason:
+    """Dead-letter a delivery. Raises the error that lasts until `ends_at_s`: the broker is away, or takes no copy."""
     if keeps_dead(delivery):
         _log.warning("delivery.dead", queue=delivery.queue, reason=reason, detail=detail)
-        await delivery.dead_letter(reason, detail)
+        await repeated(
+            lambda: delivery.dead_letter(reason, detail),
+            on=(TransientError, PermanentError),
+            wait=_UNBURIED,
+            ends_at_s=ends_at_s,
+        )
     else:
         # Each line of many would say the same: the role counts them.
         _log.info("delivery.dropped", queue=delivery.queue, reason=reason)

@@ -235,7 +235,12 @@ async def test_a_delivery_behind_a_failing_one_gets_a_slot(jumping: LoopTime) ->
 async def test_a_dead_letter_that_cannot_be_published_is_retried(
     jumping: LoopTime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failures: list[SlicebusError] = [ThrottledError("blocked"), UnavailableError("no connection")]
+    failures: list[SlicebusError] = [
+        ThrottledError("blocked"),
+        UnavailableError("no connection"),
+        ForbiddenError("no right"),
+        NotFoundError("no queue"),
+    ]
     dead: list[tuple[DeadReason, str]] = []
 
     async def dead_letter(delivery: MemoryDelivery, reason: DeadReason, detail: str) -> None:
@@ -254,6 +259,33 @@ async def test_a_dead_letter_that_cannot_be_published_is_retried(
         await asyncio.sleep(30)
         assert dead == [(DeadReason.MALFORMED, "not JSON")]
     assert lane.waiting == 0
+
+
+async def test_a_broker_that_refuses_dead_letters_is_asked_slowly_and_others_are_handled(
+    jumping: LoopTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    async def refuse(*_: object) -> None:
+        nonlocal tries
+        tries += 1
+        raise ForbiddenError("no right")
+
+    async def handle(name: str, number: int) -> None:
+        if name == "poison":
+            raise ProtocolError(DeadReason.MALFORMED, "not JSON")
+
+    monkeypatch.setattr(MemoryDelivery, "dead_letter", refuse)
+    lane = Lane(handle)
+    async with lane.running(coalescing=False):
+        lane.publish("poison", 1)
+        await asyncio.sleep(300)
+        lane.publish("other", 2)
+        lane.publish("poison", 3)
+        await asyncio.sleep(300)
+    assert lane.handled == [("other", 2)]
+    assert 60 < tries < 600
+    assert lane.waiting == 2, "nothing is lost"
 
 
 # --- a connection that breaks ---------------------------------------------------------------------------------------
