@@ -1,7 +1,7 @@
 """A manager's inbox with its surroundings, over a bus of this process onto an API server of this process."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -65,6 +65,8 @@ class Manager:
         )
         self.events: list[tuple[str, str]] = []
         self.published: list[Message] = []
+        self.before_publish: Callable[[Message], None] = lambda _: None
+        """May raise."""
         self.registry = CollectorRegistry()
         limits = DeleteLimits(share=0.2, count=2, window_s=60.0)
         decide = Decider(self.store)
@@ -197,6 +199,7 @@ class Manager:
 
     async def _publish(self, command: Publish, caused_by: Envelope | None) -> None:
         await asyncio.sleep(0)
+        self.before_publish(command.message)
         self.published.append(command.message)
 
 

@@ -9,6 +9,7 @@ from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
 from slicebus.manager.decide import catalog
 from slicebus.manager.state.outbox import LOST, Dispatch, applied_version
+from slicebus.proto.errors import ThrottledError
 from slicebus.proto.messages import (
     Applied,
     Delete,
@@ -17,6 +18,7 @@ from slicebus.proto.messages import (
     InventoryItem,
     JobPhase,
     JobRef,
+    Message,
     RequestKey,
     Resync,
     ScaleRequest,
@@ -79,6 +81,19 @@ async def test_a_cluster_without_an_inventory_is_asked_once_an_epoch(manager: Ma
     assert manager.answers == [Resync(reason="NoInventory")]
     await manager.receive(Heartbeat(), epoch=4)
     assert len(manager.answers) == 2
+
+
+async def test_a_cluster_counts_as_asked_once_the_broker_has_the_request(manager: Manager) -> None:
+    failures = [ThrottledError("blocked")]
+
+    def before_publish(message: Message) -> None:
+        if isinstance(message, Resync) and failures:
+            raise failures.pop()
+
+    manager.before_publish = before_publish
+    await manager.receive(Heartbeat())
+    assert not failures
+    assert manager.answers == [Resync(reason="NoInventory")]
 
 
 @pytest.mark.parametrize("message", [HELLO, inventory()], ids=["hello", "inventory"])

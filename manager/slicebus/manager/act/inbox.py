@@ -232,7 +232,7 @@ class ManagerInbox:
         self._note(envelope, message)
         await self._write(incoming, commands)
         # After the write: one that conflicts is tried again, and with it the answer.
-        await self._executor.run(self._resyncer.answer(envelope, message), caused_by=envelope)
+        await self._resyncer.answer(envelope, message)
         if isinstance(message, Hello):
             self._publish_again(envelope.cluster)
         if isinstance(message, Inventory):

@@ -5,7 +5,7 @@ A cluster that speaks is asked for an inventory when it has not sent one to this
 
 import asyncio
 from collections import Counter as Tally
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -104,8 +104,9 @@ class Resyncer:
         before."""
         self._expected.pop(cluster, None)
 
-    def answer(self, envelope: Envelope, message: Message) -> Sequence[Command]:
-        """Note a cluster's message, and ask for its inventory where none has come and none was asked for."""
+    async def answer(self, envelope: Envelope, message: Message) -> None:
+        """Note a cluster's message, and ask for its inventory where none has come and none was asked for. It counts as
+        asked for once the broker has the request."""
         cluster, speaker = envelope.cluster, (envelope.cluster_uid, envelope.epoch)
         match message:
             case Hello() | Inventory():
@@ -116,9 +117,9 @@ class Resyncer:
                 if len(reported_at) > _MOST_REPORTED:
                     del reported_at[next(iter(reported_at))]
             case Heartbeat() if self._expected.get(cluster) != speaker:
+                request = Publish(cluster=cluster, message=Resync(reason="NoInventory"))
+                await self._executor.run([request], caused_by=envelope)
                 self._expected[cluster] = speaker
-                return [Publish(cluster=cluster, message=Resync(reason="NoInventory"))]
-        return []
 
     async def take(self, envelope: Envelope, page: Inventory) -> None:
         """Take in one page. When it completes the inventory, return after every correction is made or queued. Raises
