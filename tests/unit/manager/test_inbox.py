@@ -1,17 +1,21 @@
 """The inbox: messages of agents over an in-process bus, onto an in-process API server."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
+from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.clock import now
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
+from slicebus.manager.act import inbox
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.proto.epochs import epoch_at
+from slicebus.proto.errors import UnavailableError
 from slicebus.proto.messages import (
     Applied,
     ClusterName,
@@ -19,6 +23,7 @@ from slicebus.proto.messages import (
     Hello,
     JobPhase,
     JobRef,
+    Lane,
     Message,
     Resync,
     ScaleRequest,
@@ -55,6 +60,29 @@ async def test_a_hello_connects_the_agent_and_republishes_its_jobs(manager: Mana
     assert manager.requeued == [ref]
     assert manager.store.published == {}
     assert ClusterName("east") in manager.inbox.last_message_at
+
+
+async def test_a_broker_that_is_away_when_the_inbox_begins_is_waited_for(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bus, tries = manager.inbox._bus, 0
+    subscribe = bus.subscribe
+
+    def away(*queues: str, **how: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise UnavailableError("no connection within 30 s")
+        return subscribe(*queues, **how)
+
+    monkeypatch.setattr(bus, "subscribe", away)
+    monkeypatch.setattr(inbox, "_AGAIN", Backoff(first_s=0.001, most_s=0.002))
+    running = asyncio.create_task(manager.inbox.run(Lane.STATUS, prefetch=1))
+    while tries < 3 and not running.done():  # noqa: ASYNC110 a turn of the loop each
+        await asyncio.sleep(0)
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_hello_does_not_requeue_jobs_of_other_clusters(manager: Manager) -> None:

@@ -17,6 +17,8 @@ import structlog
 from msgspec import structs
 from prometheus_client import CollectorRegistry, Counter
 
+from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.retries import repeated
 from slicebus.bus.contract import Bus, Delivery, Subscription
 from slicebus.bus.dead_letters.headers import as_sent, was_passed_on
 from slicebus.bus.lanes import Backlog, Keeps, OnDead, consume, turns_of
@@ -37,7 +39,14 @@ from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.codec import Decoded, decode_report
 from slicebus.proto.envelope import Envelope, WireMessage
-from slicebus.proto.errors import DeadReason, ForbiddenError, NotFoundError, PermanentError, ProtocolError
+from slicebus.proto.errors import (
+    DeadReason,
+    ForbiddenError,
+    NotFoundError,
+    PermanentError,
+    ProtocolError,
+    TransientError,
+)
 from slicebus.proto.headers import DECIMAL_PATTERN, PREFIX, SUBJECT
 from slicebus.proto.messages import (
     MESSAGES,
@@ -67,6 +76,7 @@ _UNKNOWN_BYTES = 64 * 1024
 _HEARTBEAT_REST_S = 0.2
 """Heartbeats of a cluster are taken no faster. Of those that wait only the newest counts."""
 _SPEAKER = f"{PREFIX}clusteruid", f"{PREFIX}epoch"
+_AGAIN = Backoff(first_s=0.5, most_s=30.0)
 
 
 class ManagerInbox:
@@ -150,9 +160,10 @@ class ManagerInbox:
     async def run(self, lane: Lane, *, prefetch: int, shard: int = 0) -> None:
         """Handle one lane of a shard until cancelled. Raises NotFoundError when its queue has gone: the manager makes
         it, and asks for what lay in it, when it begins anew. The queue of a shard that no longer exists may be
-        missing."""
+        missing. The broker may be away when this begins."""
+        consume_lane = partial(self._consume, manager_queue(lane, shard), prefetch=prefetch, of=shard)
         try:
-            await self._consume(manager_queue(lane, shard), prefetch=prefetch, of=shard)
+            await repeated(consume_lane, on=TransientError, wait=_AGAIN)
         except (NotFoundError, ForbiddenError) as error:
             if shard == self._store.shards.own.index:
                 raise
