@@ -1,6 +1,7 @@
 """Reconciling a job on an in-process API server: what is published, what is written, and what is left alone."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,10 +11,10 @@ from slicebus.agent.decide.job import reconcile
 from slicebus.agent.decide.order import triage
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey, Tombstone
-from slicebus.decisions.commands import Patch
+from slicebus.decisions.commands import Command, Patch, PatchEach
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, PODS, RAYCLUSTERS, WORKLOADS
-from slicebus.proto.errors import ConflictError, UnavailableError
+from slicebus.proto.errors import ConflictError, ForbiddenError, UnavailableError
 from slicebus.proto.messages import Applied, JobPhase, JobRef, RequestKey, ScaleRequest, Status
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.ungate import is_gated
@@ -213,6 +214,33 @@ async def test_pods_are_taken_over_once_and_only_within_the_grant(worker: Worker
     await worker.reconciler.take_over_pods(epoch=5)
     left = await worker.client.get(PODS, "b", NAMESPACE)
     assert (is_gated(left), annotations.annotation(left, api_names.EPOCH_ANNOTATION)) == (True, "4")
+
+
+async def test_pods_that_a_policy_keeps_from_being_taken_over_hold_up_their_job_alone(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await given_job(worker, parallelism=2, granted=2)
+    await given_pods(worker, a_pod("a", gated=True))
+    run, refusal = worker.executor.run, ForbiddenError('pods "a" is forbidden: denied by a policy')
+
+    async def refused(commands: Sequence[Command], **how: Any) -> bool:
+        if any(isinstance(command, PatchEach) for command in commands):
+            raise refusal
+        return await run(commands, **how)
+
+    monkeypatch.setattr(worker.executor, "run", refused)
+    await worker.reconciler.take_over_pods(epoch=4)
+    with pytest.raises(ForbiddenError):
+        await worker.reconcile_job()
+    monkeypatch.setattr(worker.executor, "run", run)
+    await worker.reconcile_job()
+    pod = await worker.client.get(PODS, "a", NAMESPACE)
+    assert (is_gated(pod), annotations.epoch(pod)) == (False, "4")
+    await given_pods(worker, a_pod("b", gated=True))
+    refusal = ForbiddenError('User "agent" cannot patch resource "pods" in API group ""')
+    monkeypatch.setattr(worker.executor, "run", refused)
+    with pytest.raises(ForbiddenError, match="cannot patch"):
+        await worker.reconciler.take_over_pods(epoch=5)
 
 
 async def test_a_pod_whose_annotations_are_full_is_taken_over_by_a_label(worker: Worker) -> None:

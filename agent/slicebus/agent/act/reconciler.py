@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 import structlog
 
@@ -44,6 +43,8 @@ _ASK_AGAIN_S = 20.0
 _SHOW_AGAIN_S = 30.0
 """After so long the API server is asked again to take what a job shows."""
 _CONFLICTS = Backoff(first_s=0.02, most_s=5.0)
+_NO_RIGHT = 'cannot patch resource "pods"'
+"""The API server's words for a right that is missing, which no single job is in need of."""
 _MOST_STEPS = 100
 """Of one job in a row, each after the changes of the one before. What needs more goes round in a circle."""
 
@@ -78,6 +79,9 @@ class AgentReconciler:
         self._queue = queue
         self._fence = fence
         self._unreached = unreached
+        self._epoch = 0
+        self._not_taken_over: set[JobKey] = set()
+        """The jobs with pods that an earlier agent may still be about to ungate."""
         self._ask_at_s: dict[JobKey, float] = {}
         """When the manager is told again of each job that lacks its Workload copy, by the loop's clock."""
         self._store.confirmed_suspended.observe(_log_suspended)
@@ -90,14 +94,31 @@ class AgentReconciler:
 
     async def take_over_pods(self, epoch: int) -> None:
         """Write to each pod that an earlier agent may still be about to ungate, so that its request conflicts. Call
-        this before anything else."""
+        this before anything else.
+
+        Where a policy or a webhook refuses that for pods of one job, these are taken over before anything else is done
+        for that job, and all others go on. Raises ForbiddenError where the agent may patch no pods.
+        """
+        self._epoch = epoch
         try:
             await self._take_over_pods(epoch, job=None)
-        except DecisionError as error:
+        except (DecisionError, PermanentError, WebhookError) as error:
             _log.error("pods.not_taken_over", error=str(error), exc_info=error)
             for key in dict.fromkeys(self._store.our_jobs()):
-                with suppress(DecisionError):  # Nothing starts its pods while decisions about it raise.
-                    await self._take_over_pods(epoch, job=key)
+                await self._take_over_pods_of(key)
+
+    async def _take_over_pods_of(self, key: JobKey) -> None:
+        self._not_taken_over.add(key)
+        try:
+            await self._take_over_pods(self._epoch, job=key)
+        except DecisionError:  # Nothing starts its pods while decisions about it raise.
+            self._not_taken_over.remove(key)
+        except (PermanentError, WebhookError) as error:
+            if _NO_RIGHT in str(error):
+                raise
+            _log.error("pods.not_taken_over", job=str(key), error=str(error))
+        else:
+            self._not_taken_over.remove(key)
 
     async def _take_over_pods(self, epoch: int, *, job: JobKey | None) -> None:
         failures = 0
@@ -159,6 +180,9 @@ class AgentReconciler:
         What the API server refuses to show holds up nothing: it is left out, and tried again after a while.
         """
         shows = True
+        if key in self._not_taken_over:
+            await self._take_over_pods(self._epoch, job=key)
+            self._not_taken_over.discard(key)
         for _ in range(_MOST_STEPS):
             continuation, commands = self._work(key, shows=shows)
             if not await self._executor.run(commands):
