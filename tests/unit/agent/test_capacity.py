@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slicebus.agent.decide.cluster.capacity import CapacityFigures, Granted, PodUse, room, slim, within_grant
+from slicebus.agent.state import annotations
 from slicebus.kube.cache import Cache
 from slicebus.proto.messages import Flavor
 from slicebus.slices.api import api_names
@@ -167,3 +168,9 @@ def test_use_is_the_sum_over_all_pods(steps: list[Any]) -> None:
             before = expected.get(node, {"cpu": 0, "pods": 0})
             expected[node] = {"cpu": before["cpu"] + 1000, "pods": before["pods"] + 1}
     assert use.by_node == expected
+
+
+def test_a_charge_below_nothing_is_none() -> None:
+    """Whoever may write Workload copies could make the cluster's room larger than it is."""
+    copy = {"metadata": {"annotations": {api_names.CHARGED_ANNOTATION: '{"main":{"cpu":-64000}}'}}}
+    assert annotations.charged(copy) == {}

@@ -4,7 +4,7 @@ On a job: its slice, the manager's UID, the applied version, the granted counts,
 of the manager's spec. On a Workload copy: the version, and the job that it belongs to.
 """
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 from msgspec import UnsetType
@@ -176,7 +176,7 @@ def request_note(before: PendingRequests | None, after: PendingRequests | None) 
 _PENDING_REQUESTS = msgspec.json.Decoder(PendingRequests)
 _COUNTS = msgspec.json.Decoder(Counts)
 _BOUNDS = msgspec.json.Decoder(dict[str, Any])
-_CHARGED = msgspec.json.Decoder(dict[str, dict[str, int]])
+_CHARGED = msgspec.json.Decoder(dict[str, dict[str, Annotated[int, msgspec.Meta(ge=0)]]])
 _FLAVORS = msgspec.json.Decoder(dict[str, dict[str, FlavorName]])
 _EARLIER_WORDS = msgspec.json.Decoder(tuple[Word, ...])
 

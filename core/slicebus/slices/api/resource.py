@@ -1,5 +1,7 @@
 """Describes where an API server serves a kind of object, as a value."""
 
+from urllib.parse import quote
+
 import msgspec
 
 
@@ -33,10 +35,14 @@ class Resource(msgspec.Struct, frozen=True):
         return f"{self.plural}.{self.group}"
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str = "") -> str:
-        """The path of a collection, an object, or a subresource of it; of all namespaces where none is named."""
+        """The path of a collection, an object, or a subresource of it; of all namespaces where none is named. A name
+        from an annotation may have any characters."""
         parts = [self.root]
         if namespace and self.namespaced:
-            parts.append(f"namespaces/{namespace}")
+            parts.append(f"namespaces/{quote(namespace, safe='')}")
         parts.append(self.plural)
-        parts.extend(part for part in (name, subresource) if part)
+        if name:
+            parts.append(quote(name, safe=":"))
+        if subresource:
+            parts.append(subresource)
         return "/".join(parts)
