@@ -20,6 +20,8 @@ from slicebus.slices.api import kueue
 
 _HOUR_S = 3600.0
 _JOB_EVERY_S, _RUN_S, _SPREAD = 1500.0, 7200.0, 0.8
+_KEPT_S = 1800
+"""How long a job stays after its end: everything that is there is looked at again and again."""
 _RESIZE_EVERY_S, _KILL_EVERY_S = 600.0, 900.0
 _SIZES, _MOST_PODS = (1, 1, 2, 4), 6
 _QUEUES = ("batch", "guest")
@@ -70,6 +72,7 @@ class LedgerHours:
             job, number = f"job-{number}", number + 1
             self._run_s[job] = _RUN_S * random.lognormvariate(-(_SPREAD**2) / 2, _SPREAD)
             manifest = objects.job(job, parallelism=random.choice(_SIZES))
+            manifest["spec"] |= {"completions": _MOST_PODS, "ttlSecondsAfterFinished": _KEPT_S}
             manifest["metadata"]["labels"][kueue.QUEUE_NAME_LABEL] = random.choice(_QUEUES)
             await manager.create(JOBS, manifest)
 

@@ -28,6 +28,7 @@ from slicebus.manager.decide.job import charges, execution_time, reclaims
 from slicebus.manager.decide.order import record_copies
 from slicebus.manager.state import budgets, store
 from slicebus.manager.state.annotations import SizeRequest
+from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.shards import Shards, belongs_to
 from slicebus.manager.state.views import JobView
 from slicebus.manager.state.worker_clusters import Sender
@@ -71,6 +72,16 @@ def _without_tombstones() -> Iterator[None]:
     with (
         patch.object(triage, "_has_ended", _has_ended),
         patch.object(catalog, "_removes_tombstoned", _removes_tombstoned),
+    ):
+        yield
+
+
+@contextmanager
+def _by_own_records() -> Iterator[None]:
+    """A Workload that stays knows only the versions of its own orders."""
+    with (
+        patch.object(record_copies, "_outdated", lambda *_: []),
+        patch.object(Outbox, "seen", property(lambda outbox: outbox.record.version)),
     ):
         yield
 
@@ -166,7 +177,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "pods that go": lambda: patch.object(builtin, "_with_kept_quota", lambda desired, _view: desired),
     "completions": lambda: patch.object(BatchJob, "as_ended", lambda _self, job, _reported: job),
     "notices": lambda: patch.object(notices, "_is_over", lambda *_, **__: True),
-    "copied versions": lambda: patch.object(record_copies, "_outdated", lambda *_: []),
+    "copied versions": _by_own_records,
     "earlier words": lambda: patch.object(earlier_words, "note", lambda *_: {}),
     "withdrawals": lambda: patch.object(reclaims, "_withdraw_eviction", lambda *_, **__: []),
     "shrink withdrawals": lambda: patch.object(reclaims, "_withdraw", lambda _: []),

@@ -171,7 +171,7 @@ SHOWN_BY = {
     "shrink withdrawals": 370,
     "edits": 53,
     "forecasts": 0,
-    "rank": 5,
+    "rank": 21,
     "rings": 3,
     "opportunistic pods": 184,
     "growth last": 26,
