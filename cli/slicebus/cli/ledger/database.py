@@ -21,6 +21,8 @@ _POSTGRESQL = ("postgresql", "postgres")
 _POOL = sql.NullPool
 """A pool leaves its connections to the collector of garbage: a page that reads moments would hold one for each."""
 _PRIVATE = 0o600
+_MIGRATION_LOCK = 0x51BE
+"""The number of an advisory lock of PostgreSQL: any that nobody else takes in this database."""
 _BUSY_S = 30
 """How long a writer of SQLite waits for another."""
 
@@ -53,8 +55,10 @@ def shown(engine: sql.Engine) -> str:
 
 
 def migrate(engine: sql.Engine) -> None:
-    """Make the tables, or bring them to this version. Raises the errors of `database_errors`."""
+    """Make the tables, or bring them to this version: all of it or nothing, also where two do so at once. Raises the
+    errors of `database_errors`."""
     with database_errors(engine), engine.begin() as connection:
+        _lock(connection)
         config = _config()
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
@@ -95,6 +99,14 @@ def _check_file(path: Path, *, create: bool, option: str) -> None:
             raise ConfigurationError(f"{option} {path}: there is no such file; `slicebus ledger` makes it")
     except OSError as error:
         raise ConfigurationError(f"{option} {path}: {error.strerror or error}") from error
+
+
+def _lock(connection: sql.Connection) -> None:
+    """Wait until nobody else changes the tables, up to the end of the transaction."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # Python begins none for a change of tables.
+    else:
+        connection.execute(sql.select(sql.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
 
 
 def _words(error: exc.DBAPIError) -> str:
