@@ -5,12 +5,16 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sql
 
 from slicebus.cli.journal.source import records_of_file
+from slicebus.cli.ledger import moments
 from slicebus.cli.ledger.database import migrate, open_engine
 from slicebus.cli.ledger.store import LedgerStore, ReadPosition
+from slicebus.cli.ledger.tables import grants
 from slicebus.journal.recording import Source
 from slicebus.ledger.bookkeeper import TakenBatches
 from slicebus.ledger.facts import Fact, GrantFact, JobFact, KillFact, LedgerAccount, SliceFact, UnknownSpan, WaitFact
@@ -154,6 +158,24 @@ def test_queues_have_what_was_used(ledger: str) -> None:
     done = at(17, ledger, "queues", "-A")
     assert (done.status, done.out) == (2, "")
     assert "the ledger does not know LocalQueues" in done.err
+
+
+def test_a_ledger_that_is_written_meanwhile_shows_one_moment(ledger: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = moments._begun
+
+    def meanwhile(table: sql.Table, at_ms: int) -> sql.Select[Any]:
+        if table is grants:
+            store = LedgerStore(open_engine(ledger, create=True))
+            _, before = store.load()
+            store.write([*job("late", "late-1"), grant("late-1", 5, None)], [], before, before)
+        return begun(table, at_ms)
+
+    monkeypatch.setattr(moments, "_begun", meanwhile)
+    assert [row.split()[0] for row in at(12, ledger, "jobs", "-A", "-o", "name").out.splitlines()] == [
+        "job.batch/lives",
+        "job.batch/loses",
+    ]
+    assert "job.batch/late\n" in at(12, ledger, "jobs", "-A", "-o", "name").out
 
 
 def test_a_moment_in_a_gap_is_not_guessed(ledger: str) -> None:

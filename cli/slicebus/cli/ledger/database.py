@@ -79,6 +79,18 @@ def insert(connection: sql.Connection, table: sql.Table) -> "sqlite.Insert | pos
 
 
 @contextmanager
+def one_moment(engine: sql.Engine) -> Iterator[sql.Connection]:
+    """A connection that reads everything as it was at its first read, whatever a ledger writes meanwhile. Raises the
+    errors of `database_errors`."""
+    with database_errors(engine), engine.connect() as connection:
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN")  # Python begins none for a read.
+        else:
+            connection.execution_options(isolation_level="REPEATABLE READ")
+        yield connection
+
+
+@contextmanager
 def database_errors(engine: sql.Engine) -> Iterator[None]:
     """Translate the errors of the database. Raises UnavailableError where it cannot be used now, InvalidError where it
     refuses what it is asked."""

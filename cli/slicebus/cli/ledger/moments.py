@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sql
 
-from slicebus.cli.ledger.database import check, database_errors, open_engine
+from slicebus.cli.ledger.database import check, one_moment, open_engine
 from slicebus.cli.ledger.ledger_slices import HeldPods, LedgerSlice
 from slicebus.cli.ledger.options import LEDGER_OPTION
 from slicebus.cli.ledger.spans import first_of
@@ -21,7 +21,7 @@ def read_moment(address: str, at_ms: int, *, option: str = OPTION) -> tuple[Ledg
     know, and the errors of `database_errors`."""
     engine = open_engine(address, option=LEDGER_OPTION)
     check(engine, option=LEDGER_OPTION)
-    with database_errors(engine), engine.begin() as connection:
+    with one_moment(engine) as connection:
         _check_known(connection, at_ms, f"{option} {local_ms(at_ms)}")
         return tuple(_slices(connection, at_ms).values())
 

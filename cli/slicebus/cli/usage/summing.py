@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 import sqlalchemy as sql
 
-from slicebus.cli.ledger.database import database_errors
+from slicebus.cli.ledger.database import one_moment
 from slicebus.cli.ledger.spans import DAY_MS, AccountSums, SumsByAccount, day_of, detailed, first_of, of_days, together
 from slicebus.cli.ledger.store import ReadPosition, read_position
 from slicebus.cli.ledger.tables import accounts, days, unknown_spans
@@ -21,7 +21,7 @@ def sum_up(engine: sql.Engine, since_ms: int, until_ms: int, by: Sequence[str]) 
     Days that are rolled up are read as such, and the rest from its details. Where the details are gone, whole days
     count; so they do at the ends of a week or more, where the details of all that came later would have to be read.
     """
-    with database_errors(engine), engine.begin() as connection:
+    with one_moment(engine) as connection:
         where = read_position(connection)
         if where.known_ms is None:
             return UsageReport(since_ms, since_ms, None, [], [])

@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from slicebus.cli import screen
-from slicebus.cli.ledger.database import check, database_errors, open_engine
+from slicebus.cli.ledger.database import check, one_moment, open_engine
 from slicebus.cli.ledger.options import LEDGER_OPTION
 from slicebus.cli.ledger.store import read_position
 from slicebus.cli.ledger.tables import (
@@ -35,7 +35,7 @@ def read_ledger(address: str, since: datetime) -> RecordedPast:
     errors of `database_errors`."""
     engine, since_ms = open_engine(address, option=LEDGER_OPTION), round(since.timestamp() * 1000)
     check(engine, option=LEDGER_OPTION)
-    with database_errors(engine), engine.begin() as connection:
+    with one_moment(engine) as connection:
         where = read_position(connection)
         first_ms = connection.execute(sql.select(sql.func.min(policies.c.at_ms))).scalar()
         if where.known_ms is None or first_ms is None:
