@@ -1,9 +1,11 @@
 """Follows the manager's stream and writes its facts into the database of the ledger."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 import sqlalchemy as sql
@@ -29,6 +31,7 @@ _AHEAD = 1000
 """Records that are read while the database is written."""
 _TIDY_EVERY_MS = 3_600_000
 _EPOCH = datetime.fromtimestamp(0, UTC)
+Result = TypeVar("Result")
 Arrivals = asyncio.Queue[Record | None]
 """None ends it."""
 
@@ -104,7 +107,7 @@ class LedgerWriter:
             known_ms = self._position.known_ms or 0
             if has_ended or known_ms >= self._tidied_ms + _TIDY_EVERY_MS:
                 self._tidied_ms = known_ms
-                await asyncio.to_thread(self._tidy)
+                await _to_its_end(self._tidy)
 
     async def write(self, records: list[Record]) -> None:
         """Write the facts of records, and the position after them, in one transaction."""
@@ -121,7 +124,7 @@ class LedgerWriter:
         taken = [one for one in self._keeper.taken if self._batches.get(one.source) != one.count]
         if not taken:
             return  # Nothing that the ledger does not have.
-        self._position = await asyncio.to_thread(self._store.write, facts, taken, self._position, after)
+        self._position = await _to_its_end(self._store.write, facts, taken, self._position, after)
         self._batches.update((one.source, one.count) for one in taken)
         self.written.facts += len(facts)
 
@@ -129,6 +132,17 @@ class LedgerWriter:
         self.written.days += roll_up(self._store.engine)
         prune(self._store.engine, self._retention)
         self._store.forget_templates()
+
+
+async def _to_its_end(work: Callable[..., Result], *arguments: Any) -> Result:
+    """Do some work in a thread. It ends also where this is cancelled: a thread goes on, and what writes next would take
+    its write for another ledger's."""
+    running = asyncio.ensure_future(asyncio.to_thread(work, *arguments))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.gather(running, return_exceptions=True)
+        raise
 
 
 async def _next(arrivals: Arrivals, alive: Path | None) -> tuple[list[Record], bool]:
