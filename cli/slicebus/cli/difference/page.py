@@ -1,5 +1,6 @@
 """The effects of an edit, for a terminal and for a pull request."""
 
+import re
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
@@ -11,6 +12,8 @@ from slicebus.manager.decide.forecast.verdict import lost
 from slicebus.proto.messages import counts_text
 
 _NOTHING = "Nobody loses pods, nobody is admitted, and nobody waits for anything else."
+_PLAIN = re.compile(r"[\w ,=.-]*")
+"""What is no Markdown, whoever reads it."""
 _MARKS = {
     Fate.EVICTED: ("✗ ", "red"),
     Fate.SHRUNK: ("- ", "red"),
@@ -34,12 +37,18 @@ def markdown(effects: Sequence[Effect]) -> str:
     """A table, with the summary before it."""
     if not effects:
         return _NOTHING
-    rows = [" | ".join(("", *map(_cell, _cells(effect)), "")).strip() for effect in effects]
+    rows = [" | ".join(("", *_cells(effect), "")).strip() for effect in effects]
     return "\n".join([f"**{_summary(effects)}**", "", "| | job | effect | why |", "|---|---|---|---|", *rows])
 
 
 def _cells(effect: Effect) -> tuple[str, ...]:
-    return _MARKS[effect.fate][0].strip(), f"`{effect.job}`", _told(effect), "; ".join(_why(effect))
+    told = _told(effect)
+    return (
+        _MARKS[effect.fate][0].strip(),
+        _code(effect.job),
+        told if _PLAIN.fullmatch(told) else _code(told),
+        _code("; ".join(_why(effect))),
+    )
 
 
 def _told(effect: Effect) -> str:
@@ -71,6 +80,12 @@ def _summary(effects: Sequence[Effect]) -> str:
     return f"Lose pods: {lose}. Admitted: {admitted}. Wait for something else: {len(effects) - lose - admitted}."
 
 
-def _cell(told: str) -> str:
-    """A text that ends no cell of a table."""
-    return told.replace("|", "\\|").replace("\n", " ")
+def _code(text: str) -> str:
+    """A text as code that ends no cell of a table. Names in an edit are whatever its author writes, and in code nothing
+    is a link, an image or a mention."""
+    if not text:
+        return ""
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    edge = " " if "`" in (text[0], text[-1]) else ""
+    one_line = text.replace("\n", " ").replace("\\|", "\\ |")  # A backslash before it would be the escaped one.
+    return edge.join((fence, one_line.replace("|", "\\|"), fence))
