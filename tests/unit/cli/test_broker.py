@@ -21,7 +21,7 @@ from slicebus.cli.broker.formats import as_definitions, as_manifests, as_shell, 
 from slicebus.cli.broker.members import accepted_members
 from slicebus.cli.main import app
 from slicebus.kube.client import KubeClient
-from slicebus.proto.errors import ConfigurationError, SlicebusError
+from slicebus.proto.errors import ConfigurationError, InvalidError, SlicebusError
 from slicebus.proto.messages import ClusterName
 from slicebus.proto.rights import Member, Viewer, definitions, viewer_rights
 from slicebus.sandbox.apiserver.api import Api
@@ -312,6 +312,20 @@ async def test_the_connections_of_a_removed_user_are_closed_until_the_broker_say
     ):
         await api.remove_user("blue")
     assert asked == ["DELETE /api/users/blue", *["DELETE /api/connections/username/blue"] * 3]
+
+
+async def test_an_answer_of_something_else_is_one_line() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(text="<html>\n Log in\n</html>", content_type="text/html")
+
+    proxy = web.Application()
+    proxy.router.add_route("*", "/{path:.*}", answer)
+    async with (
+        TestServer(proxy, host="127.0.0.1") as server,
+        BrokerApi.connect(f"http://boss:x@127.0.0.1:{server.port}", "slicebus") as api,
+    ):
+        with pytest.raises(InvalidError, match="GET definitions: the answer is none of a management API: <html> Log"):
+            await api.definitions()
 
 
 async def test_before_the_managers_chart_is_installed_there_is_no_cluster() -> None:

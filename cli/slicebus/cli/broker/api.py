@@ -32,6 +32,8 @@ _ENDED_WITHIN_S = 30.0
 _UNCONSUMED_WITHIN_S = 15.0
 """A manager that is down, or busy with what the cluster has sent, holds up no revocation."""
 _LOOKS_S = 0.5
+_SHOWN = 300
+"""So much of an answer, in bytes."""
 _NO_ADDRESS = "SLICEBUS_BROKER_API: use https://USER:PASSWORD@HOST:15671"
 _WITHOUT_RIGHTS = (b"Access refused", b"not authorised to access virtual host")
 _STATUS: Mapping[int, type[SlicebusError]] = {
@@ -168,13 +170,17 @@ class BrokerApi:
             raise UnavailableError(f"the broker's management API: {_why(error)}") from error
         if answer.status >= 400:
             kind = _STATUS.get(answer.status, UnavailableError)
-            why = f"{method} {path}: {answer.status} {text[:300].decode(errors='replace')}"
+            why = f"{method} {path}: {answer.status} {text[:_SHOWN].decode(errors='replace')}"
             if answer.status == 401 and any(words in text for words in _WITHOUT_RIGHTS):
                 # A vhost that rabbitmqctl has added gives nobody rights, not even an administrator.
                 grant = f"rabbitmqctl set_permissions -p {shell_quote(self._name)} {shell_quote(self._user)}"
                 why += f"; an administrator needs rights in the vhost too: {grant} '.*' '.*' '.*'"
             raise kind(why)
-        return orjson.loads(text) if text else None
+        try:
+            return orjson.loads(text) if text else None
+        except orjson.JSONDecodeError as error:
+            said = " ".join(text[:_SHOWN].decode(errors="replace").split())
+            raise InvalidError(f"{method} {path}: the answer is none of a management API: {said}") from error
 
 
 def _trusting(ca_file: str | None) -> ssl.SSLContext:
