@@ -25,6 +25,8 @@ _MANAGER = "manager"
 _DEAD = "dead letter"
 _ONE_NAME = {"set": "resize", "wants": "request", "waits": "request"}
 """A span's name has few values. These first words of titles mean the same change as another word, or are no name."""
+_KEY_PARTS = 3
+"""Of `Kind/namespace/name`. The sender of a message writes its subject, and may write any other."""
 _FAILED = (TraceOutcome.REFUSED, TraceOutcome.DEAD)
 _NOT_OVER = (TraceOutcome.WAITS, TraceOutcome.UNDER_WAY)
 
@@ -77,7 +79,8 @@ def spans(trace: Trace, redactor: Redactor) -> Iterator[TraceSpan]:
 
 
 def _whole(trace: Trace, trace_id: bytes, redactor: Redactor) -> TraceSpan:
-    kind, namespace, name = trace.job.split("/", 2)
+    parts = trace.job.split("/", 2)
+    kind, namespace, name = parts if len(parts) == _KEY_PARTS else ("", "", "")
     attributes: dict[str, str | float] = {
         "k8s.namespace.name": namespace,
         "slicebus.job": trace.job,

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTracePartialSuccess,
@@ -13,8 +14,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from typer.testing import CliRunner, Result
 
+from slicebus.cli.journal.source import records_of_file
 from slicebus.cli.main import app
 from slicebus.cli.trace.otlp import address_of, headers_of
+from slicebus.cli.trace.protobuf import request
+from slicebus.journal.entry import Entry
+from slicebus.journal.redaction import Redactor
+from slicebus.journal.spans import is_over, spans
+from slicebus.journal.traces import traces
 from slicebus.proto.errors import (
     ConfigurationError,
     ForbiddenError,
@@ -23,6 +30,7 @@ from slicebus.proto.errors import (
     SlicebusError,
     UnavailableError,
 )
+from slicebus.proto.headers import PREFIX
 from support.otlp import OtlpStandIn, attributes, otlp_stand_in
 
 LIFE = str(Path(__file__).parents[2] / "replays" / "life-of-a-job.jsonl.gz")
@@ -76,6 +84,28 @@ def test_what_is_not_over_is_not_sent(receiver: OtlpStandIn, tmp_path: Path) -> 
     assert done.exit_code == 0
     assert done.output == f"{receiver.url}/v1/traces: sent 2 changes; 1 change not over yet\n"
     assert {span.name for _, span in receiver.spans() if not span.parent_span_id} == {"start", "resize"}
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        ("subject", "job-a"),
+        ("subject", "team/job-a"),
+        ("time", "0001-01-01T00:00:00Z"),
+        ("time", "9999-12-31T23:59:59Z"),
+    ],
+)
+def test_whatever_a_sender_writes_can_be_sent(header: str, text: str) -> None:
+    found = list[Entry]()
+    for record in records_of_file(LIFE):
+        entry = Entry.from_record(record)
+        if entry.subject and not entry.is_decisions:
+            headers = {**record.message.headers, f"{PREFIX}{header}": text}
+            message = msgspec.structs.replace(record.message, headers=headers)
+            found.append(Entry.from_record(msgspec.structs.replace(record, message=message)))
+    over = [change for change in traces(found, [], dead={}) if is_over(change)]
+    assert over
+    assert request([span for change in over for span in spans(change, Redactor())])
 
 
 def test_a_login_goes_into_a_header(receiver: OtlpStandIn, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from slicebus.journal.spans import Service, TraceSpan
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_LAST_NS = 2**64 - 1
 _SAMPLED = 1
 _SCOPE = "slicebus.journal"
 
@@ -78,4 +79,5 @@ def _attributes(values: dict[str, str | float]) -> list[KeyValue]:
 
 
 def _nanoseconds(at: datetime) -> int:
-    return (at - _EPOCH) // timedelta(microseconds=1) * 1000
+    """A time as the protocol has it, between 1970 and 2554: the sender of a message chooses it."""
+    return min(max((at - _EPOCH) // timedelta(microseconds=1) * 1000, 0), _LAST_NS)
