@@ -91,10 +91,15 @@ def hours_text(resource: str, spent: int) -> str:
     """An amount times seconds for people: `12.5h`, of memory `640Gih`."""
     hours = spent / _HOUR_S
     if resource == "cpu":
-        return f"{round(hours / 1000, 1):g}h"
+        return f"{_tenths(hours / 1000)}h"
     if resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
-        return f"{round(hours / 2**30, 1):g}Gih"
-    return f"{round(hours, 1):g}h"
+        return f"{_tenths(hours / 2**30)}Gih"
+    return f"{_tenths(hours)}h"
+
+
+def _tenths(hours: float) -> str:
+    """`12.5` and `1234567.5`: every digit of it, as people compare it with what they wrote."""
+    return f"{hours:.1f}".removesuffix(".0")
 
 
 def _allowances(text: str) -> dict[str, Allowance]:

@@ -75,6 +75,8 @@ def test_a_mode_that_is_not_known_stops_nobody(mode: str | None, expected: Budge
         ("cpu", 1000 * 3600, "1h"),
         ("memory", 3 * 2**30 * 3600, "3Gih"),
         ("cpu", 0, "0h"),
+        ("cpu", 1_234_567_500 * 3600, "1234567.5h"),
+        ("memory", 4_999_999 * 2**30 * 3600, "4999999Gih"),
     ],
 )
 def test_amounts_for_people(resource: str, spent: int, expected: str) -> None:
