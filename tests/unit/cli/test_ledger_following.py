@@ -12,6 +12,7 @@ from slicebus.cli.ledger.database import migrate, open_engine
 from slicebus.cli.ledger.following import LedgerWriter
 from slicebus.cli.ledger.retention import Retention
 from slicebus.cli.ledger.store import LedgerStore, ReadPosition
+from slicebus.proto.errors import ConfigurationError
 from unit.ledger.recorded import Leader, put, workload
 
 FOREVER = Retention(timedelta(days=9999), timedelta(days=9999))
@@ -46,3 +47,9 @@ async def test_a_write_ends_before_its_ledger_does(tmp_path: Path, monkeypatch: 
     await asyncio.gather(writing, return_exceptions=True)
     assert writing.cancelled()
     await writer_of(tmp_path / "ledger.db").write([record])
+
+
+async def test_a_file_for_the_probe_that_can_be_touched_no_longer_is_one_line(tmp_path: Path) -> None:
+    writer = writer_of(tmp_path / "ledger.db")
+    with pytest.raises(ConfigurationError, match=r"^--alive .*/gone/alive: No such file or directory$"):
+        await writer.run(asyncio.Queue(), tmp_path / "gone" / "alive")

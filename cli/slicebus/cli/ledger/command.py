@@ -11,7 +11,7 @@ from slicebus.cli import screen
 from slicebus.cli.durations import duration
 from slicebus.cli.journal.source import AmqpUrl, run
 from slicebus.cli.ledger.options import DEFAULT_DATABASE, Database, ledger_extra
-from slicebus.proto.errors import ConfigurationError, UnavailableError
+from slicebus.proto.errors import UnavailableError
 
 if TYPE_CHECKING:
     import sqlalchemy as sql
@@ -67,12 +67,12 @@ async def _write(
 ) -> "Written":
     from slicebus.ambient.backoff import Backoff
     from slicebus.cli.broker.connection import bus_of
-    from slicebus.cli.ledger.following import follow_into
+    from slicebus.cli.ledger.following import follow_into, touch
 
     backoff, failures = Backoff(first_s=1.0, most_s=30.0), 0
     while True:
         if alive is not None:
-            _touch(alive)
+            touch(alive)
         try:
             async with bus_of(amqp_url, name="slicebus ledger") as bus:
                 return await follow_into(bus, engine, retention, user_label=user_label, follow=follow, alive=alive)
@@ -82,11 +82,3 @@ async def _write(
             failures += 1
             screen.warn(f"{error}; it is tried again")
             await asyncio.sleep(backoff.pause_s(failures))
-
-
-def _touch(alive: "Path") -> None:
-    """Raises ConfigurationError for a file that cannot be written."""
-    try:
-        alive.touch()
-    except OSError as error:
-        raise ConfigurationError(f"--alive {alive}: {error.strerror or error}") from error

@@ -19,7 +19,7 @@ from slicebus.journal.entry import Entry
 from slicebus.journal.recording import Source
 from slicebus.ledger.bookkeeper import Bookkeeper, LedgerState
 from slicebus.ledger.facts import Fact
-from slicebus.proto.errors import SlicebusError
+from slicebus.proto.errors import ConfigurationError, SlicebusError
 from slicebus.proto.topology import JOURNAL
 
 _WRITE_EVERY_S = 1.0
@@ -134,6 +134,14 @@ class LedgerWriter:
         self._store.forget_templates()
 
 
+def touch(alive: Path) -> None:
+    """Say that the ledger works. Raises ConfigurationError for a file that cannot be written."""
+    try:
+        alive.touch()
+    except OSError as error:
+        raise ConfigurationError(f"--alive {alive}: {error.strerror or error}") from error
+
+
 async def _to_its_end(work: Callable[..., Result], *arguments: Any) -> Result:
     """Do some work in a thread. It ends also where this is cancelled: a thread goes on, and what writes next would take
     its write for another ledger's."""
@@ -161,7 +169,7 @@ async def _next(arrivals: Arrivals, alive: Path | None) -> tuple[list[Record], b
 async def _first(arrivals: Arrivals, alive: Path | None) -> Record | None:
     while True:
         if alive is not None:
-            await asyncio.to_thread(alive.touch)
+            await asyncio.to_thread(touch, alive)
         with suppress(TimeoutError):
             async with asyncio.timeout(_TOUCH_EVERY_S):
                 return await arrivals.get()
