@@ -68,6 +68,8 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 _SKIPPED = Skipped()
+_MOST_WORDS = 500
+"""Characters of why a state is lost. A ledger has them in a key, for which a database has little room."""
 
 
 class SourceReader(Generic[Mark]):
@@ -114,7 +116,7 @@ class SourceReader(Generic[Mark]):
 
     def refuse(self, error: Exception) -> Lost:
         """Lose the state by a record that could not be applied to it."""
-        return self._lose(f"a record of {self.source} cannot be read: {error!r}")
+        return self._lose(f"a record of {self.source} cannot be read: {error!r}"[:_MOST_WORDS])
 
     def _lose(self, why: str) -> Lost:
         self.phase, self._snapshot = Phase.UNKNOWN, None

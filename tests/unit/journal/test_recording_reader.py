@@ -120,6 +120,7 @@ def test_a_record_that_cannot_be_applied_loses_the_state() -> None:
     reader = SourceReader[None](SOURCE)
     reader.begin(batch(0))
     reader.take(WHOLE, None)
+    assert len(reader.refuse(ValueError("x" * 10_000)).why) == 500
     assert reader.refuse(KeyError("metadata")) == Lost(f"a record of {SOURCE} cannot be read: KeyError('metadata')")
     assert reader.phase is Phase.UNKNOWN
     assert not reader.is_cut

@@ -310,8 +310,8 @@ async def _fleet(client: KubeClient, looking: Awaitable[list[Check]]) -> list[Ch
     clusters = [WorkerCluster.from_manifest(manifest) for manifest in (await client.list(WORKERCLUSTERS)).items]
     if not clusters:
         return [Check("fleet", "no WorkerCluster", "let each worker cluster join: slicebus fleet join NAME")]
-    is_led = (await asyncio.shield(looking))[0].ok
-    return [_fleet_member(cluster, is_led=is_led) for cluster in clusters]
+    leader_passes = (await asyncio.shield(looking))[0].ok
+    return [_fleet_member(cluster, leader_passes=leader_passes) for cluster in clusters]
 
 
 async def _kueue(client: KubeClient) -> list[Check]:
@@ -338,8 +338,8 @@ def _admission_check(check: Manifest) -> Check:
     return Check(subject, "active")
 
 
-def _fleet_member(cluster: WorkerCluster, *, is_led: bool) -> Check:
-    """The state of a cluster. Its connection is known only while a manager works."""
+def _fleet_member(cluster: WorkerCluster, *, leader_passes: bool) -> Check:
+    """The state of a cluster. Its connection is known only while a manager works, and nothing holds that up."""
     subject = f"cluster {cluster.name}"
     if not cluster.accepted:
         advice = (
@@ -347,8 +347,8 @@ def _fleet_member(cluster: WorkerCluster, *, is_led: bool) -> Check:
             f"""workercluster {cluster.name} --type merge -p '{{"spec":{{"accepted":true}}}}'"""
         )
         return Check(subject, "not accepted", advice)
-    if not is_led:
-        return Check(subject, "accepted; its connection is unknown while no manager works")
+    if not leader_passes:
+        return Check(subject, "accepted; its connection is unknown until the check of the leader passes")
     if not cluster.connected:
         advice = f"run slicebus doctor where its agent runs; it has to log in as broker user {cluster.user}"
         return Check(subject, "not connected", advice)
