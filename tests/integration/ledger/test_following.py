@@ -137,15 +137,16 @@ async def test_it_touches_a_file_while_it_works_and_not_while_a_write_goes_on(
         await asyncio.gather(task, return_exceptions=True)
 
 
-def test_sigterm_ends_it_as_a_pod_is_ended(tmp_path: Path) -> None:
-    alive = tmp_path / "alive"
-    options = ("--amqp-url", "amqp://guest@127.0.0.1:1", "--database", str(tmp_path / "l.db"), "--alive", str(alive))
+@pytest.mark.parametrize("database", ["l.db", "postgresql://ledger@127.0.0.1:1/ledger"], ids=["broker", "database"])
+def test_what_is_away_at_the_start_is_waited_for_and_sigterm_ends_that(tmp_path: Path, database: str) -> None:
+    alive, where = tmp_path / "alive", database if ":" in database else str(tmp_path / database)
+    options = ("--amqp-url", "amqp://guest@127.0.0.1:1", "--database", where, "--alive", str(alive))
     command = [Path(sys.executable).with_name("slicebus"), "ledger", *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         while "it is tried again" not in process.stderr.readline():
             assert process.poll() is None
-        assert alive.exists(), "it works while the broker is away"
+        assert alive.exists(), "it works meanwhile"
         process.terminate()
         assert process.wait(COMMAND_S) == 0
 

@@ -40,11 +40,10 @@ def ledger(
     A broker or a database that does not answer is tried again while it follows.
     """
     with ledger_extra():
-        from slicebus.cli.ledger.database import migrate, open_engine, shown
+        from slicebus.cli.ledger.database import open_engine, shown
         from slicebus.cli.ledger.retention import Retention
     retention = Retention(duration(keep, option="--keep"), duration(keep_days, option="--keep-days"))
     engine = open_engine(database, create=True)
-    migrate(engine)
     if follow:
         screen.warn(f"following the journal into {shown(engine)}")
     file = Path(alive) if alive is not None else None
@@ -67,6 +66,7 @@ async def _write(
 ) -> "Written":
     from slicebus.ambient.backoff import Backoff
     from slicebus.cli.broker.connection import bus_of
+    from slicebus.cli.ledger.database import migrate
     from slicebus.cli.ledger.following import follow_into, touch
 
     backoff, failures = Backoff(first_s=1.0, most_s=30.0), 0
@@ -74,6 +74,7 @@ async def _write(
         if alive is not None:
             touch(alive)
         try:
+            await asyncio.to_thread(migrate, engine)
             async with bus_of(amqp_url, name="slicebus ledger") as bus:
                 return await follow_into(bus, engine, retention, user_label=user_label, follow=follow, alive=alive)
         except UnavailableError as error:
