@@ -37,6 +37,7 @@ class World:
         self.store = ManagerStore()
         self.evicted: list[str] = []
         self.refuses: list[SlicebusError] = []
+        self.forgotten = set[str]()
         metadata = {"name": EAST, "uid": EAST, "resourceVersion": "1"}
         spec, status = {"accepted": True, "drain": True}, {"conditions": [condition("Connected")]}
         self.store.clusters.put({"metadata": metadata, "spec": spec, "status": status})
@@ -56,14 +57,14 @@ class World:
                 self.store.workloads.put(merge_patch(command.target, command.body | version))
 
 
-def watching(world: World) -> FleetWatch:
-    inbox: Any = SimpleNamespace(last_message_at={EAST: 1e9}, on_message=lambda _: None)
+def watching(world: World, *, silent: bool = False) -> FleetWatch:
+    inbox: Any = SimpleNamespace(last_message_at={} if silent else {EAST: 1e9}, on_message=lambda _: None)
     return FleetWatch(
         cluster_lost_s=LOST_S,
         decide=Decider(world.store),
         executor=world,  # type: ignore[arg-type]
         inbox=inbox,
-        resyncer=SimpleNamespace(forget=lambda _: None),  # type: ignore[arg-type]
+        resyncer=SimpleNamespace(forget=world.forgotten.add),  # type: ignore[arg-type]
         requeue=lambda _: None,
     )
 
@@ -80,6 +81,17 @@ async def test_an_eviction_that_is_refused_ends_nothing_and_is_tried_again(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert sorted(set(world.evicted)) == ["w1", "w2"]
+
+
+async def test_a_lost_cluster_is_asked_again_although_nobody_may_show_that_it_is_lost(jumping: LoopTime) -> None:
+    world = World()
+    world.refuses = [ForbiddenError("403")] * 100
+    task = asyncio.create_task(watching(world, silent=True).run())
+    await asyncio.sleep(2 * LOST_S)
+    assert not task.done()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert world.forgotten == {EAST}
 
 
 async def test_a_chain_that_has_left_while_another_was_evicted_stays_where_it_is(jumping: LoopTime) -> None:

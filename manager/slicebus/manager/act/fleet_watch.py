@@ -77,12 +77,12 @@ class FleetWatch:
     async def _report_lost(self, name: ClusterName) -> None:
         silent_s = self._silent_s(name, self._started_at)
         if silent_s > self._cluster_lost_s:
+            self._resyncer.forget(name)
             if self._speaks_for_fleet and (
                 shown := self._decide(catalog.lose, cluster=name, silent_s=silent_s, now=now_text())
             ):
                 _log.warning("cluster.silent", cluster=name, silent_s=round(silent_s, 1))
                 await self._executor.run(shown)
-            self._resyncer.forget(name)
 
     async def _assess_silent(self, names: list[ClusterName]) -> None:
         """Give up the clusters that have been silent for too long."""
