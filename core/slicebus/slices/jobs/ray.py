@@ -247,7 +247,7 @@ def bounds(cluster_spec: Manifest, *, only_range: bool = False) -> Manifest:
     With `upgradeStrategy: Recreate`, and for a RayService, KubeRay makes the cluster anew for any of these but the
     replicas. They are left out for the former, and with `only_range`.
     """
-    keeps = only_range or (cluster_spec.get("upgradeStrategy") or {}).get("type") == _RECREATE
+    keeps = only_range or _is_made_anew(cluster_spec)
     scaled, limits = autoscales(cluster_spec), dict[str, Manifest]()
     for group in groups(cluster_spec):
         more = {} if keeps else _own_limits(group, scaled=scaled)
@@ -255,6 +255,11 @@ def bounds(cluster_spec: Manifest, *, only_range: bool = False) -> Manifest:
     options = cluster_spec.get("autoscalerOptions") or {}
     own = {"options": {name: options[name] for name in _OPTIONS if name in options}} if scaled and not keeps else {}
     return {"groups": limits} | own if scaled or limits else {}
+
+
+def _is_made_anew(cluster_spec: Manifest) -> bool:
+    """Whether KubeRay makes the cluster anew for an edit of more than its replicas."""
+    return bool((cluster_spec.get("upgradeStrategy") or {}).get("type") == _RECREATE)
 
 
 def _own_limits(group: Manifest, *, scaled: bool) -> Manifest:
@@ -267,18 +272,20 @@ def _own_limits(group: Manifest, *, scaled: bool) -> Manifest:
 def set_bounds(cluster_spec: Manifest, wanted: Manifest, *, at: str = "/spec") -> list[Manifest]:
     """The JSON patch that gives a cluster these bounds, each guarded by the group's name at its index.
 
-    Those that the cluster has no use for are passed over: a suspension with the autoscaler, its options without it.
-    `at` is where the object has the cluster's spec.
+    Those that the cluster has no use for are passed over: a suspension with the autoscaler, its options without it; and
+    those for which KubeRay would make it anew. It goes by its own spec: the manager's may have been edited since. `at`
+    is where the object has that spec.
     """
     patch: list[Manifest] = []
-    is_scaled = autoscales(cluster_spec)
-    has_options = is_scaled and "options" in wanted
+    is_scaled, keeps = autoscales(cluster_spec), _is_made_anew(cluster_spec)
+    has_options = is_scaled and not keeps and "options" in wanted
+    may_suspend = not is_scaled and not keeps
     for index, group in enumerate(groups(cluster_spec)):
         path, fields = f"{at}/workerGroupSpecs/{index}", wanted.get("groups", {}).get(group["groupName"])
         known = (*_RANGE, _IDLE_TIME) if has_options else _RANGE
         changes = _changes(group, fields, known, path) if fields is not None else []
         is_suspended = bool(group.get(_SUSPEND))
-        if fields is not None and not is_scaled and fields.get(_SUSPEND, is_suspended) is not is_suspended:
+        if fields is not None and may_suspend and fields.get(_SUSPEND, is_suspended) is not is_suspended:
             changes.append({"op": "add", "path": f"{path}/{_SUSPEND}", "value": not is_suspended})
         if changes:
             patch += [{"op": "test", "path": f"{path}/groupName", "value": group["groupName"]}, *changes]

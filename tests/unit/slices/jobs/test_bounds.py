@@ -102,6 +102,14 @@ def test_a_cluster_whose_autoscaler_was_turned_on_or_off_since_gets_only_its_ran
         assert changed["spec"] | {"workerGroupSpecs": []} == present["spec"] | {"workerGroupSpecs": []}
 
 
+def test_one_that_was_made_to_be_recreated_gets_no_more_either() -> None:
+    """The strategy is a field of its next start, and an idle time of this one: KubeRay would end all of its pods."""
+    present = autoscaled(a_group("a", minReplicas=0), upgradeStrategy={"type": "Recreate"})
+    wanted = autoscaled(a_group("a", minReplicas=1, idleTimeoutSeconds=5), options=OPTIONS)
+    changed = jsonpatch.apply_patch(present, RAY.set_bounds(present, RAY.bounds(wanted)))
+    assert changed["spec"] == autoscaled(a_group("a", minReplicas=1), upgradeStrategy={"type": "Recreate"})["spec"]
+
+
 def test_those_of_a_rayjob_are_its_clusters() -> None:
     job = a_rayjob()
     job["spec"]["rayClusterSpec"] |= {"enableInTreeAutoscaling": True}
