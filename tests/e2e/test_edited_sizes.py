@@ -49,6 +49,26 @@ async def test_it_takes_no_quota_until_the_cluster_starts_anew(world: World, kin
     await scenario.expect_pods(running=5)
 
 
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob", "RayService"])
+async def test_another_number_of_hosts_is_for_the_next_start(world: World, kind: str) -> None:
+    """It multiplied the size: others lost pods for replicas that nobody had asked for."""
+    await set_quota(world, 20)
+    scenario = Scenario(world, kind, "tune")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    await scenario.scale(2)
+    await scenario.expect_pods(running=2)
+    job = await world.manager.get(scenario.resource, scenario.name, NAMESPACE)
+    field = next((name for name in ("rayClusterSpec", "rayClusterConfig") if name in job["spec"]), None)
+    at = f"/spec/{field}" if field else "/spec"
+    edit = [{"op": "add", "path": f"{at}/workerGroupSpecs/0/numOfHosts", "value": 4}]
+    await world.manager.patch(scenario.resource, scenario.name, NAMESPACE, JsonPatch(edit))
+    assert "replica" in await scenario.expect_event(api_names.STRUCTURAL_CHANGE, on=world.manager)
+    await scenario.scale(3)
+    await scenario.expect_pods(running=3)
+    assert max(scenario.workers_of(slice) for slice in await scenario.chain()) == 3
+
+
 @pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
 async def test_the_bounds_of_its_autoscaler_reach_the_cluster_that_runs(world: World, kind: str) -> None:
     await set_quota(world, 20)

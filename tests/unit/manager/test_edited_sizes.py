@@ -154,6 +154,25 @@ def test_the_autoscaler_with_which_its_copy_was_made_counts() -> None:
     assert (on.is_autoscaled, on.desired.counts, shown(on)) == (False, EDITED, [])
 
 
+def with_hosts(job: Manifest, hosts: int) -> Manifest:
+    groups = [group | {"numOfHosts": hosts} for group in job["spec"]["workerGroupSpecs"]]
+    return job | {"spec": job["spec"] | {"workerGroupSpecs": groups}}
+
+
+@pytest.mark.parametrize("autoscales", [False, True])
+def test_another_number_of_hosts_is_no_resize(autoscales: bool) -> None:
+    """Each replica that runs has as many as before: nobody asks for four times the pods."""
+    job = without_request(a_job())
+    job = autoscaled(job) if autoscales else job
+    _, workload = dispatched(job, admitted(first_slice(job)))
+    view = a_view(with_hosts(job, 4), workload)
+    assert view.desired.counts == BEFORE
+    told = [command for command in reconcile(view, NOW) if isinstance(command, Emit)]
+    assert [command.reason for command in told] == [api_names.STRUCTURAL_CHANGE]
+    assert "how many left and right has in a replica is changed when it is made anew" in told[0].note
+    assert a_view(job, workload).resized_replicas == []
+
+
 def test_it_may_take_no_idle_quota_when_it_is_turned_off() -> None:
     job = autoscaled(without_request(a_job()))
     job["metadata"]["annotations"][api_names.MAX_SIZE_ANNOTATION] = "left=9"

@@ -330,6 +330,16 @@ def with_sizes(cluster_spec: Manifest, *, source: Manifest) -> Manifest:
     return cluster_spec | ({"workerGroupSpecs": changed} if changed else {})
 
 
+def counts_there(target: Manifest, cluster_spec: Manifest) -> Counts:
+    """The pods that `target`, the spec of a cluster that runs, has with as many replicas as in the other spec: how many
+    hosts a replica has is for a cluster's next start."""
+    there = {pod_set_name(group): hosts(group) for group in groups(target)}
+    return {
+        name: desired_replicas(group) * there.get(name, hosts(group))
+        for name, group in ((pod_set_name(group), group) for group in groups(cluster_spec))
+    }
+
+
 def replica_size(cluster_spec: Manifest, pod_set: str) -> int:
     """How many pods a replica of a pod set has."""
     return next((hosts(group) for group in groups(cluster_spec) if pod_set_name(group) == pod_set), 1)

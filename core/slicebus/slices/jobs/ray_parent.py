@@ -56,6 +56,11 @@ class RayParent(PlainKind):
             return ray.resize_groups(spec, counts) if ray.is_resizable(spec) else []
         return ray.resize_groups(spec, counts, at=self._at) if scale_target["spec"].get("suspend") else []
 
+    def follow(self, scale_target: Manifest, job: Manifest) -> list[list[Manifest]]:
+        """The replicas of its groups."""
+        patch = self.resize(scale_target, ray.counts_there(self.cluster_spec(scale_target), self.cluster_spec(job)))
+        return [patch] if patch else []
+
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
         """Set the replicas in its cluster's spec."""
         return self._with_cluster(job, ray.with_replicas(self.cluster_spec(job), counts))

@@ -70,6 +70,11 @@ class RayCluster(PlainKind):
         """Patch the replicas, unless the autoscaler owns them."""
         return ray.resize_groups(scale_target["spec"], counts) if ray.is_resizable(scale_target["spec"]) else []
 
+    def follow(self, scale_target: Manifest, job: Manifest) -> list[list[Manifest]]:
+        """The replicas of its groups."""
+        patch = self.resize(scale_target, ray.counts_there(scale_target["spec"], job["spec"]))
+        return [patch] if patch else []
+
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
         """Set the replicas."""
         return job | {"spec": ray.with_replicas(job["spec"], counts)}

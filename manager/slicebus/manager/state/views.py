@@ -188,14 +188,27 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def kept_counts(self) -> Counts | None:
-        """The size that Ray's autoscaler has asked for, or began with, where somebody has edited another one since."""
-        if self.holder is None or self.checks or not self.is_autoscaled:
+        """The size that Ray's autoscaler has asked for, or began with, where somebody has edited another one since. So
+        of any job whose replicas were edited to have another number of hosts, which is for its next start."""
+        if self.holder is None or self.checks or not (self.is_autoscaled or self.resized_replicas):
             return None
         edited, requested = self._edited, self.requested
         if edited.correlation is not None or edited.reclaimed is not None:
             return None
         kept = requested.counts if requested is not None and requested.counts else self.holder.counts
         return kept if kept.keys() == edited.counts.keys() and kept != edited.counts else None
+
+    @cached_property
+    def resized_replicas(self) -> list[str]:
+        """The pod sets of a job that runs whose replicas have another number of pods by its spec than where it runs."""
+        if self.reading is None or self.holder is None:
+            return []
+        kind, job, runs = KINDS[self.ref.kind], self.reading.manifest, self.holder.replica_sizes
+        return [
+            name
+            for name in self.reading.own_counts
+            if name in self.holder.counts and kind.step(job, name) != runs.get(name, 1)
+        ]
 
     @cached_property
     def unshown_end(self) -> UnshownEnd | None:

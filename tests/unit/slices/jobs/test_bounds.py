@@ -110,6 +110,13 @@ def test_one_that_was_made_to_be_recreated_gets_no_more_either() -> None:
     assert changed["spec"] == autoscaled(a_group("a", minReplicas=1), upgradeStrategy={"type": "Recreate"})["spec"]
 
 
+def test_a_cluster_follows_by_its_replicas_whatever_hosts_these_have_now() -> None:
+    runs, edited = a_cluster(a_group("a", replicas=2)), a_cluster(a_group("a", replicas=2, numOfHosts=4))
+    assert RAY.follow(runs, edited) == []
+    [patch] = RAY.follow(runs, a_cluster(a_group("a", replicas=3, numOfHosts=4)))
+    assert jsonpatch.apply_patch(runs, patch)["spec"]["workerGroupSpecs"][0]["replicas"] == 3
+
+
 def test_those_of_a_rayjob_are_its_clusters() -> None:
     job = a_rayjob()
     job["spec"]["rayClusterSpec"] |= {"enableInTreeAutoscaling": True}

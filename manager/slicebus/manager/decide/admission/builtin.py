@@ -327,7 +327,8 @@ def _replica_sizes(view: JobView, job: Manifest, pod_sets: list[Manifest]) -> di
     """By how many pods a pod set is resized, where that is more than one: a part of them is of no use."""
     kind, names = KINDS[job["kind"]], [pod_set["name"] for pod_set in pod_sets]
     known = view.unfinished[-1].replica_sizes if view.unfinished else {}
-    sizes = {name: kind.step(job, name) if name in view.desired.own else known.get(name, 1) for name in names}
+    kept = {name for name in names if name not in view.desired.own or name in view.resized_replicas}
+    sizes = {name: known.get(name, 1) if name in kept else kind.step(job, name) for name in names}
     return {name: size for name, size in sizes.items() if size > 1}
 
 

@@ -51,6 +51,8 @@ def refused(slice: Slice, view: JobView) -> str:
         return structural_message(slice.counts, own)
     if names := " and ".join(sorted(_changed(slice, view))):
         return f"A job that runs keeps its pods: what {names} requests is changed when it is made anew"
+    if names := " and ".join(view.resized_replicas):
+        return f"A job that runs keeps its pods: how many {names} has in a replica is changed when it is made anew"
     takes_edits = view.job is not None and "fields" in KINDS[view.ref.kind].bounds(as_copied(view.job))
     return "; ".join(problem.message for problem in view.problems) if takes_edits else ""
 

@@ -71,7 +71,7 @@ def _unheeded(view: JobView, job: Manifest) -> tuple[str, str]:
     kept = view.desired.kept
     if kept is not None and (kept != view.desired.own or is_elastic(job)):
         return FIXED_SIZE, f"it was started at the fixed size {counts_text(kept)}, and keeps it while it has quota"
-    if view.kept_counts is not None:
+    if view.kept_counts is not None and view.is_autoscaled:
         size = counts_text(view.kept_counts)
         owner = f"Ray's autoscaler owns its size, and wants {size} now"
         return SIZE_EDITED, f"{owner}: the replicas of its spec are for its next start"
