@@ -185,6 +185,17 @@ def test_a_deleted_object_that_nobody_can_read_leaves_all_the_same() -> None:
     assert (len(cache), deleted) == (0, ["a"])
 
 
+def test_the_last_state_of_an_object_fits_as_the_others_do() -> None:
+    """How a job was seen last says whether it had ended."""
+    cache, heard, deleted = Cache(fitting=lambda manifest: manifest | {"status": {}}), list[Change](), list[Manifest]()
+    cache.subscribe(heard.append)
+    cache.on_deleted(deleted.append)
+    cache.put(an_object(1) | {"status": 5})
+    cache.remove(an_object(2) | {"status": 7}, is_final=True)
+    assert heard[-1].final is not None
+    assert [found["status"] for found in (heard[-1].final, *deleted)] == [{}, {}]
+
+
 async def test_a_subscriber_gets_present_objects_and_then_every_change() -> None:
     cache, heard = Cache(), list[Change]()
     cache.put(an_object(1))
