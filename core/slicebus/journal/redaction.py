@@ -285,18 +285,19 @@ class Redactor:
         return text if clean == text else clean
 
     def _searched(self, text: str, level: int) -> str:
-        """Text without secrets. JSON text, such as kubectl's last-applied-configuration, is searched as a value."""
+        """Text without secrets. JSON text, such as kubectl's last-applied-configuration, is searched as a value, and
+        replaced as a whole where it is nested too deep for that."""
         if text.lstrip()[:1] in ("{", "["):
             try:
                 inner = orjson.loads(text)
             except orjson.JSONDecodeError:
                 pass
             else:
-                clean = self._value(inner, level + 1)
                 try:
+                    clean = self._value(inner, level + 1)
                     return text if clean is inner else orjson.dumps(clean).decode()
-                except orjson.JSONEncodeError:
-                    raise _TooDeepError from None
+                except (_TooDeepError, orjson.JSONEncodeError):
+                    return self._mark(text)
         return with_marks(text, self._mark)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from slicebus.journal.object_diffs import DiffWriter, changed_object
 from slicebus.journal.recording import UNWRITABLE, Gone, Put, Source, decode_batch, encode_batch, encode_record
-from slicebus.journal.redaction import Redactor
+from slicebus.journal.redaction import MARK, Redactor
 from slicebus.kube.cache import Manifest
 from slicebus.proto.errors import InvalidError
 from unit.journal.records import BEGAN
@@ -78,6 +78,15 @@ def test_the_version_after_an_unwritable_one_is_written_in_full() -> None:
     with pytest.raises(UNWRITABLE):
         diffs.put(pod(2, spec={1j: 1}))
     assert set(diffs.put(pod(3, spec={})).object) == ALL
+
+
+def test_an_annotation_that_is_nested_too_deep_to_be_searched_is_left_out() -> None:
+    """Whoever may write a job may write it, and the role that watches the job goes on."""
+    depth, metadata = 200, {"name": "p", "uid": "u"}
+    deep = "[" * depth + '"password=hunter22"' + "]" * depth
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | {"annotations": {"a": deep, "b": "c"}}}
+    written = read(DiffWriter("pods", Redactor()).put(manifest))
+    assert written.object["metadata"]["annotations"] == {"a": MARK, "b": "c"}
 
 
 def test_an_object_keeps_the_order_of_its_parts() -> None:
