@@ -31,7 +31,7 @@ def pod_requests(
     defaults: Mapping[str, int] = {},
     overhead: Amounts | None = None,
 ) -> dict[str, int]:
-    """The requests of a PodSpec, as amounts. Raises ValueError for one that is not a quantity.
+    """The requests of a PodSpec, as amounts. Raises ValueError for one that is not a quantity, or negative.
 
     The larger of the containers' sum and the peak of initialisation, plus overhead. A sidecar (an init container that
     restarts) counts from its start on. A limit without a request is the request. A pod-level request
@@ -49,7 +49,7 @@ def pod_requests(
 
     def requested(container: Manifest) -> dict[str, int]:
         resources = container.get("resources") or {}
-        wanted = {**defaults, **amounts({**(resources.get("limits") or {}), **(resources.get("requests") or {})})}
+        wanted = {**defaults, **_counted({**(resources.get("limits") or {}), **(resources.get("requests") or {})})}
         return _in_force(wanted, statuses.get(container.get("name") or "-"), is_infeasible=is_infeasible)
 
     running: dict[str, int] = {}
@@ -66,10 +66,21 @@ def pod_requests(
             peak = larger(peak, add(sidecars, requests))
     total = larger(add(running, sidecars), peak)
     if pod_level := spec.get("resources"):
-        wanted = amounts(pod_level.get("requests") or {})
+        wanted = _counted(pod_level.get("requests") or {})
         whole = _in_force(wanted, statuses.get(_POD), is_infeasible=is_infeasible)
-        total = amounts(pod_level.get("limits") or {}) | total | {name: whole[name] for name in wanted if name in whole}
-    return add(total, amounts(spec["overhead"]) if spec.get("overhead") else overhead or {})
+        total = (
+            _counted(pod_level.get("limits") or {}) | total | {name: whole[name] for name in wanted if name in whole}
+        )
+    return add(total, _counted(spec["overhead"]) if spec.get("overhead") else overhead or {})
+
+
+def _counted(quantities: Mapping[str, str | int | float]) -> dict[str, int]:
+    """Requests as amounts. Definitions such as KubeRay's take negative ones, which would pay for other pods."""
+    counted = amounts(quantities)
+    for resource, value in counted.items():
+        if value < 0:
+            raise ValueError(f"a negative request of {resource}: {quantities[resource]!r}")
+    return counted
 
 
 def requests_of(pod: Manifest) -> dict[str, int]:

@@ -147,6 +147,11 @@ def test_a_min_count_is_partial_admission_too() -> None:
         ),
         (
             "RayCluster",
+            a_cluster(a_group(template=a_template("-4"))),
+            Problem("InvalidQuantity", "pod set small: a negative request of cpu: '-4'"),
+        ),
+        (
+            "RayCluster",
             a_cluster(a_group("A"), a_group("a")),
             Problem("DuplicatePodSets", "two pod sets have the same name: a, a, head"),
         ),
@@ -171,6 +176,7 @@ def test_a_min_count_is_partial_admission_too() -> None:
         "of all hosts",
         "quantity",
         "quantity of a group",
+        "negative quantity",
         "same name but for its case",
         "a second head",
         "groups",

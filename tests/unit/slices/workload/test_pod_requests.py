@@ -183,3 +183,20 @@ def test_a_pod_with_a_limit_has_its_requests_before_its_containers_get_defaults(
         "cpu": 1000,
         "memory": 2**30,
     }
+
+
+NEGATIVE: dict[str, dict[str, Any]] = {
+    "a request": {"containers": [container("4"), container("-4")]},
+    "a limit": {"containers": [container(limit="-4")]},
+    "of an init container": {"initContainers": [container("-1m")]},
+    "of the pod": {"resources": {"requests": {"cpu": "-4"}}},
+    "a limit of the pod": {"resources": {"limits": {"cpu": "-4"}}},
+    "an overhead": {"overhead": {"cpu": "-4"}},
+}
+
+
+@pytest.mark.parametrize("spec", NEGATIVE.values(), ids=NEGATIVE.keys())
+def test_no_request_is_negative(spec: dict[str, Any]) -> None:
+    """Pods of one group would otherwise pay for those of another."""
+    with pytest.raises(ValueError, match="a negative request of cpu: '-"):
+        pod_requests(spec)
