@@ -19,6 +19,10 @@ _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _VALUE = re.compile(rf"({_NAME.pattern})?")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME_LENGTH, _PREFIX_LENGTH = 63, 253
+_LARGEST = 2**64 - 1
+"""The largest component of a version that Kubernetes' parser reads."""
+_DIGITS = 20
+"""How many digits it has: int() raises for thousands."""
 _VERSION = re.compile(r"\s*v?(\d+(?:\.\d+)*).*", re.DOTALL)
 
 _FT_ANNOTATION = "ray.io/ft-enabled"
@@ -160,6 +164,9 @@ def _version_problem(text: str) -> str:
         return f"illegal version string {json.dumps(text)}"
     if parts[0].startswith("0") and parts[0] != "0":
         return f'illegal zero-prefixed version component "{parts[0]}" in {json.dumps(text)}'
+    for part in parts:
+        if len(part.lstrip("0")) > _DIGITS or _number(part) > _LARGEST:
+            return f'illegal non-numeric version component "{part}" in {json.dumps(text)}'
     return ""
 
 
@@ -167,5 +174,9 @@ def _numbers(text: str) -> tuple[int, ...]:
     """The components of a version, with zeros for the third where it has two."""
     match = _VERSION.fullmatch(text)
     assert match is not None
-    numbers = tuple(map(int, match[1].split(".")))
+    numbers = tuple(map(_number, match[1].split(".")))
     return numbers + (0,) * (3 - len(numbers))
+
+
+def _number(digits: str) -> int:
+    return int(digits.lstrip("0") or "0")

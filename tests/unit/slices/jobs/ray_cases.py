@@ -181,6 +181,13 @@ REFUSED_CLUSTERS: dict[str, tuple[Manifest, list[str]]] = {
         a_cluster(a_group(priority=3), **V2, rayVersion="3"),
         ['worker group small: priority is set, but RayVersion format is invalid: 3, illegal version string "3"'],
     ),
+    "a priority with a version of too many digits": (
+        a_cluster(a_group(priority=3), **V2, rayVersion=f"2.{'9' * 5000}"),
+        [
+            f"worker group small: priority is set, but RayVersion format is invalid: 2.{'9' * 5000}, "
+            f'illegal non-numeric version component "{"9" * 5000}" in "2.{"9" * 5000}"'
+        ],
+    ),
     "a priority with an old version": (
         a_cluster(a_group(priority=3), **V2, rayVersion="2.55.9"),
         ["worker group small: priority is set, but minimum Ray version is 2.56.0, got 2.55.9"],
