@@ -133,7 +133,7 @@ def most(cluster_spec: Manifest) -> Counts:
     bound = {
         pod_set_name(group): group["maxReplicas"] * hosts(group)
         for group in groups(cluster_spec)
-        if 0 <= (group.get("maxReplicas") or -1) < _NO_BOUND
+        if group.get("maxReplicas") is not None and 0 <= group["maxReplicas"] < _NO_BOUND
     }
     return {HEAD: 1} | bound
 

@@ -241,3 +241,8 @@ def test_a_cluster_is_its_own_carrier() -> None:
 )
 def test_who_scales(fields: dict[str, Any], expected: str) -> None:
     assert RAY.scaler(a_cluster(**fields)) == expected
+
+
+def test_a_maximum_of_none_is_a_bound() -> None:
+    cluster = a_cluster(a_group(minReplicas=0, maxReplicas=0), a_group("free", maxReplicas=None))
+    assert RAY.most(cluster) == {"head": 1, "small": 0}
