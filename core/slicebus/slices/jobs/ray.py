@@ -165,8 +165,7 @@ def _collector(cluster_spec: Manifest) -> list[Manifest]:
     """The container that KubeRay adds to every pod of a cluster with a history server; none without one."""
     if not cluster_spec.get("historyServerOptions"):
         return []
-    image = head_image(cluster_spec)
-    return [{"name": COLLECTOR, "image": image, "resources": {"requests": ADDITIONS[COLLECTOR]}}]
+    return [{"name": COLLECTOR, "image": head_image(cluster_spec), "resources": {"requests": ADDITIONS[COLLECTOR]}}]
 
 
 def _first_image(spec: Manifest) -> str:
@@ -307,11 +306,10 @@ def _changes(present: Manifest, wanted: Manifest, fields: tuple[str, ...], path:
 
 
 def with_replicas(cluster_spec: Manifest, counts: Counts) -> Manifest:
-    """A cluster's spec with the replicas that make these counts."""
-    changed = [
-        group | {"replicas": counts[pod_set_name(group)] // hosts(group)} if pod_set_name(group) in counts else group
-        for group in groups(cluster_spec)
-    ]
+    """A cluster's spec with the replicas that make these counts. A group that makes them stays, as a suspended one."""
+    wanted = cluster_counts(cluster_spec) | counts
+    sizes = [(group, wanted[pod_set_name(group)] // hosts(group)) for group in groups(cluster_spec)]
+    changed = [group if size == desired_replicas(group) else group | {"replicas": size} for group, size in sizes]
     return cluster_spec | ({"workerGroupSpecs": changed} if changed else {})
 
 

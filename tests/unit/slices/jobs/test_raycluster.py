@@ -246,3 +246,10 @@ def test_who_scales(fields: dict[str, Any], expected: str) -> None:
 def test_a_maximum_of_none_is_a_bound() -> None:
     cluster = a_cluster(a_group(minReplicas=0, maxReplicas=0), a_group("free", maxReplicas=None))
     assert RAY.most(cluster) == {"head": 1, "small": 0}
+
+
+def test_a_suspended_group_keeps_its_replicas() -> None:
+    """It makes no pod, and has its size again when it is resumed."""
+    cluster = a_cluster(a_group(replicas=3, suspend=True), a_group("other", replicas=1))
+    resized = RAY.with_counts(cluster, {"head": 1, "small": 0, "other": 2})
+    assert [group["replicas"] for group in resized["spec"]["workerGroupSpecs"]] == [3, 2]
