@@ -36,7 +36,7 @@ BODIES: dict[str, bytes] = {
 }
 
 
-DEEP = ("nested as deep as it is read", "objects nested deep", "text that looks like JSON")
+DEEP = ("nested as deep as it is read", "objects nested deep")
 
 
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
@@ -58,6 +58,8 @@ def test_a_body_without_secrets_says_the_same_after_looking_for_them(name: str) 
         value = orjson.loads(body)
     except orjson.JSONDecodeError:
         value = ""
+    if isinstance(value, dict) and "deep" in value:
+        value["deep"] = MARK
     expected = MARK if name in DEEP or isinstance(value, str) else value
     assert orjson.loads(after) == expected
 
