@@ -4,17 +4,19 @@ from typing import Any
 
 import pytest
 
-from slicebus.decisions.commands import Create
+from slicebus.decisions.commands import Create, Emit, Patch
 from slicebus.manager.decide.admission.builtin import reconcile
+from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.workload import Slice
 from unit.manager.objects import NOW, a_view
+from unit.manager.test_groups import admitted
 from unit.slices.jobs.manifests import a_cluster, a_group, a_job, a_rayjob
 
 Manifest = dict[str, Any]
 
 
-def first_slice(job: Manifest) -> Manifest:
+def managed(job: Manifest) -> Manifest:
     metadata = {
         "name": "demo",
         "namespace": "team",
@@ -23,8 +25,11 @@ def first_slice(job: Manifest) -> Manifest:
         "labels": {kueue.QUEUE_NAME_LABEL: "lq"},
         "annotations": {kueue.ELASTIC_ANNOTATION: "true"},
     }
-    running = job | {"metadata": metadata, "spec": job["spec"] | {"suspend": False}}
-    [create] = [command for command in reconcile(a_view(running), NOW) if isinstance(command, Create)]
+    return job | {"metadata": metadata, "spec": job["spec"] | {"suspend": False}}
+
+
+def first_slice(job: Manifest) -> Manifest:
+    [create] = [command for command in reconcile(a_view(managed(job)), NOW) if isinstance(command, Create)]
     return create.manifest
 
 
@@ -36,6 +41,23 @@ def test_a_slice_says_the_sizes_of_replicas_of_several_hosts(make: Any) -> None:
     workload = first_slice(make(*GROUPS))
     assert workload["metadata"]["annotations"][api_names.REPLICA_SIZES_ANNOTATION] == '{"large":4,"pairs":2}'
     assert Slice.from_manifest(workload).replica_sizes == {"large": 4, "pairs": 2}
+
+
+@pytest.mark.parametrize(("hosts", "noted"), [(1, None), (4, '{"small":4}')])
+def test_a_slice_that_waits_has_those_of_an_edited_job(hosts: int, noted: str | None) -> None:
+    """With the former ones it would have quota, and its job would count as one that runs with other replicas."""
+    waits = first_slice(a_cluster(a_group("small", numOfHosts=2)))
+    waits["metadata"] |= {"uid": "s1", "resourceVersion": "20"}
+    job = managed(a_cluster(a_group("small", numOfHosts=hosts)))
+    for _ in range(2):  # What its slice says of replicas, then the counts.
+        [patch] = [command for command in reconcile(a_view(job, waits), NOW) if isinstance(command, Patch)]
+        assert isinstance(patch.body, dict)
+        waits = merge_patch(waits, patch.body)
+    assert waits["metadata"]["annotations"].get(api_names.REPLICA_SIZES_ANNOTATION) == noted
+    has_quota = a_view(job, admitted(waits))
+    assert has_quota.holder is not None
+    assert has_quota.resized_replicas == []
+    assert not [command for command in reconcile(has_quota, NOW) if isinstance(command, Emit)], "and nothing is kept"
 
 
 @pytest.mark.parametrize("job", [a_cluster(a_group("small")), a_job()], ids=["RayCluster", "Job"])

@@ -47,7 +47,6 @@ from slicebus.proto.messages import Counts, JobPhase, Manifest
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import Finding
 from slicebus.slices.api.kueue import Condition, FinishedReason
-from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.chain import (
     ChainCommand,
     CreateSlice,
@@ -297,8 +296,8 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
     pod_sets = pod_templates.pod_sets(job, view, counts=command.counts)
     if claimed := devices.note(view, pod_sets):
         annotations[api_names.DEVICES_ANNOTATION] = claimed
-    if sizes := _replica_sizes(view, job, pod_sets):
-        annotations[api_names.REPLICA_SIZES_ANNOTATION] = msgspec.json.encode(sizes, order="sorted").decode()
+    if sizes := pod_templates.replica_sizes(view, job, [pod_set["name"] for pod_set in pod_sets]):
+        annotations[api_names.REPLICA_SIZES_ANNOTATION] = sizes
     known = map(edits.priority_now, map(view.workload, view.slices))
     priority = edits.priority(job, view) or next(known, {})
     holder = view.workload(view.holder) if view.holder is not None else None
@@ -321,15 +320,6 @@ def _create(view: JobView, job: Manifest, command: CreateSlice, *, desired: Desi
         *([] if is_told else [Emit(regarding=job, reason="CreatedWorkload", note=note)]),
         *([] if view.slices else left_out.tell(job)),
     ]
-
-
-def _replica_sizes(view: JobView, job: Manifest, pod_sets: list[Manifest]) -> dict[str, int]:
-    """By how many pods a pod set is resized, where that is more than one: a part of them is of no use."""
-    kind, names = KINDS[job["kind"]], [pod_set["name"] for pod_set in pod_sets]
-    known = view.unfinished[-1].replica_sizes if view.unfinished else {}
-    kept = {name for name in names if name not in view.desired.own or name in view.resized_replicas}
-    sizes = {name: known.get(name, 1) if name in kept else kind.step(job, name) for name in names}
-    return {name: size for name, size in sizes.items() if size > 1}
 
 
 def _reclaim(view: JobView, slice: Slice, counts: Counts) -> Command:

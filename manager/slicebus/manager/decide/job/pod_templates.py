@@ -7,12 +7,13 @@ pods that nobody runs. Where the edit gives the job other pod sets, the worker m
 that it has.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+import msgspec
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.job import devices
-from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.state.annotations import annotation, as_copied
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
@@ -23,7 +24,8 @@ from slicebus.slices.workload.workload import Slice
 
 
 def take_over(view: JobView, job: Manifest) -> list[Command]:
-    """Commands that give the job's present pods to slices without quota, while its worker holds nothing."""
+    """Commands that give the job's present pods, and how many a replica has, to slices without quota, while its worker
+    holds nothing."""
     if not view.is_withdrawn or view.problems:
         return []
     return [
@@ -74,18 +76,34 @@ def _changed(slice: Slice, view: JobView) -> Iterator[str]:
             yield pod_set.name
 
 
+def replica_sizes(view: JobView, job: Manifest, names: Iterable[str]) -> str | None:
+    """The annotation of a slice that says by how many pods each of these pod sets is resized, where that is more than
+    one: a part of them is of no use. None where each is resized by one."""
+    kind, known = KINDS[job["kind"]], view.unfinished[-1].replica_sizes if view.unfinished else {}
+    steps = {
+        name: known.get(name, 1)
+        if name not in view.desired.own or name in view.resized_replicas
+        else kind.step(job, name)
+        for name in names
+    }
+    sizes = {name: size for name, size in steps.items() if size > 1}
+    return msgspec.json.encode(sizes, order="sorted").decode() if sizes else None
+
+
 def _pods_patch(slice: Slice, view: JobView, job: Manifest) -> Manifest:
-    """The job's pod templates with the slice's counts, and what devices these claim; empty where nothing is different.
-    A merge patch replaces the whole list."""
-    is_changed = any(_changed(slice, view))
-    if not (is_changed or view.device_resources):
-        return {}
-    workload = view.workload(slice)
-    pod_sets = KINDS[view.ref.kind].pod_sets(as_copied(job))
-    templates = {pod_set["name"]: {"template": pod_set["template"]} for pod_set in pod_sets}
-    after = [one | templates.get(one["name"], {}) for one in workload["spec"]["podSets"]]
-    claimed = annotation(workload, api_names.DEVICES_ANNOTATION)
-    counted = devices.note(view, after) if view.device_resources else claimed
-    if counted == claimed:
-        return {"spec": {"podSets": after}} if is_changed else {}
-    return {"spec": {"podSets": after}} | annotation_patch(api_names.DEVICES_ANNOTATION, counted)
+    """The job's pod templates with the slice's counts, what devices these claim, and the sizes of replicas; empty where
+    nothing is different. A merge patch replaces the whole list."""
+    is_changed, workload = any(_changed(slice, view)), view.workload(slice)
+    noted = {api_names.REPLICA_SIZES_ANNOTATION: replica_sizes(view, job, slice.counts)}
+    body: Manifest = {}
+    if is_changed or view.device_resources:
+        pod_sets = KINDS[view.ref.kind].pod_sets(as_copied(job))
+        templates = {pod_set["name"]: {"template": pod_set["template"]} for pod_set in pod_sets}
+        after = [one | templates.get(one["name"], {}) for one in workload["spec"]["podSets"]]
+        body = {"spec": {"podSets": after}} if is_changed else {}
+        if view.device_resources:
+            noted[api_names.DEVICES_ANNOTATION] = devices.note(view, after)
+            is_counted_anew = noted[api_names.DEVICES_ANNOTATION] != annotation(workload, api_names.DEVICES_ANNOTATION)
+            body = {"spec": {"podSets": after}} if is_counted_anew else body
+    changes = {name: value for name, value in noted.items() if annotation(workload, name) != value}
+    return body | ({"metadata": {"annotations": changes}} if changes else {})
