@@ -128,11 +128,19 @@ def larger() -> Manifest:
     return job
 
 
+def elsewhere() -> Manifest:
+    job = a_job()
+    template = job["spec"]["template"]
+    job["spec"]["template"] = template | {"spec": template["spec"] | {"nodeSelector": {"pool": "large"}}}
+    return job
+
+
 EDITS = {
     "queue": edited(a_job(labels={kueue.QUEUE_NAME_LABEL: "other"})),
     "place": edited(a_job(annotations={api_names.CLUSTER_SELECTOR_ANNOTATION: "region=eu"})),
     "elastic or not": edited(a_job(annotations={kueue.ELASTIC_ANNOTATION: "false"})),
     "what its pods request": edited(larger()),
+    "on which nodes they run": edited(elsewhere()),
 }
 
 

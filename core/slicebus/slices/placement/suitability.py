@@ -9,6 +9,7 @@ from slicebus.slices.workload.pod_sets import PodSet
 
 Manifest = dict[str, Any]
 _FORBIDDING = ("NoSchedule", "NoExecute")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def unsuitable(
@@ -24,6 +25,15 @@ def unsuitable(
     if not _selects(spec, flavor.node_labels, keys):
         return f"flavor {flavor.name} doesn't match node affinity"
     return None
+
+
+def node_choice(spec: Manifest) -> Manifest:
+    """What of a PodSpec decides on which nodes, and so in which flavors, its pods can run."""
+    node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    choice = {name: spec.get(name) for name in ("nodeSelector", "tolerations")} | {
+        _REQUIRED: node_affinity.get(_REQUIRED)
+    }
+    return {name: value for name, value in choice.items() if value}
 
 
 def forbids(taint: Manifest, tolerations: Iterable[Manifest]) -> bool:
@@ -47,7 +57,7 @@ def _selects(spec: Manifest, labels: Mapping[str, str], keys: Iterable[str]) -> 
     selector = {key: value for key, value in spec.get("nodeSelector", {}).items() if key in known}
     if any(labels.get(key) != value for key, value in selector.items()):
         return False
-    affinity = spec.get("affinity", {}).get("nodeAffinity", {}).get("requiredDuringSchedulingIgnoredDuringExecution")
+    affinity = spec.get("affinity", {}).get("nodeAffinity", {}).get(_REQUIRED)
     terms = (affinity or {}).get("nodeSelectorTerms", ())
     return not terms or any(
         all(matches(entry, labels) for entry in term.get("matchExpressions", ()) if entry["key"] in known)

@@ -8,6 +8,7 @@ from slicebus.manager.state.outbox import Outbox
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.api.honored import Unhonored, unhonored_of_job
 from slicebus.slices.jobs import KINDS, Problem
+from slicebus.slices.placement.suitability import node_choice
 from slicebus.slices.workload.pod_requests import pod_requests
 
 
@@ -46,6 +47,12 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
         """What one pod requests, by pod set; None for unreadable requests."""
         pod_sets = KINDS[self.manifest["kind"]].pod_sets(as_copied(self.manifest))
         return {pod_set["name"]: _requests(pod_set["template"]) for pod_set in pod_sets}
+
+    @cached_property
+    def nodes(self) -> dict[str, Manifest]:
+        """What decides on which nodes the pods can run, by pod set."""
+        pod_sets = KINDS[self.manifest["kind"]].pod_sets(as_copied(self.manifest))
+        return {pod_set["name"]: node_choice(pod_set["template"].get("spec") or {}) for pod_set in pod_sets}
 
     @cached_property
     def unhonored(self) -> Unhonored:

@@ -19,6 +19,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.placement.suitability import node_choice
 from slicebus.slices.workload.chain import structural_message
 from slicebus.slices.workload.workload import Slice
 
@@ -93,7 +94,7 @@ def replica_sizes(view: JobView, job: Manifest, names: Iterable[str]) -> str | N
 def _pods_patch(slice: Slice, view: JobView, job: Manifest) -> Manifest:
     """The job's pod templates with the slice's counts, what devices these claim, and the sizes of replicas; empty where
     nothing is different. A merge patch replaces the whole list."""
-    is_changed, workload = any(_changed(slice, view)), view.workload(slice)
+    is_changed, workload = any(_changed(slice, view)) or _has_other_nodes(slice, view), view.workload(slice)
     noted = {api_names.REPLICA_SIZES_ANNOTATION: replica_sizes(view, job, slice.counts)}
     body: Manifest = {}
     if is_changed or view.device_resources:
@@ -107,3 +108,12 @@ def _pods_patch(slice: Slice, view: JobView, job: Manifest) -> Manifest:
             body = {"spec": {"podSets": after}} if is_counted_anew else body
     changes = {name: value for name, value in noted.items() if annotation(workload, name) != value}
     return body | ({"metadata": {"annotations": changes}} if changes else {})
+
+
+def _has_other_nodes(slice: Slice, view: JobView) -> bool:
+    """Whether the job's pods choose other nodes by now: a flavor is assigned by what the slice says of them."""
+    nodes = view.reading.nodes if view.reading else {}
+    return any(
+        pod_set.name in nodes and nodes[pod_set.name] != node_choice(pod_set.template.get("spec") or {})
+        for pod_set in slice.pod_sets
+    )
