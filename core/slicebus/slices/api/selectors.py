@@ -1,7 +1,7 @@
 """Parses, checks and matches label selectors, as Kubernetes writes and matches them."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -14,7 +14,8 @@ _KEY, _VALUE = r"[A-Za-z0-9][-A-Za-z0-9_./]*", r"[-A-Za-z0-9_.]*"
 _SET = re.compile(rf"(?P<key>{_KEY})\s+(?P<operator>in|notin)\s+\((?P<values>[^()]*)\)")
 _COMPARISON = re.compile(rf"(?P<key>{_KEY})\s*(?P<operator>==|!=|=|<|>)\s*(?P<value>{_VALUE})")
 _PRESENCE = re.compile(rf"(?P<absent>!?)\s*(?P<key>{_KEY})")
-_SEPARATOR = re.compile(r",(?![^(]*\))")
+_COMMA = re.compile(r"\([^()]*\)|(?P<comma>,)")
+"""A comma, or values in parentheses, whose commas separate nothing."""
 _OPERATORS = {"in": "In", "notin": "NotIn", "=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
 
 _NOTHING: Manifest = {"matchExpressions": [{"key": "", "operator": "In", "values": []}]}
@@ -67,7 +68,7 @@ def parse_selector(text: str) -> Manifest:
     """
     if len(text) > MOST_CHARACTERS:
         raise ValueError(f"it has {len(text)} characters, and {MOST_CHARACTERS} are the most")
-    parts = (part.strip() for part in _SEPARATOR.split(text))
+    parts = (part.strip() for part in _split(text))
     return {"matchExpressions": [_expression(part) for part in parts if part]}
 
 
@@ -104,6 +105,15 @@ def matches(entry: Manifest, labels: Mapping[str, str]) -> bool:
             return _compares(value, operator, values)
         case _:
             return False
+
+
+def _split(text: str) -> Iterator[str]:
+    begin = 0
+    for match in _COMMA.finditer(text):
+        if match["comma"]:
+            yield text[begin : match.start()]
+            begin = match.end()
+    yield text[begin:]
 
 
 def _expression(text: str) -> Manifest:
