@@ -23,5 +23,5 @@ def test_it_names_the_namespaces_that_a_cluster_lacks(lacking: dict[str, str], f
     """Nothing has to be done: its jobs go elsewhere."""
     status = CONNECTED | {"lackingNamespaces": lacking}
     cluster = WorkerCluster.from_manifest({"metadata": {"name": "east"}, "spec": {"accepted": True}, "status": status})
-    check = _fleet_member(cluster, is_led=True)
+    check = _fleet_member(cluster, leader_passes=True)
     assert (check.found, check.ok) == (found, True)
