@@ -141,10 +141,11 @@ class Cache:
     def remove(self, manifest: Manifest, *, is_final: bool = False) -> None:
         """Remove an object, and drop older states of it that come later. `is_final`: the watch brought this as its last
         state."""
-        final = manifest if self._fitting is None or not is_final else self._fitting(manifest)
+        if is_final and self._fitting is not None:
+            manifest = self._fitting(manifest)
         for callback in self._deleted_callbacks if is_final else ():
-            _call(callback, final, key_of(manifest))
-        self._remove(manifest, _version(manifest), final=final if is_final else None)
+            _call(callback, manifest, key_of(manifest))
+        self._remove(manifest, _version(manifest), final=manifest if is_final else None)
 
     def expect(self, namespaces: Collection[str]) -> None:
         """Count as not synced until the objects were listed: once, or once for each of these namespaces."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -105,20 +106,17 @@ class AgentReconciler:
         except (DecisionError, PermanentError, WebhookError) as error:
             _log.error("pods.not_taken_over", error=str(error), exc_info=error)
             for key in dict.fromkeys(self._store.our_jobs()):
-                await self._take_over_pods_of(key)
+                with suppress(DecisionError):  # Nothing starts its pods while decisions about it raise.
+                    await self._take_over_pods_of(key)
 
     async def _take_over_pods_of(self, key: JobKey) -> None:
-        self._not_taken_over.add(key)
         try:
             await self._take_over_pods(self._epoch, job=key)
-        except DecisionError:  # Nothing starts its pods while decisions about it raise.
-            self._not_taken_over.remove(key)
         except (PermanentError, WebhookError) as error:
             if _NO_RIGHT in str(error):
                 raise
             _log.error("pods.not_taken_over", job=str(key), error=str(error))
-        else:
-            self._not_taken_over.remove(key)
+            self._not_taken_over.add(key)
 
     async def _take_over_pods(self, epoch: int, *, job: JobKey | None) -> None:
         failures = 0

@@ -209,8 +209,7 @@ def reconcile_absent(store: AgentStore, *, key: JobKey, stored: Manifest | None,
         unlinks = reconcile.unlink_copies(view)
         return Absence(Cause.DEFINITION if unlinks else None, [*commands, *unlinks])
     if gone.job.uid in view.running:
-        is_left = bool(now) and gone.phase is JobPhase.GONE
-        if not is_left:
+        if not now or gone.phase is not JobPhase.GONE:
             return Absence(None, commands)
         owners = orphans.owners_left(view, lambda owner: store.view(owner).job)
         told = orphans.report(view, gone, cluster, owners=owners, last=store.reported.get(key), now=now)

@@ -333,8 +333,8 @@ def counts_there(target: Manifest, cluster_spec: Manifest) -> Counts:
     hosts a replica has is for a cluster's next start."""
     there = {pod_set_name(group): hosts(group) for group in groups(target)}
     return {
-        name: desired_replicas(group) * there.get(name, hosts(group))
-        for name, group in ((pod_set_name(group), group) for group in groups(cluster_spec))
+        pod_set_name(group): desired_replicas(group) * there.get(pod_set_name(group), hosts(group))
+        for group in groups(cluster_spec)
     }
 
 
