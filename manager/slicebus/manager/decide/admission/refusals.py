@@ -5,13 +5,12 @@ from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide.job import devices, edits, execution_time, pod_templates, size_bounds
 from slicebus.manager.decide.manifests import findings_patch, priority_class
 from slicebus.manager.decide.order import dispatch
-from slicebus.manager.state.annotations import DesiredSize, annotation, as_copied
+from slicebus.manager.state.annotations import DesiredSize, as_copied
 from slicebus.manager.state.requirements import PRIORITY_CLASS_MISSING
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import Finding, has_finding
-from slicebus.slices.api.selectors import problem_of_text
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.workload.chain import ChainCommand, RefuseScaling
 from slicebus.slices.workload.workload import Slice
@@ -26,10 +25,7 @@ def problems_of(view: JobView, job: Manifest) -> list[Problem]:
         problems.append(Problem("AutoscalingOfFixedSize", message))
     if not edits.priority(job, view):
         problems.append(Problem(PRIORITY_CLASS_MISSING, f"WorkloadPriorityClass {priority_class(job)} doesn't exist"))
-    if wrong := problem_of_text(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or ""):
-        message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {wrong}"
-        problems.append(Problem("InvalidClusterSelector", message))
-    return [*problems, *size_bounds.problems(job)]
+    return [*problems, *edits.selector_problems(job), *size_bounds.problems(job)]
 
 
 def refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command]:

@@ -15,8 +15,8 @@ from slicebus.manager.state.requirements import is_elastic, queue_of
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names, kueue
-from slicebus.slices.api.selectors import MOST_CHARACTERS
-from slicebus.slices.jobs import KINDS
+from slicebus.slices.api.selectors import MOST_CHARACTERS, problem_of_text
+from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.schedulers import chosen_by
 from slicebus.slices.workload.chain import SetCounts, plan
 
@@ -87,6 +87,13 @@ def placement_choices(job: Manifest) -> dict[str, str | None]:
     has_room = selector is None or len(selector) <= MOST_CHARACTERS
     choices = {api_names.CLUSTER_SELECTOR_ANNOTATION: selector} if has_room else {}
     return choices | {api_names.SCHEDULER_LABEL: chosen_by(job) or None}
+
+
+def selector_problems(job: Manifest) -> list[Problem]:
+    """Why the cluster selector that a job names is none; empty where it is one."""
+    wrong = problem_of_text(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or "")
+    message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {wrong}"
+    return [Problem("InvalidClusterSelector", message)] if wrong else []
 
 
 def elasticity(view: JobView, job: Manifest) -> dict[str, str | None]:

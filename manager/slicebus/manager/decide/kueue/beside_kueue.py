@@ -18,7 +18,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.job import endings, left_out, size_bounds, unknown_ends, unshown_ends
+from slicebus.manager.decide.job import edits, endings, left_out, size_bounds, unknown_ends, unshown_ends
 from slicebus.manager.decide.kueue import kueue_checks, kueue_status
 from slicebus.manager.decide.manifests import (
     annotation_patch,
@@ -39,7 +39,7 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import with_room
 from slicebus.slices.api.fingerprints import spec_hash
 from slicebus.slices.api.kueue import CheckState, Condition, EvictionReason
-from slicebus.slices.api.selectors import parse_selector, problem_of_text
+from slicebus.slices.api.selectors import parse_selector
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.placement.fleet import Fleet, Strategy, Tenant
@@ -208,10 +208,7 @@ def _set_check(
 
 def _problems(job: Manifest, desired: DesiredSize) -> list[Problem]:
     problems = KINDS[job["kind"]].problems(dispatch.as_wanted(job, desired))
-    if wrong := problem_of_text(annotation(job, api_names.CLUSTER_SELECTOR_ANNOTATION) or ""):
-        message = f"the annotation {api_names.CLUSTER_SELECTOR_ANNOTATION} is no label selector: {wrong}"
-        problems.append(Problem("InvalidClusterSelector", message))
-    return [*problems, *size_bounds.problems(job)]
+    return [*problems, *edits.selector_problems(job), *size_bounds.problems(job)]
 
 
 def _selector(job: Manifest) -> Manifest:
