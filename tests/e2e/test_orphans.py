@@ -3,6 +3,7 @@
 import pytest
 
 from slicebus.cli.demo.world import World
+from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import JOB_RESOURCES, PODS
 from slicebus.slices.api import api_names
 from slicebus.slices.workload.waiting import Waiting
@@ -12,12 +13,7 @@ from support.waiting import eventually
 
 @pytest.mark.parametrize("kind", ["RayJob", "RayService"])
 async def test_a_cluster_that_is_left_alone_is_told_until_it_is_gone(world: World, kind: str) -> None:
-    await set_quota(world, 10)
-    scenario = Scenario(world, kind, "left")
-    await scenario.submit()
-    await scenario.expect_pods(running=1)
-    worker = await scenario.worker()
-    await worker.delete(scenario.resource, "left", NAMESPACE, propagation="Orphan")
+    scenario, worker = await left_alone(world, kind)
     assert "its RayCluster: " in await scenario.expect_event("PodsOrphaned", on=world.manager)
     for resource in (JOB_RESOURCES["RayCluster"], JOB_RESOURCES["Job"]):
         for made in (await worker.list(resource, namespace=NAMESPACE)).items:
@@ -28,12 +24,7 @@ async def test_a_cluster_that_is_left_alone_is_told_until_it_is_gone(world: Worl
 
 @pytest.mark.parametrize("kind", ["Job", "RayCluster"])
 async def test_what_they_hold_is_told_until_they_are_gone(world: World, kind: str) -> None:
-    await set_quota(world, 10)
-    scenario = Scenario(world, kind, "left")
-    await scenario.submit()
-    await scenario.expect_pods(running=1)
-    worker = await scenario.worker()
-    await worker.delete(scenario.resource, "left", NAMESPACE, propagation="Orphan")
+    scenario, worker = await left_alone(world, kind)
     assert "without its pods" in await scenario.expect_event("PodsOrphaned", on=world.manager)
     job = await world.manager.get(scenario.resource, "left", NAMESPACE)
     shown = Waiting.from_manifest(job)
@@ -46,6 +37,17 @@ async def test_what_they_hold_is_told_until_they_are_gone(world: World, kind: st
     await expect_gone(world, scenario)
     await expect_used(world, "0")
     await scenario.expect_nothing_left()
+
+
+async def left_alone(world: World, kind: str) -> tuple[Scenario, KubeClient]:
+    """A job that ran, and that somebody has deleted on its worker without what it made; and that worker."""
+    await set_quota(world, 10)
+    scenario = Scenario(world, kind, "left")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    worker = await scenario.worker()
+    await worker.delete(scenario.resource, "left", NAMESPACE, propagation="Orphan")
+    return scenario, worker
 
 
 async def expect_gone(world: World, scenario: Scenario) -> None:
