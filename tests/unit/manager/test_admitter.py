@@ -14,7 +14,15 @@ from slicebus.kube.resources import JOBS
 from slicebus.manager.act.admitter import Admitter
 from slicebus.manager.decide import catalog
 from slicebus.manager.state.store import ManagerStore, owner_ref
-from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, SlicebusError, UnavailableError
+from slicebus.proto.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    SlicebusError,
+    ThrottledError,
+    UnavailableError,
+    WebhookError,
+)
 from slicebus.proto.messages import JobRef
 from slicebus.runtime.locks import Locks
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -213,6 +221,26 @@ async def test_one_that_was_refused_is_said_and_admitted_when_the_server_takes_i
     assert len(world.said) == 3
 
 
+async def test_a_webhook_that_stays_down_is_said_and_the_slice_is_admitted_soon_after_it(jumping: LoopTime) -> None:
+    world = World(cpu=1)
+    world.errors = {"w1": [WebhookError("500")]}
+    world.submit("w1")
+    async with admitting(world):
+        await asyncio.sleep(1)
+        assert world.admitted == ["w1"]
+        assert world.said == [], "it was away for a moment"
+        world.errors = {"w2": [WebhookError("500")] * 100}
+        world.submit("w2")
+        world.store.cluster_queues.put(a_queue(2, 2))
+        await asyncio.sleep(60)
+        assert {(event.reason, event.regarding["metadata"]["name"]) for event in world.said} == {
+            ("AdmissionRefused", "w2")
+        }
+        world.errors.clear()
+        await asyncio.sleep(10)
+    assert world.admitted == ["w1", "w2"]
+
+
 async def test_one_that_stays_refused_is_not_tried_ever_more_often(jumping: LoopTime) -> None:
     """Whatever changes in its tree has it tried again, and no such change has more than one try after it."""
     world = World(cpu=1)
@@ -227,6 +255,67 @@ async def test_one_that_stays_refused_is_not_tried_ever_more_often(jumping: Loop
     assert len(world.tried) - tried <= 21
 
 
+ALWAYS = {
+    "conflicts": ConflictError("409"),
+    "is throttled": ThrottledError("429"),
+    "has a webhook that is down": WebhookError("500"),
+}
+
+
+@pytest.mark.parametrize("error", ALWAYS.values(), ids=ALWAYS.keys())
+async def test_a_write_that_fails_again_and_again_is_tried_less_often_and_holds_up_no_other(
+    jumping: LoopTime, error: SlicebusError
+) -> None:
+    world = World(cpu=2)
+    world.errors = {"w1": [error] * 100_000}
+    world.write(a_pending("w1"))
+    async with admitting(world):
+        await asyncio.sleep(300)
+        tries = len(world.tried)
+        await asyncio.sleep(600)
+        assert 60 <= len(world.tried) - tries <= 200, "about every seven seconds"
+        tries = len(world.tried)
+        world.write(a_pending("w2"))
+        await asyncio.sleep(0.01)
+        assert world.admitted == ["w2"]
+        assert len(world.tried) <= tries + 2
+        world.errors.clear()
+        await asyncio.sleep(10)
+    assert world.admitted == ["w1", "w2"]
+
+
+async def test_two_writes_of_one_tree_that_fail_are_both_tried_again(jumping: LoopTime) -> None:
+    """The tree has one timer, which the shorter pause sets."""
+    world = World(cpu=2)
+    world.errors = {"w1": [ThrottledError("429")] * 6, "w2": []}
+    world.write(a_pending("w1"))
+    async with admitting(world):
+        await asyncio.sleep(4)
+        world.errors["w2"] = [ThrottledError("429")]
+        world.write(a_pending("w2"))
+        await asyncio.sleep(30)
+    assert world.admitted == ["w1", "w2"]
+
+
+async def test_a_slice_that_another_writes_again_and_again_does_not_keep_the_admitter_busy(jumping: LoopTime) -> None:
+    """A controller that never rests changes the Workload between each decision and its write."""
+    world = World(cpu=2)
+    world.write(a_pending("w1"))
+
+    async def restless(commands: Sequence[Command], *, caused_by: Any = None) -> None:
+        world.tried.append(("w1", True))
+        world.write(merge_patch(world.workload("w1"), {"spec": {"priority": len(world.tried)}}))
+        raise ConflictError("409")
+
+    run, world.run = world.run, restless  # type: ignore[method-assign]
+    async with admitting(world):
+        await asyncio.sleep(600)
+        assert len(world.tried) <= 200
+        world.run = run  # type: ignore[method-assign]
+        await asyncio.sleep(10)
+    assert world.admitted == ["w1"]
+
+
 async def test_a_conflict_is_decided_again(jumping: LoopTime) -> None:
     world = World(cpu=1)
     world.errors = {"w1": [ConflictError("409")]}
@@ -238,7 +327,7 @@ async def test_a_conflict_is_decided_again(jumping: LoopTime) -> None:
 
 async def test_an_admission_without_an_answer_keeps_its_quota_until_it_is_certain(jumping: LoopTime) -> None:
     world = World(cpu=1)
-    world.errors = {"w1": [UnavailableError("reset")] * 10}
+    world.errors = {"w1": [UnavailableError("reset")] * 4}
     world.write(a_pending("w1"))
     async with admitting(world):
         await asyncio.sleep(0.1)
@@ -342,19 +431,21 @@ async def test_a_slice_that_only_has_another_version_is_not_forgotten(jumping: L
 
 
 async def test_an_unanswered_admission_waits_for_its_turn_with_its_version(jumping: LoopTime) -> None:
-    world = World(cpu=3)
-    world.write_s = 0.1
+    world = World(cpu=4)
+    world.write_s = 0.5
     world.errors = {"w2": [UnavailableError("reset")]}
     world.write(a_pending("w2"))
     async with admitting(world, writers=1):
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.55)
+        world.write(a_pending("w0"))
+        await asyncio.sleep(0.1)
         world.write(a_pending("w1"))
-        await asyncio.sleep(0.2)
-        assert world.tried == [("w2", True), ("w1", True)], "it waits behind another"
+        await asyncio.sleep(0.6)
+        assert world.tried == [("w2", True), ("w0", True), ("w1", True)], "it waits behind another"
         world.resize("w2", 2)
         await asyncio.sleep(5)
-    assert world.charged == {"w1": 1, "w2": 2}
-    assert world.tried == [("w2", True), ("w1", True), ("w2", True)]
+    assert world.charged == {"w0": 1, "w1": 1, "w2": 2}
+    assert world.tried == [("w2", True), ("w0", True), ("w1", True), ("w2", True)]
 
 
 def cordon(world: World) -> None:

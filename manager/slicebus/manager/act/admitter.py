@@ -25,6 +25,7 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Histogram
 
+from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.clock import now
 from slicebus.decisions.commands import Emit
@@ -38,7 +39,14 @@ from slicebus.manager.state.owners import job_of
 from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.reclaims import RING
 from slicebus.manager.state.store import ManagerStore, Uncertain, owner_ref
-from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
+from slicebus.proto.errors import (
+    ConflictError,
+    DecisionError,
+    PermanentError,
+    SlicebusError,
+    TransientError,
+    WebhookError,
+)
 from slicebus.proto.messages import JobRef, Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
@@ -47,7 +55,8 @@ from slicebus.slices.admission.growth_limit import is_limited
 from slicebus.slices.workload.workload import Slice, SliceKey
 
 _log = structlog.get_logger()
-_RETRY_S = 0.2
+_RETRY = Backoff(first_s=0.2, most_s=10.0)
+"""The pauses before a decision about one slice is written again."""
 _GIVE_AGAIN_S = 3.0
 """More than the pause between two renewals of a Lease."""
 _ASIDE_S = 60.0
@@ -100,6 +109,10 @@ class Admitter:
         )
         self.set_aside: set[str] = set()
         """The trees of quota whose decision raises: nothing is admitted there."""
+        self._failures: dict[SliceKey, int] = {}
+        """How often in a row the decisions about a slice could not be written."""
+        self._pauses: dict[SliceKey, float] = {}
+        """Until when nothing is written about such a slice, by the loop's time."""
         self._limited: set[SliceKey] = set()
         """The growths that wait for time to pass (`growth_limit`)."""
         self._willing: set[SliceKey] = set()
@@ -116,17 +129,20 @@ class Admitter:
             self._call_off_outdated()
             trees = self._store.shards.trees(self._dirty.take())
             concerned = self._keeper is None or trees or self._store.uncertain
-            if concerned and not await self._cycle(trees):
-                await asyncio.sleep(_RETRY_S)
-                self._dirty.add(trees)
+            if concerned:
+                await self._cycle(trees)
             if self._keeper is not None and not await self._keeper.give_away():
                 self._dirty.add_after((), _GIVE_AGAIN_S)
 
     def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
-        """Follow the growths that wait for time to pass. While there are any, everything is decided again at times."""
+        """Follow the growths that wait for time to pass. While there are any, everything is decided again at times.
+        Forget the failures of a slice that is gone."""
         was_none = not self._limited
         if old is not None:
             self._limited.discard(old.key)
+        if old is not None and new is None:
+            self._failures.pop(old.key, None)
+            self._pauses.pop(old.key, None)
         if new is not None and is_limited(new):
             self._limited.add(new.key)
         if was_none and self._limited:
@@ -166,36 +182,57 @@ class Admitter:
         """Have every tree decided: this shard's trees have changed, or what is left of a budget."""
         self._dirty.add(None)
 
-    async def _cycle(self, trees: Sequence[str] | None) -> bool:
-        """Run one cycle over some trees of quota. False when it has to run again although nothing changes.
+    async def _cycle(self, trees: Sequence[str] | None) -> None:
+        """Run one cycle over some trees of quota.
 
         Most changes of a slice come while nobody waits for quota of its tree. Then there is nothing to decide.
         """
         self._forget_certain()
         if self._store.quotas.is_settled(trees) and not (self._store.uncertain or self._gives_idle):
-            return True
+            return
         with self._times.time():
-            return await self._decide_and_write(trees)
+            await self._decide_and_write(trees)
 
-    async def _decide_and_write(self, trees: Sequence[str] | None) -> bool:
+    async def _decide_and_write(self, trees: Sequence[str] | None) -> None:
         decided = self._decide_trees(trees)
         free = asyncio.Semaphore(self._writers)
 
-        async def carry_out(decision: Decision, version: str) -> bool:
+        async def carry_out(decision: Decision, version: str) -> None:
             ref = self._job(decision)
             turn = self._locks.of_within(ref, _TURN_S) if ref is not None else nullcontext(enter_result=False)
             async with free, turn as in_turn:
                 with self._logged(ref.key if ref is not None else ""):
-                    return await self._carry_out(decision, version, in_turn=in_turn)
+                    is_written = await self._carry_out(decision, version, in_turn=in_turn)
+            if is_written:
+                self._failures.pop(decision.key, None)
+            else:
+                self._pause(decision.key)
 
         async with TaskGroup() as group:
-            tasks = [
-                group.create_task(
-                    carry_out(decision, self._store.version_of(decision.key)), name=f"admit:{decision.key}"
-                )
-                for decision in decided
-            ]
-        return all(task.result() for task in tasks)
+            for decision in decided:
+                if not self._is_paused(decision.key):
+                    version = self._store.version_of(decision.key)
+                    group.create_task(carry_out(decision, version), name=f"admit:{decision.key}")
+
+    def _pause(self, key: SliceKey) -> None:
+        """Write nothing about a slice for a while, longer after each failure in a row. Others of its tree go on."""
+        self._failures[key] = self._failures.get(key, 0) + 1
+        pause_s = _RETRY.pause_s(self._failures[key])
+        self._pauses[key] = asyncio.get_running_loop().time() + pause_s
+        self._dirty.add_after((self._tree_of(key),), pause_s)
+
+    def _is_paused(self, key: SliceKey) -> bool:
+        """Whether nothing is written about a slice now. If so, its tree is decided again at the end of the pause."""
+        left_s = self._pauses.get(key, 0.0) - asyncio.get_running_loop().time()
+        if left_s <= 0:
+            self._pauses.pop(key, None)
+            return False
+        self._dirty.add_after((self._tree_of(key),), left_s)
+        return True
+
+    def _tree_of(self, key: SliceKey) -> str:
+        slice = self._store.slices.get(key)
+        return self._store.quotas.tree_of(slice.local_queue) if slice is not None else NOWHERE
 
     def _decide_trees(self, trees: Sequence[str] | None) -> list[Decision]:
         """The decisions about some trees. Where they raise, each tree is decided alone, and those that raise are set
@@ -235,9 +272,10 @@ class Admitter:
         return self._store.workloads.get(namespace, name)
 
     async def _carry_out(self, decision: Decision, version: str, *, in_turn: bool) -> bool:
-        """Write a decision that was made from this resourceVersion; False when it has to be decided again."""
+        """Write a decision that was made from this resourceVersion; False when it has to be tried again."""
         if self._is_outdated(decision):
-            return False
+            # What makes it so has made its tree dirty.
+            return True
         workload = self._workload(decision)
         try:
             commands = self._decide(
@@ -247,6 +285,12 @@ class Admitter:
                 return True
             await self._executor.run(commands)
         except ConflictError:
+            return False
+        except WebhookError as error:
+            # Nothing was written. It may be admitted as soon as the webhook is back.
+            _log.warning("admission.refused", slice=decision.key, error=str(error))
+            if self._failures.get(decision.key):
+                await self._say_refused(decision, error)
             return False
         except TransientError as error:
             _log.warning("admission.unanswered", slice=decision.key, error=str(error))
@@ -270,7 +314,7 @@ class Admitter:
             _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
         return True
 
-    async def _say_refused(self, decision: Decision, error: PermanentError) -> None:
+    async def _say_refused(self, decision: Decision, error: SlicebusError) -> None:
         """Say on the job that the API server refuses what was decided about it, and decide again in a while."""
         workload, slice = self._workload(decision), self._store.slices.get(decision.key)
         ref = owner_ref(workload) if workload is not None else None
@@ -279,7 +323,7 @@ class Admitter:
         if regarding is not None:
             await self._executor.run([Emit(regarding=regarding, reason=_REFUSED, note=str(error), warning=True)])
         if slice is not None:
-            self._dirty.add_after((self._store.quotas.tree_of(slice.local_queue),), _REFUSED_S)
+            self._dirty.add_after((self._tree_of(slice.key),), _REFUSED_S)
 
     def _is_outdated(self, decision: Decision) -> bool:
         """Whether somebody has edited the quota or the cluster since the cycle was decided."""
