@@ -23,6 +23,7 @@ import structlog
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.cancellation import TaskGroup
+from slicebus.ambient.timers import Timers
 from slicebus.ambient.yield_budget import YieldBudget
 from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, ProtocolError, TransientError
 
@@ -71,7 +72,7 @@ class WorkQueue(Generic[Key]):
         """The text of the permanent error of each key whose last failure was one."""
         self._aside: dict[Key, str] = {}
         """The keys whose last decision raised, with the digest of its traceback."""
-        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._timers = Timers[Key](self.add)
         self.retries = Counter(dict.fromkeys(RetryReason, 0))
         """How often a key was queued again after a failure, by the reason."""
         self._ready = asyncio.Semaphore(0)
@@ -82,9 +83,7 @@ class WorkQueue(Generic[Key]):
 
     def add(self, key: Key, *, first: bool = False) -> None:
         """Have a key handled as soon as a worker is free; with `first` before all that were added without."""
-        timer = self._timers.pop(key, None)
-        if timer is not None:
-            timer.cancel()
+        self._timers.stop(key)
         now_s = asyncio.get_running_loop().time()
         if key in self._active:
             self._requeued.setdefault(key, now_s)
@@ -105,13 +104,7 @@ class WorkQueue(Generic[Key]):
     def add_after(self, key: Key, delay_s: float) -> None:
         """Have a key handled after `delay_s` seconds, or earlier where it is added before. The earliest of several
         delays counts."""
-        loop = asyncio.get_running_loop()
-        timer = self._timers.get(key)
-        if timer is not None and timer.when() <= loop.time() + delay_s:
-            return
-        if timer is not None:
-            timer.cancel()
-        self._timers[key] = loop.call_later(delay_s, self._due, key)
+        self._timers.start(key, delay_s)
 
     def seen(self, key: Key) -> None:
         """Forget additions of a key until now: its handler is about to read its state."""
@@ -159,13 +152,7 @@ class WorkQueue(Generic[Key]):
                     only_first = number >= workers
                     group.create_task(self._work(handler, only_first=only_first), name=f"{self._name}-{number}")
         finally:
-            for timer in self._timers.values():
-                timer.cancel()
-            self._timers.clear()
-
-    def _due(self, key: Key) -> None:
-        del self._timers[key]
-        self.add(key)
+            self._timers.stop_all()
 
     async def _work(self, handler: Callable[[Key], Awaitable[None]], *, only_first: bool) -> None:
         while True:

@@ -12,6 +12,7 @@ from contextlib import suppress
 import structlog
 from prometheus_client import CollectorRegistry, Gauge
 
+from slicebus.ambient.timers import Timers
 from slicebus.decisions.decider import Decider
 from slicebus.decisions.guard import guarded
 from slicebus.kube.cache import Change
@@ -77,6 +78,7 @@ class DeleteGuard:
         self._listed: dict[ClusterName, int] = {}
         """The number of jobs in the last inventory of each cluster."""
         self._changed = asyncio.Event()
+        self._refused = Timers[ClusterName](lambda _: self._changed.set())
         self._held = Gauge("slicebus_deletes_held", "Jobs whose deletes are held.", ["cluster"], registry=registry)
 
     def watch(self) -> None:
@@ -180,7 +182,7 @@ class DeleteGuard:
             self._changed.set()
         except PermanentError as error:
             _log.warning("hold.refused", cluster=name, error=str(error))
-            asyncio.get_running_loop().call_later(_REFUSED_S, self._changed.set)
+            self._refused.start(name, _REFUSED_S)
 
     def _may_go(self, cluster: ClusterName, ref: JobRef) -> bool:
         if ref.kind in self._store.unserved:

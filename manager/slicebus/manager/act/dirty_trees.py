@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Mapping
 
+from slicebus.ambient.timers import Timers
 from slicebus.kube.cache import Change
 from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import ManagerStore
@@ -28,7 +29,7 @@ class DirtyTrees:
         """The nodes whose spec somebody has edited since the trees were last taken."""
         self._clusters: set[str] = set()
         """The worker clusters that accept other jobs since then."""
-        self._timers: dict[tuple[str, ...], asyncio.TimerHandle] = {}
+        self._timers = Timers[tuple[str, ...]](self.add)
         store.quotas.on_slice_change(self._slice_changed)
         store.local_queues.subscribe(self._local_queue_changed)
         store.cluster_queues.subscribe(lambda change: self._node_changed(queue_node(_name(change)), change))
@@ -70,18 +71,8 @@ class DirtyTrees:
 
     def add_after(self, trees: tuple[str, ...], delay_s: float) -> None:
         """Make these trees dirty after `delay_s` seconds; without any, `pending` is set then. The earliest of several
-        delays of the same trees counts: a timer for each would make ever more cycles of cycles that fail."""
-        loop = asyncio.get_running_loop()
-        timer = self._timers.get(trees)
-        if timer is not None and timer.when() <= loop.time() + delay_s:
-            return
-        if timer is not None:
-            timer.cancel()
-        self._timers[trees] = loop.call_later(delay_s, self._due, trees)
-
-    def _due(self, trees: tuple[str, ...]) -> None:
-        del self._timers[trees]
-        self.add(trees)
+        delays of the same trees counts."""
+        self._timers.start(trees, delay_s)
 
     def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
         for slice in (old, new):

@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry, Counter
 
+from slicebus.ambient.timers import Timers
 from slicebus.decisions.commands import Command, Publish
 from slicebus.decisions.decider import Decider
 from slicebus.kube.client import KubeClient
@@ -88,6 +89,8 @@ class Resyncer:
         """The inventories that are not complete yet, by speaker."""
         self._expiries: dict[str, asyncio.TimerHandle] = {}
         """When each half inventory is given up, by speaker."""
+        self._refused = Timers[ClusterName](self.forget)
+        """When each cluster is asked again, of which a difference could not be written."""
         self._reported_at: dict[str, dict[JobRef, Stamp]] = {}
         """When each speaker has last reported on a job since its last inventory."""
         self._expected: dict[ClusterName, tuple[str, int]] = {}
@@ -243,7 +246,7 @@ class Resyncer:
 
     def _ask_later(self, cluster: ClusterName) -> None:
         """Ask a cluster for another inventory in a while: a write that corrects a difference was refused."""
-        asyncio.get_running_loop().call_later(_REFUSED_S, self.forget, cluster)
+        self._refused.start(cluster, _REFUSED_S)
 
     async def _write(self, decision: Callable[..., list[Command]], *, job: JobRef, **arguments: Any) -> None:
         await self._executor.run(self._decide(decision, job=job, **arguments))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
+from slicebus.ambient.timers import Timers
 from slicebus.decisions.commands import Command
 from slicebus.kube.cache import Cache
 from slicebus.kube.times import now_text
@@ -30,6 +31,7 @@ class StatusWriter:
         self._executor = executor
         self._interval_s = interval_s
         self._changed = asyncio.Event()
+        self._refused = Timers[None](lambda _: self._changed.set())
         self._changed.set()
         for cache in of:
             cache.subscribe(lambda _: self._changed.set())
@@ -62,4 +64,4 @@ class StatusWriter:
                 self._changed.set()
             except PermanentError as error:
                 _log.warning("status.refused", error=str(error))
-                asyncio.get_running_loop().call_later(_REFUSED_S, self._changed.set)
+                self._refused.start(None, _REFUSED_S)
