@@ -6,10 +6,11 @@ import pytest
 
 from slicebus.decisions.commands import Create, Emit, Patch
 from slicebus.manager.decide.admission.builtin import reconcile
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.workload import Slice
-from unit.manager.objects import NOW, a_view
+from unit.manager.objects import NOW, a_view, condition
 from unit.manager.test_groups import admitted
 from unit.slices.jobs.manifests import a_cluster, a_group, a_job, a_rayjob
 
@@ -58,6 +59,35 @@ def test_a_slice_that_waits_has_those_of_an_edited_job(hosts: int, noted: str | 
     assert has_quota.holder is not None
     assert has_quota.resized_replicas == []
     assert not [command for command in reconcile(has_quota, NOW) if isinstance(command, Emit)], "and nothing is kept"
+
+
+def keeps(workload: Manifest, record: Dispatch, *, applied: int) -> Manifest:
+    """The Workload of an evicted job, whose worker has reported this order."""
+    annotations = {
+        api_names.DISPATCHED_ANNOTATION: record.to_annotation(),
+        api_names.APPLIED_ANNOTATION: str(applied),
+    }
+    metadata = {"annotations": annotations, "uid": "s1", "resourceVersion": "20"}
+    evicted = {"conditions": [condition("Evicted", True, "Preempted")]}
+    return merge_patch(workload, {"metadata": metadata, "status": evicted})
+
+
+@pytest.mark.parametrize("hosts", [1, 4])
+def test_a_suspended_copy_keeps_the_hosts_that_it_was_made_with(hosts: int) -> None:
+    """With the edited number its job had quota for pods that the copy does not make."""
+    record = Dispatch(2, "hash", cluster="east", suspended=True, since=1)
+    waits = keeps(first_slice(a_cluster(a_group("small", replicas=3, numOfHosts=2))), record, applied=2)
+    job = managed(a_cluster(a_group("small", replicas=5, numOfHosts=hosts)))
+    job["spec"]["suspend"] = True
+    job["metadata"]["annotations"][api_names.SUSPENDED_ANNOTATION] = "true"
+    view = a_view(job, waits)
+    assert view.desired.counts == {"head": 1, "small": 10}, "five replicas"
+    assert view.desired.own == {"head": 1, "small": 5 * hosts}, "its worker is to know how many replicas the spec has"
+    [patch] = [command for command in reconcile(view, NOW) if isinstance(command, Patch)]
+    assert isinstance(patch.body, dict)
+    assert [each["count"] for each in patch.body["spec"]["podSets"]] == [1, 10]
+    withdrawn = keeps(waits, Dispatch(3, api_names.ABSENT, cluster="east"), applied=3)
+    assert a_view(job, withdrawn).desired.counts == {"head": 1, "small": 5 * hosts}, "the next copy is made anew"
 
 
 @pytest.mark.parametrize("job", [a_cluster(a_group("small")), a_job()], ids=["RayCluster", "Job"])

@@ -125,7 +125,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         Ray's autoscaler owns the size of a job that runs: replicas that were edited on the manager's job are for its
         next start. A Kueue reads them itself. A job of a fixed size keeps it while it has quota, but for pods that have
-        ended. A worker's request for other pod sets than the job has by now ends with the slices that have those.
+        ended. A worker's request for other pod sets than the job has by now ends with the slices that have those. A
+        suspended copy keeps the number of hosts that it was made with.
         """
         edited = self._edited
         if not self.unfinished and edited.counts.keys() != edited.own.keys():
@@ -136,7 +137,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 name: max(0, n - max(ended.get(name, 0), gone.get(name, 0))) for name, n in self.holder.counts.items()
             }
             return msgspec.structs.replace(edited, counts=left, kept=self.holder.counts)
-        return msgspec.structs.replace(edited, counts=self.kept_counts) if self.kept_counts is not None else edited
+        kept = self.kept_counts if self.holder is not None else self._counts_of_copy
+        return msgspec.structs.replace(edited, counts=kept) if kept is not None else edited
 
     @cached_property
     def _edited(self) -> DesiredSize:
@@ -198,17 +200,35 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         kept = requested.counts if requested is not None and requested.counts else self.holder.counts
         return kept if kept.keys() == edited.counts.keys() and kept != edited.counts else None
 
+    @property
+    def _counts_of_copy(self) -> Counts | None:
+        """The pods that the suspended copy of a job makes with the replicas of its spec, where these have another
+        number of hosts by now: the copy keeps its own."""
+        edited = self._edited
+        if self.checks or self.state.held is not Held.SUSPENDED or self.is_withdrawn or not self.unfinished:
+            return None
+        if edited.correlation is not None or edited.reclaimed is not None:
+            return None
+        runs = self.unfinished[-1].replica_sizes
+        sizes = {name: (self._replica_size(name), runs.get(name, 1)) for name in edited.counts}
+        resized = {name: edited.counts[name] // now * before for name, (now, before) in sizes.items() if now != before}
+        return edited.counts | resized if resized else None
+
     @cached_property
     def resized_replicas(self) -> list[str]:
         """The pod sets of a job that runs whose replicas have another number of pods by its spec than where it runs."""
         if self.reading is None or self.holder is None:
             return []
-        kind, job, runs = KINDS[self.ref.kind], self.reading.manifest, self.holder.replica_sizes
+        runs = self.holder.replica_sizes
         return [
             name
             for name in self.reading.own_counts
-            if name in self.holder.counts and kind.step(job, name) != runs.get(name, 1)
+            if name in self.holder.counts and self._replica_size(name) != runs.get(name, 1)
         ]
+
+    def _replica_size(self, pod_set: str) -> int:
+        """How many pods a replica of a pod set has by the spec."""
+        return KINDS[self.ref.kind].step(self.job, pod_set) if self.job is not None else 1
 
     @cached_property
     def unshown_end(self) -> UnshownEnd | None:
