@@ -294,6 +294,22 @@ def test_the_grown_size_is_forgotten_with_the_report(how: dict[str, Any]) -> Non
     assert message_handlers.applied(reported, report(4), an_envelope(epoch=2, sequence=8)) == []
 
 
+def test_a_copy_that_its_worker_never_had_keeps_no_pods() -> None:
+    """Its job counts as withdrawn, so that edited pods are those of its next copy. A suspended one keeps its own."""
+    waits = without_quota()
+    suspending = carried_out(waits, [])
+    suspending["metadata"]["annotations"][api_names.APPLIED_ANNOTATION] = "3"
+    for never_had, is_withdrawn in ((True, True), (False, False)):
+        how = {"workload": "", "deleted": True} if never_had else {}
+        commands = message_handlers.applied(a_view(forgetting(), suspending), report(4, **how), an_envelope())
+        after = a_view(forgetting(), carried_out(suspending, commands))
+        assert (after.is_withdrawn, after.is_without_pods, after.cluster) == (is_withdrawn, True, EAST)
+    late = message_handlers.applied(
+        a_view(forgetting(), suspending), report(3, workload="", deleted=True), an_envelope()
+    )
+    assert late == []
+
+
 def test_a_request_that_comes_after_the_report_is_forgotten_where_an_earlier_one_was() -> None:
     earlier = SizeRequest.none_before((2, 3), speaker=uid_of(EAST))
     job = a_job(annotations={api_names.REQUESTED_ANNOTATION: earlier.to_annotation()})

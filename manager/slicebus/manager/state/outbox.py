@@ -111,6 +111,23 @@ class Dispatch(msgspec.Struct, frozen=True):
         """Whether the worker has a copy by it, as far as the manager knows."""
         return self.held is not Held.ABSENT and not self.has_vanished
 
+    @property
+    def cleared_version(self) -> Version:
+        """`cleared`, or 0 where no delete was reported."""
+        return 0 if self.cleared is msgspec.UNSET else self.cleared
+
+    def never_made(self) -> "Dispatch":
+        """This suspension as a withdrawal: its worker has reported that it never had a copy to suspend."""
+        return msgspec.structs.replace(
+            self,
+            hash=api_names.ABSENT,
+            answers=NO_REQUEST,
+            place="",
+            autoscaled=msgspec.UNSET,
+            suspended=False,
+            vanished=msgspec.UNSET,
+        )
+
     def lost(self, *, seen: int, has_copy: bool) -> "Dispatch":
         """This dispatch as lost, at the highest version that was seen of the job: the next one is above that.
 
@@ -214,8 +231,9 @@ class Outbox(msgspec.Struct, frozen=True):
         A suspended copy that is to run again is still that copy until the worker reports a version of the new run.
         """
         record = self.record
-        is_cleared = record.cleared is not msgspec.UNSET and version <= record.cleared
-        return is_cleared or (record.is_of_this_run(self.applied) and not record.is_of_this_run(version))
+        return version <= record.cleared_version or (
+            record.is_of_this_run(self.applied) and not record.is_of_this_run(version)
+        )
 
     def applied_finding(self) -> Finding:
         """The version that the worker has reported, as the condition."""

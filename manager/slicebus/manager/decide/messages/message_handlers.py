@@ -80,7 +80,8 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     first.
 
     A job that has quota, and that the worker has deleted by a version which the manager does not know, is dispatched
-    anew: the manager's etcd may have been restored.
+    anew: the manager's etcd may have been restored. One that is to be suspended, and that the worker never had, counts
+    as withdrawn from then on: no copy of it keeps its pods.
     """
     outbox, cluster = view.outbox, envelope.cluster
     if outbox is not None and cluster in outbox.record.left_copies and (cluster != view.cluster or report.deleted):
@@ -105,7 +106,16 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
         for target in holding
         if Dispatch.from_manifest(target) is not None and applied_version(target) < report.spec_version
     ]
-    return one_write_each([*forgotten, *noted])
+    return one_write_each([*forgotten, *noted, *_withdrawn(view, report)])
+
+
+def _withdrawn(view: JobView, report: Applied) -> list[Command]:
+    outbox = view.outbox
+    if outbox is None or not report.deleted or outbox.is_reported or report.spec_version < outbox.record.version:
+        return []
+    if view.state.held is not Held.SUSPENDED or view.state.progress is Progress.LOST:
+        return []
+    return [write(outbox.record.never_made(), outbox.recorded_on)]
 
 
 def _is_evicted_whole(view: JobView) -> bool:

@@ -193,10 +193,12 @@ def publish_again(view: JobView) -> list[Command]:
 
 
 def has_copy(view: JobView) -> bool:
-    """Whether the worker has reported a copy of the job, or has yet to report that it deleted one."""
+    """Whether the worker has reported a copy of the job since its last delete, or has yet to report that it deleted
+    one."""
     if view.is_withdrawing:
         return not view.is_withdrawn
-    return any(applied_version(workload) for workload in view.workloads.values())
+    cleared = view.outbox.record.cleared_version if view.outbox is not None else 0
+    return any(applied_version(workload) > cleared for workload in view.workloads.values())
 
 
 def may_have_next_copy(view: JobView) -> bool:
