@@ -10,9 +10,10 @@ from slicebus.manager.decide.admission import admitting
 from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.job import unmanaged
 from slicebus.manager.decide.modes import Builtin
-from slicebus.manager.state.outbox import LOST
+from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.requirements import is_managed
 from slicebus.proto.messages import ClusterName, Relabel, WorkloadSpec
+from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.api_names import ACCEPTED_CONDITION, RESIZABLE_CONDITION, UNHEEDED_ANNOTATION
 from slicebus.slices.api.fingerprints import spec_hash
@@ -704,6 +705,55 @@ def test_a_worker_makes_no_job_with_pods_that_have_no_quota(job: Manifest, appli
     """The copy would keep them when somebody mends the job, beside a slice that has the old ones."""
     view = a_view(job, a_workload(admitted=1, dispatched=1, applied=applied, hash="of another size"))
     assert (("workload-spec to east", 2) in shorts(reconcile(view, NOW))) == is_published
+
+
+def ordered(record: Dispatch, *, applied: int = 0, **how: Any) -> Manifest:
+    """A slice with quota, and with this order."""
+    workload = a_workload(admitted=1, applied=applied, **how)
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
+    return workload
+
+
+BEFORE_ITS_COPY: dict[str, tuple[Manifest, int, bool]] = {
+    "no order": (a_workload(admitted=1), 0, True),
+    "an order that nobody has published": (ordered(Dispatch(1, "hash")), 0, True),
+    "an order whose answer is awaited": (ordered(Dispatch(1, "hash")), 1, False),
+    "its copy was made": (ordered(Dispatch(1, "hash"), applied=1), 1, False),
+    "a former copy is being deleted": (ordered(Dispatch(2, api_names.ABSENT), applied=1), 2, False),
+    "a former copy is deleted": (ordered(Dispatch(2, api_names.ABSENT), applied=2), 2, True),
+    "a former copy was deleted, and an order follows": (ordered(Dispatch(3, "hash", cleared=2), applied=2), 0, True),
+    "its next copy was made": (ordered(Dispatch(3, "hash", cleared=2), applied=3), 0, False),
+    "the slice of its copy is gone, and its report with it": (ordered(Dispatch(2, "hash"), replaces="w0"), 0, False),
+    "the slice before it is gone, and no copy is left": (a_workload(admitted=1, replaces="w0"), 0, True),
+}
+
+
+@pytest.mark.parametrize("job", EDITED_PODS.values(), ids=EDITED_PODS.keys())
+@pytest.mark.parametrize(("workload", "published", "is_taken"), BEFORE_ITS_COPY.values(), ids=BEFORE_ITS_COPY.keys())
+def test_quota_for_pods_that_nobody_may_make_is_taken_back(
+    job: Manifest, workload: Manifest, published: int, is_taken: bool
+) -> None:
+    """No order would follow the admission before somebody undoes the edit."""
+    commands = reconcile(a_view(job, workload, published=published), NOW)
+    evicts = [
+        ("w1", "Evicted=True PodsEdited", "slicebus.dev/Dispatched=False Suspending"),
+        ("event Workload", "EvictedDueToPodsEdited"),
+        (f"event {job['kind']}", "EvictedDueToPodsEdited"),
+    ]
+    assert (shorts(commands) == evicts) is is_taken
+
+
+def test_the_job_waits_with_its_edited_pods_then() -> None:
+    objects = {"Job": with_cpu(a_job(), "64"), "Workload": ordered(Dispatch(2, api_names.ABSENT), applied=2)}
+    for _ in range(4):  # The eviction, the suspension of the job, the end of the admission, and the pods.
+        for command in reconcile(a_view(*objects.values(), published=2), NOW):
+            if isinstance(command, Patch):
+                assert isinstance(command.body, dict)
+                objects[command.target["kind"]] = merge_patch(objects[command.target["kind"]], command.body)
+    waits = a_view(*objects.values(), published=2)
+    assert (waits.slices[0].lacks_quota, waits.is_withdrawn) == (True, True)
+    assert requested_cpu(objects["Workload"]) == ["64"]
+    assert not admitting.comes_too_early(waits)
 
 
 def test_what_has_to_go_goes_although_its_next_copy_cannot_be_made() -> None:

@@ -72,6 +72,8 @@ class EvictionReason(StrEnum):
     """Not Kueue's: the cluster has refused the job, and takes none from its namespace."""
     REFUSED = "RefusedOnWorkerCluster"
     """Not Kueue's: the controller of its kind has refused the job there for too long."""
+    PODS_EDITED = "PodsEdited"
+    """Not Kueue's: somebody has edited its pods after it was admitted, and before its worker had any."""
     PODS_READY_TIMEOUT = "PodsReadyTimeout"
     EXECUTION_TIME = "DeactivatedDueToMaximumExecutionTimeExceeded"
     SUSPENDED = "SuspendedByUser"

@@ -29,6 +29,7 @@ _RESTARTED = {
     EvictionReason.LOCAL_QUEUE_STOPPED: ("LocalQueueRestarted", "The LocalQueue was restarted after being stopped"),
     EvictionReason.PODS_READY_TIMEOUT: ("BackoffFinished", "The workload backoff was finished"),
     EvictionReason.REFUSED: ("BackoffFinished", "The workload backoff was finished"),
+    EvictionReason.PODS_EDITED: ("EditTaken", "The workload has the pods of its job"),
     EvictionReason.DEACTIVATED: ("Reactivated", "The workload was reactivated"),
     EvictionReason.EXECUTION_TIME: ("Reactivated", "The workload was reactivated"),
     EvictionReason.SUSPENDED: ("Resumed", "The job was resumed"),

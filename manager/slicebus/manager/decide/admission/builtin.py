@@ -166,7 +166,7 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
         return resumed
     if over := execution_limit.reconcile(view, now=now):
         return over
-    if refused := refused_there.reconcile(view, now=now):
+    if refused := refused_there.reconcile(view, now=now) or refusals.take_back(view, now=now):
         return refused
     if stuck := readiness.reconcile(view, job, now=now) or reclaims.reconcile(view, now=now):
         return stuck

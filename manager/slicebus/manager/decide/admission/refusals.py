@@ -2,15 +2,19 @@
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.decide.job import devices, edits, execution_time, pod_templates, size_bounds
 from slicebus.manager.decide.manifests import findings_patch, priority_class
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.annotations import DesiredSize, as_copied
+from slicebus.manager.state.outbox import Progress
 from slicebus.manager.state.requirements import PRIORITY_CLASS_MISSING
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
+from slicebus.slices.admission.cycle import Evict
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import Finding, has_finding
+from slicebus.slices.api.kueue import EvictionReason
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.workload.chain import ChainCommand, RefuseScaling
 from slicebus.slices.workload.workload import Slice
@@ -57,6 +61,23 @@ def may_order(view: JobView) -> bool:
     if view.holder is None:
         return False
     return dispatch.has_copy(view) or not (view.problems or pod_templates.refused(view.holder, view))
+
+
+def take_back(view: JobView, *, now: str) -> list[Command]:
+    """Take the quota of a job back whose pods were edited before its worker had any: no order can follow the admission.
+
+    An order that is published may have made the former pods: its answer is awaited. So they may have been made where a
+    slice before this one has gone, and with it what its worker had reported.
+    """
+    holder = view.holder
+    if holder is None or may_order(view) or view.state.progress is Progress.PUBLISHED:
+        return []
+    known = {slice.key for slice in view.slices}
+    if not view.is_withdrawn and any(slice.replaces and slice.replaces not in known for slice in view.slices):
+        return []
+    message = f"Its pods were edited before cluster {view.place} had any of them: it waits for quota for other ones"
+    evict = Evict(key=holder.key, reason=EvictionReason.PODS_EDITED, message=message)
+    return admission_writes.commands(view, holder, evict, now=now)
 
 
 def refuse_scaling(view: JobView, job: Manifest, slice: Slice, *, message: str, now: str) -> list[Command]:
