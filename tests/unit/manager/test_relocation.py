@@ -139,10 +139,19 @@ def test_a_refused_chain_leaves_a_cluster_without_its_namespace() -> None:
 def test_a_refused_chain_leaves_a_cluster_without_its_scheduler(
     chosen: str, found: tuple[str, ...], expected: str | None
 ) -> None:
-    slice = msgspec.structs.replace(on("west", "a"), scheduler=chosen)
+    told = {DISPATCHED_CONDITION: condition(DISPATCHED_CONDITION, False, "SchedulerNotEnabled")}
+    slice = msgspec.structs.replace(on("west", "a"), scheduler=chosen, conditions=told)
     leaves = leaves_for_want(slice, msgspec.structs.replace(a_cluster("west"), scheduler_backends=found))
     assert (leaves.message if leaves else None) == expected
     assert leaves is None or leaves.reason == "WorkerClusterLacksScheduler"
+
+
+@pytest.mark.parametrize("reason", ["Invalid", "Forbidden", "PodSecurity", "NamespaceNotAllowed"])
+def test_what_runs_stays_where_its_order_is_refused_for_another_reason(reason: str) -> None:
+    """Somebody has given it the label of a scheduler since, which no copy that is there gets."""
+    told = {DISPATCHED_CONDITION: condition(DISPATCHED_CONDITION, False, reason)}
+    slice = msgspec.structs.replace(on("west", "a"), scheduler="kai", conditions=told)
+    assert leaves_for_want(slice, a_cluster("west")) is None
 
 
 def test_the_eviction_names_its_reason() -> None:

@@ -24,6 +24,9 @@ FENCE_SHARE = 0.75
 """The fence as a share of the time after which a cluster is given up. The rest is for clocks that run unevenly, and for
 requests that are under way when the fence closes."""
 
+_WANT_OF_SCHEDULER = ("SchedulerNotEnabled", "SchedulerUnusable")
+"""The reasons with which agents refuse to make a copy for want of its scheduler backend."""
+
 
 def fence_s(requeue_s: float | None) -> float | None:
     """The fence that agents shall keep, in seconds; None for none, where no cluster is given up."""
@@ -102,11 +105,12 @@ def evictions(
 
 def leaves_for_want(slice: Slice, cluster: WorkerCluster) -> Evict | None:
     """The eviction of a slice that its cluster has refused for want of a namespace or a scheduler backend; None where
-    it has both."""
+    it has both. A backend is wanted only where the copy is made: what runs goes on without one that was named since."""
     if slice.namespace in cluster.lacking:
         message = f"The cluster {cluster.name} takes no jobs of the namespace {slice.namespace}"
         return Evict(key=slice.key, reason=EvictionReason.NAMESPACE_LACKING, message=message)
-    if slice.scheduler and slice.scheduler not in cluster.scheduler_backends:
+    refusal = slice.conditions.get(api_names.DISPATCHED_CONDITION, {}).get("reason")
+    if slice.scheduler and slice.scheduler not in cluster.scheduler_backends and refusal in _WANT_OF_SCHEDULER:
         message = f"The cluster {cluster.name} has no scheduler backend {slice.scheduler}"
         return Evict(key=slice.key, reason=EvictionReason.SCHEDULER_LACKING, message=message)
     return None
