@@ -45,6 +45,10 @@ class LeaseLost(SlicebusError):
     """Somebody else holds the Lease, or it could not be renewed in time."""
 
 
+class LeaseDeleted(LeaseLost):
+    """Somebody has deleted the Lease."""
+
+
 class LeaderElection:
     """Stands for one candidate for one Lease."""
 
@@ -122,19 +126,48 @@ class LeaderElection:
             raise LeaseLost(f"lease {self._name}: not renewed for {self._limit_s:.0f} s")
 
     async def hold(self) -> None:
-        """Renew the Lease until it is lost, then raise LeaseLost. Cancelling releases it."""
+        """Renew the Lease until it is lost, then raise LeaseLost, or LeaseDeleted. Cancelling releases it."""
         try:
             while True:
                 async with asyncio.timeout_at(self._renewed_at + self._limit_s):
                     self._renewed_at = await self._renewed()
         except TimeoutError as error:
             raise LeaseLost(f"lease {self._name}: not renewed for {self._limit_s:.0f} s") from error
-        except (ConflictError, NotFoundError) as error:
+        except ConflictError as error:
             raise LeaseLost(f"lease {self._name}: {error}") from error
+        except NotFoundError as error:
+            raise LeaseDeleted(f"lease {self._name}: {error}") from error
         except asyncio.CancelledError:
             with suppress(SlicebusError):
                 await self._release()
             raise
+
+    async def make_anew(self) -> None:
+        """Make the Lease that somebody has deleted, while nobody else has it. Raises LeaseLost where another holder was
+        quicker, or where it cannot be made in time."""
+        try:
+            async with asyncio.timeout_at(self._renewed_at + self._limit_s):
+                while True:
+                    sent_at = asyncio.get_running_loop().time()
+                    try:
+                        self._lease = await self._made()
+                        self._renewed_at = sent_at
+                        return
+                    except (*_OF_A_MOMENT, NotFoundError) as error:
+                        _log.warning("lease.renewal.failed", lease=self._name, error=str(error))
+                        await asyncio.sleep(_RETRY_S)
+        except TimeoutError as error:
+            raise LeaseLost(f"lease {self._name}: not made anew for {self._limit_s:.0f} s") from error
+
+    async def _made(self) -> Manifest:
+        try:
+            return await self._create()
+        except AlreadyExistsError:  # It may be our own, whose answer was lost.
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+        holder = lease["spec"].get("holderIdentity")
+        if holder != self._identity:
+            raise LeaseLost(f"lease {self._name}: {holder!r} has taken it")
+        return lease
 
     async def _try(self) -> Manifest | None:
         """Attempt once to acquire: return the Lease where it is ours now, else None."""

@@ -11,7 +11,7 @@ import pytest
 
 from slicebus.ambient.clock import ambient
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.lease import LeaderElection, LeaseLost
+from slicebus.kube.lease import LeaderElection, LeaseDeleted, LeaseLost
 from slicebus.kube.resources import LEASES, Resource
 from slicebus.proto.errors import (
     AlreadyExistsError,
@@ -299,6 +299,48 @@ async def test_a_lease_that_somebody_deleted_is_lost(jumping: LoopTime) -> None:
     async with holding(first) as task:
         with pytest.raises(LeaseLost, match="404"):
             await task
+
+
+async def test_whoever_had_it_may_make_it_anew(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    first = candidate(server, "a")
+    epoch = await first.acquire()
+    server.lease = None
+    with pytest.raises(LeaseDeleted):
+        await first.hold()
+    server.fails = {"create": ForbiddenError("403")}
+    making = asyncio.create_task(first.make_anew())
+    await asyncio.sleep(1)
+    server.fails = {}
+    await making
+    assert (server.spec["holderIdentity"], server.spec["leaseTransitions"] >= epoch) == ("a", True)
+    async with holding(first) as task:
+        await asyncio.sleep(60)
+        assert not task.done()
+
+
+@pytest.mark.parametrize("holder", ["a", "b"])
+async def test_unless_another_was_quicker(jumping: LoopTime, holder: str) -> None:
+    server = LeaseServer()
+    first = candidate(server, "a")
+    await first.acquire()
+    server.take(holder)
+    if holder == "a":  # It was made, and the answer was lost.
+        await first.make_anew()
+        first.check()
+    else:
+        with pytest.raises(LeaseLost, match="'b' has taken it"):
+            await first.make_anew()
+
+
+async def test_nor_after_it_may_have_been_anothers(jumping: LoopTime) -> None:
+    server = LeaseServer()
+    first = candidate(server, "a")
+    await first.acquire()
+    server.lease, server.fails = None, {"create": ForbiddenError("403")}
+    with pytest.raises(LeaseLost, match="not made anew for 12 s"):
+        await first.make_anew()
+    assert now() == pytest.approx(DURATION_S - RENEW_S, abs=1)
 
 
 ACQUIRED_LATER = {"get": UnavailableError("503"), "create": UnavailableError("503"), "patch": ConflictError("409")}

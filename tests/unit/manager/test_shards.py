@@ -1,6 +1,7 @@
 """Which part of the jobs a shard of the manager has, and how ClusterQueues go from one to another."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings, Shard
 from slicebus.manager.state.shards import belongs_to, claim_of, shards_once
 from slicebus.manager.state.store import ManagerStore, Uncertain, owner_ref
-from slicebus.proto.errors import ExpiredError, ForbiddenError, NotServedError, SlicebusError
+from slicebus.proto.errors import ExpiredError, ForbiddenError, NotFoundError, NotServedError, SlicebusError
 from slicebus.proto.messages import JobRef
 from slicebus.proto.topology import Topology, addressed
 from slicebus.runtime.executor import Executor
@@ -357,6 +358,25 @@ async def test_the_first_shard_takes_the_place_of_one_that_left_nothing_but_mess
         for task in asyncio.all_tasks():
             if task.get_name().startswith("lease:"):
                 task.cancel()
+
+
+async def test_the_lease_of_a_shard_of_before_is_made_anew_where_somebody_deletes_it(queues: KubeClient) -> None:
+    """It ended the manager."""
+    alone = Keeper(queues, "", once=2)
+    async with asyncio.TaskGroup() as group:
+        await alone.keeper.begin(group)
+        [keeping] = (task for task in asyncio.all_tasks() if task.get_name() == "lease:1")
+        lease = await queues.get(LEASES, lease_of(1), SYSTEM)
+        await queues.delete(LEASES, lease_of(1), SYSTEM)
+        for _ in range(100):
+            with suppress(NotFoundError):
+                anew = await queues.get(LEASES, lease_of(1), SYSTEM)
+                break
+            await asyncio.sleep(0.05)
+        assert anew["metadata"]["uid"] != lease["metadata"]["uid"]
+        assert anew["spec"]["holderIdentity"] == "me"
+        assert not keeping.done()
+        keeping.cancel()
 
 
 async def test_the_only_manager_says_for_whom_it_waits_after_another_has_ended(queues: KubeClient) -> None:

@@ -19,7 +19,7 @@ from slicebus.bus.contract import Bus
 from slicebus.decisions.decider import Decider
 from slicebus.kube.cache import Change
 from slicebus.kube.client import KubeClient
-from slicebus.kube.lease import LeaderElection
+from slicebus.kube.lease import LeaderElection, LeaseDeleted
 from slicebus.kube.resources import LEASES, WORKLOADS
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.act.router import take_addressed
@@ -157,7 +157,7 @@ class ShardKeeper:
         """Take the place of a shard that no longer exists, once nobody else has it."""
         election = self._election(lease_of(shard))
         await election.acquire()
-        group.create_task(election.hold(), name=f"lease:{shard}")
+        group.create_task(_keep(election, shard), name=f"lease:{shard}")
         self._store.adopted[shard] = True
         self._adopted(shard, group)
         self._changed.set()
@@ -273,3 +273,14 @@ class ShardKeeper:
                 self._known.discard(name)
                 self._store.held.pop(name, None)
         self._changed.set()
+
+
+async def _keep(election: LeaderElection, shard: int) -> None:
+    """Hold the Lease of a shard whose place this one has, until cancelled. It is made anew where somebody deletes it:
+    nobody else has it then. Raises LeaseLost where another process has taken it."""
+    while True:
+        try:
+            await election.hold()
+        except LeaseDeleted as error:
+            _log.warning("shard.lease_deleted", shard=shard, error=str(error))
+            await election.make_anew()
