@@ -20,29 +20,36 @@ LEFT_OUT_ANNOTATION = "slicebus.dev/left-out"
 
 
 REFUSED_ANNOTATION = "slicebus.dev/refused"
-"""On a Lease: for how many jobs the API server refuses what its holder has to do, and its words for one of them."""
+"""On a Lease: for how many jobs and clusters the API server refuses what its holder has to do, and its words for one of
+them."""
 _TEXT_LENGTH = 1000
 _AHEAD_S = 1.0
 """A renewal so far in the future shows that the clocks differ."""
 
 
-def annotations(*, not_ready: str, left_out: Sequence[str], refused: Mapping[Any, str] = {}) -> dict[str, str | None]:
+def annotations(
+    *,
+    not_ready: str,
+    left_out: Sequence[str],
+    refused: Mapping[Any, str] = {},
+    refused_clusters: Mapping[Any, str] = {},
+) -> dict[str, str | None]:
     """The annotations that a leader writes with each renewal; None removes one. `refused` are the jobs for which the
-    API server refuses something, with its words."""
+    API server refuses something, with its words, and `refused_clusters` the worker clusters."""
     return {
         NOT_READY_ANNOTATION: not_ready or None,
         LEFT_OUT_ANNOTATION: "; ".join(left_out) or None,
-        REFUSED_ANNOTATION: _refusals(refused) or None,
+        REFUSED_ANNOTATION: "; ".join([*_refusals(refused, "job"), *_refusals(refused_clusters, "cluster")]) or None,
     }
 
 
-def _refusals(refused: Mapping[Any, str]) -> str:
-    """The number of jobs, and the first of them by name."""
+def _refusals(refused: Mapping[Any, str], one: str) -> list[str]:
+    """The number of jobs or clusters, and the first of them by name; empty for none."""
     if not refused:
-        return ""
+        return []
     key = min(refused, key=str)
-    number = "1 job" if len(refused) == 1 else f"{len(refused)} jobs"
-    return f"{number}, such as {getattr(key, 'key', key)}: {refused[key]}"[:_TEXT_LENGTH]
+    number = f"1 {one}" if len(refused) == 1 else f"{len(refused)} {one}s"
+    return [f"{number}, such as {getattr(key, 'key', key)}: {refused[key]}"[:_TEXT_LENGTH]]
 
 
 class Leadership(msgspec.Struct, frozen=True):

@@ -71,6 +71,8 @@ class Role(ABC, Generic[Settings]):
         self._refusal = ""
         self.refused: Callable[[], Mapping[Any, str]] = dict
         """The jobs for which the API server refuses what they need, with its words."""
+        self.refused_clusters: Callable[[], Mapping[Any, str]] = dict
+        """The worker clusters whose status the API server refuses to write, with its words."""
         self.begun = asyncio.Event()
         """Set once the role begins to read the objects that it works on."""
         self.leading = asyncio.Event()
@@ -163,7 +165,12 @@ class Role(ABC, Generic[Settings]):
     def notes(self) -> dict[str, str | None]:
         """The annotations of its Lease."""
         left_out = self._informers.left_out if self._informers else []
-        return annotations(not_ready=self.not_ready(), left_out=[*left_out, *LEFT_OUT.values()], refused=self.refused())
+        return annotations(
+            not_ready=self.not_ready(),
+            left_out=[*left_out, *LEFT_OUT.values()],
+            refused=self.refused(),
+            refused_clusters=self.refused_clusters(),
+        )
 
     async def run(self) -> None:
         """Wait for the Lease, then lead until cancelled. Raises LeaseLost or DefinitionLost in an exception group."""

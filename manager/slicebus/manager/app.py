@@ -143,7 +143,7 @@ class Manager(Role[ManagerSettings]):
         base = self._base(epoch)
         self._show(base.store)
         parts = self._parts(base)
-        self.refused = lambda: base.queue.refused
+        self.refused, self.refused_clusters = lambda: base.queue.refused, lambda: parts.fleet.refused
         self._keeper = parts.keeper
         show_set_aside(self._registry, {"jobs": lambda: base.queue.set_aside, "quota trees": lambda: self._trees_aside})
         self._registry.register(WorkMetrics(base.queue, parts.inbox.backlog))

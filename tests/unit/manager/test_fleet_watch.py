@@ -54,11 +54,14 @@ class World:
                     raise self.refuses.pop(0)
                 self.evicted.append(metadata["name"])
                 version = {"metadata": {"resourceVersion": str(int(metadata["resourceVersion"]) + 1)}}
-                self.store.workloads.put(merge_patch(command.target, command.body | version))
+                self.store.cache_of(command.resource).put(merge_patch(command.target, command.body | version))
 
 
 def watching(world: World, *, silent: bool = False) -> FleetWatch:
-    inbox: Any = SimpleNamespace(last_message_at={} if silent else {EAST: 1e9}, on_message=lambda _: None)
+    heard = {} if silent else {EAST: 1e9}
+    inbox: Any = SimpleNamespace(
+        last_message_at=heard, on_message=lambda _: None, refused_clusters={"left the fleet": "403"}
+    )
     return FleetWatch(
         cluster_lost_s=LOST_S,
         decide=Decider(world.store),
@@ -86,9 +89,14 @@ async def test_an_eviction_that_is_refused_ends_nothing_and_is_tried_again(
 async def test_a_lost_cluster_is_asked_again_although_nobody_may_show_that_it_is_lost(jumping: LoopTime) -> None:
     world = World()
     world.refuses = [ForbiddenError("403")] * 100
-    task = asyncio.create_task(watching(world, silent=True).run())
+    watch = watching(world, silent=True)
+    task = asyncio.create_task(watch.run())
     await asyncio.sleep(2 * LOST_S)
     assert not task.done()
+    assert watch.refused == {EAST: "403"}, "the Lease says so"
+    world.refuses.clear()
+    await asyncio.sleep(20 * LOST_S)
+    assert watch.refused == {}
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert world.forgotten == {EAST}

@@ -191,6 +191,9 @@ async def test_a_report_on_the_cluster_is_no_dead_letter(
     assert any(isinstance(answer, Resync) for answer in manager.answers) is isinstance(message, Heartbeat)
     labels = {"cluster": "east", "type": message.type}
     assert manager.registry.get_sample_value("slicebus_manager_refused_messages_total", labels) == 1
+    assert manager.inbox.refused_clusters == {"east": str(error)}, "the Lease says so"
+    await manager.receive(HELLO)
+    assert manager.inbox.refused_clusters == {}
 
 
 async def test_credentials_that_are_not_taken_for_a_moment_lose_no_message(manager: Manager) -> None:

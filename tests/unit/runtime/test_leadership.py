@@ -52,16 +52,20 @@ def test_a_lease_shows_who_leads_and_whether_it_works(manifest: Manifest, expect
     assert found.epoch == 7
 
 
-REFUSED: dict[str, tuple[dict[Any, str], str]] = {
-    "nothing": ({}, ""),
-    "one": ({JobRef("batch/v1", "Job", "team", "a", "u"): "403: no"}, "1 job, such as Job/team/a: 403: no"),
-    "several": ({"b": "422: no", "a": "403: no", "c": "403: no"}, "3 jobs, such as a: 403: no"),
+REFUSED: dict[str, tuple[dict[Any, str], dict[Any, str], str]] = {
+    "nothing": ({}, {}, ""),
+    "one": ({JobRef("batch/v1", "Job", "team", "a", "u"): "403: no"}, {}, "1 job, such as Job/team/a: 403: no"),
+    "several": ({"b": "422: no", "a": "403: no", "c": "403: no"}, {}, "3 jobs, such as a: 403: no"),
+    "a cluster": ({}, {"east": "403: no"}, "1 cluster, such as east: 403: no"),
+    "both": ({"a": "no"}, {"west": "no", "east": "403"}, "1 job, such as a: no; 2 clusters, such as east: 403"),
 }
 
 
-@pytest.mark.parametrize(("refused", "expected"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_lease_shows_what_the_api_server_refuses(refused: dict[Any, str], expected: str) -> None:
-    written = annotations(not_ready="", left_out=(), refused=refused)
+@pytest.mark.parametrize(("refused", "clusters", "expected"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_lease_shows_what_the_api_server_refuses(
+    refused: dict[Any, str], clusters: dict[Any, str], expected: str
+) -> None:
+    written = annotations(not_ready="", left_out=(), refused=refused, refused_clusters=clusters)
     manifest = lease()
     manifest["metadata"]["annotations"] = {name: text for name, text in written.items() if text}
     assert Leadership.from_manifest(manifest, now=NOW).refused == expected

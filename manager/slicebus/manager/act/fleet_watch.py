@@ -49,6 +49,7 @@ class FleetWatch:
         self._store = decide.state
         self._executor = executor
         self._last_message_at = inbox.last_message_at
+        self._refused = inbox.refused_clusters
         self._resyncer = resyncer
         self._requeue = requeue
         self._speaks_for_fleet = decide.state.shards.own.index == 0
@@ -57,6 +58,12 @@ class FleetWatch:
         """The earliest time from which silence counts, in the loop's time."""
         self._silence: WorkQueue[ClusterName] = WorkQueue("fleet")
         inbox.on_message(self._on_message)
+
+    @property
+    def refused(self) -> dict[ClusterName, str]:
+        """The clusters of the fleet whose status the API server refuses to write, with its words."""
+        told = {**self._refused, **self._silence.refused}
+        return {name: text for name, text in told.items() if self._store.clusters.get(None, name) is not None}
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -145,8 +152,12 @@ class FleetWatch:
             if shown := self._decide(catalog.show_standing, cluster=name, finding=finding, now=now_text()):
                 _log.info("cluster.standing", cluster=name, given_up=finding.status, reason=finding.reason)
                 await self._executor.run(shown)
-        except (ConflictError, DecisionError, PermanentError, TransientError) as error:
+                self._refused.pop(name, None)
+        except (ConflictError, DecisionError, TransientError) as error:
             _log.info("cluster.unwritten", cluster=name, error=str(error))
+        except PermanentError as error:
+            self._refused[name] = str(error)
+            _log.warning("cluster.unwritten", cluster=name, error=str(error))
 
     def _silent_s(self, name: ClusterName, since: float) -> float:
         return asyncio.get_running_loop().time() - max(self._last_message_at.get(name, since), since)

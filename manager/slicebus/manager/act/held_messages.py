@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from slicebus.decisions.decider import Incoming
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.messages import JobRef, Report
+from slicebus.proto.errors import PermanentError
+from slicebus.proto.messages import ClusterName, JobRef, Report
 
 
 class HeldMessages:
@@ -17,9 +18,15 @@ class HeldMessages:
     def __init__(self, store: ManagerStore) -> None:
         self._store = store
         self._held: dict[JobRef, dict[str, Incoming[Report]]] = {}
+        self.refused_clusters: dict[ClusterName, str] = {}
+        """The clusters whose status the API server refuses to write, with its words, until it takes one."""
 
-    def hold(self, job: JobRef, incoming: Incoming[Report]) -> None:
-        """Keep a message in place of an older one of its type."""
+    def hold(self, job: JobRef | None, incoming: Incoming[Report], error: PermanentError) -> None:
+        """Keep a message in place of an older one of its type; of one on the cluster itself, which comes again by
+        itself, only why it is refused."""
+        if job is None:
+            self.refused_clusters[incoming.envelope.cluster] = str(error)
+            return
         self._held.setdefault(job, {})[incoming.message.type] = incoming
 
     def of(self, job: JobRef) -> Iterator[Incoming[Report]]:
@@ -27,8 +34,11 @@ class HeldMessages:
         held = self._held.get(job, {}).values()
         return iter(sorted(held, key=lambda incoming: incoming.number))
 
-    def settle(self, job: JobRef, incoming: Incoming[Report]) -> None:
+    def settle(self, job: JobRef | None, incoming: Incoming[Report]) -> None:
         """Drop what a message that was handled is, or has superseded. One that comes late supersedes nothing."""
+        if job is None:
+            self.refused_clusters.pop(incoming.envelope.cluster, None)
+            return
         held = self._held.get(job)
         if held is None or _is_older(incoming, held.get(incoming.message.type)):
             return

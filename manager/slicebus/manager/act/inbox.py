@@ -124,6 +124,7 @@ class ManagerInbox:
             jobs.subscribe(self._forget_deleted)
         self.last_message_at: dict[ClusterName, float] = {}
         """The time of each cluster's last message, in the loop's time."""
+        self.refused_clusters = self._held.refused_clusters
         self._received = Counter(
             "slicebus_manager_messages", "Messages received from agents.", ["cluster", "type"], registry=registry
         )
@@ -259,9 +260,9 @@ class ManagerInbox:
             labels = {"cluster": incoming.envelope.cluster, "type": incoming.envelope.type}
             _log.warning("message.refused", **labels, job=job.key if job else "", error=str(error))
             self._refused.labels(**labels).inc()
+            self._held.hold(job, incoming, error)
             if job is None:
                 return
-            self._held.hold(job, incoming)
             note = self._decide(message_router.note_refused, incoming=incoming, problem=str(error), now=now_text())
             await self._executor.run(note, caused_by=incoming.envelope)
             self._requeue(job)
@@ -271,7 +272,7 @@ class ManagerInbox:
         await self._executor.run(commands, caused_by=incoming.envelope)
         if job is not None and job in self._store.unshown_ends:
             await self._executor.run(self._decide(message_router.keep_end, job=job))
-        if job is not None:
+        if job is not None or commands:
             self._held.settle(job, incoming)
 
     async def retry(self, job: JobRef) -> PermanentError | None:
@@ -305,27 +306,28 @@ class ManagerInbox:
         if error.reason is DeadReason.UNKNOWN_CLUSTER and isinstance(incoming.message, Heartbeat):
             _log.info("heartbeat.ignored", **fields)
         elif error.reason is DeadReason.WRONG_CLUSTER:
-            await self._show(self._decide(message_router.refuse_cluster, incoming=incoming, now=now_text()))
+            await self._show(incoming, message_router.refuse_cluster)
             self._foreign.labels(envelope.cluster, envelope.type).inc()
             _log.warning("message.rejected", **fields)
         elif error.reason is DeadReason.FUTURE_EPOCH:
-            await self._show(self._decide(message_router.note_clock, incoming=incoming, now=now_text()))
+            await self._show(incoming, message_router.note_clock)
             self._ahead.labels(envelope.cluster, envelope.type).inc()
             _log.warning("message.ahead", **fields)
         elif error.reason is DeadReason.FENCED_EPOCH:
             if isinstance(incoming.message, Hello | Heartbeat):
-                await self._show(self._decide(message_router.note_clock, incoming=incoming, now=now_text()))
+                await self._show(incoming, message_router.note_clock)
             self._fenced.labels(envelope.cluster, envelope.type).inc()
             _log.warning("message.fenced", **fields)
         else:
             raise error
 
-    async def _show(self, commands: Sequence[Command]) -> None:
+    async def _show(self, incoming: Incoming[Report], decision: Callable[..., list[Command]]) -> None:
         """Show something on a cluster. What the API server refuses is shown with the next message."""
         try:
-            await self._executor.run(commands)
+            await self._executor.run(self._decide(decision, incoming=incoming, now=now_text()))
         except PermanentError as error:
-            _log.warning("cluster.unwritten", error=str(error))
+            self._held.hold(None, incoming, error)
+            _log.warning("cluster.unwritten", cluster=incoming.envelope.cluster, error=str(error))
 
     def _forget_deleted(self, change: Change) -> None:
         if change.new is None and change.old is not None:
