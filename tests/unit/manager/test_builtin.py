@@ -707,6 +707,12 @@ def test_a_worker_makes_no_job_with_pods_that_have_no_quota(job: Manifest, appli
     assert (("workload-spec to east", 2) in shorts(reconcile(view, NOW))) == is_published
 
 
+def test_a_worker_that_asks_for_a_size_has_a_copy_whose_report_is_lost() -> None:
+    """A tenant has deleted the copy's Workload too: without another order nothing would bring it back."""
+    view = a_view(with_cpu(asking(1, 5), "64"), a_workload(admitted=5, dispatched=1, applied=0, hash="of another size"))
+    assert ("workload-spec to east", 2) in shorts(reconcile(view, NOW))
+
+
 def ordered(record: Dispatch, *, applied: int = 0, **how: Any) -> Manifest:
     """A slice with quota, and with this order."""
     workload = a_workload(admitted=1, applied=applied, **how)

@@ -194,9 +194,11 @@ def publish_again(view: JobView) -> list[Command]:
 
 def has_copy(view: JobView) -> bool:
     """Whether the worker has reported a copy of the job since its last delete, or has yet to report that it deleted
-    one."""
+    one. Who asks for a size has a copy, also where the report of it is lost."""
     if view.is_withdrawing:
         return not view.is_withdrawn
+    if _has_asked(view):
+        return True
     cleared = view.outbox.record.cleared_version if view.outbox is not None else 0
     return any(applied_version(workload) > cleared for workload in view.workloads.values())
 
@@ -212,9 +214,16 @@ def may_have_next_copy(view: JobView) -> bool:
 def is_unanswered(view: JobView) -> bool:
     """Whether the worker has asked for a size since its last order."""
     requested, outbox = view.desired.requested, view.outbox
-    if requested is None or not requested.asks_for_size or outbox is None or view.state.progress is Progress.LOST:
+    if requested is None or outbox is None:
         return False
-    return outbox.record.answers != requested.key
+    return _has_asked(view) and outbox.record.answers != requested.key
+
+
+def _has_asked(view: JobView) -> bool:
+    """Whether the copy that the worker has, as far as the manager knows, has asked for a size."""
+    requested = view.desired.requested
+    is_known = view.outbox is not None and view.state.progress is not Progress.LOST
+    return requested is not None and requested.asks_for_size and is_known
 
 
 def take_as_applied(view: JobView, *, version: int) -> list[Command]:
