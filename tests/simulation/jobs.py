@@ -26,7 +26,7 @@ _RUN_S, _COMPLETIONS = 5, 4
 _DELETION_DELAY_S = 4
 _AGAIN_S = 0.5
 SECOND_GROUP = "wide-group"
-_CLUSTER_SPEC = {"RayCluster": "/spec", "RayJob": "/spec/rayClusterSpec", "RayService": "/spec/rayClusterConfig"}
+CLUSTER_SPEC = {"RayCluster": "/spec", "RayJob": "/spec/rayClusterSpec", "RayService": "/spec/rayClusterConfig"}
 
 
 async def submit_job(manager: KubeClient, queue: str, name: str, size: int, priority: str, **more: Any) -> Manifest:
@@ -108,13 +108,13 @@ def is_sized_where_it_runs(found: Manifest) -> bool:
 
 def cpu_patch(job: Manifest, cpu: str) -> JsonPatch:
     """Another request for the workers of a Ray cluster, on the manager."""
-    path = f"{_CLUSTER_SPEC[job['kind']]}/workerGroupSpecs/0/template/spec/containers/0/resources/requests/cpu"
+    path = f"{CLUSTER_SPEC[job['kind']]}/workerGroupSpecs/0/template/spec/containers/0/resources/requests/cpu"
     return JsonPatch([{"op": "replace", "path": path, "value": cpu}])
 
 
 def bounds_patch(job: Manifest, *, least: int, most: int) -> JsonPatch:
     """The least and the most replicas of the first group of a Ray cluster, on the manager."""
-    group = f"{_CLUSTER_SPEC[job['kind']]}/workerGroupSpecs/0"
+    group = f"{CLUSTER_SPEC[job['kind']]}/workerGroupSpecs/0"
     values = {"minReplicas": least, "maxReplicas": most}
     return JsonPatch([{"op": "add", "path": f"{group}/{name}", "value": value} for name, value in values.items()])
 
@@ -167,13 +167,17 @@ async def patch_at_last(client: KubeClient, job: Manifest, *operations: Manifest
             return
 
 
+def cluster_spec_of(spec: Manifest) -> Manifest:
+    """The spec of the Ray cluster in that of a Ray job."""
+    found: Manifest = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or spec
+    return found
+
+
 def size_patch(scale_target: Manifest, count: int, *, group: int = 0) -> JsonPatch:
     """Another size for this very object, as users write it."""
-    path, at = "/spec/parallelism", _CLUSTER_SPEC.get(scale_target["kind"])
+    path, at = "/spec/parallelism", CLUSTER_SPEC.get(scale_target["kind"])
     if at is not None:
-        spec = scale_target["spec"]
-        cluster_spec = spec.get("rayClusterSpec") or spec.get("rayClusterConfig") or spec
-        path = f"{at}/workerGroupSpecs/{_index(cluster_spec, group)}/replicas"
+        path = f"{at}/workerGroupSpecs/{_index(cluster_spec_of(scale_target['spec']), group)}/replicas"
     same = {"op": "test", "path": "/metadata/uid", "value": scale_target["metadata"]["uid"]}
     return JsonPatch([same, {"op": "replace", "path": path, "value": count}])
 

@@ -18,6 +18,7 @@ from simulation import (
     recorded,
     refusals,
     suspensions,
+    switches,
     tenants,
     usage_order,
 )
@@ -182,6 +183,8 @@ class Run:
                 await lost_copies.delete_workload(self._fleet.client(item.cluster), item)
             case deleted_slices.DeleteSlice():
                 await deleted_slices.delete_slice(self._fleet.client(MANAGER), item)
+            case switches.Switch():
+                await switches.switch(self._fleet.client(MANAGER), item)
             case tenants.Forged():
                 await tenants.forge(self._fleet.client(MANAGER), item)
             case Submit():

@@ -18,6 +18,7 @@ from simulation.refusals import with_refusals
 from simulation.schedule import Schedule
 from simulation.suspensions import with_suspensions
 from simulation.swarm import swarm_of
+from simulation.switches import with_switches
 from simulation.tenants import with_tenants
 from simulation.time_limits import with_time_limits
 from simulation.two_preemptors import with_two_preemptors
@@ -43,6 +44,7 @@ _LATER = (
     with_usage_order,
     with_two_preemptors,
     with_deleted_slices,
+    with_switches,
 )
 """What came later, in this order."""
 
