@@ -19,7 +19,8 @@ ADDRESSEE = f"{PREFIX}shard"
 TYPE_PATTERN = r"^dev\.slicebus\.([a-z-]+)\.v([0-9]{1,4})$"
 
 _UUID7 = r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
-DECIMAL_PATTERN = r"^(0|[1-9][0-9]{0,17})$"
+DECIMAL_PATTERN = r"^(0|[1-9][0-9]{0,14})$"
+"""Below `MOST_VERSION`: records have these numbers as a `Version`."""
 _TIME = r"^[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?Z$"
 
 Uuid7 = Annotated[str, Meta(pattern=_UUID7)]

@@ -18,7 +18,7 @@ from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.kube.resources import JOBS, PODS
 from slicebus.proto.errors import InvalidError
-from slicebus.proto.messages import Inventory, InventoryItem, JobPhase, Message, RequestKey, Waits
+from slicebus.proto.messages import MOST_VERSION, Inventory, InventoryItem, JobPhase, Message, RequestKey, Waits
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import spec_hash, status_hash
@@ -34,11 +34,11 @@ ITEMS = st.builds(
     namespace=st.sampled_from(["a", "n" * 63]),
     name=st.integers(1, 253).map(lambda length: "x" * length),
     uid=TEXTS,
-    spec_version=st.integers(0, 2**63 - 1),
+    spec_version=st.integers(0, MOST_VERSION),
     spec_hash=TEXTS,
     status_hash=TEXTS,
 )
-REQUEST_KEYS = st.builds(RequestKey, worker_uid=TEXTS, worker_generation=st.integers(0, 2**63 - 1))
+REQUEST_KEYS = st.builds(RequestKey, worker_uid=TEXTS, worker_generation=st.integers(0, MOST_VERSION))
 ENTRIES = st.tuples(ITEMS, st.none() | REQUEST_KEYS)
 
 
@@ -177,16 +177,16 @@ def test_nothing_is_one_page() -> None:
 def test_the_longest_names_fit_in_pages_below_32_kib() -> None:
     request = RequestKey("u" * 36, 2**40)
     entries = [(an_item(number), request if number % 2 else None) for number in range(1000)]
-    found = list(pages(entries, round=2**63 - 1))
+    found = list(pages(entries, round=MOST_VERSION))
     sizes = [len(orjson.dumps(msgspec.to_builtins(page))) for page in found]
-    [alone] = pages(entries[-1:], round=2**63 - 1)
+    [alone] = pages(entries[-1:], round=MOST_VERSION)
     longest = len(orjson.dumps(msgspec.to_builtins(alone)))
     assert max(sizes) < PAGE_BYTES == 32 * 1024
     assert min(sizes[:-1]) > PAGE_BYTES - longest, "a page is full before the next begins"
     assert longest < PAGE_BYTES * 0.05
 
 
-@given(st.lists(ENTRIES, max_size=60), st.integers(0, 2**63 - 1))
+@given(st.lists(ENTRIES, max_size=60), st.integers(0, MOST_VERSION))
 def test_pages_hold_everything_once_in_order_and_stay_below_the_limit(entries: list[Entry], round: int) -> None:
     found = list(pages(entries, round=round, most_bytes=4096))
     assert [item for page in found for item in page.items] == [item for item, _ in entries]

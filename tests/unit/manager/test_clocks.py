@@ -120,6 +120,12 @@ def test_an_epoch_that_a_wrong_clock_has_left_is_said() -> None:
     assert world.shown == ("True", clocks.AHEAD)
 
 
+def test_the_highest_epoch_is_said_as_one_that_is_ahead() -> None:
+    world = World()
+    world.hear(NOW, NOW, epoch=10**15 - 1)
+    assert world.shown == ("True", clocks.AHEAD)
+
+
 @pytest.mark.parametrize("sent", ["", "yesterday", "2026-05-01T12:00:00", "9999-99-99T00:00:00Z"])
 def test_a_time_that_nobody_can_read_shows_nothing(sent: str) -> None:
     assert World().hear(sent) == []

@@ -15,11 +15,11 @@ from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.messages.authorization import check as authorize
 from slicebus.manager.state.annotations import SizeRequest, reported_status
 from slicebus.manager.state.outbox import LOST as LOST_HASH
-from slicebus.manager.state.outbox import Dispatch
+from slicebus.manager.state.outbox import MOST_BELIEVED, Dispatch
 from slicebus.manager.state.views import Readiness
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.errors import DeadReason, ProtocolError
-from slicebus.proto.messages import Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status
+from slicebus.proto.messages import MOST_VERSION, Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
 from slicebus.slices.api.api_names import DISPATCHED_CONDITION
@@ -269,6 +269,21 @@ def test_a_report_is_written_once(
     workloads: tuple[Manifest, ...], report: Applied, expected: list[tuple[Any, ...]]
 ) -> None:
     assert taken_in(a_view(a_job(), *workloads), report) == expected
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+@pytest.mark.parametrize("version", [MOST_BELIEVED + 1, MOST_VERSION])
+def test_a_report_of_a_version_that_no_job_reaches_is_refused(version: int, deleted: bool) -> None:
+    with pytest.raises(ProtocolError, match=f"version {version} of Job/team/train, which has come to 2"):
+        taken_in(a_view(a_job(), *TWO), applied(version, "w2", deleted=deleted))
+
+
+def test_a_report_of_a_version_that_the_manager_came_to_is_taken_however_high() -> None:
+    high = MOST_BELIEVED + 7
+    workload = a_workload(admitted=1, dispatched=high, applied=MOST_BELIEVED)
+    assert taken_in(a_view(a_job(), workload), applied(high, "w1")) == [
+        ("w1", (api_names.APPLIED_ANNOTATION, str(high)))
+    ]
 
 
 def test_a_report_counts_after_the_job_is_gone() -> None:

@@ -15,6 +15,7 @@ from slicebus.manager.decide.order.outbox import STEPS
 from slicebus.manager.state.outbox import (
     HOLDING,
     LOST,
+    MOST_BELIEVED,
     WITHDRAWN,
     WITHOUT_PODS,
     Dispatch,
@@ -24,6 +25,7 @@ from slicebus.manager.state.outbox import (
     Progress,
 )
 from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import MOST_VERSION
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import spec_hash
@@ -307,6 +309,22 @@ def test_a_job_that_an_unknown_version_has_moved_is_moved_to_its_slice_until_tha
     [written, _, *messages] = hold(a_view(a_job(3), workload))
     assert isinstance(written, Patch)
     assert [short(message) for message in messages] == [("workload-spec to east", 9)]
+
+
+def test_the_orders_after_the_highest_version_that_somebody_says_can_be_read() -> None:
+    """An inventory may say any. The next order went past what a record can have, and nobody could read it."""
+    workload = a_workload(admitted=1, dispatched=2, applied=2)
+    for version in (MOST_BELIEVED + 1, MOST_BELIEVED + 3):
+        [lost] = dispatch.renew(a_view(a_job(), workload), above=MOST_VERSION, has_copy=True)
+        assert isinstance(lost, Patch)
+        workload = merge_patch(workload, lost.body)
+        [written, *_] = hold(a_view(a_job(), workload))
+        assert isinstance(written, Patch)
+        workload = merge_patch(workload, written.body)
+        outbox = Outbox.from_manifest(workload)
+        assert outbox is not None
+        assert outbox.record.version == version
+        workload["metadata"]["annotations"][api_names.APPLIED_ANNOTATION] = str(version + 1)
 
 
 def job_with(record: str, applied: str = "") -> Manifest:

@@ -7,8 +7,9 @@ import pytest
 
 from slicebus.decisions.commands import Publish
 from slicebus.manager.decide.cluster.strays import Whereabouts, delete, is_stray, whereabouts
+from slicebus.manager.state.outbox import MOST_BELIEVED
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import ClusterName, Delete
+from slicebus.proto.messages import MOST_VERSION, ClusterName, Delete
 from unit.manager.objects import REF, a_job, a_view
 
 EAST, WEST = ClusterName("east"), ClusterName("west")
@@ -58,3 +59,10 @@ def test_a_stray_is_deleted_above_its_version(
     order = Publish(cluster=EAST, message=Delete(job=REF, spec_version=6, reason="UnknownJob"))
     commands = delete(placed_on(cluster), EAST, version=5, stored_uid=stored_uid)
     assert commands == ([order] if deleted else [])
+
+
+def test_the_delete_of_a_stray_has_a_version_that_its_agent_reads() -> None:
+    [order] = delete(placed_on(None), EAST, version=MOST_VERSION, stored_uid=None)
+    assert isinstance(order, Publish)
+    assert isinstance(order.message, Delete)
+    assert order.message.spec_version == MOST_BELIEVED + 1

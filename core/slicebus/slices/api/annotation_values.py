@@ -5,10 +5,12 @@ from typing import TypeVar
 
 import msgspec
 
+from slicebus.proto.messages import MOST_VERSION
+
 Value = TypeVar("Value")
 
 _DIGITS = 18
-"""Most digits of a number: more do not fit into 64 bits, and int() raises for thousands."""
+"""Most digits of a number: int() raises for thousands."""
 
 
 _ROOM_BYTES = 256 * 1024
@@ -83,7 +85,8 @@ def read_json(text: str | None, decoder: msgspec.json.Decoder[Value]) -> Value |
 
 
 def read_number(text: str | None) -> int:
-    """Read a decimal number that is not negative; 0 for anything else."""
+    """Read a decimal number that is not negative, and no higher than a version; 0 for anything else."""
     if not text or len(text) > _DIGITS or not (text.isascii() and text.isdigit()):
         return 0
-    return int(text)
+    number = int(text)
+    return number if number <= MOST_VERSION else 0

@@ -21,8 +21,9 @@ LOST = "lost"
 """The hash of a dispatch that the worker does not hold although it reported it: it has to be dispatched anew."""
 
 NO_REQUEST = RequestKey()
-_MOST_VERSIONS = 2**53
-"""No job has so many orders: another number on a job is not ours."""
+MOST_BELIEVED = 2**52
+"""The highest version of a job that the manager takes from others where it does not know it. No job has so many orders,
+and its next ones are far from the `MOST_VERSION` of records."""
 
 
 class Held(StrEnum):
@@ -203,7 +204,7 @@ class Outbox(msgspec.Struct, frozen=True):
         """
         record = Dispatch.from_manifest(job)
         version = max(record.version, applied_version(job)) if record is not None else 0
-        if record is None or not 0 < version <= _MOST_VERSIONS:
+        if record is None or not 0 < version <= MOST_BELIEVED:
             return None
         gone = Dispatch(version, api_names.ABSENT, cluster=record.cluster, previous_cluster=record.previous_cluster)
         return cls(gone, job, applied=version)

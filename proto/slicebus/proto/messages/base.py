@@ -28,9 +28,12 @@ ClusterUid = NewType("ClusterUid", str)
 """The UID of a cluster's namespace kube-system. A cluster made anew under an old name has another."""
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 """Pods or jobs: a number of 32 bits, as in Kubernetes."""
-Version = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-"""A version, a generation, or another number that only grows: 64 bits, as in Kubernetes."""
-Seconds = Annotated[float, Meta(ge=0, le=1e12)]
+MOST_VERSION = 2**53 - 1
+"""No job reaches it, and every reader of JSON has it exactly."""
+Version = Annotated[int, Meta(ge=0, le=MOST_VERSION)]
+"""A version, a generation, or another number that only grows."""
+Seconds = Annotated[float, Meta(ge=0, le=1e10)]
+"""A duration, or a time since 1970. So long after now there still is a date."""
 PodSetName = Annotated[str, Meta(pattern=_LABEL)]
 PodSetLabel = Annotated[str, Meta(pattern=rf"^({_LABEL_VALUE})?{_END}", max_length=63)]
 """The pod set of a pod as its label says it: whoever may edit the pod may have written another one."""

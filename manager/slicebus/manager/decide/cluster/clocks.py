@@ -24,6 +24,8 @@ CLOCK_SKEW = "ClockSkew"
 """True while the clock of the cluster's agent differs from the manager's by more than clocks may."""
 AHEAD, BEHIND = "ClockAhead", "ClockBehind"
 _IN_STEP = Finding(CLOCK_SKEW, False, "InStep", "The clocks agree")
+_MOST_EPOCHS = 10**9
+"""More are shown as so many: whoever publishes chooses the epoch, and no time is as long as the highest."""
 _FASTER = 2.0
 """Messages that come so much faster than they were sent have waited somewhere."""
 
@@ -38,7 +40,8 @@ def note(
         return []
     received = datetime.fromisoformat(now)
     # A clock that was set right since: the epoch stays where it was when the agent began to lead.
-    skew = max(sent - received, timedelta(seconds=envelope.epoch - epoch_at(received)))
+    epochs_ahead = min(envelope.epoch - epoch_at(received), _MOST_EPOCHS)
+    skew = max(sent - received, timedelta(seconds=epochs_ahead))
     known: list[Command] = [Forget(table=ManagerTable.LATE, key=key)] if late_before is not None else []
     if abs(skew) <= timedelta(seconds=most_s):
         return [*known, *(_show(cluster, _IN_STEP, now=now) if is_true(cluster, CLOCK_SKEW) else [])]

@@ -3,6 +3,7 @@
 from enum import StrEnum
 
 from slicebus.decisions.commands import Command, Publish
+from slicebus.manager.state.outbox import MOST_BELIEVED
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, Delete
 
@@ -41,5 +42,5 @@ def delete(view: JobView, cluster: ClusterName, *, version: int, stored_uid: str
     where = whereabouts(view, cluster)
     if where is Whereabouts.HERE or (where is Whereabouts.UNKNOWN and stored_uid == view.ref.uid):
         return []
-    message = Delete(job=view.ref, spec_version=version + 1, reason="UnknownJob")
+    message = Delete(job=view.ref, spec_version=min(version, MOST_BELIEVED) + 1, reason="UnknownJob")
     return [Publish(cluster=cluster, message=message)]

@@ -15,7 +15,7 @@ from slicebus.manager.decide.manifests import annotation_patch, findings_patch, 
 from slicebus.manager.decide.order import dispatch, size_requests
 from slicebus.manager.decide.order.outbox import write
 from slicebus.manager.state.annotations import SizeRequest, annotation
-from slicebus.manager.state.outbox import Dispatch, Held, Outbox, Progress, applied_version
+from slicebus.manager.state.outbox import MOST_BELIEVED, Dispatch, Held, Outbox, Progress, applied_version
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
@@ -84,6 +84,9 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     as withdrawn from then on: no copy of it keeps its pods.
     """
     outbox, cluster = view.outbox, envelope.cluster
+    if outbox is not None and report.spec_version > max(outbox.seen, MOST_BELIEVED):
+        detail = f"version {report.spec_version} of {view.ref.key}, which has come to {outbox.seen}"
+        raise ProtocolError(DeadReason.REFUSED, detail)
     if outbox is not None and cluster in outbox.record.left_copies and (cluster != view.cluster or report.deleted):
         return _recalled(outbox, report, cluster)
     if not _is_from_here(view, envelope):

@@ -21,7 +21,7 @@ from slicebus.manager.decide.order.outbox import (
     write_applied,
 )
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, as_copied
-from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Outbox, Progress, applied_version
+from slicebus.manager.state.outbox import MOST_BELIEVED, NO_REQUEST, Dispatch, Outbox, Progress, applied_version
 from slicebus.manager.state.reclaims import kept
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
@@ -246,7 +246,7 @@ def renew(view: JobView, *, above: int, has_copy: bool) -> list[Command]:
     outbox = view.outbox or (Outbox(NO_DISPATCH, newest, applied_version(newest)) if newest else None)
     if outbox is None:
         return []
-    seen = max(outbox.seen, above)
+    seen = max(outbox.seen, min(above, MOST_BELIEVED))
     if view.cluster is not None and view.has_left_copy:
         return _leave_copy(outbox, view.cluster, above=seen)
     return [write(outbox.record.lost(seen=seen, has_copy=has_copy), outbox.recorded_on)]
