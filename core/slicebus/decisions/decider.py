@@ -8,7 +8,7 @@ type that msgspec encodes.
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, get_args
@@ -206,7 +206,7 @@ class Decider(Generic[S]):
         recorded = itertools.chain.from_iterable(self._caches.values())
         objects = [(resource_name(cache.resource), cache.objects()) for cache in recorded]
         tables = [(name, list(table.items())) for name, table in self.state.tables().items()]
-        return content(objects, tables, self._recorder.redactor)
+        return content(objects, tables, self._recorder.redactor, self._recorder.leave_out)
 
     def _changed(self, recorded: RecordedCache, change: Change) -> None:
         old, new = change.old, change.new
@@ -272,12 +272,18 @@ def content(
     objects: Sequence[tuple[str, list[Manifest]]],
     tables: Sequence[tuple[str, list[tuple[Any, Any]]]],
     redactor: Redactor,
+    leave_out: Callable[[Exception], None],
 ) -> Iterator[Put | Noted]:
-    """Record objects and the entries of tables, by the names of resources and tables, without secrets."""
+    """Record objects and the entries of tables, by the names of resources and tables, without secrets. `leave_out` gets
+    the error of an object that cannot be written."""
     for resource, manifests in objects:
         for manifest in manifests:
-            with suppress(*UNWRITABLE):
-                yield whole_object(resource, manifest, redactor)
+            try:
+                record = whole_object(resource, manifest, redactor)
+            except UNWRITABLE as error:
+                leave_out(error)
+            else:
+                yield record
     for table, entries in tables:
         for key, value in entries:
             yield Noted(table=table, key=Raw(encode(key)), value=Raw(redactor.encoded(encode(value))))

@@ -74,6 +74,7 @@ class Recorder:
         self._unconfirmed: list[bytes] | None = None
         self._number = 0
         self._dropped = 0
+        self._has_left_out = False
         self._content: Content = lambda: iter(())
         self._snapshot: Iterator[bytes] | None = None
         self._snapshot_bytes = 0
@@ -98,7 +99,7 @@ class Recorder:
         try:
             encoded = encode_record(make())
         except UNWRITABLE as error:
-            _log.warning("recording.unwritable", source=str(self._source), error=str(error))
+            self.leave_out(error)
             return
         if self._dropped:
             # Encoded all the same: `make` remembers the object, and later differences refer to it.
@@ -192,6 +193,14 @@ class Recorder:
         self._dropped += count
         self._lost.inc(count)
 
+    def leave_out(self, error: Exception) -> None:
+        """Count a record that nobody can write. It is no gap: a snapshot would not have the object either. The first
+        one is logged, as the object comes again with each of its changes and each snapshot."""
+        self._lost.inc()
+        if not self._has_left_out:
+            _log.warning("recording.unwritable", source=str(self._source), error=str(error))
+        self._has_left_out = True
+
     def _snapshot_is_due(self) -> bool:
         if self._since_snapshot > max(_SNAPSHOT_LEAST_BYTES, _SNAPSHOT_RATIO * self._snapshot_bytes):
             return True
@@ -200,7 +209,7 @@ class Recorder:
 
     def _begin_snapshot(self) -> None:
         """Record the first part at once: a snapshot shows the state at that moment."""
-        self._snapshot = _parts(self._content())
+        self._snapshot = _parts(self._content(), self.leave_out)
         self._snapshot_bytes = self._since_snapshot = 0
         self._snapshot_at = asyncio.get_running_loop().time()
         self._record_part(self._snapshot)
@@ -219,15 +228,17 @@ class Recorder:
             self._keep(part)
 
 
-def _parts(content: Iterator[Put | Noted]) -> Iterator[bytes]:
-    """A snapshot as records of about half a batch."""
+def _parts(content: Iterator[Put | Noted], leave_out: Callable[[Exception], None]) -> Iterator[bytes]:
+    """A snapshot as records of about half a batch. `leave_out` gets the error of an entry that cannot be written."""
     entries: list[bytes] = []
     part = size = 0
     for entry in content:
         if size > _BATCH_BYTES // 2:
             yield encode_snapshot_part(part, entries, last=False)
             part, size, entries = part + 1, 0, []
-        with suppress(*UNWRITABLE):
+        try:
             entries.append(encode_record(entry))
             size += len(entries[-1])
+        except UNWRITABLE as error:
+            leave_out(error)
     yield encode_snapshot_part(part, entries, last=True)

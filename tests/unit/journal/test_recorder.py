@@ -11,10 +11,22 @@ from msgspec import Raw
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from slicebus.decisions.decider import content
 from slicebus.journal import recorder as module
 from slicebus.journal.object_diffs import DiffWriter
 from slicebus.journal.recorder import Recorder
-from slicebus.journal.recording import Batch, Began, Gap, Noted, Put, Record, SnapshotPart, Source, decode_batch
+from slicebus.journal.recording import (
+    Batch,
+    Began,
+    Gap,
+    Noted,
+    Put,
+    Record,
+    SnapshotPart,
+    Source,
+    decode_batch,
+    encode_record,
+)
 from slicebus.journal.redaction import Redactor
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import UnavailableError
@@ -305,12 +317,25 @@ async def test_a_snapshot_is_taken_now_and_then(recording: Recording, size: int,
     assert sum(isinstance(record, SnapshotPart) and record.last for record in recording.bus.records) == expected
 
 
-async def test_an_entry_that_cannot_be_written_is_left_out(recording: Recording) -> None:
+async def test_an_entry_that_cannot_be_written_is_left_out_and_counted(recording: Recording) -> None:
     deep: dict[str, Any] = {}
     for _ in range(100_000):
         deep = {"a": deep}
-    recording.state = [note(1), Put(of="pods", object=deep), note(2)]
-    async with recording.going():
-        pass
+    unwritable = Put(of="pods", object=deep)
+    recording.state = [note(1), unwritable, note(2)]
+    with capture_logs() as logs:
+        async with recording.going():
+            assert recording.dropped == 1, "of the snapshot"
+            recording.recorder.add(lambda: unwritable)
+            assert recording.dropped == 2
+    assert [line["event"] for line in logs] == ["recording.unwritable"], "the object comes again and again"
+    assert not any(isinstance(record, Gap) for record in recording.bus.records), "another snapshot is no help"
     [snapshot] = [record for record in recording.bus.records if isinstance(record, SnapshotPart)]
     assert notes(list(snapshot.content)) == [1, 2]
+
+
+def test_an_object_of_the_state_that_cannot_be_written_is_left_out_and_counted(recording: Recording) -> None:
+    objects = [("pods", [{"metadata": {"name": "a"}, "spec": {"x": 1j}}, {"metadata": {"name": "b"}, "spec": {}}])]
+    [record] = content(objects, [], recording.recorder.redactor, recording.recorder.leave_out)
+    assert b'"b"' in encode_record(record)
+    assert recording.dropped == 1
