@@ -86,6 +86,14 @@ def test_a_queue_of_cohorts_without_a_root_is_not_active() -> None:
     assert active["message"] == "Can't admit new workloads: the cohorts a and b are each other's parent"
 
 
+def test_a_queue_too_far_below_the_root_is_not_active() -> None:
+    chain = [Cohort(name=f"c{level}", parent=f"c{level - 1}" if level else "") for level in range(1000)]
+    status, _ = reported(a_cluster_queue(cohortName="c999"), a_local_queue(), cohorts=chain)
+    [active] = status["conditions"]
+    assert (active["status"], active["reason"]) == ("False", "CohortTooDeep")
+    assert active["message"] == "Can't admit new workloads: its cohort has more than 49 cohorts above it"
+
+
 def test_a_status_that_is_right_is_left_alone() -> None:
     cluster_queue, local_queue = a_cluster_queue(), a_local_queue()
     cluster_queue["status"], local_queue["status"] = reported(cluster_queue, local_queue)

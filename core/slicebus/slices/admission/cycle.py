@@ -205,8 +205,8 @@ class _Cycle:
         """The queue of a slice, or why it cannot be used."""
         snapshot = self.snapshot
         queue = usable_queue(slice, snapshot.cluster_queues, snapshot.local_queues, snapshot.namespaces)
-        circle = self.use.current.circles.get(queue.name) if isinstance(queue, ClusterQueue) else None
-        return f"the cohorts {' and '.join(circle)} are each other's parent" if circle else queue
+        problem = self.use.current.problem(queue.name) if isinstance(queue, ClusterQueue) else None
+        return problem[1] if problem is not None else queue
 
     def _spent(self, slice: Slice, queue: ClusterQueue, admission: Admission | None = None) -> Misfit | None:
         """Why the budgets of a slice, as it is charged, do not let it have more."""

@@ -98,7 +98,7 @@ class IdleQuota:
         waiting = {slice.chain_id for slice in snapshot.part.waiting}
         open_clusters = {each.name for each in snapshot.clusters if each.takes_more}
         for name, queue in snapshot.cluster_queues.items():
-            if queue.held or not queue.opportunistic or name in self._use.current.circles:
+            if queue.held or not queue.opportunistic or self._use.current.problem(name) is not None:
                 continue
             nodes = self._use.current.queues[name], self._use.projected.queues[name]
             for holder in snapshot.part.holdings.holders_in(name):

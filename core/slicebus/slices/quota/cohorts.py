@@ -15,6 +15,8 @@ import msgspec
 
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, FlavorResource, Limits, Usage
 
+MOST_LEVELS = 50
+"""The most cohorts from a root down. Quota is looked up level by level, by functions that call themselves."""
 _NO_LIMITS = Limits()
 
 
@@ -166,12 +168,23 @@ class Node:
 
 
 class Forest(msgspec.Struct, frozen=True):
-    """Every queue and cohort, joined. Queues of cohorts that are each other's parent belong to no tree."""
+    """Every queue and cohort, joined. Queues of cohorts that are each other's parent, or too far below a root, are in
+    no tree, and lend nothing."""
 
     queues: dict[str, Node]
     cohorts: dict[str, Node]
     circles: dict[str, tuple[str, ...]]
     """The cohorts that form a cycle, by each queue in them or below."""
+    too_deep: frozenset[str]
+    """The queues whose cohort has more than `MOST_LEVELS` from the root down to it."""
+
+    def problem(self, queue: str) -> tuple[str, str] | None:
+        """Why a queue belongs to no tree, as the reason of a condition and in words; None for any other queue."""
+        if circle := self.circles.get(queue):
+            return "CohortCycle", f"the cohorts {' and '.join(circle)} are each other's parent"
+        if queue in self.too_deep:
+            return "CohortTooDeep", f"its cohort has more than {MOST_LEVELS - 1} cohorts above it"
+        return None
 
 
 def grow(
@@ -179,6 +192,7 @@ def grow(
 ) -> Forest:
     """Join all queues and cohorts into trees, with their usage. Usage of an unknown queue counts nowhere."""
     specs = {cohort.name: cohort for cohort in cohorts}
+    parents = {cohort.name: cohort.parent for cohort in specs.values()}
     nodes: dict[str, Node] = {}
     leaves: dict[str, Node] = {}
     circles: dict[str, tuple[str, ...]] = {}
@@ -199,19 +213,21 @@ def grow(
             children.setdefault(spec.parent, []).append(name)
             pending.append(spec.parent)
     for name in nodes:
-        circle = _circle(name, specs)
-        circles |= dict.fromkeys(members.get(name, ()), circle) if circle else {}
+        _, circle = _path(name, parents) if name in members else ([], [])
+        circles |= dict.fromkeys(members.get(name, ()), tuple(circle)) if circle else {}
     roots = [name for name in nodes if not (name in specs and specs[name].parent)]
-    for name in _leaves_first(roots, children):
+    in_trees = _leaves_first(roots, children)
+    for name in in_trees:
         for queue_name in members.get(name, ()):
             leaves[queue_name].join(nodes[name])
             nodes[name].queues.append(leaves[queue_name])
-        for child in children.get(name, ()):
+        for child in filter(in_trees.__contains__, children.get(name, ())):
             nodes[child].join(nodes[name])
             nodes[name].cohorts.append(nodes[child])
     for name, leaf in leaves.items():
         leaf.use_all(used.get(name, {}))
-    return Forest(queues=leaves, cohorts=nodes, circles=circles)
+    outside = {queue for name in nodes if name not in in_trees for queue in members.get(name, ())}
+    return Forest(queues=leaves, cohorts=nodes, circles=circles, too_deep=frozenset(outside - circles.keys()))
 
 
 def trees(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> dict[str, str]:
@@ -220,10 +236,8 @@ def trees(queues: Iterable[ClusterQueue], cohorts: Iterable[Cohort]) -> dict[str
     parents = {cohort.name: cohort.parent for cohort in cohorts}
     joined = {queue.name: queue.cohort for queue in queues}
     for name in {*parents, *joined.values()} - {""}:
-        path = [name]
-        while (parent := parents.get(path[-1], "")) and parent not in path:
-            path.append(parent)
-        roots[cohort_node(name)] = cohort_node(min(path[path.index(parent) :]) if parent else path[-1])
+        above, circle = _path(name, parents)
+        roots[cohort_node(name)] = cohort_node(min(circle) if circle else above[-1])
     for name, cohort in joined.items():
         roots[queue_node(name)] = roots[cohort_node(cohort)] if cohort else queue_node(name)
     return roots
@@ -239,20 +253,19 @@ def cohort_node(name: str) -> str:
     return f"cohort/{name}"
 
 
-def _leaves_first(roots: Iterable[str], children: Mapping[str, list[str]]) -> list[str]:
-    """The cohorts below the roots, children before parents."""
-    order, stack = [], list(roots)
-    while stack:
-        name = stack.pop()
-        order.append(name)
-        stack += children.get(name, ())
-    return order[::-1]
+def _leaves_first(roots: Iterable[str], children: Mapping[str, list[str]]) -> dict[str, None]:
+    """The cohorts of the first `MOST_LEVELS` levels from the roots down, children before parents."""
+    levels = [[*roots]]
+    while levels[-1] and len(levels) < MOST_LEVELS:
+        levels.append([child for name in levels[-1] for child in children.get(name, ())])
+    return dict.fromkeys(name for level in reversed(levels) for name in level)
 
 
-def _circle(name: str, cohorts: Mapping[str, Cohort]) -> tuple[str, ...]:
-    """The cycle of parents that a cohort leads to; empty where it leads to a root."""
-    seen: list[str] = []
+def _path(name: str, parents: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """A cohort and those above it, and the cycle that they lead to; empty where they lead to a root."""
+    seen: dict[str, None] = {}
     while name and name not in seen:
-        seen.append(name)
-        name = cohorts[name].parent if name in cohorts else ""
-    return tuple(seen[seen.index(name) :]) if name else ()
+        seen[name] = None
+        name = parents.get(name, "")
+    above = [*seen]
+    return above, above[above.index(name) :] if name else []

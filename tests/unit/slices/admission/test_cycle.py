@@ -6,9 +6,11 @@ import msgspec
 import pytest
 
 from slicebus.slices.admission.cycle import Admit, Decision, Wait, cycle
+from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.api.api_names import NO_PLACE
 from slicebus.slices.placement.fleet import Cluster, Strategy
+from slicebus.slices.quota.cohorts import MOST_LEVELS
 from slicebus.slices.quota.quota import Cohort, LocalQueue
 from slicebus.slices.workload.workload import Admission, FlavorName, Slice
 from unit.slices.builders import (
@@ -419,6 +421,20 @@ class TestCohort:
         [decision] = cycle(snapshot(a_slice("a"), queues=[a_queue(cohortName="a")], cohorts=circle))
         assert isinstance(decision, Wait)
         assert decision.message == "the cohorts a and b are each other's parent"
+
+    @pytest.mark.parametrize("fair_sharing", list(FairSharing))
+    def test_a_cohort_with_too_many_above_it_admits_nothing(self, fair_sharing: FairSharing) -> None:
+        chain = tuple(Cohort(name=f"c{level}", parent=f"c{level - 1}" if level else "") for level in range(1000))
+
+        def decided(level: int) -> Decision:
+            made = snapshot(a_slice("a"), queues=[a_queue(cohortName=f"c{level}")], cohorts=chain)
+            return decision(msgspec.structs.replace(made, fair_sharing=fair_sharing))
+
+        assert isinstance(decided(MOST_LEVELS - 1), Admit)
+        for level in (MOST_LEVELS, 999):
+            found = decided(level)
+            assert isinstance(found, Wait)
+            assert found.message == f"its cohort has more than {MOST_LEVELS - 1} cohorts above it"
 
 
 class TestPartial:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slicebus.slices.quota.cohorts import Forest, grow, trees
+from slicebus.slices.quota.cohorts import MOST_LEVELS, Forest, grow, trees
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, FlavorQuota, Limits, ResourceGroup
 from slicebus.slices.workload.workload import FlavorName
 
@@ -114,6 +114,23 @@ class TestCircles:
         assert forest.queues["b"].available(CPU) == 2
         found = trees([queue("a", "x", 3), queue("b", "", 2)], cohorts)
         assert (found["queue/a"], found["queue/b"]) == (f"cohort/{circle[0]}", "queue/b")
+
+
+def test_a_cohort_too_far_below_its_root_lends_nothing() -> None:
+    """Whoever may write Cohorts may write a thousand below each other. They ended every manager."""
+    levels = 2000
+    chain = [cohort("c0", "")] + [cohort(f"c{level}", f"c{level - 1}") for level in range(1, levels)]
+    last = MOST_LEVELS - 1
+    queues = [queue(name, f"c{level}", 1) for name, level in (("first", 0), ("last", last), ("deep", last + 1))]
+    queues.append(queue("deepest", f"c{levels - 1}", 1))
+    forest = grow(queues, chain)
+    assert forest.too_deep == {"deep", "deepest"}
+    assert forest.circles == {}
+    assert {name for name in forest.queues if forest.problem(name)} == {"deep", "deepest"}
+    assert available(forest, last=1, deepest=1) == {"first": 1, "last": 1, "deep": 1, "deepest": 0}
+    assert forest.queues["last"].capacity(CPU) == 2
+    assert forest.queues["last"].distance(CPU, 1) == (MOST_LEVELS, False)
+    assert set(trees(queues, chain).values()) == {"cohort/c0"}
 
 
 def test_nodes_with_one_root_are_one_tree() -> None:

@@ -66,7 +66,7 @@ def statuses(
         if shares or manifest.get("status", {}).get("fairSharing"):
             status["fairSharing"] = _weighted_share(forest.queues.get(name)) if shares else None
         findings = [
-            _active(manifest, queue, forest.circles.get(name, ())),
+            _active(manifest, queue, forest.problem(name)),
             *_shared(manifest, fair_sharing),
             *honoring.findings(CLUSTERQUEUES, manifest, above=above(queue), more=uncounted(budgets, queue)),
         ]
@@ -142,14 +142,14 @@ def _flavors(queue: ClusterQueue, used: Usage, *, shows_borrowed: bool = True) -
     return {"flavorsReservation": flavors, "flavorsUsage": flavors}
 
 
-def _active(manifest: Manifest, queue: ClusterQueue | None, circle: tuple[str, ...]) -> Finding:
+def _active(manifest: Manifest, queue: ClusterQueue | None, problem: tuple[str, str] | None) -> Finding:
     if queue is None:
         return Finding(ACTIVE, False, "Unreadable", f"Can't admit new workloads: {_unreadable(manifest)}")
     if queue.held:
         return Finding(ACTIVE, False, "Stopped", "Can't admit new workloads: stopPolicy")
-    if circle:
-        message = f"Can't admit new workloads: the cohorts {' and '.join(circle)} are each other's parent"
-        return Finding(ACTIVE, False, "CohortCycle", message)
+    if problem is not None:
+        reason, text = problem
+        return Finding(ACTIVE, False, reason, f"Can't admit new workloads: {text}")
     return Finding(ACTIVE, True, "Ready", "Can admit new workloads")
 
 
