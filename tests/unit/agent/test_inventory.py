@@ -235,12 +235,25 @@ def a_pod_of_many_resources(number: int) -> dict[str, Any]:
     return pod
 
 
-async def test_a_job_that_no_page_takes_keeps_no_other_out(jumping: LoopTime) -> None:
-    """A tenant may make such a pod. The manager would drop the page, and the broker's adapter refuses a larger one."""
+LONG = annotations.PendingRequests.after(None, RequestKey("u" * 40_000, 1), wanted={"main": 2}, granted={"main": 1})
+
+
+@pytest.mark.parametrize(
+    ("requested", "listed"),
+    [(LONG.to_annotation(), ["other"]), ("", ["other", "train"])],
+    ids=["a request of any length", "pods that request anything"],
+)
+async def test_a_job_that_no_page_takes_keeps_no_other_out(
+    jumping: LoopTime, requested: str, listed: list[str]
+) -> None:
+    """A tenant may write such a request, and make such a pod. The manager would drop the page, and the broker's adapter
+    refuses a larger one."""
     store, published = AgentStore(), list[Inventory]()
     for name in ("train", "other"):
         job = a_job()
         job["metadata"] |= {"name": name, "uid": f"uid-{name}"}
+        if name == "train":
+            job["metadata"]["annotations"][api_names.REQUESTED_ANNOTATION] = requested
         store.cache_of(JOBS).put(job)  # type: ignore[union-attr]
     store.cache_of(PODS).put(a_pod_of_many_resources(1000))  # type: ignore[union-attr]
     for _, cache in store.caches():
@@ -252,7 +265,7 @@ async def test_a_job_that_no_page_takes_keeps_no_other_out(jumping: LoopTime) ->
 
     settings = AgentSettings(amqp_url="memory://a@b", cluster=EAST, manager_user="m", namespace="n", identity="i")
     await InventoryPublisher(settings, store=store, publish=publish, listed=lambda _: None).publish()
-    assert [each.name for page in published for each in page.items] == ["other"]
+    assert [each.name for page in published for each in page.items] == listed
 
 
 async def test_a_page_that_is_refused_ends_nothing(jumping: LoopTime) -> None:

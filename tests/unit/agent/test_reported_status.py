@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.agent.state.views import fitting
+from slicebus.agent.state.status_bounds import fitting
 
 INDEXES = ",".join(map(str, range(0, 200_000, 2)))
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

@@ -13,6 +13,7 @@ from slicebus.agent.state.edited_templates import EditedTemplates
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.reclaim import PendingReclaim
 from slicebus.agent.state.schedulers import RefusedObject, Schedulers
+from slicebus.agent.state.status_bounds import bounded, fitting
 from slicebus.kube.resources import GONE
 from slicebus.proto.messages import (
     Counts,
@@ -26,15 +27,10 @@ from slicebus.proto.messages import (
     Waits,
 )
 from slicebus.slices.api import api_names
-from slicebus.slices.api.levels import is_too_deep
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import Outcome
 from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.workload.ungate import Pod, PodSets, by_pod_set
-
-MOST_STATUS_BYTES = 32 * 1024
-"""The most bytes of a reported status. It is half of what a report may have: the rest is for everything else in one.
-Only the lists of an Indexed Job with very many completions come near."""
 
 
 class JobKey(msgspec.Struct, frozen=True, order=True):
@@ -132,7 +128,7 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
         gang: Counts | UnsetType = UNSET,
     ) -> Status:
         """The report on the job's state, with its pods by pod set."""
-        return Status(
+        status = Status(
             job=self.ref,
             workload=self.slice,
             spec_version=self.version,
@@ -143,6 +139,7 @@ class WorkerJobReading(msgspec.Struct, frozen=True):
             waits=waits,
             gang=gang,
         )
+        return bounded(status)
 
 
 class Withdrawn(msgspec.Struct, frozen=True):
@@ -338,20 +335,3 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """UIDs of the manager's jobs with running pods under this name, whether the jobs are still there or not."""
         pods = (pod for members in self.pod_sets.values() for pod in members.running)
         return {uid for pod in pods if (uid := pod.labels.get(api_names.MANAGER_UID_LABEL))}
-
-
-def fitting(status: Manifest, *, most_bytes: int = MOST_STATUS_BYTES) -> Manifest:
-    """The status; without the fields that are nested too deep for a message, and without its largest ones where it is
-    larger than `most_bytes`. The manager shows and compares what it gets, so both sides agree on what is left out."""
-    if any(map(is_too_deep, status.values())):
-        status = {name: value for name, value in status.items() if not is_too_deep(value)}
-    if len(status) == 0 or len(msgspec.json.encode(status)) <= most_bytes:
-        return status
-    sizes = {name: len(msgspec.json.encode(value)) + len(name) + 4 for name, value in status.items()}
-    kept, left = dict(status), sum(sizes.values())
-    for name in sorted(sizes, key=sizes.__getitem__, reverse=True):
-        if left <= most_bytes:
-            break
-        left -= sizes[name]
-        del kept[name]
-    return kept

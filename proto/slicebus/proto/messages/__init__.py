@@ -52,6 +52,7 @@ from slicebus.proto.messages.down import (
 from slicebus.proto.messages.up import (
     POLICY_BYTES,
     PROBLEM_LENGTH,
+    RESOURCES_LEFT_OUT,
     Applied,
     Heartbeat,
     Hello,
@@ -77,6 +78,7 @@ __all__ = [
     "MOST_VERSION",
     "POLICY_BYTES",
     "PROBLEM_LENGTH",
+    "RESOURCES_LEFT_OUT",
     "Applied",
     "ClusterName",
     "ClusterUid",

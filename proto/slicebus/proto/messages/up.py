@@ -33,10 +33,12 @@ _HEARTBEAT_BYTES = 256 * 1024
 _PAGE_BYTES = 64 * 1024
 """A body below 32 KiB, and headers."""
 _STATUS_BYTES = 64 * 1024
-"""An agent cuts what it tells of a job's status down to 32 KiB; the rest is counts."""
+"""An agent cuts a status down to 56 KiB, of which the job's own has at most 32."""
 
 POLICY_BYTES = 4 * 1024
 """Of a policy in a heartbeat. The default takes two."""
+RESOURCES_LEFT_OUT = "slicebus.dev/resources-left-out"
+"""In the place of a resource: how many resources are left out."""
 PROBLEM_LENGTH = 500
 """Characters of what is said of one pod set's pods."""
 
@@ -170,7 +172,8 @@ class PodSetStatus(msgspec.Struct, frozen=True):
     gated: Count = 0
     total: Count = 0
     requests: dict[str, Quantity] = msgspec.field(default_factory=dict)
-    """What those without a gate request together, as Kubernetes quantities by resource."""
+    """What those without a gate request together, as Kubernetes quantities by resource. Where that are too many, those
+    of pods on nodes come first, and `slicebus.dev/resources-left-out` says how many are not told."""
     problem: PodProblem | UnsetType = UNSET
     """Not set where they run, or have not had the time to start."""
 

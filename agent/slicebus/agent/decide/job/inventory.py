@@ -11,6 +11,7 @@ from msgspec import UNSET
 from slicebus.agent.decide.job import reconcile
 from slicebus.agent.state import annotations
 from slicebus.agent.state.reclaim import PendingReclaim
+from slicebus.agent.state.status_bounds import told_pods
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import (
     ClusterName,
@@ -18,7 +19,6 @@ from slicebus.proto.messages import (
     InventoryItem,
     JobPhase,
     Manifest,
-    PodSetUse,
     RequestKey,
     Status,
 )
@@ -74,7 +74,7 @@ def unanswered(view: WorkerView) -> RequestKey | None:
 def is_too_large(entry: Entry, *, most_bytes: int = PAGE_BYTES) -> bool:
     """Whether a page has no room for a job, even alone. The manager would drop the page, and with it the inventory.
 
-    The pods of a job may request any number of resources of any name, and be labelled as of any number of pod sets.
+    What its pods request is bounded (`told_pods`), but whoever may edit the job may write a request of any length.
     """
     return _FRAME_BYTES + _length(entry) >= most_bytes
 
@@ -115,9 +115,9 @@ def _item(view: WorkerView, manifest: Manifest, spec: str, status: str) -> Inven
         spec_hash=spec,
         status_hash=status,
         pods={
-            name: PodSetUse(len(members.running), members.requests)
-            for name, members in sorted(view.own_pod_sets.items())
-            if members.running
+            name: pods.use
+            for name, pods in told_pods(view.own_pod_sets, own=annotations.granted(manifest)).items()
+            if pods.use.running
         },
     )
 

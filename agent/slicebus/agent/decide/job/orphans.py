@@ -10,7 +10,8 @@ from types import MappingProxyType
 
 from msgspec.structs import replace
 
-from slicebus.agent.decide.job.reconcile import pod_set_status, published
+from slicebus.agent.decide.job.reconcile import published
+from slicebus.agent.state.status_bounds import told_pods
 from slicebus.agent.state.views import JobKey, WorkerView
 from slicebus.decisions.commands import Command
 from slicebus.kube.resources import JOB_RESOURCES
@@ -51,7 +52,7 @@ def report(
     present = replace(
         before or replace(gone, phase=JobPhase.RUNNING, seen=False),
         waits=Waits(wanted=dict(orphans), reason=PODS_ORPHANED, message=message, since=since),
-        pods={name: pod_set_status(members) for name, members in sorted(view.pod_sets.items())},
+        pods=told_pods(view.pod_sets),
     )
     if present == before:
         return []

@@ -16,6 +16,7 @@ from slicebus.agent.decide.pods.pod_placement import is_unplaced, placed, placem
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequests
 from slicebus.agent.state.departures import Departure
+from slicebus.agent.state.status_bounds import told_pods
 from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Forget, Patch, PatchEach, Publish, Remember, Requeue
@@ -27,9 +28,7 @@ from slicebus.proto.messages import (
     JobPhase,
     JobRef,
     Manifest,
-    PodProblem,
     PodSetFlavor,
-    PodSetStatus,
     RequestKey,
     ScaleRequest,
     Status,
@@ -266,7 +265,7 @@ def status(view: WorkerView) -> Status | None:
     if job.outcome.phase is not JobPhase.RUNNING and KINDS[view.key.kind].ends_with_pods and view.has_running_pods:
         return None
     problems = waiting.reported_problems(job) if job.runs else {}
-    pods = {name: pod_set_status(members, problems.get(name)) for name, members in sorted(view.own_pod_sets.items())}
+    pods = told_pods(view.own_pod_sets, own=job.granted, problems=problems)
     return job.report(pods, waits=waiting.reported(view, job), gang=gangs.reported(view))
 
 
@@ -341,10 +340,3 @@ def _without_gate(pod: Manifest) -> list[Manifest]:
         {"op": "test", "path": f"{path}/name", "value": kueue.ELASTIC_GATE},
         {"op": "remove", "path": path},
     ]
-
-
-def pod_set_status(members: Members, problem: PodProblem | None = None) -> PodSetStatus:
-    """What is told of the pods of one pod set."""
-    gated, running = len(members.gated), len(members.running)
-    ready, told = sum(pod.is_ready for pod in members.running), problem or UNSET
-    return PodSetStatus(ready=ready, gated=gated, total=gated + running, requests=members.requests, problem=told)
