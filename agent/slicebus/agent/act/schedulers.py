@@ -10,6 +10,7 @@ from slicebus.agent.state.schedulers import name_of
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey
 from slicebus.agent.state.watched import SCHEDULING_SELECTORS
+from slicebus.ambient.backoff import Backoff
 from slicebus.kube.cache import Cache
 from slicebus.kube.client import KubeClient
 from slicebus.kube.informers import Informers
@@ -19,6 +20,8 @@ from slicebus.slices.schedulers import every_version
 
 _log = structlog.get_logger()
 _ROUND_S = 300.0
+_LACKING = Backoff(first_s=2.0, most_s=30.0)
+"""A right that is missing is asked for again soon: an upgrade takes a role away for a moment."""
 
 
 class SchedulerBackends:
@@ -95,11 +98,13 @@ class SchedulerBackends:
             woken.set()
 
         self._store.unserved_objects.observe(wake)
+        looks = 0
         while True:
             self._tell()
             woken.clear()
+            looks = looks + 1 if self._store.forbidden_schedulers else 0
             try:
-                async with asyncio.timeout(_ROUND_S):
+                async with asyncio.timeout(_LACKING.pause_s(looks) if looks else _ROUND_S):
                     await woken.wait()
             except TimeoutError:
                 await self.look()
