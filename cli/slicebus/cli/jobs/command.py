@@ -1,6 +1,6 @@
 """`slicebus jobs`: every job of a namespace, or of all, with its state."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
@@ -91,10 +91,19 @@ async def _jobs(
     listing = Listing([*([NAMESPACE] if namespace is None else []), *COLUMNS], format)
     # A manager may begin to work while somebody watches.
     sight = reading.sight if watch.watch else leaders.seen(reading.sight)
+    is_checked = False
+
+    def rows() -> "Mapping[Hashable, JobRow]":
+        nonlocal is_checked
+        found = _rows(reading.store, sight, wanted, checks=not is_checked)
+        # A queue that is deleted while somebody watches may come back.
+        is_checked = True
+        return {row.key: row for row in found}
+
     await show(
         client,
         reading,
-        lambda: {row.key: row for row in _rows(reading.store, sight, wanted)},
+        rows,
         everything=lambda rows: listing.show(rows, nothing=_nothing(namespace)),
         changes=listing.show_changed,
         watch=watch.watch,
@@ -131,16 +140,18 @@ def _nothing(namespace: str | None) -> str:
     return f"no jobs in namespace {namespace}; -A for all" if namespace else "no jobs"
 
 
-def _rows(store: "ManagerStore", sight: "Sight", wanted: JobFilter) -> "Sequence[JobRow]":
-    """The wanted rows. Raises ConfigurationError for a filter that names a queue or a cluster that is not there, and
-    where there are only copies of an agent."""
+def _rows(store: "ManagerStore", sight: "Sight", wanted: JobFilter, *, checks: bool = True) -> "Sequence[JobRow]":
+    """The wanted rows. With `checks` it raises ConfigurationError for a filter that names a queue or a cluster that is
+    not there, and where there are only copies of an agent."""
     from slicebus.cli.cluster.finding import copies_among, job_refs, refusal
     from slicebus.cli.jobs.rows import JobRow, in_order, shown_refs
 
     refs = list(shown_refs(store))
-    if not refs and (copies := copies_among(store, job_refs(store))):
+    if checks and not refs and (copies := copies_among(store, job_refs(store))):
         raise refusal(copies[0])
     rows = in_order(JobRow.of(store, ref, sight) for ref in refs)
+    if not checks:
+        return [row for row in rows if wanted.takes(row)]
     return filtered(rows, wanted, queues=queue_names(store.quotas), clusters=cluster_names(store.quotas))
 
 
