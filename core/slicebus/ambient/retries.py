@@ -22,13 +22,15 @@ async def repeated(
     ends_at_s: float = math.inf,
 ) -> T:
     """Make a call until it raises none of the errors `on`, and return its result. From `ends_at_s` on, by the loop's
-    time, such an error is raised."""
+    time, such an error is raised. A pause that a server asks for ends then, for a last call."""
     failures = 0
     while True:
         try:
             return await call()
-        except on:
-            if asyncio.get_running_loop().time() >= ends_at_s:
+        except on as error:
+            left_s = ends_at_s - asyncio.get_running_loop().time()
+            if left_s <= 0:
                 raise
-        failures += 1
-        await asyncio.sleep(wait.pause_s(failures))
+            failures += 1
+            pause_s = wait.pause_s(failures, error)
+        await asyncio.sleep(min(pause_s, max(left_s, wait.most_s)))

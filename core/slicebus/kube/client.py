@@ -351,7 +351,7 @@ class KubeClient:
     async def _answer_as(self, decode: Callable[[bytes], T], request: Request) -> T:
         answer = await self._transport.request(request)
         if not 200 <= answer.status < 300:
-            raise error_of(answer.status, answer.body)
+            raise error_of(answer.status, answer.body, retry_after=answer.retry_after)
         return decoded(decode, answer.body)
 
     def _request(

@@ -19,6 +19,7 @@ from slicebus.proto.errors import (
     NotServedError,
     SlicebusError,
     ThrottledError,
+    TransientError,
     UnauthorizedError,
     UnavailableError,
     WebhookError,
@@ -45,11 +46,16 @@ _UNSERVED = ("the server could not find the requested resource", "404 page not f
 """The API server's words for a path, where other 404s are about an object: apimachinery, `NewGenericServerResponse`,
 and Go's `http.NotFound`."""
 _UNAUTHORIZED = 401
+_ASK_TO_WAIT = (429, 503)
+"""The statuses whose Retry-After counts (RFC 9110, 10.2.3; RFC 6585)."""
+_MOST_WAIT_S = 30.0
+"""A server, or a proxy before it, must not put the work off for long."""
 _EXCERPT = 300
 
 
-def error_of(status: int, body: bytes) -> SlicebusError:
-    """The error for an answer that is not 2xx; UnavailableError for a status that the table lacks."""
+def error_of(status: int, body: bytes, *, retry_after: str = "") -> SlicebusError:
+    """The error for an answer that is not 2xx; UnavailableError for a status that the table lacks. `retry_after` is the
+    header Retry-After, empty without one."""
     message, reason = _message(body)
     error = _BY_REASON.get(reason) or _BY_STATUS.get(status, UnavailableError)
     if reason == "InternalError" and _WEBHOOK in message:
@@ -58,7 +64,19 @@ def error_of(status: int, body: bytes) -> SlicebusError:
         error = NotServedError
     if status == _UNAUTHORIZED:
         message = f"{message}: the API server does not take these credentials"
-    return error(f"{status}: {message}")
+    made = error(f"{status}: {message}")
+    if isinstance(made, TransientError) and status in _ASK_TO_WAIT:
+        made.retry_after_s = _seconds(retry_after)
+    return made
+
+
+def _seconds(retry_after: str) -> float:
+    """The seconds of a Retry-After, at most `_MOST_WAIT_S`; 0 for a date, which no API server sends, and for anything
+    else."""
+    text = retry_after.strip()
+    if not (text.isascii() and text.isdigit()):
+        return 0.0
+    return min(float(text), _MOST_WAIT_S)
 
 
 def _message(body: bytes) -> tuple[str, str]:

@@ -122,6 +122,7 @@ class Informers:
         absences, namespaces = 1, self._namespaces_of(resource)
         cache.expect(namespaces)
         while True:
+            failed: SlicebusError | None = None
             try:
                 uid = await self._find(resource)
                 if problem := await self._fits(resource):
@@ -143,11 +144,11 @@ class Informers:
                 await (reflectors[0].run() if len(reflectors) == 1 else until_one_ends(*map(_begun, reflectors)))
             except (TransientError, InvalidError, ConflictError) as error:
                 _log.warning("definition.unknown", resource=resource.plural, error=str(error))
-                absences = 1
+                absences, failed = 1, error
             except (NotFoundError, ForbiddenError) as error:
                 absences = absences if self._is_out(resource) else 1
                 self._leave_out(resource, cache, _absence(resource, error))
-            await asyncio.sleep(_BACKOFF.pause_s(absences))
+            await asyncio.sleep(_BACKOFF.pause_s(absences, failed))
             absences += 1
 
     async def confirm(self, resource: Resource) -> None:

@@ -92,6 +92,7 @@ class Reflector:
     async def _list_and_watch(self) -> None:
         loop, version = asyncio.get_running_loop(), None
         while True:
+            failed: SlicebusError | None = None
             try:
                 if version is None:
                     version = await self._list()
@@ -113,8 +114,9 @@ class Reflector:
                     raise
                 _log.warning("reflector.interrupted", resource=self._resource.plural, error=str(error))
             except SlicebusError as error:
+                failed = error
                 _log.warning("reflector.interrupted", resource=self._resource.plural, error=str(error))
-            await self._pause()
+            await self._pause(failed)
 
     async def _list(self) -> str:
         items: list[Manifest] = []
@@ -174,7 +176,7 @@ class Reflector:
                 _log.warning("removal.unconfirmed", resource=self._resource.plural, error=str(error))
                 self._removals = removals + self._removals if lists == self._lists else self._removals
                 self._removals_due.set()
-                await self._pause()
+                await self._pause(error)
                 continue
             for event in removals if lists == self._lists else ():
                 known = self._known(event.object)
@@ -182,10 +184,10 @@ class Reflector:
                 if known is None or not _is_same(known, event.object) or _version(known) <= _version(event.object):
                     self._apply(event)
 
-    async def _pause(self) -> None:
+    async def _pause(self, failed: SlicebusError | None) -> None:
         """Wait before the next request, so as not to ask a server that closes at once hundreds of times a second."""
         self._failures += 1
-        await asyncio.sleep(_BACKOFF.pause_s(self._failures))
+        await asyncio.sleep(_BACKOFF.pause_s(self._failures, failed))
 
 
 async def until_one_ends(*tasks: asyncio.Task[None]) -> None:

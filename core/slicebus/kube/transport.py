@@ -48,6 +48,8 @@ class Answer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
     content_type: str = JSON
+    retry_after: str = ""
+    """The header Retry-After; empty without one."""
 
 
 class Transport(Protocol):
@@ -92,7 +94,7 @@ class HttpTransport:
         with translated(f"{request.method} {request.path}"):
             response = await self._send(request)
             async with response:
-                return Answer(response.status, await response.read())
+                return Answer(response.status, await response.read(), retry_after=_retry_after(response))
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -101,7 +103,7 @@ class HttpTransport:
             response = await self._send(request)
             async with response:
                 if response.status != 200:
-                    raise error_of(response.status, await response.read())
+                    raise error_of(response.status, await response.read(), retry_after=_retry_after(response))
                 try:
                     yield _Lines(response.content)
                 finally:
@@ -146,6 +148,10 @@ class HttpTransport:
             server_hostname=self._server.name,
             proxy=self._proxy,
         )
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> str:
+    return response.headers.get("Retry-After", "")
 
 
 class _Lines:

@@ -210,7 +210,7 @@ class WorkQueue(Generic[Key]):
         self.retries[RetryReason.TRANSIENT] += 1
         self._refused.pop(key, None)
         self._failures[key] = self._failures.get(key, 0) + 1
-        pause_s = _BACKOFF.pause_s(self._failures[key])
+        pause_s = _BACKOFF.pause_s(self._failures[key], error)
         _log.info("workqueue.retry", queue=self._name, key=str(key), error=str(error), pause_s=round(pause_s, 3))
         self.add_after(key, pause_s)
 

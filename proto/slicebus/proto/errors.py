@@ -37,6 +37,9 @@ class SlicebusError(Exception):
 class TransientError(SlicebusError):
     """The same call may succeed later."""
 
+    retry_after_s: float = 0.0
+    """The least pause before it is made again, in seconds, as the server has asked for."""
+
 
 class UnavailableError(TransientError):
     """A server cannot be reached, failed, or did not answer in time. The call may or may not have taken effect."""

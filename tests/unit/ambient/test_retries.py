@@ -42,6 +42,26 @@ async def test_it_is_made_again_after_growing_pauses(jumping: LoopTime) -> None:
     assert all(first / 2 <= pause <= first * 1.5 for pause, first in zip(pauses, (1, 2, 4), strict=True))
 
 
+def asking_to_wait(seconds: float) -> UnavailableError:
+    error = UnavailableError("busy")
+    error.retry_after_s = seconds
+    return error
+
+
+async def test_a_pause_is_no_shorter_than_the_server_asks_for(jumping: LoopTime) -> None:
+    call, made = failing(asking_to_wait(20.0), asking_to_wait(0.1))
+    assert await repeated(call, on=UnavailableError, wait=WAIT) == 7
+    assert [after - before for before, after in itertools.pairwise(made)] == pytest.approx([20.0, 2.0])
+
+
+async def test_a_pause_that_the_server_asks_for_ends_at_the_deadline(jumping: LoopTime) -> None:
+    call, made = failing(asking_to_wait(30.0), asking_to_wait(30.0))
+    began = asyncio.get_running_loop().time()
+    with pytest.raises(UnavailableError):
+        await repeated(call, on=UnavailableError, wait=WAIT, ends_at_s=began + 10.0)
+    assert made == pytest.approx([began, began + 10.0])
+
+
 async def test_other_errors_are_raised_at_once(jumping: LoopTime) -> None:
     call, made = failing(UnavailableError("away"), InvalidError("no"))
     with pytest.raises(InvalidError):

@@ -18,6 +18,7 @@ from slicebus.proto.errors import (
     NotServedError,
     SlicebusError,
     ThrottledError,
+    TransientError,
     UnauthorizedError,
     UnavailableError,
     WebhookError,
@@ -78,6 +79,28 @@ BODIES = {
 @pytest.mark.parametrize(("body", "expected"), BODIES.values(), ids=BODIES.keys())
 def test_the_text_is_the_servers_or_an_excerpt(body: bytes, expected: str) -> None:
     assert str(error_of(404, body)) == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "retry_after", "pause_s"),
+    [
+        (429, "7", 7.0),
+        (503, " 1 ", 1.0),
+        (429, "86400", 30.0),
+        (503, "9" * 5000, 30.0),
+        (429, "", 0.0),
+        (429, "-1", 0.0),
+        (429, "1.5", 0.0),
+        (429, "\u0663", 0.0),
+        (503, "Wed, 21 Oct 2026 07:28:00 GMT", 0.0),
+        (500, "7", 0.0),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_server_says_how_long_to_wait(code: int, retry_after: str, pause_s: float) -> None:
+    error = error_of(code, b"{}", retry_after=retry_after)
+    assert isinstance(error, TransientError)
+    assert error.retry_after_s == pause_s
 
 
 EXCEPTIONS = {

@@ -10,7 +10,7 @@ import yaml
 
 from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import CONFIGMAPS
-from slicebus.proto.errors import ConfigurationError, ExpiredError
+from slicebus.proto.errors import ConfigurationError, ExpiredError, TransientError
 from support.waiting import PATIENCE_S
 
 HOST = "http://api.example"
@@ -39,12 +39,12 @@ async def listening(asked: list[str], *, until: int = 1) -> AsyncIterator[int]:
 
 
 @asynccontextmanager
-async def watched(line: bytes) -> AsyncIterator[KubeClient]:
-    """A client of a server whose watches bring this line, and end."""
+async def watched(line: bytes, *, head: bytes = b"200 OK") -> AsyncIterator[KubeClient]:
+    """A client of a server whose watches bring this line, and end. `head`: the status, and headers."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
+        writer.write(b"HTTP/1.1 " + head + b"\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
         writer.write(line)
         # A client that reads no further closes the connection.
         with suppress(ConnectionError):
@@ -126,6 +126,17 @@ async def test_no_request_waits_for_another() -> None:
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*(client.get(CONFIGMAPS, f"c{number}", "team") for number in range(AT_ONCE)))
     assert len(asked) == AT_ONCE
+
+
+@pytest.mark.parametrize("head", [b"429 Too Many Requests", b"503 Service Unavailable"], ids=["429", "503"])
+async def test_a_server_may_ask_for_a_longer_pause(head: bytes) -> None:
+    async with watched(b"{}", head=head + b"\r\nRetry-After: 7") as client:
+        with pytest.raises(TransientError) as of_a_write:
+            await client.create(CONFIGMAPS, {"metadata": {"name": "a", "namespace": "team"}})
+        with pytest.raises(TransientError) as of_a_watch:
+            async for _ in client.watch(CONFIGMAPS, resource_version="1"):
+                pass
+    assert (of_a_write.value.retry_after_s, of_a_watch.value.retry_after_s) == (7.0, 7.0)
 
 
 async def test_a_watch_brings_the_longest_object_that_a_server_keeps() -> None:

@@ -253,6 +253,16 @@ async def test_a_transient_error_is_retried_after_a_growing_pause(jumping: LoopT
     assert handler.at == [0.0, 0.02, 0.06, 0.14, 0.3, 0.62]
 
 
+async def test_a_key_waits_as_long_as_the_server_asks_for(jumping: LoopTime) -> None:
+    queue, handler, error = WorkQueue[str]("test"), Handler(), ThrottledError("429")
+    error.retry_after_s = 5.0
+    handler.errors["a"] = [error, ThrottledError("429")]
+    async with working(queue, handler):
+        queue.add("a")
+        await until_idle(queue)
+    assert handler.at == [0.0, 5.0, 5.04]
+
+
 @pytest.mark.parametrize("error", REFUSED, ids=lambda error: type(error).__name__)
 async def test_a_permanent_error_is_retried_slowly_and_said(jumping: LoopTime, error: Exception) -> None:
     queue, handler = WorkQueue[str]("test"), Handler()

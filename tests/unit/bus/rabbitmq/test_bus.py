@@ -128,7 +128,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch, brokers: Brokers) -> list[int]:
     """How many hosts had been tried at each pause. There is none in fact."""
     found: list[int] = []
 
-    def pause_s(_: Backoff, failures: int) -> float:
+    def pause_s(_: Backoff, failures: int, error: BaseException | None = None) -> float:
         found.append(len(brokers.tried))
         if failures == 2:
             brokers.away = set()
