@@ -321,7 +321,7 @@ class ManagerInbox:
         else:
             raise error
 
-    async def _show(self, incoming: Incoming[Report], decision: Callable[..., list[Command]]) -> None:
+    async def _show(self, incoming: Incoming[Report], decision: Callable[..., Sequence[Command]]) -> None:
         """Show something on a cluster. What the API server refuses is shown with the next message."""
         try:
             await self._executor.run(self._decide(decision, incoming=incoming, now=now_text()))

@@ -91,7 +91,7 @@ def test_it_comes_back_where_its_copy_is(cordoned: bool, expected: str) -> None:
 def test_the_reasons_are_those_of_kueue() -> None:
     ours = {EvictionReason.CLUSTER_DRAINED, EvictionReason.CLUSTER_LOST, EvictionReason.NAMESPACE_LACKING}
     ours |= {EvictionReason.SCHEDULER_LACKING, EvictionReason.REFUSED, EvictionReason.SUSPENDED}
-    ours.add(EvictionReason.BUDGET_SPENT)
+    ours |= {EvictionReason.BUDGET_SPENT, EvictionReason.PODS_EDITED}
     kueues = [reason for reason in EvictionReason if reason not in ours]
     assert kueues == [
         "ClusterQueueStopped",

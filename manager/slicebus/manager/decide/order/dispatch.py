@@ -11,6 +11,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Forget, Publish, Remember, Requeue
 from slicebus.manager.decide.manifests import counts_patch, pod_set_flavor, without_server_fields
+from slicebus.manager.decide.order import reclaim_words
 from slicebus.manager.decide.order.outbox import (
     NO_DISPATCH,
     OutboxStep,
@@ -30,14 +31,11 @@ from slicebus.proto.messages import (
     Counts,
     Delete,
     Manifest,
-    Notice,
     PodSetFlavor,
     Relabel,
     Suspend,
     WorkloadSpec,
 )
-from slicebus.slices.admission.notices import is_told_before
-from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import content_hash, spec_hash
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
@@ -110,7 +108,7 @@ def suspend(view: JobView, slice: Slice) -> list[Command]:
             workload=slice.name,
             reason=f"EvictedDueTo{evicted.get('reason', '')}",
             message=evicted.get("message", ""),
-            notice=_notice_of_eviction(view, slice, evicted),
+            notice=reclaim_words.notice_of_eviction(view, slice, evicted),
         )
         return [Publish(cluster=cluster, message=message)]
 
@@ -355,9 +353,9 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
         answers=record.answers,
         resized_because=desired.taken_back.message if desired.taken_back else msgspec.UNSET,
         taken_back=desired.taken_back.id if desired.taken_back else msgspec.UNSET,
-        resized_reason=_resized_reason(desired),
-        notice=_notice_of_shrink(desired),
-        waits_for=_waits_for(desired),
+        resized_reason=reclaim_words.resized_reason(desired),
+        notice=reclaim_words.notice_of_shrink(desired),
+        waits_for=reclaim_words.waits_for(desired),
     )
     messages = [Publish(cluster=cluster, message=spec, correlation=desired.correlation)]
     if record.moved is True or (slice.replaces and applied_version(workload) == 0):
@@ -371,35 +369,6 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
         )
         messages.append(Publish(cluster=cluster, message=relabel, correlation=desired.correlation))
     return messages
-
-
-def _resized_reason(desired: DesiredSize) -> str | msgspec.UnsetType:
-    if desired.taken_back is None or not desired.taken_back.note:
-        return msgspec.UNSET
-    if desired.reclaimed is not None and desired.reclaimed.grows:
-        return api_names.GROWN
-    return api_names.RESTORED if desired.reclaimed is None or desired.reclaimed.done else api_names.RECLAIMED
-
-
-def _waits_for(desired: DesiredSize) -> Counts | msgspec.UnsetType:
-    note = desired.reclaimed
-    is_lost = note is not None and not note.done and any(n > note.to.get(name, n) for name, n in note.before.items())
-    return note.before if note is not None and is_lost and not note.grows else msgspec.UNSET
-
-
-def _notice_of_shrink(desired: DesiredSize) -> Notice | msgspec.UnsetType:
-    note, taken = desired.reclaimed, desired.taken_back
-    if note is None or taken is None or note.done or not note.notice_s:
-        return msgspec.UNSET
-    return Notice(id=taken.id, notice_s=note.notice_s, why=taken.message, beneficiaries=list(note.names))
-
-
-def _notice_of_eviction(view: JobView, slice: Slice, evicted: Manifest) -> Notice | msgspec.UnsetType:
-    notice_s = view.notice_s(slice) if is_told_before(slice) else 0.0
-    if not notice_s:
-        return msgspec.UNSET
-    word = content_hash([slice.uid, evicted.get("lastTransitionTime", "")])
-    return Notice(id=word, notice_s=notice_s, why=evicted.get("message", ""))
 
 
 def _flavor(view: JobView, slice: Slice, pod_set: str) -> PodSetFlavor:
