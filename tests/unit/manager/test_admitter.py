@@ -284,6 +284,18 @@ async def test_a_write_that_fails_again_and_again_is_tried_less_often_and_holds_
     assert world.admitted == ["w1", "w2"]
 
 
+async def test_a_server_that_asks_for_a_pause_is_left_alone_so_long(jumping: LoopTime) -> None:
+    world, throttled = World(cpu=1), ThrottledError("429")
+    throttled.retry_after_s = 20.0
+    world.errors = {"w1": [throttled]}
+    world.write(a_pending("w1"))
+    async with admitting(world):
+        await asyncio.sleep(19)
+        assert len(world.tried) == 1
+        await asyncio.sleep(2)
+    assert world.admitted == ["w1"]
+
+
 async def test_two_writes_of_one_tree_that_fail_are_both_tried_again(jumping: LoopTime) -> None:
     """The tree has one timer, which the shorter pause sets."""
     world = World(cpu=2)

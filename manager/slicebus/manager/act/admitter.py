@@ -202,11 +202,11 @@ class Admitter:
             turn = self._locks.of_within(ref, _TURN_S) if ref is not None else nullcontext(enter_result=False)
             async with free, turn as in_turn:
                 with self._logged(ref.key if ref is not None else ""):
-                    is_written = await self._carry_out(decision, version, in_turn=in_turn)
-            if is_written:
+                    failure = await self._carry_out(decision, version, in_turn=in_turn)
+            if failure is None:
                 self._failures.pop(decision.key, None)
             else:
-                self._pause(decision.key)
+                self._pause(decision.key, failure)
 
         async with TaskGroup() as group:
             for decision in decided:
@@ -214,10 +214,10 @@ class Admitter:
                     version = self._store.version_of(decision.key)
                     group.create_task(carry_out(decision, version), name=f"admit:{decision.key}")
 
-    def _pause(self, key: SliceKey) -> None:
+    def _pause(self, key: SliceKey, failure: SlicebusError) -> None:
         """Write nothing about a slice for a while, longer after each failure in a row. Others of its tree go on."""
         self._failures[key] = self._failures.get(key, 0) + 1
-        pause_s = _RETRY.pause_s(self._failures[key])
+        pause_s = _RETRY.pause_s(self._failures[key], failure)
         self._pauses[key] = asyncio.get_running_loop().time() + pause_s
         self._dirty.add_after((self._tree_of(key),), pause_s)
 
@@ -271,40 +271,40 @@ class Admitter:
         namespace, _, name = decision.key.partition("/")
         return self._store.workloads.get(namespace, name)
 
-    async def _carry_out(self, decision: Decision, version: str, *, in_turn: bool) -> bool:
-        """Write a decision that was made from this resourceVersion; False when it has to be tried again."""
+    async def _carry_out(self, decision: Decision, version: str, *, in_turn: bool) -> SlicebusError | None:
+        """Write a decision that was made from this resourceVersion. The error is that for which it is tried again."""
         if self._is_outdated(decision):
             # What makes it so has made its tree dirty.
-            return True
+            return None
         workload = self._workload(decision)
         try:
             commands = self._decide(
                 catalog.apply_decision, decision=decision, version=version, in_turn=in_turn, now=now_text()
             )
             if workload is None or not commands:
-                return True
+                return None
             await self._executor.run(commands)
-        except ConflictError:
-            return False
+        except ConflictError as error:
+            return error
         except WebhookError as error:
             # Nothing was written. It may be admitted as soon as the webhook is back.
             _log.warning("admission.refused", slice=decision.key, error=str(error))
             if self._failures.get(decision.key):
                 await self._say_refused(decision, error)
-            return False
+            return error
         except TransientError as error:
             _log.warning("admission.unanswered", slice=decision.key, error=str(error))
             if workload and isinstance(decision, Admit) and not admission_writes.was_elsewhere(workload, decision):
                 self._store.uncertain[decision.key] = Uncertain(decision, version)
-            return False
+            return error
         except PermanentError as error:
             # One object that the server refuses must not end the admission of all others, nor hold them up.
             _log.error("admission.refused", slice=decision.key, error=str(error))
             await self._say_refused(decision, error)
-            return True
+            return None
         except DecisionError as error:
             _log.error("admission.failed", slice=decision.key, error=str(error), exc_info=error)
-            return True
+            return None
         slice = self._store.slices.get(decision.key)
         if isinstance(decision, Admit) and slice is not None and slice.admission is not None:
             _log.info("slice.admitted", slice=decision.key, cluster=decision.cluster)
@@ -312,7 +312,7 @@ class Admitter:
                 self._admitted(ref)
         elif isinstance(decision, Evict):
             _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
-        return True
+        return None
 
     async def _say_refused(self, decision: Decision, error: SlicebusError) -> None:
         """Say on the job that the API server refuses what was decided about it, and decide again in a while."""
