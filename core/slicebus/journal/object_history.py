@@ -16,6 +16,7 @@ from slicebus.journal.recording import RoleName
 from slicebus.journal.recording_reader import batch_of
 from slicebus.journal.shard_history import ObjectChange, ShardHistory
 from slicebus.kube.cache import Key, key_of
+from slicebus.slices.api.annotation_values import read_number
 
 Manifest = dict[str, Any]
 _QUIET_S = 5.0
@@ -152,5 +153,5 @@ def _is_news(manifest: Manifest, known: Manifest | None) -> bool:
 
 def _version(manifest: Manifest) -> int:
     """0 for one that says none."""
-    text = manifest.get("metadata", {}).get("resourceVersion", "")
-    return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else 0
+    text = manifest.get("metadata", {}).get("resourceVersion")
+    return read_number(text) if isinstance(text, str) else 0

@@ -33,6 +33,7 @@ from slicebus.proto.errors import MALFORMED
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.preemption import preemptor_uid
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.annotation_values import read_number
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.api.quantities import in_units
 from slicebus.slices.workload.workload import PodSetAssignment, Slice
@@ -332,8 +333,7 @@ def _priority(manifest: Manifest, slice: Slice) -> str:
 
 def version_of(manifest: Manifest) -> int:
     """The version of an object: it rises with each write."""
-    text = manifest["metadata"].get("resourceVersion", "")
-    return int(text) if text.isdecimal() else 0
+    return read_number(manifest["metadata"].get("resourceVersion"))
 
 
 def job_of(metadata: Manifest) -> tuple[str, str]:

@@ -166,6 +166,16 @@ def test_parts_that_are_the_same_or_not_recorded_are_kept() -> None:
     assert history.interruptions == 0
 
 
+def test_a_version_that_is_no_number_of_an_api_server_counts_as_none() -> None:
+    """int() raises for one of thousands of digits."""
+    odd = an_object(1)
+    odd["metadata"]["resourceVersion"] = "9" * 5000
+    history = ObjectHistory("manager", [PODS])
+    list(history.feed(batch(0, 10, snapshot(2))))
+    list(history.feed(batch(1, 20, Put(of=PODS, object=odd))))
+    assert history.objects[PODS]["team", "a"] == odd
+
+
 @pytest.mark.parametrize("record", [Put(of=PODS, object={}), Put(of=PODS, object={"metadata": 1}, same=("spec",))])
 def test_what_no_role_records(record: Put) -> None:
     history = ObjectHistory("manager", [PODS])
