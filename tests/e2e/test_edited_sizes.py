@@ -70,27 +70,6 @@ async def test_another_number_of_hosts_is_for_the_next_start(world: World, kind:
 
 
 @pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
-async def test_so_it_is_for_a_copy_that_was_suspended_meanwhile(world: World, kind: str) -> None:
-    """It had quota for pods that the copy, which keeps its number of hosts, did not make."""
-    await set_quota(world, 20)
-    scenario = Scenario(world, kind, "tune")
-    await scenario.submit()
-    await scenario.expect_pods(running=1)
-    await scenario.scale(2)
-    await scenario.expect_pods(running=2)
-    stop = {"spec": {"stopPolicy": "HoldAndDrain"}}
-    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch(stop))
-    await expect_used(world, "0")
-    at = "/spec/rayClusterSpec" if kind == "RayJob" else "/spec"
-    edit = [{"op": "add", "path": f"{at}/workerGroupSpecs/0/numOfHosts", "value": 4}]
-    await world.manager.patch(scenario.resource, scenario.name, NAMESPACE, JsonPatch(edit))
-    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, MergePatch({"spec": {"stopPolicy": "None"}}))
-    await scenario.expect_pods(running=2)
-    assert "replica" in await scenario.expect_event(api_names.STRUCTURAL_CHANGE, on=world.manager)
-    assert max(scenario.workers_of(slice) for slice in await scenario.chain()) == 2
-
-
-@pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
 async def test_the_bounds_of_its_autoscaler_reach_the_cluster_that_runs(world: World, kind: str) -> None:
     await set_quota(world, 20)
     scenario = Scenario(world, kind, "tune")
