@@ -21,6 +21,9 @@ class Timers(Generic[Key]):
     def __len__(self) -> int:
         return len(self._timers)
 
+    def __contains__(self, key: Key) -> bool:
+        return key in self._timers
+
     def start(self, key: Key, delay_s: float) -> None:
         """Have a key due after `delay_s` seconds, or earlier where an earlier timer of it runs."""
         loop = asyncio.get_running_loop()

@@ -15,6 +15,7 @@ async def test_the_earliest_of_several_delays_counts(jumping: LoopTime) -> None:
     timers.stop("b")
     timers.stop("nobody")
     assert len(timers) == 2
+    assert ("a" in timers, "b" in timers) == (True, False)
     await asyncio.sleep(10)
     assert due == [("a", 1.0), ("c", 4.0)]
     timers.start("a", 1.0)

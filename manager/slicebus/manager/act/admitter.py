@@ -28,6 +28,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.clock import now
+from slicebus.ambient.timers import Timers
 from slicebus.decisions.commands import Emit
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text, time_text
@@ -111,8 +112,8 @@ class Admitter:
         """The trees of quota whose decision raises: nothing is admitted there."""
         self._failures: dict[SliceKey, int] = {}
         """How often in a row the decisions about a slice could not be written."""
-        self._pauses: dict[SliceKey, float] = {}
-        """Until when nothing is written about such a slice, by the loop's time."""
+        self._pauses = Timers[SliceKey](self._end_pause)
+        """How long nothing is written about such a slice."""
         self._limited: set[SliceKey] = set()
         """The growths that wait for time to pass (`growth_limit`)."""
         self._willing: set[SliceKey] = set()
@@ -142,7 +143,7 @@ class Admitter:
             self._limited.discard(old.key)
         if old is not None and new is None:
             self._failures.pop(old.key, None)
-            self._pauses.pop(old.key, None)
+            self._pauses.stop(old.key)
         if new is not None and is_limited(new):
             self._limited.add(new.key)
         if was_none and self._limited:
@@ -210,25 +211,17 @@ class Admitter:
 
         async with TaskGroup() as group:
             for decision in decided:
-                if not self._is_paused(decision.key):
+                if decision.key not in self._pauses:
                     version = self._store.version_of(decision.key)
                     group.create_task(carry_out(decision, version), name=f"admit:{decision.key}")
 
     def _pause(self, key: SliceKey, failure: SlicebusError) -> None:
         """Write nothing about a slice for a while, longer after each failure in a row. Others of its tree go on."""
         self._failures[key] = self._failures.get(key, 0) + 1
-        pause_s = _RETRY.pause_s(self._failures[key], failure)
-        self._pauses[key] = asyncio.get_running_loop().time() + pause_s
-        self._dirty.add_after((self._tree_of(key),), pause_s)
+        self._pauses.start(key, _RETRY.pause_s(self._failures[key], failure))
 
-    def _is_paused(self, key: SliceKey) -> bool:
-        """Whether nothing is written about a slice now. If so, its tree is decided again at the end of the pause."""
-        left_s = self._pauses.get(key, 0.0) - asyncio.get_running_loop().time()
-        if left_s <= 0:
-            self._pauses.pop(key, None)
-            return False
-        self._dirty.add_after((self._tree_of(key),), left_s)
-        return True
+    def _end_pause(self, key: SliceKey) -> None:
+        self._dirty.add([self._tree_of(key)])
 
     def _tree_of(self, key: SliceKey) -> str:
         slice = self._store.slices.get(key)
