@@ -20,10 +20,12 @@ import tenacity
 Result = TypeVar("Result")
 _MANY_TIMERS = 100
 """asyncio's own."""
+_MANY_TURNS = 500_000
+"""More than any run has at one moment; together they take half a minute."""
 
 
 class Stuck(AssertionError):
-    """Nothing is left to wait for: every task waits for another."""
+    """Nothing is left to wait for, as every task waits for another; or time stands still, as one always goes on."""
 
 
 class Program:
@@ -72,6 +74,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self._now_s = 0.0
+        self._turns = 0
+        """Since time went on last."""
         self.task_numbers = itertools.count()
         self.set_task_factory(lambda loop, work, **how: _Task(work, loop=loop, **how))
 
@@ -96,7 +100,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if not ready and not self._stopping:
             if not timers:
                 raise Stuck("no task can go on, and no timer is set")
+            self._turns = 0 if timers[0].when() > self._now_s else self._turns
             self._now_s = max(self._now_s, timers[0].when())
+        self._turns += 1
+        if self._turns > _MANY_TURNS:
+            raise Stuck(f"time stands still at {self._now_s:.3f} s: something goes on again and again")
         while timers and timers[0].when() <= self._now_s:
             timer = heapq.heappop(timers)
             timer._scheduled = False

@@ -23,6 +23,22 @@ def test_who_waits_for_nothing_is_stuck() -> None:
         loop.run(waits())
 
 
+@pytest.mark.parametrize("pause_s", [0.0, 1e-20], ids=["at once", "after less than the clock tells apart"])
+def test_who_goes_on_without_time_is_stuck(pause_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "_MANY_TURNS", 1000)
+
+    def again() -> None:
+        asyncio.get_running_loop().call_later(pause_s, again)
+
+    async def spins() -> None:
+        await asyncio.sleep(10)
+        again()
+        await asyncio.sleep(10)
+
+    with pytest.raises(loop.Stuck, match="time stands still at 10"):
+        loop.run(spins())
+
+
 async def _stopped_between_an_answer_and_a_deadline() -> list[str]:
     virtual, program, happened = asyncio.get_running_loop(), loop.Program(), []
     assert isinstance(virtual, loop.VirtualLoop)
