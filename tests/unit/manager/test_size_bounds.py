@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from slicebus.cli.demo import objects
-from slicebus.decisions.commands import Create, Emit, Patch, Publish, Remember
+from slicebus.decisions.commands import Create, Emit, Forget, Patch, Publish, Remember
 from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.job import edits, size_bounds, waiting
 from slicebus.manager.state.reclaims import ElasticRules
+from slicebus.manager.state.tables import ManagerTable
 from slicebus.proto.messages import Counts, Pending, ScaleRequest
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
@@ -94,9 +95,12 @@ def test_it_is_told_once_on_both_sides() -> None:
     problem = size_bounds.problem(view, request.wanted, factor=100)
     commands = waiting.note_past_bounds(view, request, an_envelope(), problem, now=NOW)
     assert [each.reason for each in commands if isinstance(each, Emit)] == ["PastBounds"]
-    [notice] = [each.message for each in commands if isinstance(each, Publish)]
+    [publish] = [each for each in commands if isinstance(each, Publish)]
+    notice = publish.message
     assert isinstance(notice, Pending)
     assert (notice.reason, notice.message, notice.wanted) == ("PastBounds", problem, {"main": 900})
+    unknown = Forget(table=ManagerTable.REFUSED_REQUESTS, key=view.ref)
+    assert publish.unless_confirmed == unknown, "it is told again where the broker did not take it"
     [noted] = [each.value for each in commands if isinstance(each, Remember)]
     told = a_view(a_job(), a_workload(admitted=1, dispatched=1, applied=1), refused_request=noted)
     assert waiting.note_past_bounds(told, request, an_envelope(), problem, now=NOW) == []

@@ -199,6 +199,13 @@ def test_the_same_size_asked_for_again_gets_another_notice() -> None:
     assert [notice.worker_generation for notice in told(waiting.reconcile(again))] == [4]
 
 
+def test_a_notice_that_the_broker_does_not_confirm_is_not_known_any_more() -> None:
+    """The worker may have it or not: where the reason is the one before again, that is told."""
+    view = a_wait(last_notice="before")
+    [publish] = [command for command in waiting.reconcile(view) if isinstance(command, Publish)]
+    assert publish.unless_confirmed == Forget(table=ManagerTable.NOTICES, key=view.ref)
+
+
 def test_what_was_told_is_forgotten_when_it_is_over() -> None:
     over = a_view(asking(1, 1), OLD, last_notice="before")
     assert waiting.reconcile(over) == [Forget(table=ManagerTable.NOTICES, key=over.ref)]

@@ -204,7 +204,12 @@ def _tell_refused(
     )
     return [
         Remember(table=ManagerTable.REFUSED_REQUESTS, key=view.ref, value=refused),
-        Publish(cluster=envelope.cluster, message=notice, correlation=envelope.correlation_id),
+        Publish(
+            cluster=envelope.cluster,
+            message=notice,
+            correlation=envelope.correlation_id,
+            unless_confirmed=Forget(table=ManagerTable.REFUSED_REQUESTS, key=view.ref),
+        ),
     ]
 
 
@@ -343,8 +348,10 @@ def _tell(view: JobView, wait: WaitReason | None) -> list[Command]:
     if view.last_notice == key:
         return []
     correlation = view.desired.requested.correlation if view.desired.requested else None
+    # Without a confirm nobody knows which one the worker has.
+    unknown = Forget(table=ManagerTable.NOTICES, key=view.ref)
     return [
-        Publish(cluster=view.cluster, message=notice, correlation=correlation),
+        Publish(cluster=view.cluster, message=notice, correlation=correlation, unless_confirmed=unknown),
         Remember(table=ManagerTable.NOTICES, key=view.ref, value=key),
     ]
 
