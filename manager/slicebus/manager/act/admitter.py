@@ -294,6 +294,7 @@ class Admitter:
             # One object that the server refuses must not end the admission of all others, nor hold them up.
             _log.error("admission.refused", slice=decision.key, error=str(error))
             await self._say_refused(decision, error)
+            self._dirty.add_after((self._tree_of(decision.key),), _REFUSED_S)
             return None
         except DecisionError as error:
             _log.error("admission.failed", slice=decision.key, error=str(error), exc_info=error)
@@ -308,15 +309,13 @@ class Admitter:
         return None
 
     async def _say_refused(self, decision: Decision, error: SlicebusError) -> None:
-        """Say on the job that the API server refuses what was decided about it, and decide again in a while."""
-        workload, slice = self._workload(decision), self._store.slices.get(decision.key)
+        """Say on the job that the API server refuses what was decided about it."""
+        workload = self._workload(decision)
         ref = owner_ref(workload) if workload is not None else None
         job = self._store.view(ref).job if ref is not None else None
         regarding = job or workload
         if regarding is not None:
             await self._executor.run([Emit(regarding=regarding, reason=_REFUSED, note=str(error), warning=True)])
-        if slice is not None:
-            self._dirty.add_after((self._tree_of(slice.key),), _REFUSED_S)
 
     def _is_outdated(self, decision: Decision) -> bool:
         """Whether somebody has edited the quota or the cluster since the cycle was decided."""
