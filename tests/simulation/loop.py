@@ -100,8 +100,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if not ready and not self._stopping:
             if not timers:
                 raise Stuck("no task can go on, and no timer is set")
-            self._turns = 0 if timers[0].when() > self._now_s else self._turns
-            self._now_s = max(self._now_s, timers[0].when())
+            if timers[0].when() > self._now_s:
+                self._now_s, self._turns = timers[0].when(), 0
         self._turns += 1
         if self._turns > _MANY_TURNS:
             raise Stuck(f"time stands still at {self._now_s:.3f} s: something goes on again and again")
