@@ -40,12 +40,12 @@ def told_pods(
         room = MOST_REQUESTS_BYTES // len(told)
         requests = {name: _largest_part(told[name], requests[name], room) for name in told}
     return {
-        name: pod_set_status(members, (problems or {}).get(name), requests=requests[name])
+        name: _pod_set_status(members, (problems or {}).get(name), requests=requests[name])
         for name, members in sorted(told.items())
     }
 
 
-def pod_set_status(members: Members, problem: PodProblem | None, *, requests: dict[str, str]) -> PodSetStatus:
+def _pod_set_status(members: Members, problem: PodProblem | None, *, requests: dict[str, str]) -> PodSetStatus:
     """What is told of the pods of one pod set."""
     gated, running = len(members.gated), len(members.running)
     ready, told = sum(pod.is_ready for pod in members.running), problem or UNSET
