@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from slicebus.cli.demo.world import World
-from slicebus.kube.client import MergePatch
+from slicebus.kube.client import JsonPatch, MergePatch
 from slicebus.kube.resources import PODS, RAYCLUSTERS, RAYJOBS
 from slicebus.slices.api import api_names
 from slicebus.slices.api.kueue import Condition, FinishedReason
@@ -15,11 +15,12 @@ from support.waiting import eventually
 Manifest = dict[str, Any]
 
 
-async def submitted(world: World, **spec: Any) -> Scenario:
+async def submitted(world: World, *, autoscales: bool = True, **spec: Any) -> Scenario:
     """A RayJob with one worker, whose submitter is tried once."""
     await set_quota(world, 8)
     job = elastic("RayJob", "tune")
     job["spec"] |= {"submitterConfig": {"backoffLimit": 0}} | spec
+    job["spec"]["rayClusterSpec"]["enableInTreeAutoscaling"] = autoscales
     await world.manager.create(RAYJOBS, job)
     scenario = Scenario(world, "RayJob", "tune")
     await scenario.expect_pods(running=1)
@@ -53,6 +54,15 @@ async def expect_no_cluster(scenario: Scenario) -> None:
     await eventually(look, "the RayCluster and its pods have gone")
 
 
+async def expect_tried_again(scenario: Scenario, first: str) -> None:
+    """Wait until it has another cluster than the first."""
+
+    async def look() -> bool:
+        return (await scenario.worker_job())["status"].get("rayClusterName") not in ("", first)
+
+    await eventually(look, "the RayJob has another cluster")
+
+
 @pytest.mark.real
 async def test_each_retry_begins_at_the_specs_size_and_the_last_failure_frees_the_quota(world: World) -> None:
     scenario = await submitted(world, backoffLimit=1)
@@ -62,11 +72,7 @@ async def test_each_retry_begins_at_the_specs_size_and_the_last_failure_frees_th
     await expect_used(world, "5500m")
 
     await end_submitter(scenario, "Failed")
-
-    async def is_tried_again() -> bool:
-        return (await scenario.worker_job())["status"].get("rayClusterName") not in ("", first)
-
-    await eventually(is_tried_again, "the RayJob has another cluster")
+    await expect_tried_again(scenario, first)
     await scenario.expect_pods(running=1)
     assert not before & await scenario.running()
     await scenario.expect_unfinished(1)
@@ -81,6 +87,20 @@ async def test_each_retry_begins_at_the_specs_size_and_the_last_failure_frees_th
     await expect_used(world, "0")
     last = (await scenario.chain())[-1]
     assert last.conditions[Condition.FINISHED]["reason"] == FinishedReason.FAILED
+
+
+async def test_a_retry_begins_at_the_size_that_somebody_has_edited(world: World) -> None:
+    """It began at the one before, and the manager took that for another edit."""
+    scenario = await submitted(world, autoscales=False, backoffLimit=1)
+    first = (await scenario.worker_job())["status"]["rayClusterName"]
+    edit = {"op": "replace", "path": "/spec/rayClusterSpec/workerGroupSpecs/0/replicas", "value": 3}
+    await world.manager.patch(RAYJOBS, scenario.name, NAMESPACE, JsonPatch([edit]))
+    await scenario.expect_pods(running=3)
+
+    await end_submitter(scenario, "Failed")
+    await expect_tried_again(scenario, first)
+    await scenario.expect_pods(running=3)
+    await scenario.expect_unfinished(3)
 
 
 @pytest.mark.parametrize("ttl_s", [None, 3600], ids=["no time to live", "an hour to live"])

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import jsonpatch
 import pytest
 from msgspec import UNSET, UnsetType, structs
 
+from slicebus.agent.decide.order import order_sizes
 from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
+from slicebus.decisions.commands import Patch
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -65,3 +68,25 @@ def test_a_cluster_that_is_being_made_gets_it_itself() -> None:
 def test_its_own_spec_stays(how: dict[str, Any]) -> None:
     """Ray's autoscaler owns the size; and what others take back is for the clusters that are there."""
     assert replicas(edited(**how)) == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "patched"),
+    [({}, ["RayCluster"]), ({"backoffLimit": 2}, ["RayCluster", "RayJob"])],
+    ids=["tried once", "tried again"],
+)
+def test_a_job_that_is_tried_again_gets_it_with_its_cluster(how: dict[str, Any], patched: list[str]) -> None:
+    """The cluster of the next try was of the former size, which the agent then asked for."""
+    made = carried_out(NOTHING, an_order(1, 1)).job or {}
+    job = merge_patch(made, {"spec": how, "status": {"rayClusterName": "train-x7k2p"}})
+    cluster = managers(9, autoscales=False)
+    cluster = merge_patch(cluster, {"metadata": {"name": "train-x7k2p", "uid": "c", "resourceVersion": "1"}})
+    reading = WorkerJobReading.from_manifest(job)
+    view = structs.replace(NOTHING, job=job, reading=reading, scale_target=cluster)
+    patches = {
+        command.target["kind"]: command.body
+        for command in order_sizes.changes(view, an_order(3, 2), reading)
+        if isinstance(command, Patch)
+    }
+    assert list(patches) == patched
+    assert replicas(jsonpatch.apply_patch(job, patches.get("RayJob", []))) == (3 if how else 1)

@@ -165,6 +165,14 @@ class JobKind(Protocol):
         """The JSON patches, in their order, that give a scale target the size of the manager's job, and what changes
         with the size. Empty when it has them or must not be written to."""
 
+    def follow_next(self, job: Manifest, wanted: Manifest) -> list[Manifest]:
+        """The JSON patch of the job's own spec that gives the scale target of `child_kind` which its controller makes
+        next the size of `wanted`; empty when it has it, and for kinds without children."""
+
+    def retries(self, job: Manifest) -> bool:
+        """Whether its controller may replace its scale target by one that it makes of the job's own spec, after a
+        failure."""
+
     def as_ended(self, job: Manifest, reported: Manifest) -> Manifest:
         """The manager's job with the size that its worker's had when it ended, as far as its kind's status tells that
         and may show no more than the size. Unchanged elsewhere."""

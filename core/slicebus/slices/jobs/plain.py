@@ -55,6 +55,14 @@ class PlainKind:
         patch = self.resize(scale_target, self.counts(job, job))
         return [patch] if patch else []
 
+    def follow_next(self, job: Manifest, wanted: Manifest) -> list[Manifest]:
+        """Nothing: the kind has no children."""
+        return []
+
+    def retries(self, job: Manifest) -> bool:
+        """Never: the kind has no children."""
+        return False
+
     def as_ended(self, job: Manifest, reported: Manifest) -> Manifest:
         """The job unchanged: its status may show what was reported, whatever its size."""
         return job

@@ -61,6 +61,11 @@ class RayParent(PlainKind):
         patch = self.resize(scale_target, ray.counts_there(self.cluster_spec(scale_target), self.cluster_spec(job)))
         return [patch] if patch else []
 
+    def follow_next(self, job: Manifest, wanted: Manifest) -> list[Manifest]:
+        """The replicas of the groups in its cluster's spec."""
+        spec = self.cluster_spec(job)
+        return ray.resize_groups(spec, ray.counts_there(spec, self.cluster_spec(wanted)), at=self._at)
+
     def with_counts(self, job: Manifest, counts: Counts) -> Manifest:
         """Set the replicas in its cluster's spec."""
         return self._with_cluster(job, ray.with_replicas(self.cluster_spec(job), counts))

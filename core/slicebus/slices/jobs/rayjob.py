@@ -106,6 +106,10 @@ class RayJob(RayParent):
         wanted = copy["spec"].get(_ID) if _ID in fields else None
         return [{"op": "add", "path": f"/spec/{_ID}", "value": wanted}] if wanted and not job["spec"].get(_ID) else []
 
+    def retries(self, job: Manifest) -> bool:
+        """KubeRay makes another cluster for each of its `backoffLimit`."""
+        return bool(job["spec"].get("backoffLimit"))
+
     def running_status(self, reported: Manifest) -> Manifest:
         """A RayJob is active unless its deployment is new or suspended."""
         deployment = reported.get("jobDeploymentStatus") or "Initializing"

@@ -22,7 +22,7 @@ from slicebus.proto.messages import Counts, Manifest, WorkloadSpec
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
-from slicebus.slices.jobs.suspension import is_suspended, to_suspend
+from slicebus.slices.jobs.suspension import is_suspended
 from slicebus.slices.workload.pod_requests import pod_requests
 
 _FIELDS = "fields"
@@ -184,21 +184,21 @@ def _count_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading)
     sized = _sized(view, order, job)
     if sized is None:
         return []
-    return _size_next(view, order, job, sized) or set_size(view, job, sized)
+    return [*set_size(view, job, sized), *_size_next(view, order, job, sized)]
 
 
 def _size_next(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading, sized: Manifest) -> list[Patch]:
-    """Give the cluster that a job without one is about to have the size that somebody has edited: as that of one which
-    is suspended, it is made of the job's own spec. What others take back, or give, is for the clusters that are there.
+    """Give the cluster that is made next of the job's own spec, the first one or that of a retry, the size that
+    somebody has edited. What others take back, or give, is for the clusters that are there.
 
     A cluster whose name the job has is made already, or being made: see `ensure_taken`.
     """
     kind, present = KINDS[view.key.kind], job.manifest
-    if not job.runs or view.scale_targets or kind.children(present) != [] or order.taken_back:
+    if not job.runs or order.taken_back or kind.is_autoscaled(present):
         return []
-    as_suspended = present | {"spec": present["spec"] | to_suspend(present).get("spec", {})}
-    is_resizable = not kind.is_autoscaled(present)
-    return [_patch(present, body) for body in kind.follow(as_suspended, sized)] if is_resizable else []
+    is_first = not view.scale_targets and kind.children(present) == []
+    body = kind.follow_next(present, sized) if is_first or kind.retries(present) else []
+    return [_patch(present, body)] if body else []
 
 
 def set_size(view: WorkerView, job: WorkerJobReading, sized: Manifest) -> list[Patch]:
