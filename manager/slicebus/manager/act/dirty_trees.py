@@ -90,7 +90,7 @@ class DirtyTrees:
                 self._node_changed(queue_node(queue["spec"].get("clusterQueue", "")), change)
 
     def _node_changed(self, node: str, change: Change) -> None:
-        """Make the trees of a queue or a cohort dirty. Make the trees of a queue or a cohort dirty. A new or deleted
+        """Make the trees of a queue or a cohort dirty. A new or deleted
         queue also concerns the slices that wait without one."""
         self._nodes.add(node)
         if _spec(change.old) != _spec(change.new):
