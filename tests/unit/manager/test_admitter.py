@@ -74,6 +74,8 @@ class World:
         """The Events about refused writes."""
         self.write_s = 0.0
         """How long a write is under way."""
+        self.hangs: dict[str, float] = {}
+        """The slices whose writes take longer, and how long."""
         self.ordered: list[JobRef] = []
         """The jobs whose orders are to go out."""
         self.locks = Locks[JobRef]()
@@ -87,7 +89,7 @@ class World:
             if isinstance(command, Patch):
                 name = command.target["metadata"]["name"]
                 self.tried.append((name, "admission" in command.body["status"]))
-                await asyncio.sleep(self.write_s)
+                await asyncio.sleep(self.hangs.get(name, self.write_s))
                 if command.target["metadata"]["resourceVersion"] != self.store.version_of(SliceKey(f"team/{name}")):
                     raise ConflictError("409")
                 if self.errors.get(name):
@@ -326,6 +328,77 @@ async def test_a_slice_that_another_writes_again_and_again_does_not_keep_the_adm
         world.run = run  # type: ignore[method-assign]
         await asyncio.sleep(10)
     assert world.admitted == ["w1"]
+
+
+async def test_a_write_that_hangs_holds_up_no_other(jumping: LoopTime) -> None:
+    """Each cycle waited for all of its writes: a webhook for one namespace that hung held up everybody else."""
+    world = World(cpu=9)
+    world.hangs, world.errors = {"w1": 30.0}, {"w1": [WebhookError("500")] * 100}
+    for name in ("w1", "w2"):
+        world.write(a_pending(name))
+    async with admitting(world):
+        await asyncio.sleep(0.01)
+        assert world.admitted == ["w2"]
+        world.write(a_pending("w3"))
+        await asyncio.sleep(1)
+        assert world.admitted == ["w2", "w3"], "it is known after a second"
+        for number in range(4, 8):
+            await asyncio.sleep(17)
+            world.write(a_pending(f"w{number}"))
+            await asyncio.sleep(0.01)
+            assert f"w{number}" in world.admitted
+        world.hangs.clear()
+        world.errors.clear()
+        await asyncio.sleep(45)
+        assert "w1" in world.admitted
+
+
+async def test_more_that_hang_than_are_written_at_once_hold_up_no_other(jumping: LoopTime) -> None:
+    world = World(cpu=100)
+    names = [f"w{number}" for number in range(80)]
+    world.hangs, world.errors = dict.fromkeys(names, 30.0), {name: [WebhookError("500")] * 100 for name in names}
+    for name in names:
+        world.write(a_pending(name))
+    async with admitting(world, writers=4):
+        await asyncio.sleep(60)
+        for number in range(5):
+            world.write(a_pending(f"x{number}"))
+            await asyncio.sleep(0.5)
+            assert f"x{number}" in world.admitted
+            await asyncio.sleep(6.5)
+        world.hangs.clear()
+        world.errors.clear()
+        await asyncio.sleep(60)
+    assert len(world.admitted) == 85
+
+
+async def test_an_admission_that_hangs_keeps_its_quota_until_it_is_answered(jumping: LoopTime) -> None:
+    world = World(cpu=1)
+    world.hangs, world.errors = {"w1": 30.0}, {"w1": [InvalidError("422")]}
+    world.write(a_pending("w1"))
+    async with admitting(world):
+        await asyncio.sleep(5)
+        world.write(a_pending("w0"))
+        await asyncio.sleep(20)
+        assert ("w0", True) not in world.tried, "the quota was given twice"
+        world.write(merge_patch(world.workload("w1"), {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}))
+        await asyncio.sleep(6)
+        assert not dict(world.store.uncertain.items())
+        assert world.admitted == ["w0"]
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+async def test_an_edit_of_its_quota_while_an_admission_hangs_is_not_lost(jumping: LoopTime, is_answered: bool) -> None:
+    world = World(cpu=1)
+    world.hangs, world.errors = {"w1": 30.0}, {"w1": [] if is_answered else [UnavailableError("reset")] * 9}
+    world.write(a_pending("w1"))
+    async with admitting(world):
+        await asyncio.sleep(5)
+        world.store.cluster_queues.put(a_queue(0, version=2))
+        await asyncio.sleep(600)
+        assert world.admitted == (["w1"] if is_answered else [])
+        assert [is_admission for _, is_admission in world.tried].count(True) == 1, "it is not sent after the edit"
+        assert not dict(world.store.uncertain.items())
 
 
 async def test_a_conflict_is_decided_again(jumping: LoopTime) -> None:

@@ -4,7 +4,8 @@ A tree of quota has one admitter: that of the manager that holds the Lease; of s
 tree. Its cache has every admission before the next cycle. An admission whose write got no answer may have been written
 or not. The slice counts as admitted, and the same write is tried again, until the object is seen at another version.
 Where its quota or its worker cluster was edited meanwhile, it is called off instead: the slice still counts as admitted
-until that is written, and is decided again after it.
+until that is written, and is decided again after it. A slice also counts as admitted while its write takes long: the
+next cycles do not wait for that.
 
 A cycle may decide more than can be written at once. Each decision carries the resourceVersion of the Workload that it
 was made from. If the Workload has another version when its write comes up, it is decided again in the next cycle. A
@@ -25,15 +26,14 @@ import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, Histogram
 
-from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.clock import now
-from slicebus.ambient.timers import Timers
 from slicebus.decisions.commands import Emit
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text, time_text
 from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.act.shard_keeper import ShardKeeper
+from slicebus.manager.act.slice_writes import SliceWrites
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.state.owners import job_of
@@ -56,8 +56,6 @@ from slicebus.slices.admission.growth_limit import is_limited
 from slicebus.slices.workload.workload import Slice, SliceKey
 
 _log = structlog.get_logger()
-_RETRY = Backoff(first_s=0.2, most_s=10.0)
-"""The pauses before a decision about one slice is written again."""
 _GIVE_AGAIN_S = 3.0
 """More than the pause between two renewals of a Lease."""
 _ASIDE_S = 60.0
@@ -97,7 +95,6 @@ class Admitter:
         self._store = store
         self._executor = executor
         self._locks = locks
-        self._writers = writers
         self._admitted = admitted
         self._keeper = keeper
         self._logged = logged
@@ -110,10 +107,9 @@ class Admitter:
         )
         self.set_aside: set[str] = set()
         """The trees of quota whose decision raises: nothing is admitted there."""
-        self._failures: dict[SliceKey, int] = {}
-        """How often in a row the decisions about a slice could not be written."""
-        self._pauses = Timers[SliceKey](self._end_pause)
-        """How long nothing is written about such a slice."""
+        self._writes = SliceWrites(self._write, at_once=writers, is_long=self._assume, due=self._decide_again)
+        self._assumed: set[SliceKey] = set()
+        """The slices that count as admitted only because that write takes long."""
         self._limited: set[SliceKey] = set()
         """The growths that wait for time to pass (`growth_limit`)."""
         self._willing: set[SliceKey] = set()
@@ -125,15 +121,16 @@ class Admitter:
 
     async def run(self) -> None:
         """Decide until cancelled."""
-        while True:
-            await self._dirty.pending.wait()
-            self._call_off_outdated()
-            trees = self._store.shards.trees(self._dirty.take())
-            concerned = self._keeper is None or trees or self._store.uncertain
-            if concerned:
-                await self._cycle(trees)
-            if self._keeper is not None and not await self._keeper.give_away():
-                self._dirty.add_after((), _GIVE_AGAIN_S)
+        async with TaskGroup() as group:
+            while True:
+                await self._dirty.pending.wait()
+                self._call_off_outdated()
+                trees = self._store.shards.trees(self._dirty.take())
+                concerned = self._keeper is None or trees or self._store.uncertain
+                if concerned:
+                    await self._cycle(trees, group)
+                if self._keeper is not None and not await self._keeper.give_away():
+                    self._dirty.add_after((), _GIVE_AGAIN_S)
 
     def _slice_changed(self, old: Slice | None, new: Slice | None) -> None:
         """Follow the growths that wait for time to pass. While there are any, everything is decided again at times.
@@ -142,8 +139,7 @@ class Admitter:
         if old is not None:
             self._limited.discard(old.key)
         if old is not None and new is None:
-            self._failures.pop(old.key, None)
-            self._pauses.stop(old.key)
+            self._writes.forget(old.key)
         if new is not None and is_limited(new):
             self._limited.add(new.key)
         if was_none and self._limited:
@@ -183,7 +179,7 @@ class Admitter:
         """Have every tree decided: this shard's trees have changed, or what is left of a budget."""
         self._dirty.add(None)
 
-    async def _cycle(self, trees: Sequence[str] | None) -> None:
+    async def _cycle(self, trees: Sequence[str] | None, group: asyncio.TaskGroup) -> None:
         """Run one cycle over some trees of quota.
 
         Most changes of a slice come while nobody waits for quota of its tree. Then there is nothing to decide.
@@ -192,35 +188,10 @@ class Admitter:
         if self._store.quotas.is_settled(trees) and not (self._store.uncertain or self._gives_idle):
             return
         with self._times.time():
-            await self._decide_and_write(trees)
+            decided = [one for one in self._decide_trees(trees) if self._writes.are_due(one.key)]
+            await self._writes.carry_out([(one, self._store.version_of(one.key)) for one in decided], group)
 
-    async def _decide_and_write(self, trees: Sequence[str] | None) -> None:
-        decided = self._decide_trees(trees)
-        free = asyncio.Semaphore(self._writers)
-
-        async def carry_out(decision: Decision, version: str) -> None:
-            ref = self._job(decision)
-            turn = self._locks.of_within(ref, _TURN_S) if ref is not None else nullcontext(enter_result=False)
-            async with free, turn as in_turn:
-                with self._logged(ref.key if ref is not None else ""):
-                    failure = await self._carry_out(decision, version, in_turn=in_turn)
-            if failure is None:
-                self._failures.pop(decision.key, None)
-            else:
-                self._pause(decision.key, failure)
-
-        async with TaskGroup() as group:
-            for decision in decided:
-                if decision.key not in self._pauses:
-                    version = self._store.version_of(decision.key)
-                    group.create_task(carry_out(decision, version), name=f"admit:{decision.key}")
-
-    def _pause(self, key: SliceKey, failure: SlicebusError) -> None:
-        """Write nothing about a slice for a while, longer after each failure in a row. Others of its tree go on."""
-        self._failures[key] = self._failures.get(key, 0) + 1
-        self._pauses.start(key, _RETRY.pause_s(self._failures[key], failure))
-
-    def _end_pause(self, key: SliceKey) -> None:
+    def _decide_again(self, key: SliceKey) -> None:
         self._dirty.add([self._tree_of(key)])
 
     def _tree_of(self, key: SliceKey) -> str:
@@ -264,8 +235,21 @@ class Admitter:
         namespace, _, name = decision.key.partition("/")
         return self._store.workloads.get(namespace, name)
 
-    async def _carry_out(self, decision: Decision, version: str, *, in_turn: bool) -> SlicebusError | None:
+    async def _write(self, decision: Decision, version: str) -> SlicebusError | None:
         """Write a decision that was made from this resourceVersion. The error is that for which it is tried again."""
+        ref = self._job(decision)
+        turn = self._locks.of_within(ref, _TURN_S) if ref is not None else nullcontext(enter_result=False)
+        async with turn as in_turn:
+            with self._logged(ref.key if ref is not None else ""):
+                failure = await self._carry_out(decision, version, in_turn=in_turn)
+        if decision.key in self._assumed:
+            self._assumed.remove(decision.key)
+            if not isinstance(failure, TransientError) or isinstance(failure, WebhookError):
+                self._store.uncertain.pop(decision.key, None)
+                self._dirty.add([self._tree_of(decision.key)])
+        return failure
+
+    async def _carry_out(self, decision: Decision, version: str, *, in_turn: bool) -> SlicebusError | None:
         if self._is_outdated(decision):
             # What makes it so has made its tree dirty.
             return None
@@ -282,13 +266,12 @@ class Admitter:
         except WebhookError as error:
             # Nothing was written. It may be admitted as soon as the webhook is back.
             _log.warning("admission.refused", slice=decision.key, error=str(error))
-            if self._failures.get(decision.key):
+            if self._writes.has_failed(decision.key):
                 await self._say_refused(decision, error)
             return error
         except TransientError as error:
             _log.warning("admission.unanswered", slice=decision.key, error=str(error))
-            if workload and isinstance(decision, Admit) and not admission_writes.was_elsewhere(workload, decision):
-                self._store.uncertain[decision.key] = Uncertain(decision, version)
+            self._note_unanswered(decision, version)
             return error
         except PermanentError as error:
             # One object that the server refuses must not end the admission of all others, nor hold them up.
@@ -307,6 +290,22 @@ class Admitter:
         elif isinstance(decision, Evict):
             _log.info("slice.evicted", slice=decision.key, reason=decision.reason)
         return None
+
+    def _assume(self, decision: Decision, version: str) -> None:
+        """Count a slice as admitted while that write takes long."""
+        if self._note_unanswered(decision, version):
+            _log.warning("admission.takes_long", slice=decision.key)
+            self._assumed.add(decision.key)
+
+    def _note_unanswered(self, decision: Decision, version: str) -> bool:
+        """Count a slice as admitted from here on, where its write may have happened. False where it counts already."""
+        noted, workload = self._store.uncertain.get(decision.key), self._workload(decision)
+        if not isinstance(decision, Admit) or (noted is not None and noted.resource_version == version):
+            return False
+        if workload is None or admission_writes.was_elsewhere(workload, decision):
+            return False
+        self._store.uncertain[decision.key] = Uncertain(decision, version)
+        return True
 
     async def _say_refused(self, decision: Decision, error: SlicebusError) -> None:
         """Say on the job that the API server refuses what was decided about it."""

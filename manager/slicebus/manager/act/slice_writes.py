@@ -1,0 +1,102 @@
+"""Writes what the admission has decided about slices, some at once.
+
+The cycle waits for its writes, but not for one that takes long, as where a webhook on Workloads hangs: that goes on
+beside the next cycles, which decide nothing about its slice. A slice whose write has failed is left alone for a while,
+longer after each failure in a row. Others of its tree go on.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+
+from slicebus.ambient.backoff import Backoff
+from slicebus.ambient.cancellation import TaskGroup
+from slicebus.ambient.timers import Timers
+from slicebus.proto.errors import SlicebusError
+from slicebus.slices.admission.cycle import Decision
+from slicebus.slices.workload.workload import SliceKey
+
+_RETRY = Backoff(first_s=0.2, most_s=10.0)
+"""The pauses before a decision about one slice is written again."""
+_LONG_S = 1.0
+"""A write without an answer for so long is no longer waited for."""
+_MOST_LONG = 256
+"""So many writes that take long are under way at once. Those of further slices that have taken long before wait."""
+
+
+class SliceWrites:
+    """The writes of one admitter."""
+
+    def __init__(
+        self,
+        write: Callable[[Decision, str], Awaitable[SlicebusError | None]],
+        *,
+        at_once: int,
+        is_long: Callable[[Decision, str], None],
+        due: Callable[[SliceKey], None],
+    ) -> None:
+        """`write` writes a decision that was made from a resourceVersion, and returns the error for which that is tried
+        again. `is_long` gets each that is no longer waited for. `due` gets a slice whose pause is over."""
+        self._write = write
+        self._at_once = at_once
+        self._is_long = is_long
+        self._pauses = Timers[SliceKey](due)
+        self._failures: dict[SliceKey, int] = {}
+        """How often in a row the decisions about a slice could not be written."""
+        self._under_way: set[SliceKey] = set()
+        self._slow: set[SliceKey] = set()
+        """The slices whose last write took long: nobody waits for the next one."""
+
+    def are_due(self, key: SliceKey) -> bool:
+        """Whether anything is written about a slice now: no write of it is under way, and none has just failed."""
+        return key not in self._pauses and key not in self._under_way
+
+    def has_failed(self, key: SliceKey) -> bool:
+        """Whether the last write about a slice failed."""
+        return key in self._failures
+
+    def forget(self, key: SliceKey) -> None:
+        """Forget how the writes of a slice went: it is gone."""
+        self._failures.pop(key, None)
+        self._slow.discard(key)
+        self._pauses.stop(key)
+
+    async def carry_out(self, decided: Iterable[tuple[Decision, str]], group: asyncio.TaskGroup) -> None:
+        """Return when each decision was written, or takes long. The group has the writes."""
+        free = asyncio.Semaphore(self._at_once)
+
+        async def in_turn(decision: Decision, version: str) -> None:
+            async with free:
+                await asyncio.wait([self._begin(decision, version, group)], timeout=_LONG_S)
+                if decision.key in self._under_way:
+                    self._slow.add(decision.key)
+                    self._is_long(decision, version)
+
+        async with TaskGroup() as cycle:
+            for decision, version in decided:
+                key = decision.key
+                if key not in self._slow:
+                    cycle.create_task(in_turn(decision, version), name=f"turn:{key}")
+                elif len(self._under_way) < _MOST_LONG:
+                    self._is_long(decision, version)
+                    self._begin(decision, version, group)
+                else:
+                    self._pauses.start(key, _LONG_S)
+
+    def _begin(self, decision: Decision, version: str, group: asyncio.TaskGroup) -> asyncio.Task[None]:
+        self._under_way.add(decision.key)
+        return group.create_task(self._one(decision, version), name=f"admit:{decision.key}")
+
+    async def _one(self, decision: Decision, version: str) -> None:
+        key, clock = decision.key, asyncio.get_running_loop().time
+        began = clock()
+        try:
+            failure = await self._write(decision, version)
+        finally:
+            self._under_way.remove(key)
+        if clock() - began < _LONG_S:
+            self._slow.discard(key)
+        if failure is None:
+            self._failures.pop(key, None)
+        else:
+            self._failures[key] = self._failures.get(key, 0) + 1
+            self._pauses.start(key, _RETRY.pause_s(self._failures[key], failure))
