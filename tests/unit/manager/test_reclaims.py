@@ -446,6 +446,25 @@ def test_an_agent_that_ended_in_between_cannot_say_what_it_follows() -> None:
     assert story.sizes == [4, 8]
 
 
+@pytest.mark.parametrize("size", [8, 12])
+def test_a_size_that_comes_before_the_word_is_no_resize(size: int) -> None:
+    """Its user had made it smaller there already. It became larger again by an earlier order, and smaller by the word:
+    the manager had forgotten that, and what it wanted to have again."""
+    story = Story()
+    story.shrink(4)
+    story.ask(4)
+    story.reconcile()
+    story.ask(size)
+    story.reconcile()
+    note = story.note
+    assert note is not None
+    assert (note.before, note.done, story.sizes) == ({"main": size}, True, [4, size])
+    story.report()
+    story.ask(4, follows=note.id)
+    story.reconcile()
+    assert story.sizes == [4, size]
+
+
 def test_what_it_waited_for_comes_back_too() -> None:
     story = Story()
     story.ask(12)

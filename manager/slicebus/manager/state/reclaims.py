@@ -65,7 +65,7 @@ def as_reclaimed(desired: DesiredSize, holder: Slice | None, outbox: Outbox | No
         return desired
     if not note.before.keys() == note.to.keys() == desired.counts.keys() == desired.own.keys():
         return desired
-    if not (note.done or (_is_known(note, outbox) if note.grows else _is_done(note, requested, holder))):
+    if not (note.done or (is_known(note, outbox) if note.grows else _is_done(note, requested, holder))):
         return replace(desired, reclaimed=note)
     size = _set_size(note, holder)
     what = "In quota that nobody waits for" if note.asked else "Pods are back"
@@ -109,14 +109,14 @@ def is_awaited(
     return any(slice.pending for chain in chains for slice in chain_of(chain))
 
 
-def _stands(note: Reclaimed, requested: SizeRequest, taken: TakenBack) -> bool:
-    return taken.note == note.id and (taken.request == requested.key or requested.follows == note.id)
-
-
-def _is_known(note: Reclaimed, outbox: Outbox | None) -> bool:
+def is_known(note: Reclaimed, outbox: Outbox | None) -> bool:
     """Whether the worker has applied an order with this note: it then applies the larger size that comes with the same
     one, unless somebody resizes the job there first."""
     return outbox is not None and outbox.is_reported and outbox.record.taken_back == note.id
+
+
+def _stands(note: Reclaimed, requested: SizeRequest, taken: TakenBack) -> bool:
+    return taken.note == note.id and (taken.request == requested.key or requested.follows == note.id)
 
 
 def _is_done(note: Reclaimed, requested: SizeRequest, holder: Slice) -> bool:

@@ -15,7 +15,7 @@ from slicebus.manager.decide.job import size_bounds
 from slicebus.manager.decide.manifests import findings_patch
 from slicebus.manager.decide.order import size_requests
 from slicebus.manager.state.annotations import SizeRequest, TakenBack, annotation
-from slicebus.manager.state.reclaims import RING
+from slicebus.manager.state.reclaims import RING, is_known
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, counts_text
 from slicebus.slices.admission.cycle import Grow, Shrink
@@ -79,7 +79,9 @@ def heard(view: JobView, request: SizeRequest) -> tuple[SizeRequest, Reclaimed |
     A request that carries the note out leaves it, and so does one for the very size that was set: an agent that ended
     in between could not say more. Any other is somebody's resize on the worker, and wins. While pods are still to go,
     one for no more than what is left needs no note; one for more is what the job wants to have again, and its worker is
-    told once more what is left. Where nobody takes any, it is what somebody asks for.
+    told once more what is left. Where nobody takes any, it is what somebody asks for. One for more that comes when they
+    are gone, and before the worker has applied an order with the note, is what the job wants to have again, too: that
+    order is on its way, and leaves it no more than the note does.
     """
     note, taken = view.desired.reclaimed, view.desired.taken_back
     if note is None or taken is None:
@@ -87,17 +89,17 @@ def heard(view: JobView, request: SizeRequest) -> tuple[SizeRequest, Reclaimed |
     size = {name: count + request.finished.get(name, 0) for name, count in request.counts.items()}
     if request.follows == note.id or size == taken.counts:
         return replace(request, follows=note.id), note
-    if (
-        note.done
-        or note.grows
-        or size.keys() != note.to.keys()
-        or all(size[name] <= count for name, count in note.to.items())
-    ):
+    is_on_its_way = not (note.done and (note.asked or is_known(note, view.outbox)))
+    is_more = size.keys() == note.to.keys() and any(size[name] > count for name, count in note.to.items())
+    if note.grows or not (is_on_its_way and is_more):
         return replace(request, follows=""), None
+    overrules = replace(request, follows="", taken_back=replace(taken, request=request.key))
     if request.follows:
-        # It carries out an earlier note. This one is on its way.
-        return replace(request, follows="", taken_back=replace(taken, request=request.key)), note
+        # It carries out an earlier note.
+        return overrules, note
     wished = {name: max(count, size[name]) for name, count in note.to.items()}
+    if note.done:
+        return overrules, replace(note, before=wished)
     again = replace(note, id=content_hash([note.id, size, request.key]), before=wished, asked={})
     return replace(request, follows="", taken_back=replace(taken, request=request.key, note=again.id)), again
 
