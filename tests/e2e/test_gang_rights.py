@@ -16,13 +16,13 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube import informers
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import Resource
 from slicebus.proto.messages import ClusterName
 from support import installation, roles
 from support.controlplane import ControlPlane
 from support.scenario import Scenario, set_quota
 from support.schedulers import BACKENDS, GROVE, KAI, VOLCANO, Backend, install, made_for, open_queue, profiles, remove
 from support.waiting import eventually
+from support.webhooks import WEBHOOKS, webhook
 
 pytestmark = [pytest.mark.helm, pytest.mark.real(only=True)]
 """An embedded API server has no RBAC."""
@@ -30,13 +30,6 @@ pytestmark = [pytest.mark.helm, pytest.mark.real(only=True)]
 Manifest = dict[str, Any]
 EAST = ClusterName("east")
 CHART = "slicebus-agent"
-WEBHOOKS = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
-    namespaced=False,
-)
 
 
 @pytest.fixture(autouse=True)
@@ -44,25 +37,6 @@ def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """For its rights, and for what it may not read."""
     monkeypatch.setattr(schedulers, "_ROUND_S", 0.5)
     monkeypatch.setattr(informers, "_BACKOFF", Backoff(first_s=0.2, most_s=1.0))
-
-
-def webhook_that_is_down() -> Manifest:
-    """As that of a scheduler which does not run: it has to agree to every PodGroup of KAI's."""
-    rule = {"apiGroups": [KAI.makes.group], "apiVersions": ["*"], "operations": ["*"], "resources": ["podgroups"]}
-    webhook = {
-        "name": "podgroups.example.dev",
-        "rules": [rule],
-        "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "failurePolicy": "Fail",
-        "sideEffects": "None",
-        "admissionReviewVersions": ["v1"],
-    }
-    return {
-        "apiVersion": WEBHOOKS.api_version,
-        "kind": WEBHOOKS.kind,
-        "metadata": {"name": "down"},
-        "webhooks": [webhook],
-    }
 
 
 @pytest.fixture
@@ -136,7 +110,8 @@ async def test_a_webhook_that_is_down_holds_up_its_own_jobs(
     async with roles.manager(world, urls), roles.agent(world, urls, EAST, schedulers=profiles(KAI)):
         runs = await submitted(world, KAI, "runs", parallelism=3)
         await runs.expect_pods(running=3)
-        await east.create(WEBHOOKS, webhook_that_is_down())
+        # As that of a scheduler which does not run: it has to agree to every PodGroup of KAI's.
+        await east.create(WEBHOOKS, webhook("down", KAI.makes.group, "podgroups", url="https://127.0.0.1:1/"))
         try:
             waits = await submitted(world, KAI, "waits")
 

@@ -35,7 +35,7 @@ async def wipe(*clients: KubeClient) -> None:
 async def _wipe(client: KubeClient) -> None:
     """What makes others comes before them."""
     for resource in (RAYJOBS, RAYSERVICES, RAYCLUSTERS, JOBS, WORKLOADS, PODS, EVENTS, LOCALQUEUES):
-        await wipe_resource(client, resource, objects.NAMESPACE)
+        await wipe_resource(client, resource, None)
     for resource in (LEASES, CONFIGMAPS):
         await wipe_resource(client, resource, objects.SYSTEM_NAMESPACE)
     for resource in (CLUSTERQUEUES, COHORTS, WORKLOADPRIORITYCLASSES, WORKERCLUSTERS):
@@ -43,7 +43,7 @@ async def _wipe(client: KubeClient) -> None:
 
 
 async def wipe_resource(client: KubeClient, resource: Resource, namespace: str | None) -> None:
-    """Take away every object of a resource, if there is such a resource."""
+    """Take away every object of a resource in a namespace, or in all of them, if there is such a resource."""
     if not await client.serves(resource):
         return
 
@@ -53,6 +53,7 @@ async def wipe_resource(client: KubeClient, resource: Resource, namespace: str |
         return not page.items
 
     async def remove(metadata: dict[str, Any]) -> None:
+        namespace = metadata.get("namespace")
         with suppress(NotFoundError):
             if metadata.get("finalizers"):
                 free = MergePatch({"metadata": {"finalizers": None}})

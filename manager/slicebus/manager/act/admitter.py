@@ -101,7 +101,7 @@ class Admitter:
         self._dirty = DirtyTrees(store)
         self._times = Histogram(
             "slicebus_admission_cycle_seconds",
-            "How long an admission cycle took, with the writes of what it decided.",
+            "How long an admission cycle took, with the writes of what it decided that did not take long.",
             buckets=_BUCKETS,
             registry=registry,
         )
