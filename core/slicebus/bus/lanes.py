@@ -1,10 +1,10 @@
 """Handles the deliveries of one queue: in order for one object, concurrently across objects.
 
 Each key has its own queue in memory. The first delivery of a key creates the queue, later ones wait in it; the queues
-share a bounded number of workers (`turns`), and so may several consumers: whoever owns a delivery waits for itself. An
-unsettled delivery delays its own key, and other keys only when the prefetch is used up. A delivery that another one of
-its key supersedes is acknowledged at once: an object that is stuck, or reports faster than it is handled, keeps two
-deliveries.
+share a bounded number of workers (`turns`), and so may several consumers: whoever owns a delivery waits for itself. One
+whose handler takes long, as where a webhook hangs, gives its turn back before it has ended. An unsettled delivery
+delays its own key, and other keys only when the prefetch is used up. A delivery that another one of its key supersedes
+is acknowledged at once: an object that is stuck, or reports faster than it is handled, keeps two deliveries.
 
 A delivery is acknowledged when its handler returns, so after its effect (rule 4 of the design). A protocol error or a
 permanent one dead-letters it with the reason. A transient error or a conflict is retried in place, with a growing pause
@@ -31,6 +31,7 @@ from structlog.contextvars import bound_contextvars
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.cancellation import TaskGroup, ungrouped
+from slicebus.ambient.long_calls import LongCalls
 from slicebus.ambient.retries import repeated
 from slicebus.bus.contract import Delivery, Subscription
 from slicebus.bus.metering import OnSettled, Settled
@@ -116,6 +117,7 @@ async def consume(
     one."""
     backlog, turns = backlog or Backlog(), turns or turns_of()
     queues: dict[str, deque[Delivery]] = {}
+    long_calls = LongCalls()
 
     def settle(delivery: Delivery, result: Settled) -> None:
         took_s = backlog.settle(delivery)
@@ -127,9 +129,10 @@ async def consume(
         size = size_of(delivery.message)
         if pace is not None:
             await pace.keep(owner(delivery), size)
-        async with turns.take(owner(delivery), size):
+        async with turns.take(owner(delivery), size) as give_back:
             if delivery.held:
-                await handler(delivery)
+                with long_calls.noticed(give_back):
+                    await handler(delivery)
 
     async def drain(name: str) -> None:
         queue, retry_time = queues[name], _RetryTime(retry_s)

@@ -9,7 +9,7 @@ the processor for longer than everything that a usual one causes.
 import asyncio
 import sys
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 _TURN_BYTES = 4096
@@ -57,14 +57,21 @@ class Turns:
         self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}
 
     @asynccontextmanager
-    async def take(self, owner: str, size: int) -> AsyncIterator[None]:
-        """Hold a turn, and `size` bytes, while the context lasts."""
-        size = min(size, self._most_bytes)
+    async def take(self, owner: str, size: int) -> AsyncIterator[Callable[[], None]]:
+        """Hold a turn, and `size` bytes, while the context lasts, or until its value is called."""
+        size, is_held = min(size, self._most_bytes), True
         await self._wait(owner, size)
+
+        def give_back() -> None:
+            nonlocal is_held
+            if is_held:
+                is_held = False
+                self._give_back(owner, size)
+
         try:
-            yield
+            yield give_back
         finally:
-            self._give_back(owner, size)
+            give_back()
 
     async def _wait(self, owner: str, size: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -2,8 +2,8 @@
 
 Per-object serialisation. The queue has no events but names of objects to reconcile. A key that is queued already is not
 queued again. A key is never handled twice at once: one that is added while it is handled is handled again afterwards.
-So no two handlers of one object run together, a burst of events costs one reconcile, and a slow object occupies one
-worker and delays no other object.
+So no two handlers of one object run together, and a burst of events costs one reconcile. An object whose handler takes
+long, as where a webhook hangs, has another worker take the next key, and delays no other object.
 
 Failures. After a transient error or a conflict the key is queued again after a growing, jittered pause, which the first
 success resets. After a permanent error it is queued again too, after pauses of up to two minutes: rights, policies and
@@ -17,12 +17,14 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
+from functools import partial
 from typing import Generic, TypeVar
 
 import structlog
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.cancellation import TaskGroup
+from slicebus.ambient.long_calls import Call, LongCalls
 from slicebus.ambient.timers import Timers
 from slicebus.ambient.yield_budget import YieldBudget
 from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, ProtocolError, TransientError
@@ -32,6 +34,9 @@ _BACKOFF = Backoff(first_s=0.02, most_s=90.0)
 _REFUSED = Backoff(first_s=2.0, most_s=120.0)
 """After a permanent error: a refusal that ends is noticed within two minutes, and thousands of them cost little."""
 _ASIDE = Backoff(first_s=2.0, most_s=600.0)
+_MORE = 4
+"""So many times as many keys as there are workers may take long at once. A server that is slow as a whole gets no more
+than that."""
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -144,24 +149,40 @@ class WorkQueue(Generic[Key]):
         return not (self._before or self._waiting or self._active or self._timers)
 
     async def run(self, handler: Callable[[Key], Awaitable[None]], *, workers: int, first_workers: int = 0) -> None:
-        """Handle keys, at most `workers` at once, until cancelled. `first_workers` more handle only what goes first,
-        also when all the others are busy."""
+        """Handle keys, at most `workers` at once beside those that take long, until cancelled. `first_workers` more
+        handle only what goes first, also when all the others are busy."""
+        long_calls = LongCalls(most=_MORE * workers)
         try:
             async with TaskGroup() as group:
+
+                def start(number: int) -> None:
+                    """Start a worker, or the next one in place of one whose key takes long."""
+                    noticed = partial(long_calls.noticed, partial(start, number))
+                    work = self._work(handler, only_first=number >= workers, noticed=noticed)
+                    group.create_task(work, name=f"{self._name}-{number}")
+
                 for number in range(workers + first_workers):
-                    only_first = number >= workers
-                    group.create_task(self._work(handler, only_first=only_first), name=f"{self._name}-{number}")
+                    start(number)
         finally:
             self._timers.stop_all()
 
-    async def _work(self, handler: Callable[[Key], Awaitable[None]], *, only_first: bool) -> None:
-        while True:
+    async def _work(
+        self,
+        handler: Callable[[Key], Awaitable[None]],
+        *,
+        only_first: bool,
+        noticed: Callable[[], AbstractContextManager[Call]],
+    ) -> None:
+        """Handle keys until one takes long. `noticed` has another worker go on then."""
+        is_replaced = False
+        while not is_replaced:
             await self._budget.yield_if_spent()
             key = await self._take(only_first=only_first)
             try:
-                with self._logged(key):
+                with noticed() as call, self._logged(key):
                     await self._handle(key, handler)
             finally:
+                is_replaced = call.is_long
                 self._active.discard(key)
                 if key in self._requeued:
                     self._due_since.setdefault(key, self._requeued.pop(key))

@@ -159,6 +159,28 @@ async def test_a_stuck_object_delays_no_other_however_many_deliveries_it_has(jum
     assert sorted(lane.handled) == [(f"free-{number}", number) for number in range(10)]
 
 
+async def test_more_that_hang_than_there_are_workers_delay_no_other(jumping: LoopTime) -> None:
+    """Each kept its turn: messages of jobs whose webhook hung held up those of all others."""
+    free = asyncio.Event()
+
+    async def handle(name: str, number: int) -> None:
+        if name.startswith("stuck"):
+            await free.wait()
+
+    lane = Lane(handle)
+    async with lane.running(coalescing=True):
+        for number in range(2 * WORKERS):
+            lane.publish(f"stuck-{number}", number)
+        lane.publish("other", 0)
+        await asyncio.sleep(0.5)
+        assert lane.handled == []
+        await asyncio.sleep(2)
+        assert lane.handled == [("other", 0)]
+        free.set()
+        await asyncio.sleep(1)
+    assert len(lane.handled) == 2 * WORKERS + 1
+
+
 async def test_an_older_delivery_that_comes_late_supersedes_nothing(jumping: LoopTime) -> None:
     lane = Lane(slowly)
     async with lane.running(coalescing=True):

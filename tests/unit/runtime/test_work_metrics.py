@@ -28,11 +28,11 @@ async def test_the_oldest_change_has_its_age_while_it_is_worked_on_and_others_wa
     assert shown() == [0, 0, 0]
     working = asyncio.create_task(queue.run(handle, workers=1))
     queue.add("first")
-    await asyncio.sleep(20)
+    await asyncio.sleep(0.5)
     queue.add("second")
     queue.add("third", first=True)
-    await asyncio.sleep(5)
-    assert shown() == [2, 5, 25]
+    await asyncio.sleep(0.25)
+    assert shown() == [2, 0.25, 0.75]
     done.set()
     await asyncio.sleep(1)
     assert shown() == [0, 0, 0]

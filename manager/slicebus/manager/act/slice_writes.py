@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.cancellation import TaskGroup
+from slicebus.ambient.long_calls import LONG_S, MOST
 from slicebus.ambient.timers import Timers
 from slicebus.proto.errors import SlicebusError
 from slicebus.slices.admission.cycle import Decision
@@ -17,10 +18,6 @@ from slicebus.slices.workload.workload import SliceKey
 
 _RETRY = Backoff(first_s=0.2, most_s=10.0)
 """The pauses before a decision about one slice is written again."""
-_LONG_S = 1.0
-"""A write without an answer for so long is no longer waited for."""
-_MOST_LONG = 256
-"""So many writes that take long are under way at once. Those of further slices that have taken long before wait."""
 
 
 class SliceWrites:
@@ -66,7 +63,8 @@ class SliceWrites:
 
         async def in_turn(decision: Decision, version: str) -> None:
             async with free:
-                await asyncio.wait([self._begin(decision, version, group)], timeout=_LONG_S)
+                is_bounded = len(self._under_way) < MOST
+                await asyncio.wait([self._begin(decision, version, group)], timeout=LONG_S if is_bounded else None)
                 if decision.key in self._under_way:
                     self._slow.add(decision.key)
                     self._is_long(decision, version)
@@ -76,11 +74,11 @@ class SliceWrites:
                 key = decision.key
                 if key not in self._slow:
                     cycle.create_task(in_turn(decision, version), name=f"turn:{key}")
-                elif len(self._under_way) < _MOST_LONG:
+                elif len(self._under_way) < MOST:
                     self._is_long(decision, version)
                     self._begin(decision, version, group)
                 else:
-                    self._pauses.start(key, _LONG_S)
+                    self._pauses.start(key, LONG_S)
 
     def _begin(self, decision: Decision, version: str, group: asyncio.TaskGroup) -> asyncio.Task[None]:
         self._under_way.add(decision.key)
@@ -93,7 +91,7 @@ class SliceWrites:
             failure = await self._write(decision, version)
         finally:
             self._under_way.remove(key)
-        if clock() - began < _LONG_S:
+        if clock() - began < LONG_S:
             self._slow.discard(key)
         if failure is None:
             self._failures.pop(key, None)
