@@ -1,11 +1,11 @@
 """Label selectors as text."""
 
-import time
 from typing import Any
 
 import pytest
 
-from slicebus.slices.api.selectors import MOST_CHARACTERS, parse_selector, problem_of, readable, selects
+from slicebus.slices.api import selectors
+from slicebus.slices.api.selectors import parse_selector, problem_of, readable, selects
 
 LABELS = {"region": "eu", "tier": "3"}
 
@@ -81,9 +81,9 @@ def test_one_that_is_no_selector_selects_nothing(selector: Any, problem: str) ->
     assert not selects(readable(selector), {})
 
 
-def test_many_commas_take_no_time() -> None:
-    """A cycle reads the selector of each job that waits, several times."""
-    began = time.process_time()
-    for _ in range(20):
-        assert parse_selector("," * MOST_CHARACTERS) == {"matchExpressions": []}
-    assert time.process_time() - began < 0.4
+@pytest.mark.timeout(60)
+def test_many_commas_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cycle reads the selector of each job that waits, several times. A text of this length takes a second, and took
+    ten minutes when the rest of it was searched for each comma."""
+    monkeypatch.setattr(selectors, "MOST_CHARACTERS", 1_000_000)
+    assert parse_selector("," * 1_000_000) == {"matchExpressions": []}
