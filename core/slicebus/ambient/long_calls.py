@@ -29,11 +29,11 @@ class LongCalls:
 
     @contextmanager
     def noticed(self, then: Callable[[], object]) -> Iterator[Call]:
-        """Call `then` once where the block takes long."""
-        call = Call()
+        """Call `then` once where the block takes long, unless its task is cancelled."""
+        call, task = Call(), asyncio.current_task()
 
         def notice() -> None:
-            if self._under_way < self._most:
+            if self._under_way < self._most and not (task and task.cancelling()):
                 self._under_way += 1
                 call.is_long = True
                 then()

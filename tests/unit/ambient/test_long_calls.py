@@ -33,3 +33,21 @@ async def test_no_more_than_some_are_noticed_at_a_time(jumping: LoopTime) -> Non
     with pytest.raises(ValueError, match="it failed"):
         await fail(3)
     assert noticed == [0, 1, 3]
+
+
+async def test_one_that_is_cancelled_is_not_noticed(jumping: LoopTime) -> None:
+    """A worker that is to end has no successor, also where its handler takes long to end."""
+    calls, noticed = LongCalls(long_s=1.0), list[str]()
+
+    async def end_slowly() -> None:
+        with calls.noticed(lambda: noticed.append("long")):
+            try:
+                await asyncio.sleep(60)
+            finally:
+                await asyncio.sleep(10)
+
+    task = asyncio.create_task(end_slowly())
+    await asyncio.sleep(0.5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert noticed == []

@@ -330,6 +330,27 @@ async def test_a_slice_that_another_writes_again_and_again_does_not_keep_the_adm
     assert world.admitted == ["w1"]
 
 
+async def test_an_error_of_the_program_ends_the_admitter_by_itself(jumping: LoopTime) -> None:
+    """Whatever else waits to be written then."""
+    world = World(cpu=9)
+    world.errors = {"w1": [ArithmeticError("it is wrong")]}  # type: ignore[list-item]
+    world.write_s, world.hangs = 0.1, {"w0": 30.0}
+    for number in range(9):
+        world.write(a_pending(f"w{number}"))
+    async with admitting(world, writers=2) as task:
+        await asyncio.wait([task])
+        [error] = leaves(task.exception())
+        assert isinstance(error, ArithmeticError)
+
+
+def leaves(error: BaseException | None) -> list[BaseException | None]:
+    return (
+        [leaf for each in error.exceptions for leaf in leaves(each)]
+        if isinstance(error, BaseExceptionGroup)
+        else [error]
+    )
+
+
 async def test_a_write_that_hangs_holds_up_no_other(jumping: LoopTime) -> None:
     """Each cycle waited for all of its writes: a webhook for one namespace that hung held up everybody else."""
     world = World(cpu=9)

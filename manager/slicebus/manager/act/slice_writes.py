@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
 from slicebus.ambient.backoff import Backoff
-from slicebus.ambient.cancellation import TaskGroup
-from slicebus.ambient.long_calls import LONG_S, MOST
+from slicebus.ambient.long_calls import LONG_S, MOST, LongCalls
 from slicebus.ambient.timers import Timers
 from slicebus.proto.errors import SlicebusError
 from slicebus.slices.admission.cycle import Decision
@@ -36,6 +35,7 @@ class SliceWrites:
         self._write = write
         self._at_once = at_once
         self._is_long = is_long
+        self._long_calls = LongCalls()
         self._pauses = Timers[SliceKey](due)
         self._failures: dict[SliceKey, int] = {}
         """How often in a row the decisions about a slice could not be written."""
@@ -59,30 +59,39 @@ class SliceWrites:
 
     async def carry_out(self, decided: Iterable[tuple[Decision, str]], group: asyncio.TaskGroup) -> None:
         """Return when each decision was written, or takes long. The group has the writes."""
-        free = asyncio.Semaphore(self._at_once)
+        free, waited_for = asyncio.Semaphore(self._at_once), list[asyncio.Event]()
+        for decision, version in decided:
+            key = decision.key
+            if key not in self._slow:
+                waited_for.append(asyncio.Event())
+                write = self._in_turn(decision, version, free, waited_for[-1])
+            elif len(self._under_way) < MOST:
+                self._is_long(decision, version)
+                write = self._one(decision, version)
+            else:
+                self._pauses.start(key, LONG_S)
+                continue
+            self._under_way.add(key)
+            group.create_task(write, name=f"admit:{key}")
+        for settled in waited_for:
+            await settled.wait()
 
-        async def in_turn(decision: Decision, version: str) -> None:
-            async with free:
-                is_bounded = len(self._under_way) < MOST
-                await asyncio.wait([self._begin(decision, version, group)], timeout=LONG_S if is_bounded else None)
-                if decision.key in self._under_way:
-                    self._slow.add(decision.key)
-                    self._is_long(decision, version)
+    async def _in_turn(self, decision: Decision, version: str, free: asyncio.Semaphore, settled: asyncio.Event) -> None:
+        await free.acquire()
 
-        async with TaskGroup() as cycle:
-            for decision, version in decided:
-                key = decision.key
-                if key not in self._slow:
-                    cycle.create_task(in_turn(decision, version), name=f"turn:{key}")
-                elif len(self._under_way) < MOST:
-                    self._is_long(decision, version)
-                    self._begin(decision, version, group)
-                else:
-                    self._pauses.start(key, LONG_S)
+        def let_go() -> None:
+            free.release()
+            settled.set()
 
-    def _begin(self, decision: Decision, version: str, group: asyncio.TaskGroup) -> asyncio.Task[None]:
-        self._under_way.add(decision.key)
-        return group.create_task(self._one(decision, version), name=f"admit:{decision.key}")
+        def is_long() -> None:
+            self._slow.add(decision.key)
+            self._is_long(decision, version)
+            let_go()
+
+        with self._long_calls.noticed(is_long) as call:
+            await self._one(decision, version)
+        if not call.is_long:
+            let_go()
 
     async def _one(self, decision: Decision, version: str) -> None:
         key, clock = decision.key, asyncio.get_running_loop().time
