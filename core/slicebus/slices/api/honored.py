@@ -1,8 +1,9 @@
 """Finds what somebody has set on an object and slicebus does not honor, by the table of `fields`."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import msgspec
 
@@ -72,6 +73,21 @@ _SELECTING = ("ClusterQueue", "WorkerCluster")
 """The kinds with a selector that the API server does not check."""
 
 
+class _Known(NamedTuple):
+    """The fields of one kind, and the paths of what contains them."""
+
+    fields: Fields
+    parents: frozenset[str]
+
+    @classmethod
+    def of(cls, fields: Fields) -> Self:
+        ends = re.compile(r"\.|\[\]")
+        return cls(fields, frozenset(path[: end.start()] for path in fields for end in ends.finditer(path)))
+
+
+_KNOWN = {kind: _Known.of(fields) for kind, fields in FIELDS.items()}
+
+
 class _Resource(msgspec.Struct):
     name: str
 
@@ -96,7 +112,7 @@ def unhonored(kind: str, manifest: Manifest) -> Unhonored:
     and quota that nobody gets."""
     ways = (_spent_never, _unreadable, _unknown, _selects_nothing, _given_never)
     unreadable = [found for way in ways for found in way(kind, manifest)]
-    return dict(sorted((*_unhonored(manifest, FIELDS[kind], skipped=_NOT_OF_USERS), *unreadable)))
+    return dict(sorted((*_unhonored(manifest, _KNOWN[kind], skipped=_NOT_OF_USERS), *unreadable)))
 
 
 def unhonored_of_job(job: Manifest, templates: Iterable[Manifest]) -> Unhonored:
@@ -128,11 +144,11 @@ def text(found: Unhonored) -> str:
 
 
 def _unhonored(
-    value: Mapping[str, Any], fields: Fields, *, at: str = "", skipped: tuple[str, ...] = ()
+    value: Mapping[str, Any], known: _Known, *, at: str = "", skipped: tuple[str, ...] = ()
 ) -> Iterator[tuple[str, str]]:
     for name, entry in value.items():
         if name not in skipped:
-            yield from _of(entry, fields, f"{at}.{name}" if at else name)
+            yield from _of(entry, known, f"{at}.{name}" if at else name)
 
 
 def _unreadable(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
@@ -203,20 +219,19 @@ def _selects_nothing(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]
         yield _SELECTOR, f"it selects no namespace, as it is no label selector: {wrong}"
 
 
-def _of(value: Any, fields: Fields, path: str) -> Iterator[tuple[str, str]]:
+def _of(value: Any, known: _Known, path: str) -> Iterator[tuple[str, str]]:
     """What is not honored of a value and of all that it contains."""
-    if _is_empty(value):
-        return
-    if (field := fields.get(path)) is not None:
-        if field.use is FieldUse.TOLD:
+    if (field := known.fields.get(path)) is not None:
+        if field.use is FieldUse.TOLD and not _is_empty(value):
             yield path, field.instead
-    elif not any(known.startswith((f"{path}.", f"{path}[]")) for known in fields):
-        yield path, UNKNOWN
+    elif path not in known.parents:
+        if not _is_empty(value):
+            yield path, UNKNOWN
     elif isinstance(value, dict):
-        yield from _unhonored(value, fields, at=path)
+        yield from _unhonored(value, known, at=path)
     elif isinstance(value, list):
         for entry in value:
-            yield from _of(entry, fields, f"{path}[]")
+            yield from _of(entry, known, f"{path}[]")
 
 
 def _is_empty(value: Any) -> bool:
