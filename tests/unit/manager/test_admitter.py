@@ -408,6 +408,22 @@ async def test_an_admission_that_hangs_keeps_its_quota_until_it_is_answered(jump
         assert world.admitted == ["w0"]
 
 
+async def test_an_admission_that_has_hung_before_keeps_its_quota_at_once(jumping: LoopTime) -> None:
+    """No cycle waits for it."""
+    world = World(cpu=1)
+    world.hangs, world.errors = {"w1": 30.0}, {"w1": [WebhookError("500")] * 3}
+    world.write(a_pending("w1"))
+    async with admitting(world):
+        for number in range(60):
+            world.write(
+                merge_patch(a_pending(f"x{number}"), {"metadata": {"creationTimestamp": "2027-01-01T00:00:00Z"}})
+            )
+            await asyncio.sleep(1.7)
+        await asyncio.sleep(60)
+        assert [name for name, is_admission in world.tried if is_admission] == ["w1"] * 4, "the quota was given twice"
+        assert world.admitted == ["w1"]
+
+
 @pytest.mark.parametrize("is_answered", [True, False])
 async def test_an_edit_of_its_quota_while_an_admission_hangs_is_not_lost(jumping: LoopTime, is_answered: bool) -> None:
     world = World(cpu=1)

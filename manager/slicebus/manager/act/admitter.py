@@ -188,8 +188,8 @@ class Admitter:
         if self._store.quotas.is_settled(trees) and not (self._store.uncertain or self._gives_idle):
             return
         with self._times.time():
-            decided = [one for one in self._decide_trees(trees) if self._writes.are_due(one.key)]
-            await self._writes.carry_out([(one, self._store.version_of(one.key)) for one in decided], group)
+            decided = [(one, self._store.version_of(one.key)) for one in self._decide_trees(trees)]
+            await self._writes.carry_out(decided, group)
 
     def _decide_again(self, key: SliceKey) -> None:
         self._dirty.add([self._tree_of(key)])

@@ -31,8 +31,10 @@ class SliceWrites:
         due: Callable[[SliceKey], None],
     ) -> None:
         """`write` writes a decision that was made from a resourceVersion, and returns the error for which that is tried
-        again. `is_long` gets each that is no longer waited for. `due` gets a slice whose pause is over."""
+        again. `is_long` gets each that is no longer waited for. `due` gets a slice about which something may have to
+        be decided: its pause is over, or a write that took long."""
         self._write = write
+        self._due = due
         self._at_once = at_once
         self._is_long = is_long
         self._long_calls = LongCalls()
@@ -42,10 +44,6 @@ class SliceWrites:
         self._under_way: set[SliceKey] = set()
         self._slow: set[SliceKey] = set()
         """The slices whose last write took long: nobody waits for the next one."""
-
-    def are_due(self, key: SliceKey) -> bool:
-        """Whether anything is written about a slice now: no write of it is under way, and none has just failed."""
-        return key not in self._pauses and key not in self._under_way
 
     def has_failed(self, key: SliceKey) -> bool:
         """Whether the last write about a slice failed."""
@@ -58,16 +56,19 @@ class SliceWrites:
         self._pauses.stop(key)
 
     async def carry_out(self, decided: Iterable[tuple[Decision, str]], group: asyncio.TaskGroup) -> None:
-        """Return when each decision was written, or takes long. The group has the writes."""
+        """Return when each decision was written, or takes long. The group has the writes. Nothing becomes of a second
+        decision about a slice: the write of the first leads to another cycle."""
         free, waited_for = asyncio.Semaphore(self._at_once), list[asyncio.Event]()
         for decision, version in decided:
             key = decision.key
+            if key in self._pauses or key in self._under_way:
+                continue
             if key not in self._slow:
                 waited_for.append(asyncio.Event())
                 write = self._in_turn(decision, version, free, waited_for[-1])
             elif len(self._under_way) < MOST:
                 self._is_long(decision, version)
-                write = self._one(decision, version)
+                write = self._beside(decision, version)
             else:
                 self._pauses.start(key, LONG_S)
                 continue
@@ -90,8 +91,15 @@ class SliceWrites:
 
         with self._long_calls.noticed(is_long) as call:
             await self._one(decision, version)
-        if not call.is_long:
+        if call.is_long:
+            self._due(decision.key)
+        else:
             let_go()
+
+    async def _beside(self, decision: Decision, version: str) -> None:
+        """Write a decision about a slice whose last write took long."""
+        await self._one(decision, version)
+        self._due(decision.key)
 
     async def _one(self, decision: Decision, version: str) -> None:
         key, clock = decision.key, asyncio.get_running_loop().time
