@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from slicebus.decisions.commands import Create, Emit, Patch, Publish
+from slicebus.decisions.commands import Create, Emit, Patch, Publish, Requeue
 from slicebus.manager.decide.admission import admitting
 from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.job import unmanaged
@@ -19,6 +19,7 @@ from slicebus.slices.api.api_names import ACCEPTED_CONDITION, RESIZABLE_CONDITIO
 from slicebus.slices.api.fingerprints import spec_hash
 from unit.manager.objects import (
     NOW,
+    REF,
     a_job,
     a_view,
     a_workload,
@@ -791,3 +792,14 @@ def test_a_job_of_a_kind_that_is_left_out_only_goes_on_ending(
 ) -> None:
     """Its definition may be waiting for the job, and the job for its Workloads."""
     assert shorts(Builtin().go_on_ending(a_view(None, *workloads))) == expected
+
+
+@pytest.mark.parametrize(
+    ("tried_at", "waits"), [(None, False), ("2026-01-31T11:59:50Z", True), ("2026-01-31T11:59:20Z", False)]
+)
+def test_a_copy_stays_while_the_end_of_its_job_is_being_written(tried_at: str | None, waits: bool) -> None:
+    """Somebody deletes the job's Workload, and the API server answers no write of the job's status."""
+    workload = a_workload(admitted=1, dispatched=1, applied=1, deleting=True)
+    commands = reconcile(a_view(a_job(), workload, end_tried_at=tried_at), NOW)
+    assert (commands == [Requeue(job=REF, delay_s=1.0)]) is waits
+    assert any(isinstance(command, Publish) for command in commands) is not waits

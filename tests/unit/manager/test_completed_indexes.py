@@ -40,7 +40,7 @@ def test_it_ends_at_once_and_is_then_as_its_copy_was(count: int) -> None:
     job, workload = an_indexed(3), a_workload(count=count, admitted=count, dispatched=1, applied=1)
     there = TIMES | {"conditions": OVER, "completedIndexes": f"0-{count - 1}", "succeeded": count}
     report = Status(job=REF, workload="w1", spec_version=1, phase=JobPhase.SUCCEEDED, job_status=there)
-    for left in message_handlers.status(a_view(job, workload), report, an_envelope(), now=NOW):
+    for left in message_handlers.status(a_view(job, workload), report, an_envelope(), now=NOW)[1:-1]:
         assert isinstance(left, Patch)
         assert isinstance(left.body, dict)
         job = taken(job, left.body, subresource=left.subresource)

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from slicebus.decisions.commands import Patch
+from slicebus.decisions.commands import Forget, Patch, Remember
 from slicebus.manager.decide.manifests import merge_difference
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.messages.authorization import check as authorize
 from slicebus.manager.state.annotations import SizeRequest, reported_status
 from slicebus.manager.state.outbox import LOST as LOST_HASH
 from slicebus.manager.state.outbox import MOST_BELIEVED, Dispatch
+from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import Readiness
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.errors import DeadReason, ProtocolError
@@ -517,6 +518,17 @@ STATUSES: dict[str, tuple[Any, Status, list[tuple[Any, ...]]]] = {
 @pytest.mark.parametrize(("view", "report", "expected"), STATUSES.values(), ids=STATUSES.keys())
 def test_a_status(view: Any, report: Status, expected: list[tuple[Any, ...]]) -> None:
     assert taken_in(view, report) == expected
+
+
+def test_an_end_is_noted_until_it_is_written() -> None:
+    first, *writes, last = message_handlers.status(
+        a_view(a_job(), a_workload(admitted=1)), status(JobPhase.SUCCEEDED, job_status=OVER), FROM_EAST, now=NOW
+    )
+    assert [type(command) for command in writes] == [Patch]
+    assert (first, last) == (
+        Remember(table=ManagerTable.ENDS, key=REF, value=NOW),
+        Forget(table=ManagerTable.ENDS, key=REF),
+    )
 
 
 def test_the_whole_status_is_mirrored() -> None:

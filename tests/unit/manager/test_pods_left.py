@@ -67,7 +67,7 @@ class World:
 
 def test_it_shows_its_end_and_is_charged_for_what_runs() -> None:
     world = World()
-    first, *rest = world.tell(report(2, gated=1))
+    _, first, *rest = world.tell(report(2, gated=1))
     assert isinstance(first, Patch)
     assert first.target["kind"] == "Workload", "nobody finishes it before it says that pods are left"
     events = [command for command in rest if isinstance(command, Emit)]
@@ -150,7 +150,7 @@ def test_its_copy_goes_with_its_pods_where_it_has_to(how: dict[str, Any], goes: 
 def test_a_job_that_went_before_it_showed_its_end_runs_anew() -> None:
     """The manager stopped between two writes, and the copy was withdrawn meanwhile."""
     world = World(conditions=(EVICTED,))
-    [charged, *_] = message_handlers.status(world.view, report(2), an_envelope(), now=NOW)
+    [_, charged, *_] = message_handlers.status(world.view, report(2), an_envelope(), now=NOW)
     world.do([charged])
     world.reconcile()
     version = world.view.outbox.record.version  # type: ignore[union-attr]

@@ -134,7 +134,6 @@ class ManagerInbox:
             ["cluster", "type"],
             registry=registry,
         )
-
         self._refused = Counter(
             "slicebus_manager_refused_messages",
             "Messages whose effect the API server has refused: they are tried again.",
@@ -332,7 +331,8 @@ class ManagerInbox:
     def _forget_deleted(self, change: Change) -> None:
         if change.new is None and change.old is not None:
             ref, store = job_ref(change.old), self._store
-            for table in (store.reported, store.notices, store.waits, store.reported_pods, store.unshown_ends):
+            kept = store.reported, store.notices, store.waits, store.reported_pods, store.unshown_ends, store.ends
+            for table in kept:
                 table.pop(ref, None)
             self._held.forget(ref)
 

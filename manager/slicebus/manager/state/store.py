@@ -116,6 +116,8 @@ class ManagerStore:
         """The ends that the API server has just refused to show, until their Workloads have them."""
         self.refused_requests: Table[JobRef, Waits] = Table(JobRef, Waits)
         """The requests of workers that the API server refuses to write, and why."""
+        self.ends: Table[JobRef, str] = Table(JobRef, str)
+        """When an end that is still to be written onto a job was tried last, as RFC 3339."""
         self.late: Table[str, tuple[str, str]] = Table(str, tuple[str, str])
         """When the last message of a speaker that came late was sent and received, as both clocks say (`clocks`)."""
         self.quotas = Quotas(
@@ -212,6 +214,7 @@ class ManagerStore:
             ManagerTable.ADOPTED: self.adopted,
             ManagerTable.UNSHOWN_ENDS: self.unshown_ends,
             ManagerTable.REFUSED_REQUESTS: self.refused_requests,
+            ManagerTable.ENDS: self.ends,
             ManagerTable.LATE: self.late,
         }
 
@@ -241,10 +244,8 @@ class ManagerStore:
         outboxes = [self._outboxes.values.get(key) for key in workloads]
         outbox = Outbox.newest(outboxes, left=reading.outbox if reading else None)
         cluster = cluster_of(chain, outbox)
-        copies = outbox.record.left_copies.items() if outbox else ()
-        left_copies = {
-            ClusterName(name): version for name, version in copies if self.clusters.get(None, name) is not None
-        }
+        copies, fleet = outbox.record.left_copies.items() if outbox else (), self.clusters
+        left_copies = {ClusterName(name): version for name, version in copies if fleet.get(None, name) is not None}
         return JobView(
             ref=ref,
             reading=reading,
@@ -270,6 +271,7 @@ class ManagerStore:
             waits=self.waits.get(ref),
             reported_pods=self.reported_pods.get(ref),
             refused_request=self.refused_requests.get(ref),
+            end_tried_at=self.ends.get(ref),
             message_bytes=self.settings.message_bytes,
             readiness=self._readiness(place_of(chain)),
             fixed_jobs=self.settings.fixed_jobs,
@@ -310,9 +312,8 @@ class ManagerStore:
         """Read the parts that all views share. They seldom change."""
         self._flavors_by_name = {flavor["metadata"]["name"]: flavor for flavor in self.flavors.all()}
         self._priorities = {entry["metadata"]["name"]: entry["value"] for entry in self.priority_classes.all()}
-        self._checks = frozenset(
-            check["metadata"]["name"] for check in self.admission_checks.all() if is_our_check(check)
-        )
+        ours = filter(is_our_check, self.admission_checks.all())
+        self._checks = frozenset(check["metadata"]["name"] for check in ours)
 
     def _outbox_changed(self, old: Outbox | None, new: Outbox | None) -> None:
         if old is not None:
@@ -367,8 +368,7 @@ class ManagerStore:
 
     def has_workloads(self, job: Manifest) -> bool:
         """Whether any Workload belongs to a job."""
-        metadata = job["metadata"]
-        return bool(self.workloads.keyed_by(_BY_CHAIN, chain_id(metadata["namespace"], metadata["uid"])))
+        return bool(self.workloads.keyed_by(_BY_CHAIN, chain_id(job["metadata"]["namespace"], job["metadata"]["uid"])))
 
     def _every_ref(self) -> Iterator[JobRef]:
         for cache in self.jobs.values():

@@ -26,4 +26,5 @@ class ManagerTable(StrEnum):
     ADOPTED = "adopted"
     UNSHOWN_ENDS = "unshown_ends"
     REFUSED_REQUESTS = "refused_requests"
+    ENDS = "ends"
     LATE = "late"

@@ -97,6 +97,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Why granted pods do not run there, by its last report; None where it has not said so to this process."""
     refused_request: Waits | None = None
     """The worker's request that the API server refuses to write, and why."""
+    end_tried_at: str | None = None
+    """When its end, which is still to be written onto it, was tried last, as RFC 3339."""
     message_bytes: int = MESSAGE_BYTES
     """The limit of a message."""
     readiness: Readiness | None = None

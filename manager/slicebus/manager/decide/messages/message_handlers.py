@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from slicebus.decisions.commands import Command, Emit, Forget, Patch, Requeue
+from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, Requeue
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.job import pods_left, reclaims, status_mirror, unknown_ends
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, one_write_each
@@ -180,6 +180,7 @@ def status(
     A job whose copy a user deleted is deleted here too, unless the breaker holds that: see `endings`. A job that may
     have ended before its copy went stays: see `unknown_ends`. Where a copy ended before the newest order reached it,
     the copy that this order makes is withdrawn. A report on the copy of an earlier run says nothing of the present one.
+    Until an end is written, the job is not run anew (`builtin.reconcile`).
 
     The end of a job whose pods run on is shown after its slice is charged for those: see `pods_left`.
     """
@@ -197,11 +198,20 @@ def status(
             else dispatch.note_vanished(view)
         )
     if report.has_left_pods:
-        return take(view, report, now)
+        return _as_end(view, take(view, report, now), now=now)
     # Several may write on one Workload: the first write makes the next conflict, and the message is handled again.
     is_news = outbox is not None and outbox.record.is_of_this_run(report.spec_version)
     is_there = dispatch.note_vanished(view, vanished=False) if is_news else []
-    return [*is_there, *_withdraw_next(view, report), *take(view, report, now)]
+    commands = [*is_there, *_withdraw_next(view, report), *take(view, report, now)]
+    return _as_end(view, commands, now=now) if report.phase.is_terminal else commands
+
+
+def _as_end(view: JobView, commands: list[Command], *, now: str) -> list[Command]:
+    """Note that an end is being written, until it is: a server that answers no write may take minutes."""
+    if not commands:
+        return []
+    tried = Remember(table=ManagerTable.ENDS, key=view.ref, value=now)
+    return [tried, *commands, Forget(table=ManagerTable.ENDS, key=view.ref)]
 
 
 def gang(view: JobView, report: Status, cluster: ClusterName) -> list[Command]:
