@@ -226,6 +226,20 @@ def test_what_was_admitted_and_not_yet_written_counts_from_its_admission() -> No
     assert world.share() == pytest.approx((2 * 2 + 2 * 1) / 10)
 
 
+def test_what_the_manager_heard_of_after_the_last_count_counts_from_that() -> None:
+    """The API server had an admission, and its answer took long. It was never counted."""
+    world = World(queue=budget())
+    put(world.store.workloads, a_workload("w1", 1, admitted=1))
+    world.report(2 * HOUR)
+    other = of_another("other", 2, admitted=2)
+    since = condition("QuotaReserved") | {"lastTransitionTime": time_text(BEGAN + HOUR)}
+    other["status"]["conditions"] = [since, condition("Admitted")]
+    world.store.workloads.put(other)
+    before = world.share()
+    world.at += HOUR
+    assert world.share() - before == pytest.approx((1 + 2) / 10)
+
+
 def test_a_growth_not_yet_written_counts_what_it_adds() -> None:
     world = World(queue=budget())
     since = condition("QuotaReserved") | {"lastTransitionTime": time_text(BEGAN + HOUR)}

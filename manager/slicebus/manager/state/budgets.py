@@ -4,6 +4,7 @@ The status of each queue says what it had spent when its use last changed, and w
 spent now follows without a write, and a manager that takes over counts on. A cohort spends what its queues spend.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -21,7 +22,7 @@ from slicebus.slices.api.kueue import Condition
 from slicebus.slices.api.quantities import add
 from slicebus.slices.quota.budgets import Arrival, Balance, SlotLengths, Spending, counted
 from slicebus.slices.quota.ledger import Ledger
-from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, Usage, by_resource
+from slicebus.slices.quota.quota import ClusterQueue, Cohort, LocalQueue, by_resource
 from slicebus.slices.quota.spending_texts import MOST_COUNTED, MOST_TEXTS, spending_in
 from slicebus.slices.workload.workload import LocalQueueKey, Slice
 
@@ -90,7 +91,7 @@ class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
             return None
         before, using, now = spending_said(self._object_of(queue)), self.using_of(queue), int(moment.timestamp())
         is_same = before is not None and all(before.using.get(each, 0) == using.get(each, 0) for each in lengths)
-        arrivals = self._arrivals(queue, before.at) if before is not None and not is_same else ()
+        arrivals = self._arrivals(queue, before) if before is not None and not is_same else ()
         return counted(before, lengths, using, arrivals, now=now)
 
     def using_of(self, queue: Spender) -> Mapping[str, int]:
@@ -152,16 +153,23 @@ class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
             return self.cluster_queue_objects.get(None, queue.name)
         return self.local_queue_objects.get(*queue.key)
 
-    def _arrivals(self, queue: Spender, at: int) -> Iterator[Arrival]:
-        """What chains use in addition to what they used then."""
+    def _arrivals(self, queue: Spender, last: Spending) -> Iterator[Arrival]:
+        """What chains use in addition to what was used at the last count: what they have got since, and what was not
+        known then, as its write took long."""
         cluster_queue = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
+        held = Counter[str]()
         for holder in self.ledger.holdings.holders_in(cluster_queue):
-            is_here = isinstance(queue, ClusterQueue) or holder.local_queue == queue.key
-            if is_here and (since := _reserved(holder)) > at:
-                before = by_resource(_held_at(self.ledger.chain(holder.chain_id), cluster_queue, at))
+            if not (isinstance(queue, ClusterQueue) or holder.local_queue == queue.key):
+                continue
+            then = _holder_at(self.ledger.chain(holder.chain_id), cluster_queue, last.at)
+            held.update(by_resource(then.admitted_usage) if then is not None else {})
+            if (since := _reserved(holder)) > last.at:
+                before = by_resource(then.usage) if then is not None else {}
                 now = by_resource(self.ledger.holdings.used_by(holder.chain_id).get(cluster_queue, {}))
                 more = {resource: max(0, value - before.get(resource, 0)) for resource, value in now.items()}
                 yield Arrival(since=since, using=more)
+        unknown = {resource: value - last.using.get(resource, 0) for resource, value in held.items()}
+        yield Arrival(since=last.at, using={resource: value for resource, value in unknown.items() if value > 0})
 
 
 def spending_said(manifest: Manifest | None) -> Spending | None:
@@ -216,11 +224,11 @@ def _reserved(slice: Slice) -> int:
     return int(datetime.fromisoformat(since).timestamp())
 
 
-def _held_at(chain: Iterable[Slice], cluster_queue: str, at: int) -> Usage:
-    """What a chain held of a queue then, as far as its slices still say."""
+def _holder_at(chain: Iterable[Slice], cluster_queue: str, at: int) -> Slice | None:
+    """The slice by which a chain held quota of a queue then, as far as its slices still say."""
     held = [
-        slice.usage
+        slice
         for slice in chain
         if slice.admission is not None and slice.admission.cluster_queue == cluster_queue and _reserved(slice) <= at
     ]
-    return held[-1] if held else {}
+    return held[-1] if held else None
