@@ -13,6 +13,7 @@ from simulation.violations import Violation
 from slicebus.manager.state.outbox import Outbox
 from slicebus.proto.messages import Delete, WorkloadSpec
 from slicebus.sandbox.apiserver.api import Api
+from slicebus.slices.jobs import KINDS
 
 Manifest = dict[str, Any]
 _OF_STRAYS = "UnknownJob"
@@ -42,7 +43,7 @@ class OrderRules:
             return
         content = _Content(type, cluster)
         if type == WorkloadSpec.type:
-            granted = tuple(sorted(order["granted"].items()))
+            granted = tuple(sorted(_left(order).items()))
             content = _Content(type, cluster, order["workload"]["metadata"]["name"], granted)
         key = order["job"]["uid"], order["spec_version"]
         before = self._contents.setdefault(key, content)
@@ -58,3 +59,13 @@ class OrderRules:
         key = self._store.key_of_uid(uid)
         left = Outbox.left_on(self._store.objects[key]) if key is not None else None
         return left is not None and left.record.version >= version
+
+
+def _left(order: Manifest) -> dict[str, int]:
+    """What a spec grants once the pods are gone that it takes back. Published before and after that it grants what the
+    slice has: its worker has lowered that by itself."""
+    granted: dict[str, int] = order["granted"]
+    if not order.get("taken_back"):
+        return granted
+    size = KINDS[order["job"]["kind"]].counts(order["manifest"], order["manifest"])
+    return {name: min(count, size.get(name, count)) for name, count in granted.items()}
