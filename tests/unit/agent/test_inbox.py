@@ -15,7 +15,7 @@ from slicebus.agent.state import annotations
 from slicebus.bus.contract import Subscription
 from slicebus.bus.dead_letters.headers import DETAIL_HEADER, REASON_HEADER
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import JOBS, PODS
+from slicebus.kube.resources import CONFIGMAPS, JOBS, PODS, Resource
 from slicebus.proto.codec import encode
 from slicebus.proto.errors import ForbiddenError, InvalidError, PermanentError, UnavailableError, WebhookError
 from slicebus.proto.issuer import Issuer
@@ -214,6 +214,40 @@ async def test_a_tombstone_outlives_a_restart(worker: Worker, manager: Manager) 
     async with receiving(again):
         await successor.order(a_spec(1))
     assert await worker.job() is None
+
+
+async def test_a_delete_ends_a_job_also_while_its_tombstone_is_refused(
+    worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spec that had waited came after it, and made the job again."""
+    patch = worker.client.patch
+
+    async def not_of_config_maps(resource: Resource, *how: Any, **more: Any) -> Any:
+        if resource == CONFIGMAPS:
+            raise InvalidError("422")
+        return await patch(resource, *how, **more)
+
+    with monkeypatch.context() as patches:
+        patches.setattr(worker.client, "patch", not_of_config_maps)
+        await manager.order(Delete(job=REF, spec_version=2), a_spec(1))
+        assert await worker.job() is None
+    assert [type(message) for message in worker.published] == [Refused]
+    await manager.order(Delete(job=REF, spec_version=2))
+    assert not dict(worker.store.ends_ordered.items())
+    await manager.order(a_spec(1))
+    assert await worker.job() is None
+
+
+async def test_a_suspension_of_an_unknown_job_is_answered_when_its_tombstone_can_be_stored(
+    worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suspend = Suspend(job=REF, spec_version=2, workload="w1", reason="Evicted", message="so it is")
+    with monkeypatch.context() as patches:
+        patches.setattr(worker.client, "patch", AsyncMock(side_effect=InvalidError("422")))
+        await manager.order(suspend)
+    await manager.order(suspend)
+    assert [type(message) for message in worker.published] == [Refused]
+    assert await worker.reconcile_job() == [Applied(job=REF, workload="", spec_version=2, deleted=True)]
 
 
 async def test_an_end_is_not_reported_while_the_job_is_there(worker: Worker, manager: Manager) -> None:

@@ -39,6 +39,7 @@ class Tombstones:
         self._client = client
         self._namespace = namespace
         self._by_uid = store.tombstones
+        self._ordered = store.ends_ordered
         self._unreported = store.unreported
 
     async def load(self) -> None:
@@ -60,11 +61,13 @@ class Tombstones:
             self._unreported[uid] = True
 
     async def add(self, job: JobRef, version: int) -> None:
-        """Store the tombstone of a job, and require a report. Of several versions the highest stays."""
+        """Store the tombstone of a job, and require a report. Of several versions the highest stays. From here on no
+        earlier order is carried out, also where the API server refuses to store it."""
         self._unreported[job.uid] = True
         present = self._by_uid.get(job.uid)
         if present is not None and present.version >= version:
             return
+        self._ordered[job.uid] = max(version, self._ordered.get(job.uid, 0))
         tombstone = Tombstone(job, version, int(now().timestamp()))
         expired = [uid for uid in self._expired(tombstone) if uid != job.uid]
         data: dict[str, str | None] = dict.fromkeys(expired)
@@ -80,6 +83,7 @@ class Tombstones:
             self._by_uid.pop(uid, None)
             self._unreported.pop(uid, None)
         self._by_uid[job.uid] = tombstone
+        self._ordered.pop(job.uid, None)
 
     def _config_map(self, data: dict[str, str]) -> Manifest:
         metadata = {"name": NAME, "namespace": self._namespace}

@@ -68,6 +68,8 @@ class AgentStore:
         self.tombstones: Table[str, Tombstone] = Table(str, Tombstone)
         """The jobs of the manager that have ended here, by UID."""
         self._ended = EndedJobs(self.tombstones)
+        self.ends_ordered: Table[str, int] = Table(str, int)
+        """The version that has ended a job, by the UID of the manager's job, while its tombstone cannot be stored."""
         self.unreported: Table[str, bool] = Table(str, bool)
         """The UIDs of the jobs whose end has to be reported to the manager, again where it has asked again."""
         self.departed: Table[str, Departure] = Table(str, Departure)
@@ -158,6 +160,7 @@ class AgentStore:
             AgentTable.REPORTED: self.reported,
             AgentTable.CONFIRMED_SUSPENDED: self.confirmed_suspended,
             AgentTable.TOMBSTONES: self.tombstones,
+            AgentTable.ENDS_ORDERED: self.ends_ordered,
             AgentTable.UNREPORTED: self.unreported,
             AgentTable.DEPARTED: self.departed,
             AgentTable.LEFT_REQUESTS: self.left_requests,

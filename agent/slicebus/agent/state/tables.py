@@ -10,6 +10,7 @@ class AgentTable(StrEnum):
     REPORTED = "reported"
     CONFIRMED_SUSPENDED = "confirmed_suspended"
     TOMBSTONES = "tombstones"
+    ENDS_ORDERED = "ends_ordered"
     UNREPORTED = "unreported"
     DEPARTED = "departed"
     LEFT_REQUESTS = "left_requests"

@@ -142,9 +142,12 @@ def forget_reports(store: AgentStore, key: JobKey) -> list[Forget]:
 
 
 def _has_ended(store: AgentStore, order: JobOrder) -> bool:
-    """Whether the job has a tombstone that is newer than the order."""
+    """Whether the job has a tombstone that is newer than the order, or is to have one by a later order."""
     tombstone, version = store.tombstones.get(order.job.uid), version_of(order)
-    return tombstone is not None and version is not None and tombstone.version >= version
+    if version is None:
+        return False
+    has_one = tombstone is not None and tombstone.version >= version
+    return has_one or store.ends_ordered.get(order.job.uid, 0) > version
 
 
 def _is_unknown(store: AgentStore, suspend: Suspend) -> bool:
