@@ -195,7 +195,7 @@ class ShardKeeper:
     async def give_away(self) -> bool:
         """Give what belongs to other shards to them. False where some of it has to be tried again.
 
-        Call it while no admission is being written.
+        Call it while no admission is being written, but for those that take long: these count as unanswered.
         """
         misplaced, clock = self._store.shards.misplaced(), asyncio.get_running_loop().time
         if not misplaced or clock() < self._again_at:
