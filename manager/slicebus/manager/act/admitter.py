@@ -243,10 +243,10 @@ class Admitter:
             with self._logged(ref.key if ref is not None else ""):
                 failure = await self._carry_out(decision, version, in_turn=in_turn)
         if decision.key in self._assumed:
+            # It was answered.
             self._assumed.remove(decision.key)
-            if not isinstance(failure, TransientError) or isinstance(failure, WebhookError):
-                self._store.uncertain.pop(decision.key, None)
-                self._dirty.add([self._tree_of(decision.key)])
+            self._store.uncertain.pop(decision.key, None)
+            self._dirty.add([self._tree_of(decision.key)])
         return failure
 
     async def _carry_out(self, decision: Decision, version: str, *, in_turn: bool) -> SlicebusError | None:
@@ -271,6 +271,7 @@ class Admitter:
             return error
         except TransientError as error:
             _log.warning("admission.unanswered", slice=decision.key, error=str(error))
+            self._assumed.discard(decision.key)
             self._note_unanswered(decision, version)
             return error
         except PermanentError as error:

@@ -98,18 +98,19 @@ class SliceWrites:
 
     async def _beside(self, decision: Decision, version: str) -> None:
         """Write a decision about a slice whose last write took long."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
         await self._one(decision, version)
+        if clock() - began < LONG_S:
+            self._slow.discard(decision.key)
         self._due(decision.key)
 
     async def _one(self, decision: Decision, version: str) -> None:
-        key, clock = decision.key, asyncio.get_running_loop().time
-        began = clock()
+        key = decision.key
         try:
             failure = await self._write(decision, version)
         finally:
             self._under_way.remove(key)
-        if clock() - began < LONG_S:
-            self._slow.discard(key)
         if failure is None:
             self._failures.pop(key, None)
         else:
