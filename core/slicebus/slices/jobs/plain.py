@@ -60,7 +60,7 @@ class PlainKind:
         return []
 
     def retries(self, job: Manifest) -> bool:
-        """Never: the kind has no children."""
+        """No: it keeps its scale target."""
         return False
 
     def as_ended(self, job: Manifest, reported: Manifest) -> Manifest:

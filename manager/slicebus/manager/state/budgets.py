@@ -161,9 +161,10 @@ class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
         for holder in self.ledger.holdings.holders_in(cluster_queue):
             if not (isinstance(queue, ClusterQueue) or holder.local_queue == queue.key):
                 continue
-            then = _holder_at(self.ledger.chain(holder.chain_id), cluster_queue, last.at)
+            since, chain = _reserved(holder), self.ledger.chain(holder.chain_id)
+            then = holder if since <= last.at else _holder_at(chain, cluster_queue, last.at)
             held.update(by_resource(then.admitted_usage) if then is not None else {})
-            if (since := _reserved(holder)) > last.at:
+            if since > last.at:
                 before = by_resource(then.usage) if then is not None else {}
                 now = by_resource(self.ledger.holdings.used_by(holder.chain_id).get(cluster_queue, {}))
                 more = {resource: max(0, value - before.get(resource, 0)) for resource, value in now.items()}
