@@ -9,16 +9,14 @@ import pytest
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import JOBS, NAMESPACES, WORKLOADS
+from slicebus.kube.resources import NAMESPACES, WORKLOADS
 from slicebus.slices.workload.workload import Slice
-from support.scenario import Scenario, set_quota
+from support.scenario import ELSEWHERE, Scenario, open_elsewhere, submit_elsewhere
 from support.waiting import eventually
 from support.webhooks import WEBHOOKS, webhook
 
 pytestmark = pytest.mark.real(only=True)
 """An embedded API server calls no webhooks."""
-
-ELSEWHERE = "elsewhere"
 
 
 class Silent:
@@ -65,22 +63,17 @@ async def hanging(client: KubeClient, namespace: str) -> AsyncIterator[Silent]:
 
 
 async def test_it_holds_up_no_job_of_another_namespace(world: World) -> None:
-    await set_quota(world, 20)
-    for client in (world.manager, *world.workers.values()):
-        await world.ensure(client, NAMESPACES, objects.namespace(ELSEWHERE))
-    for resource, manifest in objects.quota(20):
-        if resource.namespaced:
-            manifest["metadata"]["namespace"] = ELSEWHERE
-            await world.ensure(world.manager, resource, manifest)
+    await open_elsewhere(world)
+    for worker in world.workers.values():
+        await world.ensure(worker, NAMESPACES, objects.namespace(ELSEWHERE))
     names: list[str] = []
     async with hanging(world.manager, ELSEWHERE) as silent:
 
         async def is_called() -> bool:
             """An API server takes a moment to hear of a webhook: jobs that come before that are admitted."""
-            job = objects.job(f"sweep-{len(names)}")
-            job["metadata"]["namespace"] = ELSEWHERE
-            await world.manager.create(JOBS, job)
-            names.append(job["metadata"]["name"])
+            name = f"sweep-{len(names)}"
+            await submit_elsewhere(world, name)
+            names.append(name)
             return bool(silent.calls)
 
         await eventually(is_called, "the webhook is called")

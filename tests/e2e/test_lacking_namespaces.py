@@ -11,33 +11,16 @@ from slicebus.kube.resources import JOBS, NAMESPACES, WORKERCLUSTERS, WORKLOADS
 from slicebus.proto.messages import ClusterName
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.workload.workload import Slice
-from support.scenario import Scenario, expect_used, set_quota
+from support.scenario import ELSEWHERE, Scenario, expect_used, open_elsewhere, submit_elsewhere
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
 WEST = ClusterName("west")
-ELSEWHERE = "elsewhere"
 
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(namespaces, "_ROUND_S", 0.5)
-
-
-async def submitted(world: World, name: str) -> None:
-    job = objects.job(name)
-    job["metadata"]["namespace"] = ELSEWHERE
-    await world.manager.create(JOBS, job)
-
-
-async def with_queue(world: World) -> None:
-    """A namespace that only the manager's cluster has, with a LocalQueue."""
-    await set_quota(world, 20)
-    await world.ensure(world.manager, NAMESPACES, objects.namespace(ELSEWHERE))
-    for resource, manifest in objects.quota(20):
-        if resource.namespaced:
-            manifest["metadata"]["namespace"] = ELSEWHERE
-            await world.ensure(world.manager, resource, manifest)
 
 
 async def slice_of(world: World, name: str) -> Slice | None:
@@ -47,8 +30,8 @@ async def slice_of(world: World, name: str) -> Slice | None:
 
 
 async def test_a_job_waits_without_quota_until_a_worker_has_its_namespace(world: World) -> None:
-    await with_queue(world)
-    await submitted(world, "sweep")
+    await open_elsewhere(world)
+    await submit_elsewhere(world, "sweep")
 
     async def waits() -> bool:
         slice = await slice_of(world, "sweep")

@@ -5,7 +5,7 @@ from typing import Any
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient, MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOB_RESOURCES, JOBS, PODS, WORKLOADS, Resource
+from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOB_RESOURCES, JOBS, NAMESPACES, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
 from slicebus.slices.api import kueue
@@ -20,6 +20,7 @@ from support.waiting import eventually
 
 Manifest = dict[str, Any]
 NAMESPACE = objects.NAMESPACE
+ELSEWHERE = "elsewhere"
 FIXED_PODS = {"RayCluster": 1, "RayJob": 2, "RayService": 1}
 """Pods beside the workers: the head, and the submitter."""
 
@@ -183,3 +184,20 @@ async def expect_used(world: World, cpu: str) -> None:
         ]
 
     await eventually(look, f"{cpu} cpu are used")
+
+
+async def open_elsewhere(world: World) -> None:
+    """Give the manager's cluster another namespace, with a LocalQueue of the same quota."""
+    await set_quota(world, 20)
+    await world.ensure(world.manager, NAMESPACES, objects.namespace(ELSEWHERE))
+    for resource, manifest in objects.quota(20):
+        if resource.namespaced:
+            manifest["metadata"]["namespace"] = ELSEWHERE
+            await world.ensure(world.manager, resource, manifest)
+
+
+async def submit_elsewhere(world: World, name: str) -> None:
+    """Submit a Job to that namespace."""
+    job = objects.job(name)
+    job["metadata"]["namespace"] = ELSEWHERE
+    await world.manager.create(JOBS, job)
