@@ -95,7 +95,7 @@ ADMITTER = [
         settling_s = self._store.settings.settling_s
         if settling_s and decided:
             asyncio.get_running_loop().call_later(settling_s + 1.0, self._dirty.add, trees)""",
-        after="        decided = self._decide_trees(trees)",
+        after="for one in self._decide_trees(trees)]",
     ),
     Edit(
         f"{MANAGER}/state/settings.py",

@@ -22,6 +22,7 @@ _CONTROL_PLANE = re.compile(r"mark\.(?:controlplane|real)\b|\bcontrol_plane\b")
 _ON_BOTH = ("tests/integration/kube/", "tests/integration/ray/")
 """Folders whose fixtures play a test on both API servers."""
 _EMBEDDED = re.compile(r"\[(?:.*-)?embedded\b.*\]$")
+_REAL = re.compile(r"\[real\b")
 
 
 class Scheduling(LoadFileScheduling):
@@ -58,7 +59,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 def needs_control_plane(nodeid: str) -> bool:
     """Whether a test may need a control plane, by its id: the scheduler knows no marks."""
     file, _, _ = nodeid.partition("::")
-    return _may_need_one(file) and _EMBEDDED.search(nodeid) is None
+    return _REAL.search(nodeid) is not None or (_may_need_one(file) and _EMBEDDED.search(nodeid) is None)
 
 
 @cache

@@ -11,6 +11,7 @@ from support.testers import needs_control_plane, rank
         ("tests/e2e/test_deletes.py::test_what_somebody_deletes_goes_at_once[real-Background]", True),
         ("tests/e2e/test_deletes.py::test_what_somebody_deletes_goes_at_once[embedded-Background]", False),
         ("tests/e2e/test_grove.py::test_a_pod_gang_from_one_worker_to_five_to_three[embedded-real]", False),
+        ("tests/e2e/test_idle_quota.py::test_it_grows_and_gives_way[real-Job]", True),
         ("tests/e2e/test_outages.py::test_200_resizes_come_through_whatever_is_killed", True),
         ("tests/integration/kube/test_schemas.py::test_only_declared_kinds_are_compared[real]", True),
         ("tests/integration/kube/test_schemas.py::test_only_declared_kinds_are_compared[embedded]", False),
