@@ -35,6 +35,7 @@ from slicebus.slices.admission.preemption import preemptor_uid
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import read_number
 from slicebus.slices.api.kueue import Condition
+from slicebus.slices.api.owners import Owner
 from slicebus.slices.api.quantities import in_units
 from slicebus.slices.workload.workload import PodSetAssignment, Slice
 
@@ -338,6 +339,7 @@ def version_of(manifest: Manifest) -> int:
 
 def job_of(metadata: Manifest) -> tuple[str, str]:
     """The kind and the name of the job of a slice; empty where it says none."""
+    if (owner := Owner.from_metadata(metadata)) is not None:
+        return owner.kind, owner.name
     kind, _, name = metadata.get("annotations", {}).get(api_names.JOB_ANNOTATION, "").partition("/")
-    owner: Manifest = next(iter(metadata.get("ownerReferences", ())), {})
-    return owner.get("kind", kind), owner.get("name", name)
+    return kind, name

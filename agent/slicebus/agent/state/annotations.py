@@ -12,6 +12,7 @@ from msgspec import UnsetType
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey, Version
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import is_full, read_json, read_number
+from slicebus.slices.api.owners import Owner
 from slicebus.slices.workload.waiting import SCHEDULING, Waiting
 from slicebus.slices.workload.workload import FlavorName
 
@@ -207,7 +208,7 @@ def is_ours(manifest: Manifest) -> bool:
     A RayCluster that KubeRay makes for a job is not ours, although it gets all of the job's labels and annotations.
     """
     metadata = manifest["metadata"]
-    is_made_for_another = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
+    is_made_for_another = Owner.from_metadata(metadata) is not None
     return (metadata.get("labels") or {}).get(api_names.ORIGIN_LABEL) == api_names.ORIGIN and not is_made_for_another
 
 

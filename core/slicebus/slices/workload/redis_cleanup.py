@@ -8,6 +8,7 @@ Source: KubeRay 1.7, `buildRedisCleanupJob` in `ray-operator/controllers/ray/ray
 from typing import Any
 
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.owners import Owner
 
 Manifest = dict[str, Any]
 
@@ -23,8 +24,7 @@ def cleans_redis(pod: Manifest) -> bool:
     KubeRay the node type of everything that it makes of a head's template.
     """
     metadata = pod["metadata"]
-    labels, owners = metadata.get("labels") or {}, metadata.get("ownerReferences") or ()
+    labels, owner = metadata.get("labels") or {}, Owner.from_metadata(metadata)
     if labels.get(_NODE_TYPE_LABEL) != "redis-cleanup" or labels.get(kueue.POD_SET_LABEL) != _HEAD:
         return False
-    of_a_job = any(owner.get("controller") and owner["kind"] == "Job" for owner in owners)
-    return of_a_job and api_names.MANAGER_UID_LABEL in labels
+    return owner is not None and owner.kind == "Job" and api_names.MANAGER_UID_LABEL in labels

@@ -10,6 +10,7 @@ import msgspec
 
 from slicebus.slices.api import kueue
 from slicebus.slices.api.conditions import is_ready
+from slicebus.slices.api.owners import Owner
 from slicebus.slices.api.quantities import Amounts, add, format_amount
 from slicebus.slices.workload.pod_problems import PodCause, cause_of
 from slicebus.slices.workload.pod_requests import requests_of
@@ -18,22 +19,6 @@ from slicebus.slices.workload.redis_cleanup import cleans_redis
 Manifest = dict[str, Any]
 
 _OVER = ("Succeeded", "Failed")
-
-
-class Owner(msgspec.Struct, frozen=True):
-    """The controller of a pod, as its owner reference names it."""
-
-    kind: str
-    name: str
-    uid: str
-
-    @classmethod
-    def from_manifest(cls, manifest: Manifest) -> Self | None:
-        """The controller of a pod; None for a pod without one."""
-        for owner in manifest["metadata"].get("ownerReferences") or ():
-            if owner.get("controller"):
-                return cls(owner["kind"], owner["name"], owner["uid"])
-        return None
 
 
 class Pod(msgspec.Struct, frozen=True):
@@ -69,7 +54,7 @@ class Pod(msgspec.Struct, frozen=True):
             is_terminating="deletionTimestamp" in metadata,
             is_ready=is_ready(manifest),
             requests=requests_of(manifest),
-            owner=Owner.from_manifest(manifest),
+            owner=Owner.from_metadata(manifest["metadata"]),
             cleans_up=cleans_redis(manifest),
             cause=None if gated or over else cause_of(manifest),
         )

@@ -14,6 +14,7 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.kueue import Condition
+from slicebus.slices.api.owners import job_uid_of
 from slicebus.slices.api.quantities import amounts, format_amount
 from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.avoided_clusters import avoided_now
@@ -321,7 +322,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             name=metadata["name"],
             uid=metadata.get("uid", ""),
             created=metadata.get("creationTimestamp", ""),
-            job_uid=metadata.get("labels", {}).get(kueue.JOB_UID_LABEL, ""),
+            job_uid=job_uid_of(manifest),
             queue=spec.get("queueName", ""),
             priority=spec.get("priority", 0),
             active=spec.get("active", True),

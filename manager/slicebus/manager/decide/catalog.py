@@ -213,10 +213,7 @@ def apply_decision(store: ManagerStore, *, decision: Decision, version: str, in_
     if slice is None or workload is None or ref is None:
         return []
     admission_writes.ensure_unchanged(workload, version)
-    view = store.view(ref)
-    # Somebody may have taken its label off, or given it that of another job.
-    is_of_job = slice.name in view.workloads
-    return mode_of(store).apply(view, slice, decision, in_turn=in_turn, now=now) if is_of_job else []
+    return mode_of(store).apply(store.view(ref), slice, decision, in_turn=in_turn, now=now)
 
 
 def collect(store: ManagerStore, *, now: str) -> list[Command]:

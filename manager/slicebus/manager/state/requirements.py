@@ -7,6 +7,7 @@ from slicebus.manager.state.annotations import annotation
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import conditions_of
+from slicebus.slices.api.owners import Owner
 from slicebus.slices.jobs import KINDS
 
 NOT_MANAGED = "NotManaged"
@@ -46,8 +47,8 @@ def is_nearly_managed(job: Manifest) -> bool:
 
     A job that another job owns, such as the RayCluster of a RayJob, is never so: its user cannot change it.
     """
-    owners = job["metadata"].get("ownerReferences") or ()
-    if any(owner.get("controller") and owner["kind"] in JOB_RESOURCES for owner in owners):
+    owner = Owner.from_metadata(job["metadata"])
+    if owner is not None and owner.kind in JOB_RESOURCES:
         return False
     return _is_queued(job) and is_elastic(job) != _is_dispatched(job)
 

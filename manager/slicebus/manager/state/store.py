@@ -38,6 +38,7 @@ from slicebus.manager.state.worker_clusters import Sender, connected_since
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
 from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api.owners import Owner, job_uid_of
 from slicebus.slices.jobs import fitting
 from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey, chain_id
@@ -47,7 +48,7 @@ _OWN, _JOB_INDEXES = "slicebus.dev/", {DRY_RUNS: dry_runs}
 
 
 def _chains(workload: Manifest) -> Iterable[str]:
-    uid = workload["metadata"].get("labels", {}).get(kueue.JOB_UID_LABEL)
+    uid = job_uid_of(workload)
     return [chain_id(workload["metadata"]["namespace"], uid)] if uid else []
 
 
@@ -306,7 +307,7 @@ class ManagerStore:
         self.would_admit.pop(SliceKey(f"{metadata['namespace']}/{metadata['name']}"), None)
         for chain in _chains(change.old):
             if not self.workloads.keyed_by(_BY_CHAIN, chain):
-                self.deleted.pop(change.old["metadata"]["labels"][kueue.JOB_UID_LABEL], None)
+                self.deleted.pop(job_uid_of(change.old), None)
 
     def _read_common(self, *_: object) -> None:
         """Read the parts that all views share. They seldom change."""
@@ -378,16 +379,13 @@ class ManagerStore:
 
 def owner_ref(workload: Manifest) -> JobRef | None:
     """The job that owns a Workload, or did until it was orphaned, when it is of a kind that slicebus runs."""
-    for owner in workload["metadata"].get("ownerReferences", ()):
-        if owner.get("controller") and owner["kind"] in JOB_RESOURCES:
-            return JobRef(
-                api_version=owner["apiVersion"],
-                kind=owner["kind"],
-                namespace=workload["metadata"]["namespace"],
-                name=owner["name"],
-                uid=owner["uid"],
-            )
-    return _former_owner(workload)
+    metadata = workload["metadata"]
+    owner = Owner.from_metadata(metadata)
+    if owner is None:
+        return _former_owner(workload)
+    if owner.kind not in JOB_RESOURCES:
+        return None
+    return JobRef(namespace=metadata["namespace"], **msgspec.structs.asdict(owner))
 
 
 def _former_owner(workload: Manifest) -> JobRef | None:

@@ -19,6 +19,7 @@ from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
+from slicebus.slices.api.owners import Owner
 
 
 class Ending(StrEnum):
@@ -127,7 +128,7 @@ def record_owner(view: JobView) -> list[Command]:
 
 def is_orphan(workload: Manifest) -> bool:
     """Whether a Workload has no controller, so that nobody deletes it after its job."""
-    return not any(owner.get("controller") for owner in workload["metadata"].get("ownerReferences") or ())
+    return Owner.from_metadata(workload["metadata"]) is None
 
 
 def is_kept_by_others(manifest: Manifest) -> bool:
