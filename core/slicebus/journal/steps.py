@@ -46,7 +46,7 @@ from slicebus.proto.messages import Counts, Manifest, counts_text
 from slicebus.slices.admission.preemption import preemptor_uid
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.kueue import Condition
-from slicebus.slices.api.owners import Owner
+from slicebus.slices.api.owners import job_name_of
 
 _WORKLOADS = "workloads.kueue.x-k8s.io"
 _MOST_KEPT = 4096
@@ -375,10 +375,8 @@ class _Reader:
 def _owner(metadata: Manifest) -> str:
     """The job of a slice: its owner on the manager, an annotation on a worker."""
     namespace = metadata.get("namespace", "")
-    if (owner := Owner.from_metadata(metadata)) is not None:
-        return f"{owner.kind}/{namespace}/{owner.name}"
-    kind, slash, name = metadata.get("annotations", {}).get(api_names.JOB_ANNOTATION, "").partition("/")
-    return f"{kind}/{namespace}/{name}" if slash else ""
+    kind, name = job_name_of(metadata)
+    return f"{kind}/{namespace}/{name}" if name else ""
 
 
 def _counts(spec: Manifest) -> dict[str, int]:

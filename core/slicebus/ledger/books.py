@@ -32,10 +32,10 @@ from slicebus.ledger.specs import TEMPLATES, spec_text
 from slicebus.proto.errors import MALFORMED
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.preemption import preemptor_uid
-from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api import kueue
 from slicebus.slices.api.annotation_values import read_number
 from slicebus.slices.api.kueue import Condition
-from slicebus.slices.api.owners import Owner
+from slicebus.slices.api.owners import job_name_of
 from slicebus.slices.api.quantities import in_units
 from slicebus.slices.workload.workload import PodSetAssignment, Slice
 
@@ -165,7 +165,7 @@ class Books:
         fact = SliceFact(uid=slice.uid, job_uid=slice.job_uid, namespace=slice.namespace, name=slice.name)
         self._held[slice.uid] = HeldSlice(fact)
         self._uids[slice.namespace, slice.name] = slice.uid
-        kind, name = job_of(manifest["metadata"])
+        kind, name = job_name_of(manifest["metadata"])
         yield JobFact(
             uid=slice.job_uid or slice.uid,
             kind=kind,
@@ -335,11 +335,3 @@ def _priority(manifest: Manifest, slice: Slice) -> str:
 def version_of(manifest: Manifest) -> int:
     """The version of an object: it rises with each write."""
     return read_number(manifest["metadata"].get("resourceVersion"))
-
-
-def job_of(metadata: Manifest) -> tuple[str, str]:
-    """The kind and the name of the job of a slice; empty where it says none."""
-    if (owner := Owner.from_metadata(metadata)) is not None:
-        return owner.kind, owner.name
-    kind, _, name = metadata.get("annotations", {}).get(api_names.JOB_ANNOTATION, "").partition("/")
-    return kind, name

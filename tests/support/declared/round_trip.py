@@ -17,6 +17,7 @@ from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World, embedded_world, fleet, real_world, running
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, CRDS, JOBS, LEASES, WORKLOADPRIORITYCLASSES
+from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.proto.messages import ClusterName
 from slicebus.runtime.leadership import LEFT_OUT_ANNOTATION
 from slicebus.slices.api import api_names, kueue
@@ -266,7 +267,39 @@ async def led_and_reclaimed(world: World) -> None:
     await loses_half(scenario, pods=12, others=4)
 
 
+async def told_before_it_goes(world: World) -> None:
+    """Groups that are preempted whole run until their notice is over, and leave the worker then: they cannot be
+    suspended. They come back when there is quota again."""
+    scenario = DeclaredScenario(world, "LeaderWorkerSet", "told")
+    await set_quota(world, 2 * SIZE)
+    await allow_preemption(world)
+    await scenario.submit(2, **{api_names.NOTICE_ANNOTATION: "30m"})
+    await scenario.expect(running=2)
+    job = objects.job("high", parallelism=2 * SIZE)
+    job["metadata"]["labels"] |= {kueue.PRIORITY_CLASS_LABEL: "high"}
+    await world.manager.create(JOBS, job)
+
+    async def noted() -> str | None:
+        objects = [await scenario.worker_job(), *await scenario.pods()]
+        notes = [(each["metadata"].get("annotations") or {}).get(api_names.RECLAIM_ANNOTATION) for each in objects]
+        return notes[0] if all(notes) and len(notes) == 1 + 2 * SIZE else None
+
+    note = await eventually(noted, "the groups and all of their pods are told")
+    await scenario.expect(running=2)
+    read = msgspec.json.decode(note or "{}")
+    assert read["to"] == {"worker": 0}
+    acknowledged = MergePatch({"metadata": {"annotations": {api_names.RECLAIM_ACK_ANNOTATION: read["id"]}}})
+    await (await scenario.worker()).patch(scenario.resource, scenario.name, NAMESPACE, acknowledged)
+    high = Scenario(world, "Job", "high")
+    await high.expect_pods(running=2 * SIZE)
+    await scenario.expect_pods(running=0)
+    await world.manager.delete(JOBS, "high", NAMESPACE)
+    await scenario.expect(running=2)
+    await deleted(scenario)
+
+
 async def groups_of_several_pods(world: World) -> None:
+    await told_before_it_goes(world)
     await granted_whole(world)
     await set_quota(world, 20)
     await led(world)
@@ -374,7 +407,7 @@ async def main(parts: Parts) -> None:
         # Nothing keeps a LeaderWorkerSet's controller off the manager's: its pods wait there behind the gate.
         controllers = [GroupController(world.manager).run()]
         controllers += [kind(worker).run() for kind in (JobSetController, GroupController) for worker in workers]
-        async with running(*controllers), fleet(world, urls):
+        async with running(*controllers), fleet(world, urls, decisions=ManagerDecisionSettings(notice_cap_s=3600.0)):
             if parts.left_out:
                 await left_out(world, parts.left_out)
             scenario = DeclaredScenario(world, parts.kind, "served")

@@ -4,20 +4,22 @@ from typing import Any
 
 import msgspec
 import pytest
-from msgspec import structs
+from msgspec import UNSET, structs
 
-from slicebus.agent.decide.job import inventory
+from slicebus.agent.decide.job import inventory, reconcile
 from slicebus.agent.decide.order import notices, orders
 from slicebus.agent.decide.pods.going_pods import going_pods
 from slicebus.agent.decide.pods.next_pods import next_pods
 from slicebus.agent.state import annotations
 from slicebus.agent.state.reclaim import PendingReclaim
 from slicebus.agent.state.views import WorkerView
-from slicebus.decisions.commands import Command, Emit, Patch, Requeue
-from slicebus.proto.messages import JobOrder, Notice, Suspend, WorkloadSpec
+from slicebus.decisions.commands import Command, Emit, Patch, Publish, Remember, Requeue
+from slicebus.proto.errors import ProtocolError
+from slicebus.proto.messages import Applied, JobOrder, Notice, Suspend, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import json_patch, merge_patch
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import spec_hash
+from slicebus.slices.jobs import KINDS
 from unit.agent.objects import EAST, REF, a_copy, a_job, a_pod, a_spec, a_view
 
 Manifest = dict[str, Any]
@@ -131,6 +133,32 @@ def test_an_eviction_waits_for_its_deadline() -> None:
     assert worker.events == [api_names.RECLAIM_NOTICE, "EvictedDueToPreempted"]
     worker.take(suspension())
     assert worker.events[2:] == [], "the order comes twice"
+
+
+@pytest.fixture
+def not_suspendable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KINDS["Job"], "suspend_path", None)
+
+
+@pytest.mark.usefixtures("not_suspendable")
+def test_a_job_that_cannot_be_suspended_runs_until_the_manager_hears_that_its_notice_is_over() -> None:
+    worker = Worker()
+    worker.take(suspension())
+    assert worker.told == {*worker.pods}
+    assert reconcile.confirm_suspended(worker.view, EAST, reported=None) == []
+    worker.reconcile(DEADLINE)
+    assert (worker.job["spec"]["suspend"], worker.reclaim, worker.told) == (False, None, {*worker.pods})
+    [publish, note] = reconcile.confirm_suspended(worker.view, EAST, reported=None)
+    assert isinstance(publish, Publish)
+    assert publish.message == Applied(job=REF, workload="w1", spec_version=2)
+    assert isinstance(note, Remember)
+    assert reconcile.confirm_suspended(worker.view, EAST, reported=note.value) == []
+
+
+@pytest.mark.usefixtures("not_suspendable")
+def test_it_is_not_suspended_without_a_notice() -> None:
+    with pytest.raises(ProtocolError, match="a Job cannot be suspended"):
+        Worker().take(structs.replace(suspension(), notice=UNSET))
 
 
 ORDERS = pytest.mark.parametrize("order", [shrink(), suspension()], ids=["shrink", "eviction"])

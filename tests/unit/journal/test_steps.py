@@ -51,7 +51,7 @@ def decided(*commands: dict[str, Any], at_s: float = 0.0, failed: Failure | None
 
 
 def create(name: str, count: int, *, replaces: str = "", owned: bool = True) -> dict[str, Any]:
-    owner = {"kind": "Job", "name": JOB.name}
+    owner = {"kind": "Job", "name": JOB.name, "uid": JOB.uid, "controller": True}
     metadata = {"name": name, "namespace": JOB.namespace, "ownerReferences": [owner] if owned else []}
     metadata["annotations"] = {kueue.REPLACEMENT_FOR_ANNOTATION: f"team/{replaces}"} if replaces else {}
     manifest = {"kind": "Workload", "metadata": metadata, "spec": {"podSets": [{"name": "main", "count": count}]}}
@@ -414,7 +414,7 @@ def test_a_recorded_life_has_every_hop() -> None:
 
 def snapshot(*slices: str) -> list[Record]:
     """The state of a manager that has these slices."""
-    owner = {"kind": "Job", "name": JOB.name}
+    owner = {"kind": "Job", "name": JOB.name, "uid": JOB.uid, "controller": True}
     metadata = [{"name": name, "namespace": JOB.namespace, "uid": name, "ownerReferences": [owner]} for name in slices]
     content = tuple(Put(of=WORKLOADS, object={"metadata": each}) for each in metadata)
     return [SnapshotPart(part=0, content=content), SnapshotPart(part=1, last=True)]

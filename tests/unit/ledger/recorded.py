@@ -77,7 +77,7 @@ def workload(
             "creationTimestamp": text_of(created_s),
             "labels": {"kueue.x-k8s.io/job-uid": JOB.uid},
             "annotations": annotations,
-            "ownerReferences": [{"kind": JOB.kind, "name": JOB.name, "uid": JOB.uid}],
+            "ownerReferences": [{"kind": JOB.kind, "name": JOB.name, "uid": JOB.uid, "controller": True}],
         },
         "spec": {
             "queueName": "queue",

@@ -11,10 +11,11 @@ from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.reclaims import allowed, is_awaited
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.messages import Notice, Suspend
+from slicebus.proto.messages import Delete, JobOrder, Notice, Suspend, WorkloadSpec
 from slicebus.slices.admission.cycle import Evict
 from slicebus.slices.api import api_names
 from slicebus.slices.api.kueue import Condition, EvictionReason
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.quota.ledger import Ledger
 from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.reclaimed import Beneficiary, take_back
@@ -210,6 +211,54 @@ def test_an_eviction_that_the_worker_has_carried_out_stays() -> None:
     assert story.view.holder is None
     assert story.view.evicted is not None
     assert story.view.evicted.admission is None
+
+
+@pytest.fixture
+def not_suspendable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KINDS["Job"], "suspend_path", None)
+
+
+def ordered(story: Story) -> list[JobOrder]:
+    """Each of them once: what was published is written nowhere."""
+    found = [each.message for each in story.reconcile() if isinstance(each, Publish)]
+    return [*{each.spec_version: each for each in found}.values()]
+
+
+@pytest.mark.usefixtures("not_suspendable")
+def test_a_job_that_cannot_be_suspended_goes_when_its_notice_is_over() -> None:
+    story = evicted()
+    [told] = ordered(story)
+    assert isinstance(told, Suspend)
+    assert told.notice
+    story.report()
+    assert not story.view.is_without_pods, "it holds its quota"
+    [deleted] = ordered(story)
+    assert (type(deleted), deleted.spec_version) == (Delete, told.spec_version + 1)
+    story.is_awaited = False
+    assert ordered(story) == [deleted], "too late to be withdrawn"
+    story.report()
+    story.reconcile()
+    assert (story.view.holder, story.view.is_without_pods) == (None, True)
+
+
+@pytest.mark.usefixtures("not_suspendable")
+def test_its_eviction_is_withdrawn_while_its_notice_runs() -> None:
+    story = evicted()
+    story.reconcile()
+    story.is_awaited = False
+    [again] = ordered(story)
+    assert isinstance(again, WorkloadSpec)
+    assert (again.granted, again.notice) == ({"main": 8}, UNSET)
+
+
+@pytest.mark.usefixtures("not_suspendable")
+def test_without_a_notice_it_goes_at_once() -> None:
+    story = Story(notice="120s", cap_s=0)
+    assert story.view.holder is not None
+    key = SliceKey(story.view.holder.key)
+    story.evict(Evict(key=key, reason=EvictionReason.PREEMPTED, message=PREEMPTOR, preemption="InClusterQueue"))
+    [deleted] = ordered(story)
+    assert isinstance(deleted, Delete)
 
 
 def test_an_eviction_of_a_job_that_its_user_suspends_stays() -> None:

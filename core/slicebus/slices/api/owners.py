@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import msgspec
 
-from slicebus.slices.api import kueue
+from slicebus.slices.api import api_names, kueue
 
 Manifest = dict[str, Any]
 
@@ -31,3 +31,13 @@ def job_uid_of(workload: Manifest) -> str:
     Workload is orphaned. Empty where there is neither."""
     owner = Owner.from_metadata(workload["metadata"])
     return owner.uid if owner is not None else (workload["metadata"].get("labels") or {}).get(kueue.JOB_UID_LABEL, "")
+
+
+def job_name_of(metadata: Manifest) -> tuple[str, str]:
+    """The kind and the name of the job of a Workload: of its controller, or as an annotation says, which an orphan and
+    a worker's copy have. Empty where nothing says them."""
+    owner = Owner.from_metadata(metadata)
+    if owner is not None:
+        return owner.kind, owner.name
+    kind, _, name = (metadata.get("annotations") or {}).get(api_names.JOB_ANNOTATION, "").partition("/")
+    return kind, name

@@ -32,7 +32,8 @@ class Held(StrEnum):
     HOLD = "hold"
     """A copy whose pods may run, as many as are granted."""
     SUSPENDED = "suspended"
-    """A copy without pods, or none: the job has lost its quota."""
+    """A copy without pods, or none: the job has lost its quota. Of a kind that cannot be suspended, one whose notice
+    runs: nothing comes after it."""
     ABSENT = "absent"
     """Nothing. Once that is written, only its report ends it: no copy comes in between."""
 
@@ -61,8 +62,9 @@ HOLDING: Final = OutboxState(Held.HOLD, Progress.APPLIED)
 """The worker has the copy that it shall have."""
 WITHDRAWN: Final = OutboxState(Held.ABSENT, Progress.APPLIED)
 """The worker surely holds nothing, as before the first dispatch."""
-WITHOUT_PODS: Final = OutboxState(Held.SUSPENDED, Progress.APPLIED)
-"""The worker surely has no pod of the job: it has reported that with the version."""
+STOPPED: Final = OutboxState(Held.SUSPENDED, Progress.APPLIED)
+"""The worker surely has no pod of the job, and has reported that with the version. Of a kind that cannot be suspended
+it has reported that the notice is over."""
 
 
 class Dispatch(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.kube.cache import Key
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, annotation, desired_size_of
 from slicebus.manager.state.job_reading import JobReading
-from slicebus.manager.state.outbox import WITHDRAWN, WITHOUT_PODS, Held, Outbox, OutboxState
+from slicebus.manager.state.outbox import STOPPED, WITHDRAWN, Held, Outbox, OutboxState
 from slicebus.manager.state.reclaims import ElasticRules, as_reclaimed
 from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
 from slicebus.manager.state.unshown_end import UnshownEnd
@@ -18,7 +18,7 @@ from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, PodPr
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS, Outcome, Problem
-from slicebus.slices.jobs.suspension import is_suspended
+from slicebus.slices.jobs.suspension import can_suspend, is_suspended
 from slicebus.slices.workload import chain
 from slicebus.slices.workload.workload import Slice, SliceKey
 
@@ -341,9 +341,15 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.state.held is Held.ABSENT
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether the worker has reported that it stopped the job: it has no pod left, or, where the kind cannot be
+        suspended, its notice is over."""
+        return self.state == STOPPED
+
+    @property
     def is_without_pods(self) -> bool:
         """Whether the worker surely has no pod of the job: it has reported that, or it holds nothing of it."""
-        return self.state == WITHOUT_PODS or self.is_withdrawn
+        return (self.is_stopped and can_suspend(self.ref.kind)) or self.is_withdrawn
 
     @property
     def has_left_copy(self) -> bool:

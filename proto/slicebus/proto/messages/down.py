@@ -103,7 +103,8 @@ class Relabel(JobMessage, frozen=True, kw_only=True):
 
 
 class Suspend(JobMessage, frozen=True, kw_only=True):
-    """Suspends a job that lost its quota: its pods go, its object stays. `applied` follows when no pod is left."""
+    """Suspends a job that lost its quota: its pods go, its object stays. `applied` follows when no pod is left. Of a
+    kind that cannot be suspended it follows when its notice is over: the manager deletes it then."""
 
     type: ClassVar[str] = "suspend"
     direction: ClassVar[Direction] = Direction.DOWN

@@ -35,7 +35,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
-from slicebus.slices.jobs.suspension import to_suspend
+from slicebus.slices.jobs.suspension import can_suspend, to_suspend
 from slicebus.slices.workload.ungate import Members, could_start, pod_set_of
 
 _EPOCH = api_names.EPOCH_ANNOTATION
@@ -235,6 +235,7 @@ def take_over_pods(view: WorkerView, *, epoch: int) -> list[Patch]:
 
 def confirm_suspended(view: WorkerView, cluster: ClusterName, *, reported: tuple[str, int] | None) -> list[Command]:
     """Suspends a job that the manager has suspended, and reports once when no pod of it is left. Ended pods may stay.
+    One whose kind cannot be suspended has had its notice: that is reported, and the manager deletes it.
 
     A job that has ended reports its end instead: the manager would run it again elsewhere.
 
@@ -247,7 +248,7 @@ def confirm_suspended(view: WorkerView, cluster: ClusterName, *, reported: tuple
         return [Patch(resource=JOB_RESOURCES[view.key.kind], target=job.manifest, body=suspending)]
     applied = Applied(job=job.ref, workload=job.slice, spec_version=job.version)
     confirmed = applied.job.uid, applied.spec_version
-    if view.pod_sets or job.outcome.phase.is_terminal or reported == confirmed:
+    if (view.pod_sets and can_suspend(view.key.kind)) or job.outcome.phase.is_terminal or reported == confirmed:
         return []
     note = Remember(table=AgentTable.CONFIRMED_SUSPENDED, key=view.key, value=confirmed)
     return [Publish(cluster=cluster, message=applied), note]

@@ -62,7 +62,8 @@ def of_suspension(
 
 
 def suspend(job: WorkerJobReading, version: int, workload: str, *, reason: str, message: str) -> list[Command]:
-    """Take the job's grant and with it its pods away."""
+    """Take the job's grant and with it its pods away. Where its kind cannot be suspended, they stay until the manager
+    deletes it."""
     nothing: Counts = {}
     at = annotations.job_metadata(job.ref, workload=workload, version=version, grant=nothing)
     at["annotations"] |= {api_names.REQUESTED_ANNOTATION: None, api_names.BASELINE_ANNOTATION: None, **_over(job)}

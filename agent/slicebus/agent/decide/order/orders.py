@@ -363,7 +363,7 @@ def _suspend(view: WorkerView, order: Suspend, *, now: str) -> list[Command]:
     job = _own_job(view, order.job)
     if job is None or job.version >= order.spec_version:
         return []
-    if not can_suspend(order.job.kind):
+    if not can_suspend(order.job.kind) and order.notice is msgspec.UNSET:
         # The manager has another declaration of the kind. It holds the quota until the job is deleted.
         raise ProtocolError(DeadReason.REFUSED, f"a {order.job.kind} cannot be suspended: compare its declarations")
     if job.runs and order.notice is not msgspec.UNSET:

@@ -23,7 +23,6 @@ from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.kueue import Condition
-from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.workload import reclaimed
 from slicebus.slices.workload.elasticity import INVALID_MAX_SIZE, in_whole
 from slicebus.slices.workload.reclaimed import Reclaimed
@@ -209,9 +208,9 @@ def _give_back(view: JobView, *, now: str) -> list[Command]:
 def _is_told_to_go(view: JobView) -> bool:
     """Whether a job is preempted whole, and its pods may still run, as they have notice."""
     slice = view.evicted
-    if slice is None or not (slice.evicting and slice.condition(Condition.PREEMPTED) and can_suspend(view.ref.kind)):
+    if slice is None or not (slice.evicting and slice.condition(Condition.PREEMPTED) and view.in_fleet):
         return False
-    return bool(view.notice_s(slice)) and not view.is_without_pods
+    return bool(view.notice_s(slice)) and not (view.is_stopped or view.is_withdrawing)
 
 
 def _withdraw_eviction(view: JobView, *, now: str) -> list[Command]:

@@ -92,14 +92,17 @@ def _held(view: JobView, slice: Slice) -> Wanted | None:
 def suspend(view: JobView, slice: Slice) -> list[Command]:
     """Commands that make the worker hold an evicted job without pods; empty when that is written and published.
 
-    A job whose kind cannot be suspended is withdrawn: when that is reported, no pod of it is left.
+    A job whose kind cannot be suspended is withdrawn when its notice is over: when that is reported, no pod of it is
+    left.
     """
     outbox, cluster = view.outbox, view.cluster
     if outbox is None or cluster is None:
         return []
-    if not can_suspend(view.ref.kind):
-        return withdraw(view, reason="Evicted")
     evicted = slice.conditions[Condition.EVICTED]
+    notice = reclaim_words.notice_of_eviction(view, slice, evicted)
+    is_due = notice is msgspec.UNSET or view.is_stopped or view.is_withdrawing
+    if is_due and not can_suspend(view.ref.kind):
+        return withdraw(view, reason="Evicted")
 
     def messages(record: Dispatch) -> list[Publish]:
         message = Suspend(
@@ -108,7 +111,7 @@ def suspend(view: JobView, slice: Slice) -> list[Command]:
             workload=slice.name,
             reason=f"EvictedDueTo{evicted.get('reason', '')}",
             message=evicted.get("message", ""),
-            notice=reclaim_words.notice_of_eviction(view, slice, evicted),
+            notice=notice,
         )
         return [Publish(cluster=cluster, message=message)]
 
