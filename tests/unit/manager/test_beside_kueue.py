@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.decisions.commands import Command, Patch, Publish, Remember
+from slicebus.decisions.commands import Command, Patch, Publish, Remember, Requeue
 from slicebus.manager.decide.kueue import beside_kueue, kueue_messages, kueue_status
 from slicebus.manager.decide.kueue.beside_kueue import Places
 from slicebus.manager.decide.manifests import merge_difference
@@ -655,3 +655,14 @@ def test_a_status_changes_nothing_that_is_shown_already() -> None:
     job["status"] |= patch.body["status"]
     assert merge_difference(job["status"], {"active": 2}) == {}
     assert kueue_status.take(a_view(job, kueues_workload(dispatched=1)), report(active=2), NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("tried_at", "waits"), [(None, False), ("2026-01-31T11:59:50Z", True), ("2026-01-31T11:59:20Z", False)]
+)
+def test_a_copy_stays_while_the_end_of_its_job_is_being_written(tried_at: str | None, waits: bool) -> None:
+    """Somebody deletes the job's Workload, and the API server answers no write of the job's status."""
+    running = kueues_workload(state="Ready", admitted=True, dispatched=1, applied=1, deleting=True)
+    commands = reconcile(kueues_job(), running, end_tried_at=tried_at)
+    assert (commands == [Requeue(job=REF, delay_s=1.0)]) is waits
+    assert any(isinstance(command, Publish) for command in commands) is not waits

@@ -5,7 +5,6 @@ them changes. A job that needs nothing gives no commands.
 """
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 
 import msgspec
 
@@ -61,8 +60,6 @@ from slicebus.slices.workload.chain import (
 from slicebus.slices.workload.names import group_of, slice_name
 from slicebus.slices.workload.workload import Slice
 
-_END_S, _END_COUNTS = 1.0, timedelta(seconds=30)
-"""So often it is asked again whether an end was written, and so long after its last try it is waited for."""
 _KEPT = "Its {} was deleted, and stays for a finalizer of somebody else"
 _FINISHED = {JobPhase.SUCCEEDED: FinishedReason.SUCCEEDED, JobPhase.FAILED: FinishedReason.FAILED}
 
@@ -85,8 +82,8 @@ def _decide(view: JobView, now: str) -> list[Command]:
         # That a Workload is let go has no job reconciled.
         return [*steps, Requeue(job=view.ref, delay_s=0.0)] if steps and completes else steps or completes
     deleting = [slice for slice in view.unfinished if slice.deleting]
-    if deleting and _ends(view, now):
-        return [Requeue(job=view.ref, delay_s=_END_S)]
+    if deleting and (waiting := endings.await_written_end(view, now=now)):
+        return waiting
     if deleting:
         # The worker's request may stand on one of these.
         return (
@@ -99,14 +96,6 @@ def _decide(view: JobView, now: str) -> list[Command]:
     if view.problems and view.holder is None and view.is_without_pods and not dispatch.has_unknown_end(view):
         return _give_up(view, now=now)
     return _finish_former(view, now=now) or _reconcile_chain(view, view.job, now)
-
-
-def _ends(view: JobView, now: str) -> bool:
-    """Whether the end of a job is being written. Its copy, which somebody else's delete of the Workload takes away,
-    would run anew. A message that nobody brings again counts for a while."""
-    if view.end_tried_at is None:
-        return False
-    return datetime.fromisoformat(now) - datetime.fromisoformat(view.end_tried_at) < _END_COUNTS
 
 
 def _finish_ended(view: JobView, now: str) -> list[Command]:

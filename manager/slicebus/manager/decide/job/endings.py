@@ -9,9 +9,10 @@ manager starts, or after its watch has lost its place, was not seen to go: the m
 """
 
 from collections.abc import Sequence
+from datetime import datetime, timedelta
 from enum import StrEnum
 
-from slicebus.decisions.commands import Command, Emit, Patch, Remove
+from slicebus.decisions.commands import Command, Emit, Patch, Remove, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch
 from slicebus.manager.state.annotations import annotation
@@ -20,6 +21,9 @@ from slicebus.proto.messages import Manifest
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
 from slicebus.slices.api.owners import Owner
+
+_END_S, _END_COUNTS = 1.0, timedelta(seconds=30)
+"""So often it is asked again whether an end was written, and so long after its last try it is waited for."""
 
 
 class Ending(StrEnum):
@@ -53,6 +57,15 @@ _WHY = {
 
 _PASSING = frozenset((kueue.RESOURCE_IN_USE_FINALIZER, api_names.DISPATCHED_FINALIZER, "foregroundDeletion", "orphan"))
 """The finalizers that go by themselves."""
+
+
+def await_written_end(view: JobView, *, now: str) -> list[Command]:
+    """Commands that wait while the end of a job is being written; empty where none is. Its copy, which somebody else's
+    delete of the Workload takes away, would run anew. A message that nobody brings again counts for a while."""
+    if view.end_tried_at is None:
+        return []
+    is_late = datetime.fromisoformat(now) - datetime.fromisoformat(view.end_tried_at) >= _END_COUNTS
+    return [] if is_late else [Requeue(job=view.ref, delay_s=_END_S)]
 
 
 def is_ending(view: JobView) -> bool:

@@ -103,7 +103,7 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
     if view.outcome.phase.is_terminal:
         return unshown_ends.finish(view, now=now) or end(view, reason="JobFinished", ended=view.slices)
     if any(slice.deleting for slice in view.unfinished):
-        return _stop(view, job, now=now)
+        return endings.await_written_end(view, now=now) or _stop(view, job, now=now)
     if dispatch.has_unknown_end(view) and (stopping := unknown_ends.stop(view, now=now)):
         return stopping
     if (deletion := endings.reconcile_vanished(view)) is not None:
