@@ -43,14 +43,16 @@ async def _wipe(client: KubeClient) -> None:
 
 
 async def wipe_resource(client: KubeClient, resource: Resource, namespace: str | None) -> None:
-    """Take away every object of a resource in a namespace, or in all of them, if there is such a resource."""
+    """Take away every object of a resource, in a namespace or wherever it is, if there is such a resource. Without a
+    namespace that of slicebus is spared: a chart may have pods there, which are made again."""
     if not await client.serves(resource):
         return
 
     async def empty() -> bool:
-        page = await client.list(resource, namespace=namespace)
-        await asyncio.gather(*(remove(item["metadata"]) for item in page.items))
-        return not page.items
+        found = [item["metadata"] for item in (await client.list(resource, namespace=namespace)).items]
+        left = [one for one in found if namespace or one.get("namespace") != objects.SYSTEM_NAMESPACE]
+        await asyncio.gather(*map(remove, left))
+        return not left
 
     async def remove(metadata: dict[str, Any]) -> None:
         namespace = metadata.get("namespace")
