@@ -143,7 +143,7 @@ def not_suspendable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("not_suspendable")
 def test_a_job_that_cannot_be_suspended_runs_until_the_manager_hears_that_its_notice_is_over() -> None:
     worker = Worker()
-    worker.take(suspension())
+    worker.take(structs.replace(suspension(), deleted_after=True))
     assert worker.told == {*worker.pods}
     assert reconcile.confirm_suspended(worker.view, EAST, reported=None) == []
     worker.reconcile(DEADLINE)
@@ -156,9 +156,21 @@ def test_a_job_that_cannot_be_suspended_runs_until_the_manager_hears_that_its_no
 
 
 @pytest.mark.usefixtures("not_suspendable")
-def test_it_is_not_suspended_without_a_notice() -> None:
+@pytest.mark.parametrize("order", [suspension(), structs.replace(suspension(), notice=UNSET)])
+def test_it_is_refused_where_the_manager_takes_it_for_one_that_can_be_suspended(order: Suspend) -> None:
+    """It would take the report for one that no pod is left."""
     with pytest.raises(ProtocolError, match="a Job cannot be suspended"):
-        Worker().take(structs.replace(suspension(), notice=UNSET))
+        Worker().take(order)
+
+
+def test_the_same_order_without_a_notice_ends_none() -> None:
+    """The manager's administrator has lowered the cap, and the next leader publishes the order again."""
+    worker = Worker()
+    worker.take(suspension())
+    worker.take(structs.replace(suspension(), notice=UNSET))
+    assert not worker.job["spec"]["suspend"]
+    worker.take(structs.replace(suspension(3), notice=UNSET))
+    assert worker.job["spec"]["suspend"]
 
 
 ORDERS = pytest.mark.parametrize("order", [shrink(), suspension()], ids=["shrink", "eviction"])

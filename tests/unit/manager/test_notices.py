@@ -8,7 +8,7 @@ from msgspec import UNSET, structs
 from slicebus.decisions.commands import Emit, Publish, Requeue
 from slicebus.manager.decide.job import reclaims
 from slicebus.manager.decide.order import dispatch
-from slicebus.manager.state.reclaims import allowed, is_awaited
+from slicebus.manager.state.reclaims import ElasticRules, allowed, is_awaited
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import Delete, JobOrder, Notice, Suspend, WorkloadSpec
@@ -230,6 +230,9 @@ def test_a_job_that_cannot_be_suspended_goes_when_its_notice_is_over() -> None:
     [told] = ordered(story)
     assert isinstance(told, Suspend)
     assert told.notice
+    assert told.deleted_after
+    story.allowed = ElasticRules(notice_cap_s=0.0)
+    assert [type(again) for again in ordered(story)] == [Suspend], "the notice that has begun is kept"
     story.report()
     assert not story.view.is_without_pods, "it holds its quota"
     [deleted] = ordered(story)

@@ -116,6 +116,8 @@ class Suspend(JobMessage, frozen=True, kw_only=True):
     message: str = ""
     notice: Notice | UnsetType = UNSET
     """Set where the job is told before it is suspended."""
+    deleted_after: bool | UnsetType = UNSET
+    """Set where the kind cannot be suspended, as far as the manager knows: it waits for the delete after this order."""
 
     def summary(self) -> str:
         """One line for people."""

@@ -46,10 +46,7 @@ def of_spec(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading, *, now
 def of_suspension(
     view: WorkerView, order: Suspend, job: WorkerJobReading, notice: Notice, *, now: str
 ) -> list[Command]:
-    """The write by which the notice of a suspension begins; none where it runs."""
-    last = job.reclaim
-    if last is not None and last.version >= order.spec_version:
-        return []
+    """The write by which the notice of a suspension begins."""
     reclaim = PendingReclaim.of(
         notice,
         before=view.counts,
@@ -57,8 +54,14 @@ def of_suspension(
         now=now,
         version=order.spec_version,
         suspends=Suspension(workload=order.workload, reason=order.reason, message=order.message),
-    ).begins_as(last)
+    ).begins_as(job.reclaim)
     return [*patch_job(job.manifest, {"metadata": {"annotations": _noted(reclaim)}}), *_event(job, reclaim)]
+
+
+def runs_for(job: WorkerJobReading, order: Suspend) -> bool:
+    """Whether the notice of this order, or of a newer one, runs: it is kept, whatever the order says when it comes
+    again."""
+    return job.reclaim is not None and job.reclaim.version >= order.spec_version
 
 
 def suspend(job: WorkerJobReading, version: int, workload: str, *, reason: str, message: str) -> list[Command]:

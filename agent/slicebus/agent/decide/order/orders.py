@@ -363,9 +363,11 @@ def _suspend(view: WorkerView, order: Suspend, *, now: str) -> list[Command]:
     job = _own_job(view, order.job)
     if job is None or job.version >= order.spec_version:
         return []
-    if not can_suspend(order.job.kind) and order.notice is msgspec.UNSET:
+    if not can_suspend(order.job.kind) and not order.deleted_after:
         # The manager has another declaration of the kind. It holds the quota until the job is deleted.
         raise ProtocolError(DeadReason.REFUSED, f"a {order.job.kind} cannot be suspended: compare its declarations")
+    if notices.runs_for(job, order):
+        return []
     if job.runs and order.notice is not msgspec.UNSET:
         return notices.of_suspension(view, order, job, order.notice, now=now)
     return notices.suspend(job, order.spec_version, order.workload, reason=order.reason, message=order.message)

@@ -22,7 +22,7 @@ from slicebus.manager.decide.order.outbox import (
     write_applied,
 )
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, as_copied
-from slicebus.manager.state.outbox import MOST_BELIEVED, NO_REQUEST, Dispatch, Outbox, Progress, applied_version
+from slicebus.manager.state.outbox import MOST_BELIEVED, NO_REQUEST, Dispatch, Held, Outbox, Progress, applied_version
 from slicebus.manager.state.reclaims import kept
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
@@ -100,8 +100,8 @@ def suspend(view: JobView, slice: Slice) -> list[Command]:
         return []
     evicted = slice.conditions[Condition.EVICTED]
     notice = reclaim_words.notice_of_eviction(view, slice, evicted)
-    is_due = notice is msgspec.UNSET or view.is_stopped or view.is_withdrawing
-    if is_due and not can_suspend(view.ref.kind):
+    is_told = view.state.held is Held.SUSPENDED and not view.is_stopped
+    if not (can_suspend(view.ref.kind) or is_told or (notice and view.state.held is Held.HOLD)):
         return withdraw(view, reason="Evicted")
 
     def messages(record: Dispatch) -> list[Publish]:
@@ -112,6 +112,7 @@ def suspend(view: JobView, slice: Slice) -> list[Command]:
             reason=f"EvictedDueTo{evicted.get('reason', '')}",
             message=evicted.get("message", ""),
             notice=notice,
+            deleted_after=msgspec.UNSET if can_suspend(view.ref.kind) else True,
         )
         return [Publish(cluster=cluster, message=message)]
 
