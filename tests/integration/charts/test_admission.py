@@ -224,6 +224,7 @@ AGENT_CAN: dict[str, tuple[str, ...] | Manifest] = {
     ),
     "delete its job": ("delete", "rayjob", "tune", *HERE, "--dry-run=server"),
 }
+OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "notes", "uid": "uid-notes", "controller": True}
 ONLY_AGENT = "slicebus: only its agent"
 KEEP = "the pod templates of its jobs keep the gate"
 TENANT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
@@ -284,6 +285,14 @@ TENANT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
             ],
         ),
         "nobody writes the label ray.io/node-type",
+    ),
+    "give a job a controller of its own": (
+        patch("job", "sweep", {"metadata": {"ownerReferences": [OWNER]}}),
+        "nobody gives an object of its agent a controller",
+    ),
+    "give a Workload a controller of its own": (
+        patch("workload", "sweep-2", {"metadata": {"ownerReferences": [OWNER]}}),
+        "nobody gives an object of its agent a controller",
     ),
     "set an epoch": (patch("pod", POD, noted(api_names.EPOCH_ANNOTATION, "99999999")), ONLY_AGENT),
     "set an epoch as a label": (patch("pod", POD, labelled(api_names.EPOCH_ANNOTATION, "99999999")), ONLY_AGENT),

@@ -123,7 +123,7 @@ def a_pod(
     ready: bool = False,
     phase: str = "Running",
     pod_set: str = "main",
-    of: JobRef | None = None,
+    of: JobRef | None = REF,
     others: tuple[str, ...] = ("example.com/other",),
 ) -> Manifest:
     """A pod of the job. `others` are the gates before ours."""

@@ -52,7 +52,8 @@ def a_view(
     job = a_cluster(wanted, granted, requested=requested, baseline=baseline)
     pods = [a_pod(f"{name}-{index}", pod_set=name) for name, count in running.items() for index in range(count)]
     for pod in pods:
-        pod["metadata"]["labels"] = {kueue.POD_SET_LABEL: pod["metadata"]["labels"][kueue.POD_SET_LABEL]}
+        labels = pod["metadata"]["labels"]
+        pod["metadata"]["labels"] = {name: labels[name] for name in (kueue.POD_SET_LABEL, api_names.MANAGER_UID_LABEL)}
     key, found = JobKey("RayCluster", "team", "train"), tuple(map(Pod.from_manifest, pods))
     return seen(WorkerView(key=key, job=job, pods=found))
 

@@ -118,9 +118,9 @@ def test_foreign_jobs_are_not_listed() -> None:
 
 def test_what_a_controller_made_of_our_job_is_not_listed() -> None:
     """KubeRay gives a RayJob's cluster its labels and annotations. It has no order of its own."""
-    child = a_job()
     owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "train", "uid": "uid-of-train", "controller": True}
-    child["metadata"]["ownerReferences"] = [owner]
+    child = a_job()
+    child |= {"kind": "RayCluster", "metadata": child["metadata"] | {"ownerReferences": [owner]}}
     assert item(a_view(child), EAST) is None
     assert WorkerJobReading.from_manifest(child) is None
     store = AgentStore()

@@ -68,7 +68,7 @@ def test_what_was_known_of_the_job_stays() -> None:
 
 @pytest.mark.parametrize(
     "pod",
-    [owned(an_orphan("a")), an_orphan("a", phase="Succeeded"), an_orphan("a", gated=True), a_pod("a")],
+    [owned(an_orphan("a")), an_orphan("a", phase="Succeeded"), an_orphan("a", gated=True), a_pod("a", of=None)],
     ids=["that has an owner yet", "that has ended", "with a gate", "of nobody"],
 )
 def test_no_other_pod_is_told(pod: Manifest) -> None:

@@ -10,9 +10,9 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import PatchEach
 from slicebus.proto.messages import JobRef
-from slicebus.slices.api import kueue
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.ungate import Pod
-from unit.agent.objects import a_copy, a_pod
+from unit.agent.objects import REF, a_copy, a_pod
 
 Manifest = dict[str, Any]
 WORKERS = "workers"
@@ -53,7 +53,9 @@ def a_view(spec: Manifest, granted: int, *pods: Manifest, kind: str = "RayCluste
 
 def a_worker(name: str, *, gated: bool = True, replica: str = "") -> Manifest:
     pod = a_pod(name, gated=gated, phase="Pending" if gated else "Running")
-    pod["metadata"]["labels"] = {kueue.POD_SET_LABEL: WORKERS} | ({REPLICA: replica} if replica else {})
+    pod["metadata"]["labels"] = {kueue.POD_SET_LABEL: WORKERS, api_names.MANAGER_UID_LABEL: REF.uid} | (
+        {REPLICA: replica} if replica else {}
+    )
     return pod
 
 

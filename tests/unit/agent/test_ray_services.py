@@ -13,7 +13,7 @@ from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Patch
 from slicebus.kube.resources import RAYCLUSTERS, RAYSERVICES
 from slicebus.proto.messages import JobRef, WorkloadSpec
-from slicebus.slices.api import kueue
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.workload.ungate import Pod
 from unit.agent.objects import EAST, a_copy, a_pod
 from unit.agent.test_ray_pods import WORKERS, a_spec, an_object
@@ -41,7 +41,7 @@ def a_view(*clusters: tuple[str, Manifest], granted: dict[str, int], pods: tuple
 
 def a_worker(name: str, *, of: str, gated: bool = True) -> Manifest:
     pod = a_pod(name, gated=gated, phase="Pending" if gated else "Running")
-    pod["metadata"]["labels"] = {kueue.POD_SET_LABEL: WORKERS}
+    pod["metadata"]["labels"] = {kueue.POD_SET_LABEL: WORKERS, api_names.MANAGER_UID_LABEL: REF.uid}
     owner = {"kind": "RayCluster", "name": of, "uid": f"uid-{of}", "controller": True}
     pod["metadata"]["ownerReferences"] = [owner]
     return pod

@@ -187,6 +187,7 @@ async def test_the_pods_of_a_rayjob_outlive_its_cluster(worker: Worker) -> None:
         kueue.POD_SET_LABEL: "head",
         "ray.io/cluster": "train-x7k2p",
         api_names.RAYJOB_LABEL: "train",
+        api_names.MANAGER_UID_LABEL: ref.uid,
     }
     worker.store.cache_of(RAYJOBS).put(job | {"metadata": job["metadata"] | {"uid": "u", "resourceVersion": "1"}})
     worker.store.cache_of(PODS).put(pod)

@@ -82,7 +82,7 @@ def a_view(
     )
     pods = [a_pod(f"w-{index}", pod_set=WORKERS) for index in range(running)]
     for pod in pods:
-        pod["metadata"]["labels"] = {kueue.POD_SET_LABEL: WORKERS}
+        pod["metadata"]["labels"] = {kueue.POD_SET_LABEL: WORKERS, api_names.MANAGER_UID_LABEL: REF.uid}
     return structs.replace(
         WorkerView(
             key=JobKey("RayJob", "team", "train"),

@@ -13,6 +13,7 @@ from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey, Versio
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.annotation_values import is_full, read_json, read_number
 from slicebus.slices.api.owners import Owner
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.waiting import SCHEDULING, Waiting
 from slicebus.slices.workload.workload import FlavorName
 
@@ -205,10 +206,12 @@ def place_of_epoch(pod: Manifest) -> str:
 def is_ours(manifest: Manifest) -> bool:
     """Whether an agent created the object. Agents touch no other.
 
-    A RayCluster that KubeRay makes for a job is not ours, although it gets all of the job's labels and annotations.
+    A RayCluster that KubeRay makes for a job is not ours, although it gets all of the job's labels and annotations. Any
+    other controller is a tenant's word.
     """
-    metadata = manifest["metadata"]
-    is_made_for_another = Owner.from_metadata(metadata) is not None
+    metadata, owner = manifest["metadata"], Owner.from_metadata(manifest["metadata"])
+    parent = KINDS.get(owner.kind) if owner is not None else None
+    is_made_for_another = parent is not None and parent.child_kind == manifest["kind"]
     return (metadata.get("labels") or {}).get(api_names.ORIGIN_LABEL) == api_names.ORIGIN and not is_made_for_another
 
 

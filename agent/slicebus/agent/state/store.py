@@ -369,6 +369,7 @@ class AgentStore:
             for selector in KINDS[key.kind].pod_selectors(named)
             for label, value in selector.items()
             for pod in self._caches[PODS].keyed_by(BY_OWNER, f"{key.namespace}/{label}={value}")
+            if pod in self._pods.values
         }
         return tuple(pods.values())
 

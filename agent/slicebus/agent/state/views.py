@@ -308,8 +308,9 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def pod_sets(self) -> PodSets:
-        """The pods that have not ended, without those that clean up; also those that earlier jobs of this name left."""
-        return by_pod_set(self.pods)
+        """The pods that have not ended, without those that clean up and those of strangers; also those that earlier
+        jobs of this name left."""
+        return by_pod_set(pod for pod in self.pods if not self.is_strangers(pod))
 
     @cached_property
     def own_pod_sets(self) -> PodSets:
@@ -321,9 +322,24 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.reading is None:
             return self.pod_sets
         own, label = self.reading.ref.uid, api_names.MANAGER_UID_LABEL
-        owners = {target["metadata"]["uid"] for target in (self.reading.manifest, *self.scale_targets)}
-        pods = [pod for pod in self.pods if pod.labels.get(label, own) == own or pod.owner_uid in owners]
-        return self.pod_sets if len(pods) == len(self.pods) else by_pod_set(pods)
+        return by_pod_set(
+            pod
+            for pod in self.pods
+            if (pod.labels.get(label, own) == own and not self.is_strangers(pod)) or pod.owner_uid in self._own_uids
+        )
+
+    @cached_property
+    def _own_uids(self) -> set[str]:
+        """UIDs of the job's objects that may own pods."""
+        return {target["metadata"]["uid"] for target in (*filter(None, [self.job]), *self.scale_targets)}
+
+    def is_strangers(self, pod: Pod) -> bool:
+        """Whether somebody has made a pod that only looks like one of the job: it would be charged to it. A tenant may
+        write any label but that of the manager's UID, and a definition may leave that one out."""
+        if api_names.MANAGER_UID_LABEL in pod.labels or pod.owner_uid in self._own_uids:
+            return False
+        owners = KINDS[self.key.kind].pod_owners
+        return pod.owner is None or (owners is not None and pod.owner.kind not in owners)
 
     @property
     def has_running_pods(self) -> bool:

@@ -8,7 +8,7 @@ from slicebus.agent.state.schedulers import BY_JOB, by_job
 from slicebus.agent.state.views import JobKey
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.resources import JOB_RESOURCES, NODES, PODS, WORKLOADS, Resource
-from slicebus.proto.messages import Manifest
+from slicebus.proto.messages import Manifest, is_job_name
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import fitting
 from slicebus.slices.schedulers import every_resource
@@ -46,9 +46,9 @@ def cache_for(resource: Resource) -> Cache:
 
 
 def keys_of_copy(copy: Manifest) -> Iterator[JobKey]:
-    """The job that a Workload copy is for."""
+    """The job that a Workload copy is for; none where somebody has made of its annotation what no job is called."""
     kind, _, name = (annotations.annotation(copy, api_names.JOB_ANNOTATION) or "").partition("/")
-    if kind in JOB_RESOURCES and name:
+    if kind in JOB_RESOURCES and is_job_name(name):
         yield JobKey(kind, copy["metadata"]["namespace"], name)
 
 

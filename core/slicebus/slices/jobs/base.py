@@ -103,6 +103,9 @@ class JobKind(Protocol):
     """The labels of pods whose value is the name of their job."""
     child_kind: str
     """The job kind of the scale target, where that is not the job itself; a worker has to serve it too. Else empty."""
+    pod_owners: frozenset[str] | None
+    """The kinds of objects, beside the job and its scale targets, whose controllers make its pods. None where nobody
+    knows them."""
     late_pod_sets: frozenset[str]
     """Pod sets whose pods its controller makes only when others run: no gang can wait for them."""
     refusal: Refusal

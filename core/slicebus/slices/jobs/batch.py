@@ -35,6 +35,7 @@ class BatchJob(PlainKind):
 
     resource = Resource("batch", "v1", "jobs", "Job")
     owner_labels: tuple[str, ...] = (JOB_NAME_LABEL,)
+    pod_owners: frozenset[str] | None = frozenset()
     suspend_path: Path | None = SUSPEND_PATH
     # Since Kubernetes 1.31. An API server refuses an ended Job with pods.
     ends_with_pods = True

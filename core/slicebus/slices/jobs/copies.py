@@ -12,6 +12,7 @@ from slicebus.slices.jobs.base import Placement, Problem
 from slicebus.slices.jobs.fit import misfit
 from slicebus.slices.jobs.shapes import TemplateShape
 from slicebus.slices.workload.pod_requests import container_resources, pod_requests, with_container_resources
+from slicebus.slices.workload.redis_cleanup import NODE_TYPE_LABEL
 
 Manifest = dict[str, Any]
 
@@ -102,8 +103,9 @@ def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Ma
 
 
 def pod_labels(labels: Manifest) -> Manifest:
-    """A job's labels for its pods, without those that have a meaning to an agent or to a Kueue on the worker."""
-    return without(_travelling_labels(labels), (kueue.POD_SET_LABEL,))
+    """A job's labels for its pods, without those that have a meaning to an agent or to a Kueue on the worker. KubeRay
+    gives its pods the type of their node itself; one of another kind would start without a grant by it."""
+    return without(_travelling_labels(labels), (kueue.POD_SET_LABEL, NODE_TYPE_LABEL))
 
 
 def _travelling_labels(labels: Manifest) -> Manifest:

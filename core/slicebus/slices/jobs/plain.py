@@ -18,6 +18,7 @@ class PlainKind:
 
     pod_sets: Callable[[Manifest], list[Manifest]]
     child_kind = ""
+    pod_owners: frozenset[str] | None = None
     late_pod_sets = frozenset[str]()
     refusal = Refusal()
     ends_with_pods = False

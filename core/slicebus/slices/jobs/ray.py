@@ -7,6 +7,7 @@ from slicebus.proto.messages import Counts
 from slicebus.slices.jobs.base import Exposure, Placement
 from slicebus.slices.jobs.copies import dns_label, gated_template, pod_labels, without
 from slicebus.slices.workload.pod_requests import ADDITIONS, COLLECTOR, GCS_WAIT
+from slicebus.slices.workload.redis_cleanup import NODE_TYPE_LABEL
 
 Manifest = dict[str, Any]
 
@@ -21,7 +22,7 @@ _ALLOCATE_TIMEOUT_S = 86400
 """A day. A pod whose node cannot run it is then given up later, too."""
 _REPLICA_LABEL = "ray.io/worker-group-replica-name"
 """KubeRay's name of the replica that a pod of a multi-host group belongs to."""
-_NODE_TYPE_LABEL, _GROUP_LABEL = "ray.io/node-type", "ray.io/group"
+_GROUP_LABEL = "ray.io/group"
 _HEAD_READY = "HeadPodReady"
 """The condition of a RayCluster."""
 _NO_BOUND = 2**31 - 1
@@ -122,7 +123,7 @@ def pod_set_of(labels: dict[str, str]) -> str:
 
     Source: KubeRay `common.labelPod`.
     """
-    if labels.get(_NODE_TYPE_LABEL) == HEAD:
+    if labels.get(NODE_TYPE_LABEL) == HEAD:
         return HEAD
     return pod_set_name({"groupName": labels[_GROUP_LABEL]}) if _GROUP_LABEL in labels else ""
 

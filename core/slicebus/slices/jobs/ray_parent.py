@@ -23,6 +23,7 @@ class RayParent(PlainKind):
     cluster_field: str
     """Where its spec has the spec of its clusters."""
     child_kind = RayCluster.resource.kind
+    pod_owners: frozenset[str] | None = frozenset()
 
     def cluster_spec(self, manifest: Manifest) -> Manifest:
         """The cluster's spec of a job, or of one of its clusters; `NO_CLUSTER` where a job has none."""

@@ -26,6 +26,7 @@ class RayCluster(PlainKind):
 
     resource = Resource("ray.io", "v1", "rayclusters", "RayCluster")
     owner_labels: tuple[str, ...] = (CLUSTER_LABEL,)
+    pod_owners: frozenset[str] | None = frozenset()
     suspend_path: Path | None = SUSPEND_PATH
     spec_shape: type[msgspec.Struct] = RayClusterSpec
     status_shape: type[msgspec.Struct] = RayClusterStatus

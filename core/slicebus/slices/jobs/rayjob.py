@@ -38,6 +38,8 @@ class RayJob(RayParent):
     # The submitter is a Job that has the RayJob's name.
     owner_labels: tuple[str, ...] = (api_names.RAYJOB_LABEL, JOB_NAME_LABEL)
     cluster_field = "rayClusterSpec"
+    # The submitter's is a Job.
+    pod_owners: frozenset[str] | None = frozenset({"Job"})
     late_pod_sets = frozenset({_SUBMITTER})
     refusal = Refusal(conditions=False)
     # KubeRay then shuts down the cluster at once, and keeps the RayJob.

@@ -12,7 +12,7 @@ from slicebus.slices.api.owners import Owner
 
 Manifest = dict[str, Any]
 
-_NODE_TYPE_LABEL = "ray.io/node-type"
+NODE_TYPE_LABEL = "ray.io/node-type"
 _HEAD = "head"
 """The pod set of its template."""
 
@@ -25,6 +25,6 @@ def cleans_redis(pod: Manifest) -> bool:
     """
     metadata = pod["metadata"]
     labels, owner = metadata.get("labels") or {}, Owner.from_metadata(metadata)
-    if labels.get(_NODE_TYPE_LABEL) != "redis-cleanup" or labels.get(kueue.POD_SET_LABEL) != _HEAD:
+    if labels.get(NODE_TYPE_LABEL) != "redis-cleanup" or labels.get(kueue.POD_SET_LABEL) != _HEAD:
         return False
     return owner is not None and owner.kind == "Job" and api_names.MANAGER_UID_LABEL in labels

@@ -35,7 +35,7 @@ from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.manager.state.views import JobView, Readiness, ReportedPods, cluster_of, place_of
 from slicebus.manager.state.worker_clusters import Sender, connected_since
-from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits
+from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits, is_job_name
 from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.owners import Owner, job_uid_of
@@ -392,7 +392,7 @@ def _former_owner(workload: Manifest) -> JobRef | None:
     """The job that an orphaned Workload names (`endings.record_owner`). An agent's copies have no such label."""
     metadata, kind_and_name = workload["metadata"], annotation(workload, api_names.JOB_ANNOTATION) or ""
     uid, (kind, _, name) = metadata.get("labels", {}).get(kueue.JOB_UID_LABEL), kind_and_name.partition("/")
-    if not uid or kind not in JOB_RESOURCES:
+    if not uid or kind not in JOB_RESOURCES or not is_job_name(name):
         return None
     api_version, namespace = JOB_RESOURCES[kind].api_version, metadata["namespace"]
     return JobRef(api_version=api_version, kind=kind, namespace=namespace, name=name, uid=uid)

@@ -32,6 +32,7 @@ from slicebus.proto.messages.base import (
     Time,
     Version,
     counts_text,
+    is_job_name,
     job_of,
     version_of,
 )
@@ -126,6 +127,7 @@ __all__ = [
     "Waits",
     "WorkloadSpec",
     "counts_text",
+    "is_job_name",
     "job_of",
     "version_of",
 ]

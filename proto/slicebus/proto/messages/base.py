@@ -1,7 +1,8 @@
 """What all messages share: base types, common fields, directions and lanes."""
 
+import re
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, NewType
+from typing import Annotated, Any, ClassVar, Final, NewType
 
 import msgspec
 from msgspec import Meta
@@ -65,7 +66,13 @@ class Lane(StrEnum):
 
 JobKindName = Annotated[str, Meta(pattern=rf"^[A-Za-z][A-Za-z0-9]{{0,62}}{_END}")]
 Namespace = Annotated[str, Meta(pattern=_LABEL)]
-JobName = Annotated[str, Meta(pattern=rf"^[a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?{_END}")]
+_JOB_NAME: Final = rf"^[a-z0-9]([-a-z0-9.]{{0,251}}[a-z0-9])?{_END}"
+JobName = Annotated[str, Meta(pattern=_JOB_NAME)]
+
+
+def is_job_name(text: str) -> bool:
+    """Whether a text is the name of a job, as messages have it."""
+    return re.match(_JOB_NAME, text) is not None
 
 
 class JobRef(msgspec.Struct, frozen=True, order=True):

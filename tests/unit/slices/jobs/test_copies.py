@@ -10,8 +10,8 @@ from slicebus.agent.state.views import JobKey, WorkerView
 from slicebus.decisions.commands import Create
 from slicebus.proto.messages import ClusterName, JobRef, PodSetFlavor, WorkloadSpec
 from slicebus.slices.api.kueue import API_VERSION
-from slicebus.slices.jobs import KINDS
-from slicebus.slices.jobs.copies import left_out
+from slicebus.slices.jobs import KINDS, Placement
+from slicebus.slices.jobs.copies import gated_template, left_out
 from unit.slices.jobs.manifests import GATE, a_cluster, a_job, a_rayjob
 
 SLICE = "job-demo-12345"
@@ -81,3 +81,12 @@ def test_a_copy_of_a_job_with_full_annotations_has_room(job: dict[str, Any]) -> 
     copied = created(full)["metadata"]["annotations"]
     assert copied["a"] == "b"
     assert "notes" not in copied
+
+
+def test_no_pod_takes_a_type_of_its_node_from_its_job() -> None:
+    """By that of a Redis clean-up, which KubeRay gives, an agent lets a pod start without a grant."""
+    template = {"metadata": {"labels": {"ray.io/node-type": "redis-cleanup", "team": "a"}}, "spec": {"containers": []}}
+    assert gated_template(template, "head", Placement())["metadata"]["labels"] == {
+        "team": "a",
+        "kueue.x-k8s.io/podset": "head",
+    }

@@ -96,8 +96,8 @@ def room(
 def within_grant(view: WorkerView) -> Iterator[Granted]:
     """The pods of a job within its grant.
 
-    A pod beyond it (one that is still terminating, one that cleans up) counts as foreign use: nobody's quota covers it.
-    So does what a pod requests beyond what it was admitted with: the manager counts its grants by that.
+    A pod beyond it (one that is still terminating, one that cleans up, a stranger's) counts as foreign use: nobody's
+    quota covers it. So does what a pod requests beyond what it was admitted with, by which the manager counts grants.
     """
     job = view.reading
     if job is None:
@@ -107,7 +107,7 @@ def within_grant(view: WorkerView) -> Iterator[Granted]:
     if flavors is None:
         return
     left, admitted = dict(job.granted), annotations.charged(copy) if copy is not None else {}
-    charged = (pod.manifest for pod in view.pods if not pod.cleans_up)
+    charged = (pod.manifest for pod in view.pods if not (pod.cleans_up or view.is_strangers(pod)))
     for pod in sorted(filter(_node_of, charged), key=_stays_first):
         pod_set = pod_set_of(pod)
         if left.get(pod_set, 0) > 0:
