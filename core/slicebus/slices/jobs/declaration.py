@@ -39,7 +39,7 @@ ApiVersion = Annotated[
 Kind = Annotated[str, _pattern("^[A-Z][A-Za-z0-9]{0,62}$", "a kind, as Deployment")]
 Plural = Annotated[str, _pattern("^[a-z]([-a-z0-9]*[a-z0-9])?$", "a plural, as deployments")]
 _REGEX = re.compile(r"^Expected `str` matching regex (.*)$")
-_GATES = "spec.schedulingGates"
+_NEEDED_OF_PODS = (("spec.schedulingGates", "array"), ("metadata.labels", "object"))
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 
 
@@ -248,16 +248,18 @@ class Declaration(_Strict, frozen=True, kw_only=True):
                 paths.append(DeclaredPath(field, None, path_of(text), type))
         return paths
 
-    def gates(self) -> list[DeclaredPath]:
-        """Where a worker's copy has the gates of its pods: without them pods start before they have quota."""
+    def needed_of_pods(self) -> list[DeclaredPath]:
+        """Where a worker's copy has the gates and the labels of its pods: without a gate they start before they have
+        quota, and without labels no agent knows them."""
         return [
             DeclaredPath(
                 f"podSets[{number}].templatePath",
                 path_of(pod_set.list_path) if pod_set.list_path else None,
-                path_of(f"{pod_set.template_path}.{_GATES}"),
-                "array",
+                path_of(f"{pod_set.template_path}.{field}"),
+                type,
             )
             for number, pod_set in enumerate(self.pod_sets)
+            for field, type in _NEEDED_OF_PODS
         ]
 
 

@@ -9,6 +9,8 @@ from slicebus.slices.jobs.paths import Path, text_of
 Schema = dict[str, Any]
 
 _OPEN: Schema = {"x-kubernetes-preserve-unknown-fields": True}
+_METADATA, _DROPPED = "metadata", {"type": "object"}
+"""A template's metadata as generators write it by default: the API server keeps none of its fields."""
 _OPEN_WORDS = ("x-kubernetes-preserve-unknown-fields", "additionalProperties")
 
 
@@ -16,11 +18,11 @@ def misfits(declaration: Declaration, schema: Schema, components: Mapping[str, S
     """The paths that lead nowhere, or to a value of another type, as clauses; empty where the schema has all of them.
 
     `schema` is that of the kind, as OpenAPI v3, and its references are in `components`. Where it says nothing of the
-    fields of an object, they may be there. A template whose schema has no scheduling gates is one of them: the API
-    server would drop the gate, and the pods would start before they have quota.
+    fields of an object, they may be there. A template whose schema has no scheduling gates, or no labels, is one of
+    them: the API server would drop these.
     """
     wrong = [text for path in declaration.paths() for text in _misfits(path, schema, components)]
-    return wrong or [text for path in declaration.gates() for text in _misfits(path, schema, components)]
+    return wrong or [text for path in declaration.needed_of_pods() for text in _misfits(path, schema, components)]
 
 
 def _misfits(declared: DeclaredPath, schema: Schema, components: Mapping[str, Schema]) -> Iterator[str]:
@@ -44,12 +46,12 @@ def _misfits(declared: DeclaredPath, schema: Schema, components: Mapping[str, Sc
 
 def _schema_at(schema: Schema, path: Path, components: Mapping[str, Schema]) -> Schema | None:
     """The schema at a path; None where there is none."""
-    current = schema
+    current, is_metadata = schema, False
     for name in path:
         properties = current.get("properties", {})
         if name in properties:
-            current = _resolved(properties[name], components)
-        elif _is_open(current):
+            current, is_metadata = _resolved(properties[name], components), name == _METADATA
+        elif _is_open(current) and not (is_metadata and current == _DROPPED):
             return _OPEN
         else:
             return None

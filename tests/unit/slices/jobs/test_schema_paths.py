@@ -23,8 +23,9 @@ TEXT: Schema = {"type": "string"}
 FLAG: Schema = {"type": "boolean"}
 
 
-def a_jobset(pod_spec: Schema) -> Schema:
-    template = an_object(spec=an_object(parallelism=NUMBER, completions=NUMBER, template=an_object(spec=pod_spec)))
+def a_jobset(pod_spec: Schema, metadata: Schema = OPEN) -> Schema:
+    pods = an_object(metadata=metadata, spec=pod_spec)
+    template = an_object(spec=an_object(parallelism=NUMBER, completions=NUMBER, template=pods))
     jobs = {"type": "array", "items": an_object(name=TEXT, replicas=NUMBER, template=template)}
     return an_object(
         spec=an_object(suspend=FLAG, managedBy=TEXT, replicatedJobs=jobs),
@@ -40,7 +41,7 @@ REFERRING = {
         status=an_object(replicas=NUMBER),
     ),
     "schemas.Spec": an_object(paused=FLAG, replicas=NUMBER, template={"$ref": "#/components/schemas/schemas.Template"}),
-    "schemas.Template": an_object(spec=an_object(schedulingGates={"type": "array", "items": OPEN})),
+    "schemas.Template": an_object(metadata=OPEN, spec=an_object(schedulingGates={"type": "array", "items": OPEN})),
 }
 
 
@@ -100,6 +101,11 @@ CASES: dict[str, tuple[Any, Schema, list[str]]] = {
             "podSets[0].templatePath: the schema has no "
             "spec.replicatedJobs[].template.spec.template.spec.schedulingGates"
         ],
+    ),
+    "a template without labels": (
+        ENTRIES["JobSet"],
+        a_jobset(OPEN, metadata={"type": "object"}),
+        ["podSets[0].templatePath: the schema has no spec.replicatedJobs[].template.spec.template.metadata.labels"],
     ),
     "a wrong path by references": (
         changed("Deployment", "spec.template.count", "podSets", 0, "countPath"),
