@@ -9,7 +9,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from slicebus.decisions.commands import Command, Emit, Patch, Requeue
+from slicebus.decisions.commands import Command, Emit, Patch, Publish, Requeue
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.job import size_bounds
 from slicebus.manager.decide.manifests import findings_patch
@@ -17,7 +17,7 @@ from slicebus.manager.decide.order import size_requests
 from slicebus.manager.state.annotations import SizeRequest, TakenBack, annotation
 from slicebus.manager.state.reclaims import RING, is_known
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import Counts, counts_text
+from slicebus.proto.messages import Counts, Resync, counts_text
 from slicebus.slices.admission.cycle import Grow, Shrink
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding
@@ -215,17 +215,22 @@ def _is_told_to_go(view: JobView) -> bool:
 
 def _withdraw_eviction(view: JobView, *, now: str) -> list[Command]:
     """Leave a job its quota and its pods that is told to go for somebody who waits no more. A worker that has suspended
-    it resumes it, as its quota is held. What stops it for another reason evicts it again."""
+    it resumes it, as its quota is held. What stops it for another reason evicts it again. A size that the worker asked
+    for meanwhile was not heard: it asks again."""
     slice, job = view.evicted, view.job
-    if slice is None or job is None or view.given_up or view.is_suspended_by_user or not _is_told_to_go(view):
+    cluster = view.cluster
+    if slice is None or job is None or cluster is None or view.given_up or view.is_suspended_by_user:
+        return []
+    if not _is_told_to_go(view):
         return []
     text = f"Nobody waits any more for its quota: keeps {counts_text(slice.held_counts)}"
     findings = [Finding(type, False, _WITHDRAWN, text) for type in (Condition.EVICTED, Condition.PREEMPTED)]
-    findings.append(Finding(api_names.DISPATCHED_CONDITION, True, "Dispatched", f"Stays on cluster {view.cluster}"))
+    findings.append(Finding(api_names.DISPATCHED_CONDITION, True, "Dispatched", f"Stays on cluster {cluster}"))
     workload = view.workload(slice)
     body = findings_patch(workload, *findings, now=now)
     return [
         Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
+        Publish(cluster=cluster, message=Resync(reason=_WITHDRAWN, jobs=[view.ref])),
         *(Emit(regarding=target, reason=_WITHDRAWN, note=text) for target in (workload, job)),
     ]
 
