@@ -9,7 +9,7 @@ from slicebus.slices.api import kueue
 from slicebus.slices.api.annotation_values import read_number
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import SUSPEND_PATH, Outcome, Placement, Problem, lacks_managed_by
-from slicebus.slices.jobs.batch_status import complete_indexes, fitted
+from slicebus.slices.jobs.batch_status import complete_indexes, failed_indexes, fitted
 from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
 from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.plain import PlainKind
@@ -56,11 +56,13 @@ class BatchJob(PlainKind):
         return {_POD_SET: _most_pods(scale_target)}
 
     def finished(self, job: Manifest) -> Counts:
-        """The count minus the completions that are left: the Job controller makes no more pods than those.
+        """The count minus the completions that are left: the Job controller makes no more pods than those, and none
+        again for an index that has failed (KEP-3850).
         Without completions a Job starts no pod after the first success: Kueue then counts as many completions as its
         parallelism."""
-        most, succeeded = _most_pods(job), job.get("status", {}).get("succeeded", 0)
-        left = max(0, job["spec"].get("completions", most) - succeeded)
+        most, status, indexes = _most_pods(job), job.get("status", {}), _completions(job)
+        over = status.get("succeeded", 0) + (failed_indexes(status, below=indexes) if indexes is not None else 0)
+        left = max(0, job["spec"].get("completions", most) - over)
         return {_POD_SET: most - left} if left < most else {}
 
     def succeeded(self, status: Manifest) -> Counts:

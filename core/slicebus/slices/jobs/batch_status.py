@@ -53,6 +53,16 @@ def complete_indexes(status: Manifest) -> int | None:
     return number if number <= _MOST_INDEXES else None
 
 
+def failed_indexes(status: Manifest, *, below: int) -> int:
+    """How many indexes below a number have failed for good; none where nobody can read them."""
+    text = status.get("failedIndexes")
+    try:
+        intervals = [*_intervals(below, text)] if isinstance(text, str) else []
+    except ValueError:
+        return 0
+    return sum(high - low + 1 for low, high in intervals)
+
+
 def _fit_conditions(shown: Manifest, status: Manifest) -> None:
     """Keep what cannot be taken back, add what has to precede an end, with its times, and drop pods that an ended Job
     does not have."""
@@ -113,16 +123,15 @@ def _end_of(status: Manifest) -> Manifest | None:
 def _below(most: int, text: str) -> str:
     """The indexes of a text such as `0,3-5` that are below a number; a text that cannot be read has none."""
     try:
-        return ",".join(_intervals(most, text))
+        return ",".join(f"{low}-{high}" if low < high else str(low) for low, high in _intervals(most, text))
     except ValueError:
         return ""
 
 
-def _intervals(most: int, text: str) -> Iterator[str]:
+def _intervals(most: int, text: str) -> Iterator[tuple[int, int]]:
+    """The first and the last index of each interval below a number. Raises ValueError."""
     for interval in filter(None, text.split(",")):
         first, _, last = interval.partition("-")
         low, high = int(first), min(int(last or first), most - 1)
-        if low < high:
-            yield f"{low}-{high}"
-        elif low == high:
-            yield str(low)
+        if low <= high:
+            yield low, high

@@ -77,6 +77,28 @@ def test_pods_in_whose_place_none_comes_have_ended_for_good(
     assert JOB.finished(a_job(parallelism=5, **spec) | {"status": {"succeeded": succeeded}}) == finished
 
 
+FAILED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, int]]] = {
+    "nine of ten": ({}, {"failedIndexes": "0-8"}, {"main": 9}),
+    "some, and others have succeeded": ({}, {"failedIndexes": "0,1,5-6", "succeeded": 3}, {"main": 7}),
+    "all": ({}, {"failedIndexes": "0-9"}, {"main": 10}),
+    "enough are left": ({"parallelism": 4}, {"failedIndexes": "0-5"}, {}),
+    "fewer are left": ({"parallelism": 4}, {"failedIndexes": "0-7"}, {"main": 2}),
+    "some past its completions": ({}, {"failedIndexes": "8-20"}, {"main": 2}),
+    "none": ({}, {"failedIndexes": ""}, {}),
+    "nobody can read them": ({}, {"failedIndexes": "0-x"}, {}),
+    "no text": ({}, {"failedIndexes": 9}, {}),
+    "not indexed": ({"completionMode": "NonIndexed"}, {"failedIndexes": "0-8"}, {}),
+}
+
+
+@pytest.mark.parametrize(("spec", "status", "finished"), FAILED.values(), ids=FAILED.keys())
+def test_an_index_that_has_failed_gets_no_pod_again(
+    spec: dict[str, Any], status: dict[str, Any], finished: dict[str, int]
+) -> None:
+    indexed = {"parallelism": 10, "completions": 10, "completionMode": "Indexed", "backoffLimitPerIndex": 0}
+    assert JOB.finished(a_job(**(indexed | spec)) | {"status": status}) == finished
+
+
 def test_the_counts_are_those_of_the_carrier() -> None:
     assert JOB.counts(a_job(), a_job(parallelism=7)) == {"main": 7}
 
