@@ -22,6 +22,7 @@ TLS = "tlsOptions needs the feature gate to be on"
 REFUSED = {"reason": "InvalidRayClusterSpec", "message": f"The RayCluster spec is invalid team/train: {TLS}"}
 TEXT = f"InvalidRayClusterSpec: The RayCluster spec is invalid team/train: {TLS}"
 VALIDATION = {"type": "Ready", "status": "False", "reason": "ValidationFailed", "message": "not a duration"}
+TIMEOUT = {"type": "Ready", "status": "False", "reason": "InitializingTimeout", "message": "not ready within 10m"}
 NOTHING = PodsRefusal()
 
 
@@ -136,6 +137,8 @@ CONDITIONS: dict[str, tuple[Manifest, tuple[Manifest, ...], PodsRefusal]] = {
         (A_HEAD,),
         NOTHING,
     ),
+    "a time that is over": (TIMEOUT, (), PodsRefusal(CONTROLLER_REFUSED, "InitializingTimeout: not ready within 10m")),
+    "a time that is over, while pods are there": (TIMEOUT, (A_HEAD,), NOTHING),
     "that it is not ready yet": ({"type": "Ready", "status": "False", "reason": "Initializing"}, (), NOTHING),
     "that it was refused": (VALIDATION | {"status": "True"}, (), NOTHING),
     "a pod that could not be made": (

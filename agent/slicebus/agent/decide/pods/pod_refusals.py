@@ -20,8 +20,9 @@ _FORBIDDEN = " is forbidden: "
 _INVALID = re.compile("Invalid|Validation")
 """Reasons of conditions and Events by which controllers refuse a spec: KubeRay's `InvalidRayClusterSpec` and
 `ValidationFailed`, and their like."""
-_FAILS = re.compile("Fail|Error|Reject|Refus|Denied|Forbidden")
-"""The same of a job that has no pods."""
+_FAILS = re.compile("Fail|Error|Reject|Refus|Denied|Forbidden|Timeout")
+"""The same of a job that has no pods: KubeRay deletes those of a RayService past its `ray.io/initializing-timeout`, and
+makes no others (`InitializingTimeout`)."""
 _SAYS_SO = re.compile("Stalled|Degraded|Invalid|Fail|Error|Reject")
 """Conditions that say by `True` that a job without pods is refused: kstatus' `Stalled`, and their like."""
 _ACCEPTED = "Accepted"
