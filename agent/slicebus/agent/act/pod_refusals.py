@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -14,6 +15,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import EVENTS
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import Manifest
+from slicebus.slices.jobs import KINDS
 
 _log = structlog.get_logger()
 _ROUND_S = 5.0
@@ -65,6 +67,10 @@ class PodRefusals:
         events, view = [], self._store.view(key)
         for fields in pod_refusals.selectors(view):
             events += await self._events(key.namespace, fields)
+        if KINDS[key.kind].has_makers:
+            of_namespace = await self._events(key.namespace, pod_refusals.OF_MAKERS)
+            has_job = partial(self._store.has_job, key.namespace)
+            events += guarded(pod_refusals.of_makers, of_namespace, view, has_job=has_job)
         refusal = guarded(pod_refusals.why, events, now(), view=view)
         if key not in self._due or pod_refusals.says_same(refusal, self._store.refused_pods.get(key)):
             return

@@ -203,6 +203,10 @@ class AgentStore:
         """What is read of a job alone; None where it is not ours, or cannot be read."""
         return self._jobs[key.kind].values.get((key.namespace, key.name))
 
+    def has_job(self, namespace: str, name: str) -> bool:
+        """Whether a job of ours has this name, of any kind."""
+        return any((namespace, name) in readings.values for readings in self._jobs.values())
+
     def _view(self, key: JobKey) -> WorkerView:
         job = self._job(key)
         pods = self._pods_of(key, job)

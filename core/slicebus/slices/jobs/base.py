@@ -112,6 +112,8 @@ class JobKind(Protocol):
     """How its status says why a job is refused."""
     ends_with_pods: bool
     """Whether a job that shows its end has no pods left, but for those that are ending."""
+    has_makers: bool
+    """Whether objects that are named after a job may make its pods for its controller, as ReplicaSets do."""
 
     suspend_path: Path | None
     """Where a job says that it is suspended. None where it cannot be: one that loses its quota is then deleted on its

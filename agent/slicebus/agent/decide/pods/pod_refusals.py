@@ -1,7 +1,7 @@
 """Finds out why granted pods are not made, from the Events and the conditions of the job's controllers."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from slicebus.agent.state.views import PodsRefusal, WorkerView
@@ -27,8 +27,11 @@ _SAYS_SO = re.compile("Stalled|Degraded|Invalid|Fail|Error|Reject")
 """Conditions that say by `True` that a job without pods is refused: kstatus' `Stalled`, and their like."""
 _ACCEPTED = "Accepted"
 """A condition that says so by `False`, whatever its reason."""
-_OF_PODS = ("ReplicaFailure",)
-"""KubeRay writes this condition with an Event about the pod that it could not make."""
+_OF_PODS, _NOT_MADE = "ReplicaFailure", "FailedCreate"
+"""The condition about a pod, and its reason as a Deployment has it from its ReplicaSet. KubeRay writes that condition
+for other reasons, such as `FailedCreateHeadPod`, with an Event about the pod that it could not make."""
+OF_MAKERS = f"reason={_NOT_MADE},type=Warning"
+"""The field selector of the Events that `of_makers` reads: a selector knows whole names only."""
 _ADVICE = " spec warning "
 """In KubeRay's Event `InvalidRayClusterSpec` about a cluster that it runs all the same."""
 _OWN_COMPONENTS = "slicebus-"
@@ -76,6 +79,23 @@ def selectors(view: WorkerView) -> list[str]:
     return [f"involvedObject.{fields},type=Warning" for fields in about]
 
 
+def of_makers(events: Iterable[Manifest], view: WorkerView, *, has_job: Callable[[str], bool]) -> list[Manifest]:
+    """Those of the Events of `OF_MAKERS` about objects that are named after the job, as the ReplicaSet of a Deployment,
+    the Jobs of a JobSet and the StatefulSets of a LeaderWorkerSet are: the newest of them, some at most. Without a pod
+    nothing else tells whose they are.
+
+    An object is of the job that has the longest name: `train-2-x7k2p` is of `train-2` where there is one. `has_job`
+    says whether there is, in the job's namespace.
+    """
+    about: dict[str, list[Manifest]] = {}
+    for event in events:
+        name = (event.get("involvedObject") or {}).get("name") or ""
+        if _named_after(name, view.key.name, has_job):
+            about.setdefault(_object_of(event), []).append(event)
+    newest = sorted(about.values(), key=lambda of_one: max(map(_time_of, of_one)), reverse=True)
+    return [event for of_one in newest[:_MOST_BETWEEN] for event in of_one]
+
+
 def shortened(event: Manifest) -> Manifest:
     """An Event with as much of its message as is read."""
     message = event.get("message") or ""
@@ -109,23 +129,26 @@ def why(events: Iterable[Manifest], now: datetime, *, view: WorkerView) -> PodsR
 
 
 def by_status(view: WorkerView) -> PodsRefusal:
-    """What the conditions of the job, and of the objects made of it, say of a controller that refuses it."""
+    """What the conditions of the job, and of the objects made of it, say of a controller that refuses it, or of a pod
+    that could not be made."""
     if view.job is None:
         return PodsRefusal()
-    is_without = is_without_pods(view) and lacking(view) > 0
+    lacks = lacking(view) > 0
+    is_without = lacks and is_without_pods(view)
     for manifest in (view.job, *view.scale_targets):
         for condition in conditions_of(manifest):
-            reason = condition.get("reason") or ""
+            reason, message = condition.get("reason") or "", (condition.get("message") or "")[:_READ_LENGTH]
+            if lacks and condition.get("status") == "True" and (condition.get("type"), reason) == (_OF_PODS, _NOT_MADE):
+                return PodsRefusal(PODS_REFUSED, _text_of_pod(message, view)[:_LENGTH])
             if _refuses(condition, is_without=is_without):
-                text = f"{reason}: {condition.get('message') or ''}"[:_LENGTH]
-                return PodsRefusal(CONTROLLER_REFUSED if is_without else SPEC_REFUSED, text)
+                return PodsRefusal(CONTROLLER_REFUSED if is_without else SPEC_REFUSED, f"{reason}: {message}"[:_LENGTH])
     return PodsRefusal()
 
 
 def _refuses(condition: Manifest, *, is_without: bool) -> bool:
     """Whether a condition says that its job is refused. Of a job with pods only one about its spec does."""
     type, reason = condition.get("type") or "", condition.get("reason") or ""
-    if type in _OF_PODS:
+    if type == _OF_PODS:
         return False
     if condition.get("status") == "False":
         is_meant = _INVALID.search(reason) or (is_without and (_FAILS.search(reason) or type == _ACCEPTED))
@@ -154,7 +177,7 @@ def _refusal_of(event: Manifest, view: WorkerView) -> str:
     other warning of a job without pods says why there are none; with pods only one about its spec does.
     """
     reason = event.get("reason") or ""
-    if reason == "FailedCreate" or (reason.startswith("FailedToCreate") and reason.endswith("Pod")):
+    if reason == _NOT_MADE or (reason.startswith("FailedToCreate") and reason.endswith("Pod")):
         return PODS_REFUSED
     if _ADVICE in (event.get("message") or ""):
         return ""
@@ -168,10 +191,26 @@ def _refusal_of(event: Manifest, view: WorkerView) -> str:
 
 def _text_of(event: Manifest, reason: str, view: WorkerView) -> str:
     message = event.get("message") or ""
-    names = [manifest["metadata"]["name"] for manifest in (view.job, *view.scale_targets) if manifest is not None]
     if reason == PODS_REFUSED:
-        return without_pod_names(message.partition(_FORBIDDEN)[2] or message, of=names)
-    return f"{event.get('reason')}: {without_pod_names(message, of=names)}"
+        return _text_of_pod(message, view)
+    return f"{event.get('reason')}: {without_pod_names(message, of=_names(view))}"
+
+
+def _text_of_pod(message: str, view: WorkerView) -> str:
+    """Why a pod could not be made, in words that are the same for each."""
+    return without_pod_names(message.partition(_FORBIDDEN)[2] or message, of=_names(view))
+
+
+def _names(view: WorkerView) -> list[str]:
+    return [manifest["metadata"]["name"] for manifest in (view.job, *view.scale_targets) if manifest is not None]
+
+
+def _named_after(name: str, job: str, has_job: Callable[[str], bool]) -> bool:
+    """Whether an object's name is a job's, or begins with it and `-`, and with no longer one's."""
+    if name != job and not name.startswith(f"{job}-"):
+        return False
+    parts = name[len(job) :].split("-")[1:]
+    return not any(has_job("-".join((job, *parts[:count]))) for count in range(1, len(parts) + 1))
 
 
 def _object_of(event: Manifest) -> str:
