@@ -22,7 +22,7 @@ from slicebus.agent.decide.job import (
 )
 from slicebus.agent.decide.order import notices, orders, pods_that_go, triage
 from slicebus.agent.decide.order.orders import NextStep
-from slicebus.agent.decide.pods import pod_problems
+from slicebus.agent.decide.pods import pod_problems, terminating_pods
 from slicebus.agent.state import annotations
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.tables import AgentTable
@@ -132,6 +132,7 @@ def reconcile_job(
         later = [
             waiting.requeue_after(view, now=now),
             pod_problems.requeue_after(view, now=now),
+            terminating_pods.requeue_after(view, now=now),
             suspension.requeue_after(view, now=now),
             notices.requeue_after(view, now=now),
             gangs.requeue_after(view, now_s=now_s),

@@ -24,6 +24,8 @@ PODS_PAST_SLICE = "PodsPastSlice"
 """The reason of granted pods that request more than their slice is charged for, or are of another pod set."""
 WORKLOAD_MISSING = "WorkloadMissing"
 """The reason of granted pods whose slice has no copy on the worker, because somebody has deleted it there."""
+PODS_TERMINATING = "PodsTerminating"
+"""The reason of granted pods that stay gated, as terminating pods that do not go have their places."""
 CONTROLLER_REFUSED = "RefusedByController"
 """The reason of granted pods none of which is made, because the controller of their job refuses it."""
 SPEC_REFUSED = "SpecRefused"
@@ -58,6 +60,7 @@ ONLY_WORKERS_KNOW = (
     SURPLUS,
     PODS_PAST_SLICE,
     WORKLOAD_MISSING,
+    PODS_TERMINATING,
     WRITE_REFUSED,
     SUSPENDED_THERE,
     PODS_ORPHANED,
@@ -198,8 +201,8 @@ def lacks(wanted: Mapping[str, int], granted: Mapping[str, int]) -> bool:
 
 
 def _story(waiting: Waiting) -> Waiting:
-    if waiting.reason == SURPLUS:
-        # Its number is the worker's own pods.
+    if waiting.reason in (SURPLUS, PODS_TERMINATING):
+        # Its numbers and names are of the worker's own pods and nodes.
         return waiting
     return msgspec.structs.replace(
         waiting,

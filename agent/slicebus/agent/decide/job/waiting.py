@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from slicebus.agent.decide.cluster.reach import Unreached
 from slicebus.agent.decide.job import gangs, suspension
-from slicebus.agent.decide.pods import pod_fit, pod_problems
+from slicebus.agent.decide.pods import pod_fit, pod_problems, terminating_pods
 from slicebus.agent.decide.pods.pod_problems import age
 from slicebus.agent.decide.pods.pod_refusals import by_status, is_without_pods, lacking
 from slicebus.agent.state import annotations
@@ -29,6 +29,7 @@ from slicebus.slices.workload.waiting import (
     PODS_NOT_RUNNING,
     PODS_PAST_SLICE,
     PODS_REFUSED,
+    PODS_TERMINATING,
     REFUSED_THERE,
     SPEC_REFUSED,
     SURPLUS,
@@ -45,7 +46,7 @@ from slicebus.slices.workload.waiting import (
 
 _LENGTH = 2000
 """Of a text: all annotations of an object share 256 KiB."""
-_WITH_EVENT = (SURPLUS, PODS_PAST_SLICE, WORKLOAD_MISSING, *UNREACHED)
+_WITH_EVENT = (SURPLUS, PODS_PAST_SLICE, WORKLOAD_MISSING, PODS_TERMINATING, *UNREACHED)
 """What an Event says too: nobody else says it on the worker."""
 _SETTLES = timedelta(seconds=60)
 """How long more pods may run than are wanted before that is shown: normally Ray's autoscaler names them for deletion in
@@ -254,7 +255,7 @@ def _surplus(view: WorkerView, *, now: str) -> tuple[Waiting | None, list[Comman
 
 
 def _held_up(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | None:
-    return _refused(view, job, now=now) or _unscheduled(view, job, now=now)
+    return _refused(view, job, now=now) or _unscheduled(view, job, now=now) or _kept_out(view, job, now=now)
 
 
 def _unscheduled(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | None:
@@ -265,6 +266,15 @@ def _unscheduled(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waitin
         return None
     before = Waiting.from_manifest(job.manifest)
     since = before.since if before is not None and before.reason == problem.reason else now
+    return Waiting.of(view.desired, job.granted, reason=problem.reason, message=problem.message, since=since)
+
+
+def _kept_out(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | None:
+    """What to show where granted pods wait until terminating ones have gone."""
+    found = terminating_pods.problem(view, now=now)
+    if found is None:
+        return None
+    problem, since = found
     return Waiting.of(view.desired, job.granted, reason=problem.reason, message=problem.message, since=since)
 
 

@@ -15,7 +15,7 @@ from slicebus.cli.view.rendering import link
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.state.shown_states import ShownState
 from slicebus.proto.messages import Manifest
-from slicebus.slices.workload.waiting import PODS_NOT_RUNNING, REFUSED_THERE
+from slicebus.slices.workload.waiting import PODS_NOT_RUNNING, PODS_TERMINATING, REFUSED_THERE
 
 _CONNECTED = "connected"
 _TOLD_OF_JOBS = {
@@ -113,7 +113,7 @@ def _alarms(
 
 def _not_running(rows: Iterable[JobRow]) -> Iterator[Alarm]:
     """The jobs that hold quota for pods that do not run, the first few by name."""
-    stuck = [row for row in rows if row.granted and row.reason in (PODS_NOT_RUNNING, *REFUSED_THERE)]
+    stuck = [row for row in rows if row.granted and row.reason in (PODS_NOT_RUNNING, PODS_TERMINATING, *REFUSED_THERE)]
     if not stuck:
         return
     names = ", ".join(f"{row.namespace}/{row.name} ({row.reason})" for row in stuck[:_NAMED])
