@@ -128,7 +128,7 @@ def test_what_they_say_is_the_jobs(job: Manifest, event: Manifest) -> None:
 async def asked(monkeypatch: pytest.MonkeyPatch, *, has_makers: bool) -> tuple[list[str], dict[JobKey, PodsRefusal]]:
     """The field selectors of the Events that an agent reads about a job without pods, and what it knows then."""
     monkeypatch.setattr("slicebus.agent.act.pod_refusals.now", lambda: NOW)
-    monkeypatch.setattr(KINDS["Job"], "has_makers", has_makers)
+    monkeypatch.setattr(KINDS["Job"], "pod_owners", None if has_makers else frozenset())
     store, cluster = AgentStore(), _Namespace()
     store.cache_of(JOBS).put(made(a_job(1)))  # type: ignore[union-attr]
     cluster.events = [about(f"{KEY.name}-6d5f9c7b9"), about("another-6d5f9c7b9", text="no")]

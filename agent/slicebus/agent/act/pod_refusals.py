@@ -67,7 +67,7 @@ class PodRefusals:
         events, view = [], self._store.view(key)
         for fields in pod_refusals.selectors(view):
             events += await self._events(key.namespace, fields)
-        if KINDS[key.kind].has_makers:
+        if KINDS[key.kind].pod_owners is None:
             of_namespace = await self._events(key.namespace, pod_refusals.OF_MAKERS)
             has_job = partial(self._store.has_job, key.namespace)
             events += guarded(pod_refusals.of_makers, of_namespace, view, has_job=has_job)

@@ -105,15 +105,13 @@ class JobKind(Protocol):
     """The job kind of the scale target, where that is not the job itself; a worker has to serve it too. Else empty."""
     pod_owners: frozenset[str] | None
     """The kinds of objects, beside the job and its scale targets, whose controllers make its pods. None where nobody
-    knows them."""
+    knows them: then some may be named after the job, as ReplicaSets are."""
     late_pod_sets: frozenset[str]
     """Pod sets whose pods its controller makes only when others run: no gang can wait for them."""
     refusal: Refusal
     """How its status says why a job is refused."""
     ends_with_pods: bool
     """Whether a job that shows its end has no pods left, but for those that are ending."""
-    has_makers: bool
-    """Whether objects that are named after a job may make its pods for its controller, as ReplicaSets do."""
 
     suspend_path: Path | None
     """Where a job says that it is suspended. None where it cannot be: one that loses its quota is then deleted on its

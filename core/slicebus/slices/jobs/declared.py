@@ -80,9 +80,6 @@ class _PodSet(NamedTuple):
 class DeclaredKind(PlainKind):
     """A job kind by its declaration. Its jobs carry their own counts."""
 
-    # The declaration need not name them.
-    has_makers = True
-
     def __init__(self, declaration: Declaration) -> None:
         group, _, version = declaration.api_version.rpartition("/")
         self.declaration = declaration

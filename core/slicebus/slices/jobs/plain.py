@@ -22,7 +22,6 @@ class PlainKind:
     late_pod_sets = frozenset[str]()
     refusal = Refusal()
     ends_with_pods = False
-    has_makers = False
     spec_shape: type[msgspec.Struct] = PlainSpec
     """The fields of a spec that the kind reads by name. A job's other parts are as its definition lets them be."""
     status_shape: type[msgspec.Struct] = PlainStatus
