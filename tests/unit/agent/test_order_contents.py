@@ -17,11 +17,13 @@ from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import JobRef, Manifest, Refused, WorkloadSpec
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.template_shape import INVALID_POD_TEMPLATE
 from unit.agent.objects import EAST, REF, a_spec, a_view
 from unit.agent.test_inbox import Manager, receiving
 from unit.agent.worker import Worker
 from unit.proto.strategies import VALUES
-from unit.slices.jobs.manifests import a_cluster, a_group, a_job, a_rayjob
+from unit.slices.jobs.declared import DECLARED, a_deployment
+from unit.slices.jobs.manifests import ODD_NAMES, a_cluster, a_group, a_job, a_rayjob, a_template
 
 WORKLOAD, MANIFEST = "workload", "manifest"
 
@@ -117,6 +119,19 @@ def test_an_order_that_cannot_be_read_is_malformed(order: WorkloadSpec, detail: 
     with pytest.raises(ProtocolError, match=detail) as raised:
         ensure_readable(order)
     assert raised.value.reason is DeadReason.MALFORMED
+
+
+@pytest.mark.parametrize(("odd", "path"), ODD_NAMES.values(), ids=ODD_NAMES.keys())
+def test_a_pod_template_that_no_policy_can_read_is_refused_in_words(
+    odd: Manifest, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(KINDS, "Deployment", DECLARED["Deployment"])
+    order = an_order(a_deployment(template=a_template(**odd)))
+    ensure_readable(order)
+    with pytest.raises(RefusedOrder) as raised:
+        orders.workload_spec(order, EAST)[0].decide(WorkerView(key=JobKey.of(order.job), job=None))
+    assert raised.value.reason == INVALID_POD_TEMPLATE
+    assert f"$.spec.{path}`" in str(raised.value)
 
 
 def an_order(job: Manifest) -> WorkloadSpec:

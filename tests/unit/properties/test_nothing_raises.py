@@ -23,7 +23,7 @@ from support.failed_decisions import failed_decisions
 from unit.properties.changes import ANNOTATIONS, LABEL_VALUES, edited, texts_like
 from unit.properties.world import NAMESPACE, RESOURCES, Cluster, World, started
 from unit.slices.jobs import declared
-from unit.slices.jobs.manifests import a_cluster, a_group, a_job, a_rayjob, a_rayservice
+from unit.slices.jobs.manifests import NAMED_OF_A_CLUSTER, a_cluster, a_group, a_job, a_rayjob, a_rayservice
 
 Manifest = dict[str, Any]
 MINUTES = float(os.environ.get("PROPERTY_MINUTES", "60"))
@@ -37,8 +37,20 @@ def _settings(examples: int) -> settings:
 
 
 def _running(job: Manifest) -> Manifest:
+    """The job as its user starts it, with pods that name what belongs to their cluster."""
     path = KINDS[job["kind"]].suspend_path
-    return (with_value(job, path, False) if path is not None else job) | {"status": {}}
+    running: Manifest = _naming_of_a_cluster(with_value(job, path, False) if path is not None else job)
+    return running | {"status": {}}
+
+
+def _naming_of_a_cluster(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_naming_of_a_cluster(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    return (
+        value | NAMED_OF_A_CLUSTER if "containers" in value else {k: _naming_of_a_cluster(v) for k, v in value.items()}
+    )
 
 
 OWN: dict[str, Manifest] = {

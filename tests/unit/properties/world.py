@@ -15,14 +15,16 @@ from typing import Any
 
 import msgspec
 
+from slicebus.agent.act.heartbeat import told_of_policy
 from slicebus.agent.decide import catalog as agent_catalog
 from slicebus.agent.decide.cluster.capacity import PodUse, room, within_grant
 from slicebus.agent.decide.job import inventory as agent_inventory
 from slicebus.agent.decide.order import triage
 from slicebus.agent.decide.order.triage import Triage
 from slicebus.agent.decide.pods import pod_refusals
+from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.settings import AgentDecisionSettings
-from slicebus.agent.state.store import AgentStore
+from slicebus.agent.state.store import POLICY, AgentStore
 from slicebus.decisions.commands import (
     Command,
     Create,
@@ -70,6 +72,14 @@ EAST, EAST_UID = ClusterName("east"), ClusterUid("uid-of-east")
 NAMESPACE = "team"
 NOW = "2026-01-31T12:00:00Z"
 NOW_S = 1000.0
+STRICT = Policy(
+    service_accounts=("default",),
+    label_prefixes=("app", "job"),
+    runtime_classes=("kata",),
+    csi_drivers=("csi.example.dev",),
+    autoscaler_accounts=True,
+)
+"""The policy of the worker, which allows the jobs of the properties."""
 RESOURCES = {
     resource.kind: resource
     for resource in (*JOB_RESOURCES.values(), PODS, WORKLOADS, WORKERCLUSTERS, CLUSTERQUEUES, LOCALQUEUES, NAMESPACES)
@@ -165,6 +175,7 @@ class World:
         self.manager.configure(LeaderSettings(fixed_jobs=True, pods_ready_s=300.0, leads_since=NOW))
         own = AgentDecisionSettings(cluster=EAST, cluster_uid=EAST_UID, manager_user="manager", status_interval_s=0.0)
         self.agent.configure(own)
+        self.agent.policy[POLICY] = STRICT
         self.here, self.there = Cluster(self.manager), Cluster(self.agent)
         self._decide, self._decide_there = Decider(self.manager), Decider(self.agent)
         self._use = PodUse(self.agent.pods, self.agent.foreign_pods)
@@ -188,7 +199,13 @@ class World:
         ):
             self.here.create(resource, manifest)
         self.say(Hello(agent_version="1", kubernetes_version="v1.36.0", schema_version="1.0"))
-        self.say(Heartbeat())
+        self.say(
+            Heartbeat(
+                container_defaults={NAMESPACE: {"cpu": "100m"}},
+                pod_overheads={"kata": {"cpu": "250m", "memory": "160Mi"}},
+                policy=told_of_policy(STRICT),
+            )
+        )
 
     # --- what happens -------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from slicebus.slices.api.levels import MOST_LEVELS, is_too_deep
 from slicebus.slices.jobs.base import Placement, Problem
 from slicebus.slices.jobs.fit import misfit
 from slicebus.slices.jobs.shapes import TemplateShape
+from slicebus.slices.jobs.template_shape import INVALID_POD_TEMPLATE
 from slicebus.slices.workload.pod_requests import container_resources, pod_requests, with_container_resources
 from slicebus.slices.workload.redis_cleanup import NODE_TYPE_LABEL
 
@@ -87,7 +88,7 @@ def gated_template(template: Manifest, pod_set: str, placement: Placement) -> Ma
     """
     metadata, spec = template.get("metadata") or {}, template["spec"]
     gates = [gate for gate in spec.get("schedulingGates", ()) if gate["name"] != kueue.ELASTIC_GATE]
-    own = spec.get("tolerations", [])
+    own = spec.get("tolerations") or []
     changed = spec | {"schedulingGates": [*gates, {"name": kueue.ELASTIC_GATE}]}
     if placement.node_selector:
         changed["nodeSelector"] = spec.get("nodeSelector", {}) | placement.node_selector
@@ -135,7 +136,7 @@ def common_problems(job: Manifest, pod_sets: list[Manifest]) -> list[Problem]:
         problems.append(Problem("DuplicatePodSets", f"two pod sets have the same name: {', '.join(sorted(names))}"))
     for pod_set in pod_sets:
         if problem := misfit(pod_set["template"], TemplateShape):
-            problems.append(Problem("InvalidPodTemplate", f"pod set {pod_set['name']}: {problem}"))
+            problems.append(Problem(INVALID_POD_TEMPLATE, f"pod set {pod_set['name']}: {problem}"))
             continue
         if (count := pod_set.get("count", 1)) > MOST_PODS:
             text = f"pod set {pod_set['name']}: {count} pods, and a worker's controller would make all of them: at most"

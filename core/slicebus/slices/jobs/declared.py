@@ -15,6 +15,7 @@ from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import Outcome, Placement, Problem
 from slicebus.slices.jobs.copies import common_problems, copy_of, dns_label, gated_template
 from slicebus.slices.jobs.declaration import Declaration, DeclaredPodSet
+from slicebus.slices.jobs.fit import misfit
 from slicebus.slices.jobs.paths import (
     Path,
     add_operation,
@@ -26,12 +27,14 @@ from slicebus.slices.jobs.paths import (
     without_value,
 )
 from slicebus.slices.jobs.plain import PlainKind
-from slicebus.slices.jobs.template_shape import is_template
+from slicebus.slices.jobs.shapes import TemplateShape
+from slicebus.slices.jobs.template_shape import INVALID_POD_TEMPLATE, is_template
 
 Manifest = dict[str, Any]
 
 _LABEL_LENGTH = 63
 _NO_TEMPLATE: Manifest = {"spec": {"containers": []}}
+_CONTAINERS: Path = ("spec", "containers")
 
 
 class _PodSet(NamedTuple):
@@ -256,9 +259,11 @@ class DeclaredKind(PlainKind):
             named = pod_set.declared.name_path
             if named is not None and not _is_name(value_at(job, pod_set.path(named))):
                 yield Problem("UnnamedPodSet", f"{text_of(pod_set.at)} has no name")
-            if not is_template(pod_set.template_value(job)):
-                text = f"{text_of(pod_set.path(pod_set.declared.template_path))} is no pod template"
-                yield Problem("NoPodTemplate", text)
+            template, where = pod_set.template_value(job), text_of(pod_set.path(pod_set.declared.template_path))
+            if not isinstance(value_at(template, _CONTAINERS), list):
+                yield Problem("NoPodTemplate", f"{where} is no pod template")
+            elif problem := misfit(template, TemplateShape):
+                yield Problem(INVALID_POD_TEMPLATE, f"{where}: {problem}")
             numbers = (pod_set.path(text) for _, text, type in pod_set.declared.paths() if type == "integer")
             for path in dict.fromkeys(numbers):
                 value = value_at(job, path)

@@ -146,17 +146,38 @@ class _Affinity(Shape):
     node_affinity: _NodeAffinity = msgspec.field(default_factory=_NodeAffinity)
 
 
+class _Toleration(Shape):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class _DrivenVolume(Shape):
+    driver: str | None = None
+
+
+class _Volume(Shape):
+    csi: _DrivenVolume | None = None
+    flex_volume: _DrivenVolume | None = None
+
+
 class _PodSpec(Shape):
     containers: list[_Container]
     init_containers: list[_Container] = []
     scheduling_gates: list[_Gate] = []
     node_selector: dict[str, str] = {}
-    tolerations: list[dict[str, Any]] = []
+    tolerations: list[_Toleration] | None = None
+    volumes: list[_Volume] | None = None
     affinity: _Affinity = msgspec.field(default_factory=_Affinity)
     resources: _Resources | None = None
     overhead: Amounts = {}
     restart_policy: str | None = None
     scheduler_name: str | None = None
+    runtime_class_name: str | None = None
+    priority_class_name: str | None = None
+    service_account_name: str | None = None
+    service_account: str | None = None
     scheduling_group: dict[str, Any] | None = None
 
 

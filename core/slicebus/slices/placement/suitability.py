@@ -17,7 +17,7 @@ def unsuitable(
 ) -> str | None:
     """Why the pods cannot run on the flavor's nodes; None when they can."""
     spec = pod_set.template.get("spec", {})
-    tolerations = [*spec.get("tolerations", ()), *flavor.tolerations]
+    tolerations = [*(spec.get("tolerations") or ()), *flavor.tolerations]
     for taint in flavor.taints:
         if forbids(taint, tolerations):
             return f"untolerated taint {taint['key']} in flavor {flavor.name}"
@@ -48,7 +48,7 @@ def _tolerates(taint: Manifest, toleration: Manifest) -> bool:
         return False
     if toleration.get("operator", "Equal") == "Exists":
         return True
-    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
+    return bool(toleration.get("key")) and (toleration.get("value") or "") == taint.get("value", "")
 
 
 def _selects(spec: Manifest, labels: Mapping[str, str], keys: Iterable[str]) -> bool:

@@ -6,6 +6,29 @@ Manifest = dict[str, Any]
 
 GATE = {"name": "kueue.x-k8s.io/elastic-job"}
 POD_SET = "kueue.x-k8s.io/podset"
+NAMED_OF_A_CLUSTER: Manifest = {
+    "runtimeClassName": "kata",
+    "priorityClassName": "batch",
+    "serviceAccountName": "default",
+    "schedulerName": "default-scheduler",
+    "tolerations": [{"key": "spot", "operator": "Equal", "value": "yes", "effect": "NoSchedule"}],
+    "volumes": [{"name": "data", "csi": {"driver": "csi.example.dev"}}, {"name": "scratch", "emptyDir": {}}],
+}
+"""What a pod names that belongs to its cluster."""
+ODD_NAMES: dict[str, tuple[Manifest, str]] = {
+    "a RuntimeClass": ({"runtimeClassName": ["kata"]}, "runtimeClassName"),
+    "a PriorityClass": ({"priorityClassName": ["x"]}, "priorityClassName"),
+    "a service account": ({"serviceAccountName": 7}, "serviceAccountName"),
+    "the older name of that": ({"serviceAccount": {}}, "serviceAccount"),
+    "a scheduler": ({"schedulerName": []}, "schedulerName"),
+    "tolerations": ({"tolerations": "all"}, "tolerations"),
+    "the key of a taint": ({"tolerations": [{"key": ["x"]}]}, "tolerations[0].key"),
+    "volumes": ({"volumes": "odd"}, "volumes"),
+    "a volume": ({"volumes": ["odd"]}, "volumes[0]"),
+    "a driver": ({"volumes": [{"csi": {"driver": {}}}]}, "volumes[0].csi.driver"),
+    "what a driver mounts": ({"volumes": [{"flexVolume": "x"}]}, "volumes[0].flexVolume"),
+}
+"""Fields of a PodSpec of another type than Kubernetes' API, and the paths that are named."""
 
 
 def metadata(name: str = "demo", **annotations: str) -> Manifest:

@@ -378,6 +378,15 @@ PROBLEMS: dict[str, tuple[DeclaredKind, Manifest, Problem]] = {
         a_deployment(template={"spec": {}}),
         Problem("NoPodTemplate", "spec.template is no pod template"),
     ),
+    "a template with an odd field": (
+        JOBSET,
+        broken(a_jobset(), ["kata"], *_REPLICATED, "template", "spec", "template", "spec", "runtimeClassName"),
+        Problem(
+            "InvalidPodTemplate",
+            "spec.replicatedJobs[0].template.spec.template: Expected `str | null`, got `array` - at "
+            "`$.spec.runtimeClassName`",
+        ),
+    ),
     "a leader's that is none": (
         GROUPS,
         a_group_set(leader={"spec": {"containers": "many"}}),

@@ -5,11 +5,22 @@ from typing import Any
 import pytest
 
 from slicebus.slices.jobs import KINDS, fitting, spec_shape_of, status_shape_of
+from slicebus.slices.jobs.base import Placement
 from slicebus.slices.jobs.copies import common_problems
 from slicebus.slices.jobs.fit import fitted, misfit
 from slicebus.slices.jobs.shapes import JobStatus, RayClusterSpec, TemplateShape
-from unit.slices.jobs.declared import DECLARED, a_jobset
-from unit.slices.jobs.manifests import a_cluster, a_cluster_spec, a_group, a_job, a_rayjob, a_rayservice, a_template
+from unit.slices.jobs.declared import DECLARED, a_deployment, a_jobset
+from unit.slices.jobs.manifests import (
+    NAMED_OF_A_CLUSTER,
+    ODD_NAMES,
+    a_cluster,
+    a_cluster_spec,
+    a_group,
+    a_job,
+    a_rayjob,
+    a_rayservice,
+    a_template,
+)
 
 Manifest = dict[str, Any]
 MADE = {"Job": a_job(), "RayCluster": a_cluster(), "RayJob": a_rayjob(), "RayService": a_rayservice()}
@@ -51,7 +62,7 @@ def test_an_entry_of_a_list_keeps_its_place() -> None:
 
 
 def test_what_is_not_read_by_name_is_left_alone() -> None:
-    template = a_template(volumes="odd", unknown=[1], containers=[{"name": "a", "volumeMounts": 7, "resources": 7}])
+    template = a_template(hostAliases="odd", unknown=[1], containers=[{"name": "a", "volumeMounts": 7, "resources": 7}])
     assert fitted(template, TemplateShape)["spec"] == template["spec"] | {
         "containers": [{"name": "a", "volumeMounts": 7}]
     }
@@ -109,6 +120,23 @@ def test_groups_without_a_letter_get_different_names() -> None:
     assert len({*names}) == 3
 
 
+@pytest.mark.parametrize("pods", [dict.fromkeys(NAMED_OF_A_CLUSTER), NAMED_OF_A_CLUSTER], ids=["null", "typed"])
+def test_what_an_api_server_takes_is_taken(pods: Manifest) -> None:
+    """Null is as absent there."""
+    job, kind = a_deployment(template=a_template(**pods)), DECLARED["Deployment"]
+    assert kind.problems(job) == []
+    [pod_set] = kind.pod_sets(kind.worker_copy(job, {"main": Placement(tolerations=({"key": "gpu"},))}))
+    assert pod_set["template"]["spec"]["tolerations"][-1] == {"key": "gpu"}
+
+
+@pytest.mark.parametrize(("odd", "path"), ODD_NAMES.values(), ids=ODD_NAMES.keys())
+def test_a_field_of_another_type_is_named_with_its_path(odd: Manifest, path: str) -> None:
+    [problem] = DECLARED["Deployment"].problems(a_deployment(template=a_template(**odd)))
+    assert problem.reason == "InvalidPodTemplate"
+    assert problem.message.startswith("spec.template: Expected ")
+    assert problem.message.endswith(f" - at `$.spec.{path}`")
+
+
 def _jobset(name: str) -> Manifest:
     job = a_jobset()
     job["spec"]["replicatedJobs"][0]["name"] = name
@@ -117,7 +145,13 @@ def _jobset(name: str) -> Manifest:
 
 @pytest.mark.parametrize(
     "spec",
-    [None, "x", {"containers": {}}, {"containers": [], "affinity": "x"}, {"containers": [{"name": 7}]}],
+    [
+        None,
+        "x",
+        {"containers": {}},
+        *({"containers": [], "affinity": "x"}, {"containers": [{"name": 7}]}),
+        *({"containers": []} | odd for odd, _ in ODD_NAMES.values()),
+    ],
     ids=repr,
 )
 def test_a_kind_that_types_nothing_takes_no_pods_that_the_admission_cannot_read(spec: Any) -> None:

@@ -243,6 +243,7 @@ TAINTS: dict[str, tuple[dict[str, Any], list[dict[str, Any]], bool]] = {
     "another effect": (TAINT, [{"key": "spot", "operator": "Exists", "effect": "NoExecute"}], False),
     "one of several": (TAINT, [{"key": "gpu", "operator": "Exists"}, {"key": "spot", "operator": "Exists"}], True),
     "no value on either side": ({"key": "spot", "effect": "NoExecute"}, [{"key": "spot"}], True),
+    "no value but null": ({"key": "spot", "effect": "NoExecute"}, [{"key": "spot", "value": None}], True),
     "equal without a key": (TAINT, [{"value": "true"}], False),
     "a preference forbids nothing": (TAINT | {"effect": "PreferNoSchedule"}, [], True),
 }

@@ -15,6 +15,7 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.quantities import amounts
 from slicebus.slices.jobs import KINDS, spec_shape_of
 from slicebus.slices.jobs.base import Exposure, JobKind
+from slicebus.slices.jobs.template_shape import INVALID_POD_TEMPLATE
 from slicebus.slices.workload.names import group_of
 from slicebus.slices.workload.pod_requests import container_resources
 
@@ -146,6 +147,14 @@ def ensure_named(order: WorkloadSpec) -> None:
     of = copied.annotations.get(api_names.JOB_ANNOTATION, f"{job.kind}/{job.name}")
     _ensure_same("Workload's job", (of,), (f"{job.kind}/{job.name}",))
     _ensure_same("Workload's job UID", (copied.labels.get(kueue.JOB_UID_LABEL, job.uid),), (job.uid,))
+
+
+def ensure_pods_readable(order: WorkloadSpec) -> None:
+    """Raises RefusedOrder for an order whose pod templates have fields of another type than Kubernetes' API. Its
+    definition may let anything in. A job that is there runs on, whatever its user makes of it on the manager."""
+    for problem in KINDS[order.job.kind].problems(order.manifest):
+        if problem.reason == INVALID_POD_TEMPLATE:
+            raise RefusedOrder(problem.reason, problem.message)
 
 
 def _ensure_kind_reads(kind: JobKind, order: WorkloadSpec) -> None:

@@ -14,7 +14,7 @@ from slicebus.agent.decide.job import gangs, waiting
 from slicebus.agent.decide.job.reconcile import link_copies
 from slicebus.agent.decide.job.room import patch_job
 from slicebus.agent.decide.order import notices, order_sizes, scheduling, slice_copies
-from slicebus.agent.decide.order.order_contents import ensure_named
+from slicebus.agent.decide.order.order_contents import ensure_named, ensure_pods_readable
 from slicebus.agent.decide.order.policy import creator, ensure_allowed, ensure_namespace
 from slicebus.agent.decide.order.refusals import KindNotServed, RefusedOrder
 from slicebus.agent.decide.pods.pod_placement import places
@@ -202,6 +202,7 @@ def _ensure_possible(view: WorkerView, order: WorkloadSpec) -> list[Command]:
         return []
     if any(annotations.is_of(copy, order.job) and annotations.is_linked(copy) for copy in view.copies):
         raise ConflictError(f"somebody has deleted {view.key} here, and the manager is to hear of that first")
+    ensure_pods_readable(order)
     scheduling.ensure_usable(view, order)
     ensure_allowed(view.policy, _new_job(order), namespace_labels=view.namespace_labels)
     return []

@@ -155,7 +155,7 @@ def _suited(pods: PodSet, labels: Mapping[str, str], keys: set[str], taints: Seq
     suited = {
         **{name: value for name, value in spec.items() if name != "affinity"},
         "nodeSelector": {**selector, **labels},
-        "tolerations": [*spec.get("tolerations", ()), *tolerations],
+        "tolerations": [*(spec.get("tolerations") or ()), *tolerations],
     }
     return msgspec.structs.replace(pods, template={**pods.template, "spec": suited})
 
