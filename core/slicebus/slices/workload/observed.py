@@ -5,11 +5,17 @@ pod in place. The agents report it, and the manager records it on the slice that
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import msgspec
 
+from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
+
+Manifest = dict[str, Any]
+QUOTA_GIVEN_BACK = "QuotaGivenBack"
+"""The reason of the condition ChargedMore where no pod is left of those that the record is about. An API server drops
+changes of metadata that come with a status, so the record itself stays until the next report."""
 
 Amount = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -51,6 +57,17 @@ class Observed(msgspec.Struct, frozen=True):
 
 
 _OBSERVED = msgspec.json.Decoder(Observed)
+
+
+def observed_of(
+    annotations: Mapping[str, str], conditions: Mapping[str, Manifest], *, cluster: str | None
+) -> Observed | None:
+    """What counts of a Workload's record. Nothing does of a cluster that its slice is not on, nor of pods that had gone
+    when it gave its quota back: no pod could disprove it."""
+    observed = Observed.from_annotation(annotations.get(api_names.OBSERVED_ANNOTATION))
+    is_elsewhere = observed is not None and cluster not in (None, observed.cluster)
+    is_over = conditions.get(api_names.CHARGED_MORE_CONDITION, {}).get("reason") == QUOTA_GIVEN_BACK
+    return None if is_elsewhere or is_over else observed
 
 
 def pods_by_set(observed: Observed | None) -> Mapping[str, ObservedPods]:

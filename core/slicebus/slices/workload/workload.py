@@ -19,7 +19,7 @@ from slicebus.slices.api.quantities import amounts, format_amount
 from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.avoided_clusters import avoided_now
 from slicebus.slices.workload.elasticity import RIGID, Elasticity, in_whole
-from slicebus.slices.workload.observed import Observed
+from slicebus.slices.workload.observed import Observed, observed_of
 from slicebus.slices.workload.pod_sets import PodSet, observed_as, with_devices
 from slicebus.slices.workload.reclaimed import Reclaimed
 
@@ -310,7 +310,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         metadata, spec, status = manifest["metadata"], manifest.get("spec", {}), manifest.get("status", {})
         annotations = metadata.get("annotations", {})
         conditions = {condition["type"]: condition for condition in status.get("conditions", ())}
-        observed = Observed.from_annotation(annotations.get(api_names.OBSERVED_ANNOTATION))
+        cluster = annotations.get(api_names.CLUSTER_ANNOTATION, status.get("clusterName"))
+        observed = observed_of(annotations, conditions, cluster=cluster)
         true = {type for type, condition in conditions.items() if condition.get("status") == "True"}
         queued_since = annotations.get(api_names.QUEUED_SINCE_ANNOTATION, "")
         pods = with_devices(
@@ -334,7 +335,7 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             evicted=Condition.EVICTED in true,
             finished=Condition.FINISHED in true,
             deleting="deletionTimestamp" in metadata,
-            cluster=annotations.get(api_names.CLUSTER_ANNOTATION, status.get("clusterName")),
+            cluster=cluster,
             reclaimable={entry["name"]: entry["count"] for entry in status.get("reclaimablePods") or ()},
             elastic=annotations.get(kueue.ELASTIC_ANNOTATION) == "true",
             partial=bool(queued_since) or annotations.get(api_names.PARTIAL_SCALE_UP_ANNOTATION) == "true",

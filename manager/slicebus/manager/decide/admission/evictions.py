@@ -7,7 +7,7 @@ job's spec.
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.job import attempts, execution_time
+from slicebus.manager.decide.job import attempts, charges, execution_time
 from slicebus.manager.decide.manifests import NOT_YET_READY, annotation_patch, counts_patch
 from slicebus.manager.decide.order import dispatch, size_requests
 from slicebus.manager.state.views import JobView
@@ -105,6 +105,7 @@ def _give_back(view: JobView, slice: Slice, *, now: str) -> Command:
             api_names.DISPATCHED_CONDITION, True, "Suspended", f"Cluster {view.cluster} has no pod of the job left"
         ),
         attempts.ended(workload, slice),
+        *charges.given_back(slice),
     ]
     if Condition.PODS_READY in slice.conditions:
         # Also where the pods were not ready before: the next run begins with none that is.

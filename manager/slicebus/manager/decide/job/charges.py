@@ -19,7 +19,7 @@ from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, has_finding
 from slicebus.slices.api.quantities import add, amounts, format_amount
 from slicebus.slices.quota.quota import ClusterQueue, Usage
-from slicebus.slices.workload.observed import Observed, ObservedPods
+from slicebus.slices.workload.observed import QUOTA_GIVEN_BACK, Observed, ObservedPods
 from slicebus.slices.workload.workload import Admission, FlavorName, Slice
 
 BEYOND_GRANT = "PodsBeyondGrant"
@@ -62,6 +62,14 @@ def take(view: JobView, report: Status, envelope: Envelope, *, queues: Queues, n
         reason = api_names.CHARGED_MORE_CONDITION.rpartition("/")[2]
         commands.append(Emit(regarding=view.job, reason=reason, note=finding.message, warning=True))
     return commands
+
+
+def given_back(slice: Slice) -> list[Finding]:
+    """What a slice shows that gives its quota back after its pods requested more: the next ones may request less."""
+    if slice.observed is None:
+        return []
+    message = "No pod is left of those that requested more: the next admission is by the pod templates"
+    return [Finding(api_names.CHARGED_MORE_CONDITION, False, QUOTA_GIVEN_BACK, message)]
 
 
 def differs(view: JobView, used: Mapping[str, PodSetUse], *, queues: Queues) -> bool:

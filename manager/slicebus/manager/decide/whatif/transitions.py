@@ -46,7 +46,7 @@ def evicted(slice: Slice, decision: Evict, *, now: str) -> Slice:
 def given_back(slice: Slice, counts: Counts, *, now: str) -> Slice:
     """The evicted slice without quota, which waits again with these pods."""
     return replace(
-        resized(slice, counts),
+        resized(slice.without_observed(), counts),
         admission=None,
         reclaimed=None,
         reclaimable={},
