@@ -50,7 +50,7 @@ class NewestMessages:
             return
         envelope, message = received.envelope, received.message
         if message.direction is Direction.UP:
-            self._epochs[envelope.cluster_uid] = max(envelope.epoch, self._epochs.get(envelope.cluster_uid, 0))
+            self._epochs[envelope.agent] = max(envelope.epoch, self._epochs.get(envelope.agent, 0))
         job, version = job_of(message), version_of(message)
         if isinstance(message, ScaleRequest):
             at = published, entry.offset, message.worker_uid, message.worker_generation
@@ -65,7 +65,7 @@ class NewestMessages:
         envelope = entry.received.envelope
         if _content(entry.record.message) not in self._contents:
             return self._why_absent(entry)
-        epoch = self._epochs.get(envelope.cluster_uid, envelope.epoch)
+        epoch = self._epochs.get(envelope.agent, envelope.epoch)
         if message.direction is Direction.UP and envelope.epoch < epoch:
             return f"epoch {envelope.epoch} of {envelope.cluster} has ended, {epoch} speaks now"
         job, version = job_of(message), version_of(message)

@@ -33,7 +33,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """The shard of the manager that published it, each of which has epochs of its own; or that an agent addresses."""
     cluster_uid: ClusterUid
     """The UID of the cluster's namespace kube-system, as names may be used twice. Epochs and sequences of an agent
-    belong to it."""
+    belong to it and the name (`agent`)."""
     correlation_id: MessageId
     """The id of the message that began this chain; its own id when it began one."""
     causation_id: MessageId | None = None
@@ -45,6 +45,12 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: str = SCHEMA_VERSION
     extensions: dict[str, str] = {}
     """CloudEvents attributes that this version does not know, kept as they came."""
+
+    @property
+    def agent(self) -> str:
+        """The name and UID of the cluster: epochs and sequences are in order within both. The UID alone is no key, as
+        another cluster may say it."""
+        return f"{self.cluster}/{self.cluster_uid}"
 
 
 class WireMessage(msgspec.Struct, frozen=True, kw_only=True):

@@ -127,7 +127,7 @@ class DeadReason(StrEnum):
     UNKNOWN_CLUSTER = "unknown-cluster"
     """No WorkerCluster of that name, or it is not accepted."""
     WRONG_CLUSTER = "wrong-cluster"
-    """Another cluster uses the name: its namespace kube-system has another UID."""
+    """Another cluster uses the name, or the cluster has another name: by the UID of its namespace kube-system."""
     WRONG_USER = "wrong-user"
     """The broker-verified user may not speak for that cluster, or there is no such user."""
     FENCED_EPOCH = "fenced-epoch"

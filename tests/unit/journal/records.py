@@ -17,11 +17,20 @@ JOB = JobRef("batch/v1", "Job", "team", "train", "uid-1")
 BEGAN = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
-def record(message: Message, *, offset: int = 0, at_s: float = 0.0, chain: str | None = None, **changes: Any) -> Record:
+def record(
+    message: Message,
+    *,
+    offset: int = 0,
+    at_s: float = 0.0,
+    chain: str | None = None,
+    cluster: ClusterName = EAST,
+    epoch: int = 1,
+    **changes: Any,
+) -> Record:
     """A message as it was recorded."""
     at = BEGAN + timedelta(seconds=at_s)
-    issuer = Issuer(epoch=1, user="east", now=lambda: at, random=lambda count: offset.to_bytes(count))
-    wire = encode(issuer.envelope(message, EAST, EAST_UID, correlation=chain), message)
+    issuer = Issuer(epoch=epoch, user="east", now=lambda: at, random=lambda count: offset.to_bytes(count))
+    wire = encode(issuer.envelope(message, cluster, EAST_UID, correlation=chain), message)
     return Record(offset=offset, message=msgspec.structs.replace(wire, **changes), timestamp=at)
 
 

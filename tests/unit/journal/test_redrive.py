@@ -15,6 +15,7 @@ from slicebus.proto.errors import ConfigurationError
 from slicebus.proto.messages import (
     MESSAGES,
     Applied,
+    ClusterName,
     Delete,
     Heartbeat,
     Hello,
@@ -129,6 +130,11 @@ def test_a_late_message_overtakes_nothing() -> None:
 def test_another_job_overtakes_nothing() -> None:
     other = msgspec.structs.replace(SPEC, job=msgspec.structs.replace(JOB, uid="another"), spec_version=9)
     assert isinstance(decided(sent(SPEC), sent(other, offset=9)), MessageRequeue)
+
+
+def test_the_epoch_of_another_cluster_ends_nobodys_though_it_says_the_same_uid() -> None:
+    other = entry(Heartbeat(), offset=9, cluster=ClusterName("west"), epoch=7, user_id="west")
+    assert isinstance(decided(sent(WISH), other), MessageRequeue)
 
 
 def test_what_the_journal_does_not_cover_is_left() -> None:

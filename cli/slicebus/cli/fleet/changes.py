@@ -13,7 +13,7 @@ from slicebus.proto.errors import NotFoundError
 
 if TYPE_CHECKING:
     from slicebus.kube.client import KubeClient
-    from slicebus.proto.messages import Manifest
+    from slicebus.proto.messages import ClusterUid, Manifest
 
 Cluster = Annotated[str, typer.Argument(help="The WorkerCluster.")]
 
@@ -79,7 +79,7 @@ def repin(
     """Bind a WorkerCluster to another cluster.
 
     By default it is the last one that used its name and was refused. Where another cluster has the name and loses it,
-    it asks first, and without a terminal it needs --yes.
+    it asks first, and without a terminal it needs --yes. It refuses a cluster that another WorkerCluster is bound to.
     """
     from slicebus.manager.decide.cluster.identity import other_uid, repinned
     from slicebus.manager.state.worker_clusters import pinned_uid
@@ -90,6 +90,10 @@ def repin(
     if not new:
         screen.warn(f"no other cluster has used the name {cluster}: name one with --uid")
         raise typer.Exit(1)
+    other = run(access, lambda client: _bound_to(client, new, other_than=cluster))
+    if other is not None:
+        screen.warn(f"{new} has the name {other}: take it away with slicebus fleet revoke {other}")
+        raise typer.Exit(1)
     if old not in (None, new):
         consent.ask(f"this takes the name {cluster} from the cluster {old}, whose agent is refused from then on")
     if consent.dry_run:
@@ -97,6 +101,16 @@ def repin(
         return
     _patch(cluster, access, repinned(new), subresource="status")
     screen.say(f"{cluster} is bound to {new}: restart its agent")
+
+
+async def _bound_to(client: "KubeClient", uid: "ClusterUid", *, other_than: str) -> str | None:
+    """The name of another WorkerCluster that is bound to a cluster; None without one."""
+    from slicebus.kube.resources import WORKERCLUSTERS
+    from slicebus.manager.state.worker_clusters import pinned_uid
+
+    fleet = (await client.list(WORKERCLUSTERS)).items
+    names = (found["metadata"]["name"] for found in fleet if pinned_uid(found) == uid)
+    return min((name for name in names if name != other_than), default=None)
 
 
 async def worker_cluster(client: "KubeClient", name: str) -> "Manifest":

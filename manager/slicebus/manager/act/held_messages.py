@@ -54,7 +54,7 @@ class HeldMessages:
 
 def _is_older(incoming: Incoming[Report], kept: Incoming[Report] | None) -> bool:
     """Whether a message was published before the one that is kept, by the same cluster."""
-    if kept is None or kept.envelope.cluster_uid != incoming.envelope.cluster_uid:
+    if kept is None or kept.envelope.agent != incoming.envelope.agent:
         return False
     first, second = incoming.envelope, kept.envelope
     return (first.epoch, first.sequence) < (second.epoch, second.sequence)

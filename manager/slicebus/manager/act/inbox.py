@@ -148,7 +148,7 @@ class ManagerInbox:
         )
         self._foreign = Counter(
             "slicebus_manager_of_other_clusters",
-            "Messages refused because another cluster has the name.",
+            "Messages refused because another cluster has the name, or the cluster another name.",
             ["cluster", "type"],
             registry=registry,
         )

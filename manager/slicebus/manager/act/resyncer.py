@@ -86,13 +86,13 @@ class Resyncer:
         self._locks = locks
         self._guard = guard
         self._assemblies: dict[str, Assembly] = {}
-        """The inventories that are not complete yet, by speaker."""
+        """The inventories that are not complete yet, by `Envelope.agent`."""
         self._expiries: dict[str, asyncio.TimerHandle] = {}
-        """When each half inventory is given up, by speaker."""
+        """When each half inventory is given up, by `Envelope.agent`."""
         self._refused = Timers[ClusterName](self.forget)
         """When each cluster is asked again, of which a difference could not be written."""
         self._reported_at: dict[str, dict[JobRef, Stamp]] = {}
-        """When each speaker has last reported on a job since its last inventory."""
+        """When each `Envelope.agent` has last reported on a job since its last inventory."""
         self._expected: dict[ClusterName, tuple[str, int]] = {}
         """The speaker and epoch whose inventory has come, or was asked for."""
         self._differences = Counter(
@@ -115,7 +115,7 @@ class Resyncer:
             case Hello() | Inventory():
                 self._expected[cluster] = speaker
             case Applied(job=job) | Refused(job=job) | Status(job=job):
-                reported_at = self._reported_at.setdefault(envelope.cluster_uid, {})
+                reported_at = self._reported_at.setdefault(envelope.agent, {})
                 reported_at[job] = stamp_of(envelope)
                 if len(reported_at) > _MOST_REPORTED:
                     del reported_at[next(iter(reported_at))]
@@ -127,14 +127,14 @@ class Resyncer:
     async def take(self, envelope: Envelope, page: Inventory) -> None:
         """Take in one page. When it completes the inventory, return after every correction is made or queued. Raises
         ProtocolError for an inventory that is too large."""
-        speaker = envelope.cluster_uid
-        assembly = self._assemblies.setdefault(speaker, Assembly())
-        if speaker in self._expiries:
-            self._expiries.pop(speaker).cancel()
+        agent = envelope.agent
+        assembly = self._assemblies.setdefault(agent, Assembly())
+        if agent in self._expiries:
+            self._expiries.pop(agent).cancel()
         listed = assembly.add(envelope, page)
         if listed is None:
             if assembly.is_half:
-                self._expiries[speaker] = asyncio.get_running_loop().call_later(_HALF_S, assembly.finish)
+                self._expiries[agent] = asyncio.get_running_loop().call_later(_HALF_S, assembly.finish)
             return
         await self._compare(listed)
         assembly.finish()
@@ -252,7 +252,7 @@ class Resyncer:
         await self._executor.run(self._decide(decision, job=job, **arguments))
 
     def _has_reported_since(self, listed: Listed, ref: JobRef) -> bool:
-        reported_at = self._reported_at.get(listed.speaker, {}).get(ref)
+        reported_at = self._reported_at.get(listed.agent, {}).get(ref)
         return reported_at is not None and reported_at > listed.since
 
     def _status_differs(self, ref: JobRef, item: InventoryItem | None) -> bool:
@@ -265,7 +265,7 @@ class Resyncer:
         return self._decide(catalog.lacks_request, job=ref, request=request, speaker=speaker, published_at=published_at)
 
     def _has_status_since(self, listed: Listed, ref: JobRef) -> bool:
-        return self._store.last_status.get((listed.speaker, ref.uid), listed.since) > listed.since
+        return self._store.last_status.get((listed.agent, ref.uid), listed.since) > listed.since
 
     def _is_stray(self, listed: Listed, ref: JobRef) -> bool:
         reported_since = self._has_reported_since(listed, ref)
@@ -286,8 +286,8 @@ class Resyncer:
         return uid
 
     def _report(self, listed: Listed, differences: Tally[str]) -> None:
-        cluster, reported_at = listed.cluster, self._reported_at.get(listed.speaker, {})
-        self._reported_at[listed.speaker] = {ref: at for ref, at in reported_at.items() if at > listed.since}
+        cluster, reported_at = listed.cluster, self._reported_at.get(listed.agent, {})
+        self._reported_at[listed.agent] = {ref: at for ref, at in reported_at.items() if at > listed.since}
         same = differences.pop(Difference.NONE, 0)
         for name, count in differences.items():
             self._differences.labels(cluster, name).inc(count)

@@ -34,7 +34,7 @@ from slicebus.manager.state.shards import Shards
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.manager.state.views import JobView, Readiness, ReportedPods, cluster_of, place_of
-from slicebus.manager.state.worker_clusters import Sender, connected_since
+from slicebus.manager.state.worker_clusters import BY_UID, Sender, connected_since, pinned_uids
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits, is_job_name
 from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.api import api_names, kueue
@@ -73,7 +73,7 @@ class ManagerStore:
         self.priority_classes = Cache()
         self.local_queues = Cache()
         self.flavors = Cache()
-        self.clusters = Cache()
+        self.clusters = Cache(indexes={BY_UID: pinned_uids})
         self.admission_checks = Cache()
         self.claim_templates = Cache(indexes={_BY_NAMESPACE: lambda found: [found["metadata"]["namespace"]]})
         self.settings = LeaderSettings()
@@ -82,9 +82,9 @@ class ManagerStore:
         self.published: Table[JobRef, int] = Table(JobRef, int)
         """The newest spec version published since the worker's agent last said hello."""
         self.last_status: Table[tuple[str, str], tuple[int, int]] = Table(tuple[str, str], tuple[int, int])
-        """Epoch and sequence of the last status of each job, by the envelope's speaker and the job's UID."""
+        """Epoch and sequence of the last status of each job, by `Envelope.agent` and the job's UID."""
         self.last_heartbeat: Table[str, tuple[int, int]] = Table(str, tuple[int, int])
-        """Epoch and sequence of the last heartbeat of each cluster, by the envelope's speaker."""
+        """Epoch and sequence of the last heartbeat of each cluster, by `Envelope.agent`."""
         self.uncertain: Table[SliceKey, Uncertain] = Table(str, Uncertain)
         """Admissions whose write got no answer."""
         self.reported: Table[JobRef, Status] = Table(JobRef, Status)
@@ -110,7 +110,7 @@ class ManagerStore:
         self.held: Table[str, bool] = Table(str, bool)
         """The ClusterQueues that this shard of several decides about."""
         self.heard_epochs: Table[str, int] = Table(str, int)
-        """The newest epoch in what a shard beside the first has heard, by the envelope's speaker."""
+        """The newest epoch in what a shard beside the first has heard, by `Envelope.agent`."""
         self.adopted: Table[int, bool] = Table(int, bool)
         """The shards that no longer exist, and whose place this one has taken."""
         self.unshown_ends: Table[JobRef, UnshownEnd] = Table(JobRef, UnshownEnd)
@@ -120,7 +120,7 @@ class ManagerStore:
         self.ends: Table[JobRef, str] = Table(JobRef, str)
         """When an end that is still to be written onto a job was tried last, as RFC 3339."""
         self.late: Table[str, tuple[str, str]] = Table(str, tuple[str, str])
-        """When the last message of a speaker that came late was sent and received, as both clocks say (`clocks`)."""
+        """When the last message of an `Envelope.agent` that came late was sent and received, by both `clocks`."""
         self.quotas = Quotas(
             workloads=self.workloads,
             cluster_queues=self.cluster_queues,

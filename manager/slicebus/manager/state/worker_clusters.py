@@ -16,6 +16,8 @@ from slicebus.slices.workload.workload import FlavorName
 CONNECTED = "Connected"
 GIVEN_UP = "GivenUp"
 """True while the jobs of a lost cluster go elsewhere, and until it has no copy left of them."""
+BY_UID = "uid"
+"""The index of the WorkerClusters by `pinned_uids`."""
 _UNLIMITED = "Unlimited"
 """The value of `spec.capacity`, or of a flavor in `spec.flavorCapacity`, for nodes that come as needed."""
 
@@ -165,6 +167,12 @@ def pinned_uid(cluster: Manifest) -> ClusterUid | None:
     """The UID of the cluster that has the name; None until one was reported (docs/decisions/0014)."""
     uid: ClusterUid | None = cluster.get("status", {}).get("clusterUID")
     return uid
+
+
+def pinned_uids(cluster: Manifest) -> list[str]:
+    """The same for an index."""
+    uid = pinned_uid(cluster)
+    return [uid] if uid else []
 
 
 def connected_since(cluster: Manifest) -> str | None:

@@ -35,7 +35,7 @@ def note(
 ) -> list[Command]:
     """The commands that note what the time of a message says of its cluster's clock, beyond `most_s`; nothing where
     that is shown. `late_before`: the times of sending and receipt of an earlier message that came late."""
-    key, sent = envelope.cluster_uid, _parsed(envelope.time)
+    key, sent = envelope.agent, _parsed(envelope.time)
     if sent is None:
         return []
     received = datetime.fromisoformat(now)

@@ -1,6 +1,7 @@
-"""Decides which cluster has a name: the one whose UID was reported first (docs/decisions/0014).
+"""Decides which cluster has a name: the one whose UID was reported first (docs/decisions/0014). It has no other name.
 
-Messages of another cluster with the same name are refused, and it gets no orders. The WorkerCluster shows the conflict.
+Messages of another cluster with the same name are refused, and it gets no orders; so are those of a cluster under a
+second name. The WorkerCluster that is spoken for shows the conflict.
 """
 
 from datetime import datetime
@@ -9,30 +10,48 @@ from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKERCLUSTERS
 from slicebus.manager.state.worker_clusters import pinned_uid
 from slicebus.proto.envelope import Envelope
-from slicebus.proto.messages import ClusterUid, Manifest
+from slicebus.proto.messages import ClusterName, ClusterUid, Manifest
 from slicebus.slices.api.conditions import Finding, has_finding, with_findings
 
 NAME_CONFLICT = "NameConflict"
-"""True while an agent of another cluster speaks under the name."""
+"""True while an agent of another cluster speaks under the name, also one that has a name."""
 _OTHER = "otherCluster"
 _QUIET_S = 300.0
 """A cluster that was silent for so long has another name by now, or is gone."""
 
 
-def conflict(cluster: Manifest, envelope: Envelope, *, now: str) -> list[Command]:
-    """Commands that show that another cluster speaks under the name: which, when, and what to do."""
-    name, uid = cluster["metadata"]["name"], envelope.cluster_uid
-    note = (
-        f"Another cluster, {uid}, speaks as {name}, which is {pinned_uid(cluster)}: give its agent another name, "
-        f"or if {name} was made anew: slicebus fleet repin {name}"
-    )
-    finding = Finding(NAME_CONFLICT, True, "OtherCluster", note)
-    other = {"clusterUID": uid, "lastSeenTime": now}
+def conflict(
+    cluster: Manifest, envelope: Envelope, *, now: str, other_name: ClusterName | None = None
+) -> list[Command]:
+    """Commands that show that another cluster speaks under the name: which, when, and what to do. `other_name` is the
+    other WorkerCluster that its UID is pinned to; None without one."""
+    finding = _other_cluster(cluster, envelope) if other_name is None else _other_name(cluster, envelope, other_name)
+    other, note = {"clusterUID": envelope.cluster_uid, "lastSeenTime": now}, finding.message
     body = {"status": {_OTHER: other, "conditions": with_findings(cluster, finding, now=now)}}
     write = Patch(resource=WORKERCLUSTERS, target=cluster, body=body, subresource="status")
     if has_finding(cluster, finding):
         return [write]
     return [write, Emit(regarding=cluster, reason=NAME_CONFLICT, note=note, warning=True)]
+
+
+def _other_cluster(cluster: Manifest, envelope: Envelope) -> Finding:
+    name, uid = cluster["metadata"]["name"], envelope.cluster_uid
+    note = (
+        f"Another cluster, {uid}, speaks as {name}, which is {pinned_uid(cluster)}: give its agent another name, "
+        f"or if {name} was made anew: slicebus fleet repin {name}"
+    )
+    return Finding(NAME_CONFLICT, True, "OtherCluster", note)
+
+
+def _other_name(cluster: Manifest, envelope: Envelope, other: ClusterName) -> Finding:
+    name, uid = cluster["metadata"]["name"], envelope.cluster_uid
+    then = f", and then slicebus fleet repin {name}" if pinned_uid(cluster) else ""
+    note = (
+        f"A cluster speaks as {name} whose UID, {uid}, WorkerCluster {other} is bound to. A cluster that was restored "
+        f"from {other}'s backup has that UID too: if it replaces {other}, give its agent that name, or take the UID "
+        f"away: slicebus fleet revoke {other}{then}"
+    )
+    return Finding(NAME_CONFLICT, True, "OtherName", note)
 
 
 def other_uid(cluster: Manifest) -> ClusterUid | None:

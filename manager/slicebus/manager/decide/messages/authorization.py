@@ -3,6 +3,7 @@
 from slicebus.manager.state.worker_clusters import Sender
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
+from slicebus.proto.messages import ClusterName
 
 UNAUTHORIZED = frozenset(
     {
@@ -16,12 +17,16 @@ UNAUTHORIZED = frozenset(
 """Why a sender may not speak for the cluster that its envelope names."""
 
 
-def check(envelope: Envelope, sender: Sender | None, *, newest_epoch: int) -> None:
+def check(
+    envelope: Envelope, sender: Sender | None, *, newest_epoch: int, other_name: ClusterName | None = None
+) -> None:
     """Check that the sender may speak for the cluster. Raises ProtocolError with a reason of `UNAUTHORIZED`.
 
     `sender` is who may speak for the cluster that the envelope names; None where there is no such WorkerCluster.
     `newest_epoch` is the highest that an agent can have by now. A higher one is refused. Where one is stored it fences
     nobody, or it would fence every agent until that time.
+    `other_name` is the other WorkerCluster that the UID of the envelope is pinned to; None without one. A pin to that
+    UID of the sender's own stands beside it: no message counts against both.
     """
     if sender is None:
         raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"there is no WorkerCluster {envelope.cluster!r}")
@@ -32,6 +37,9 @@ def check(envelope: Envelope, sender: Sender | None, *, newest_epoch: int) -> No
     if envelope.user_id != sender.user:
         detail = f"user {envelope.user_id!r} may not speak for cluster {envelope.cluster!r}, only {sender.user!r} may"
         raise ProtocolError(DeadReason.WRONG_USER, detail)
+    if other_name is not None and envelope.cluster_uid != sender.uid:
+        detail = f"cluster {envelope.cluster_uid} speaks as {envelope.cluster!r}, and its name is {other_name!r}"
+        raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)
     if sender.uid and envelope.cluster_uid != sender.uid:
         detail = f"cluster {envelope.cluster_uid} speaks as {envelope.cluster!r}, which is {sender.uid}"
         raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)

@@ -61,6 +61,8 @@ class Listed(msgspec.Struct, frozen=True):
 
     cluster: ClusterName
     speaker: str
+    agent: str
+    """The `Envelope.agent`."""
     since: Stamp
     """When it was begun. Later messages are newer."""
     items: dict[JobRef, InventoryItem]
@@ -75,7 +77,7 @@ _PAGE_LEAST_BYTES = 1024
 
 
 class Assembly:
-    """Puts the pages of a speaker's inventory together. It keeps only the newest inventory."""
+    """Puts the pages of an agent's inventory together. It keeps only the newest inventory."""
 
     def __init__(self) -> None:
         self._round = (-1, -1)
@@ -110,6 +112,7 @@ class Assembly:
         return Listed(
             envelope.cluster,
             envelope.cluster_uid,
+            envelope.agent,
             self._since,
             {job_of(item): item for item in items},
             {uid: request for page in requests for uid, request in page.items()},

@@ -18,11 +18,13 @@ from slicebus.manager.decide.messages.authorization import check
 from slicebus.manager.decide.modes import mode_of
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.tables import ManagerTable
+from slicebus.manager.state.worker_clusters import BY_UID
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.epochs import epoch_at
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import (
     Applied,
+    ClusterName,
     Heartbeat,
     Hello,
     Inventory,
@@ -50,8 +52,8 @@ def receive(store: ManagerStore, *, incoming: Incoming[Report], now: str, passed
 
 def _note_epoch(store: ManagerStore, envelope: Envelope) -> Iterator[Command]:
     """Remember the newest epoch of each agent: the WorkerCluster, which the first shard writes, may show it later."""
-    if store.shards.own.index > 0 and envelope.epoch > store.heard_epochs.get(envelope.cluster_uid, 0):
-        yield Remember(table=ManagerTable.HEARD_EPOCHS, key=envelope.cluster_uid, value=envelope.epoch)
+    if store.shards.own.index > 0 and envelope.epoch > store.heard_epochs.get(envelope.agent, 0):
+        yield Remember(table=ManagerTable.HEARD_EPOCHS, key=envelope.agent, value=envelope.epoch)
 
 
 def _handle(store: ManagerStore, envelope: Envelope, message: Report, *, now: str) -> Sequence[Command]:
@@ -77,17 +79,24 @@ def authorize(store: ManagerStore, envelope: Envelope, *, now: str) -> None:
     """Check that the sender may speak for its cluster. Raises ProtocolError, see `receive`."""
     newest_epoch = epoch_at(datetime.fromisoformat(now)) + round(store.settings.epoch_skew_s)
     sender = store.sender(envelope.cluster)
-    if sender is not None and (heard := store.heard_epochs.get(envelope.cluster_uid, 0)) > sender.epoch:
+    if sender is not None and (heard := store.heard_epochs.get(envelope.agent, 0)) > sender.epoch:
         sender = msgspec.structs.replace(sender, epoch=heard)
-    check(envelope, sender, newest_epoch=newest_epoch)
+    check(envelope, sender, newest_epoch=newest_epoch, other_name=_other_name(store, envelope))
+
+
+def _other_name(store: ManagerStore, envelope: Envelope) -> ClusterName | None:
+    """The other WorkerCluster that the UID of a message is pinned to; None without one."""
+    names = (ClusterName(name) for _, name in store.clusters.keyed_by(BY_UID, envelope.cluster_uid))
+    return min((name for name in names if name != envelope.cluster), default=None)
 
 
 def refuse_cluster(store: ManagerStore, *, incoming: Incoming[Report], now: str) -> Sequence[Command]:
     """The commands that report a cluster which uses the name of another one. Its messages have no other effect."""
-    cluster = store.clusters.get(None, incoming.envelope.cluster)
+    envelope = incoming.envelope
+    cluster = store.clusters.get(None, envelope.cluster)
     if cluster is None or not isinstance(incoming.message, Hello | Heartbeat):
         return []
-    return identity.conflict(cluster, incoming.envelope, now=now)
+    return identity.conflict(cluster, envelope, now=now, other_name=_other_name(store, envelope))
 
 
 def note_clock(store: ManagerStore, *, incoming: Incoming[Report], now: str) -> Sequence[Command]:
@@ -100,7 +109,7 @@ def note_clock(store: ManagerStore, *, incoming: Incoming[Report], now: str) -> 
 def _note_clock(store: ManagerStore, cluster: Manifest, envelope: Envelope, now: str) -> Sequence[Command]:
     if store.shards.own.index > 0:
         return []
-    late_before, most_s = store.late.get(envelope.cluster_uid), store.settings.epoch_skew_s
+    late_before, most_s = store.late.get(envelope.agent), store.settings.epoch_skew_s
     return clocks.note(cluster, envelope, late_before=late_before, most_s=most_s, now=now)
 
 
@@ -125,7 +134,7 @@ def _handle_of_cluster(
     """Take in what an agent says of its cluster. A heartbeat that comes after a newer one, by way of another queue or
     because it was requeued, has no effect."""
     cluster = store.clusters.get(None, envelope.cluster)
-    key, at = envelope.cluster_uid, (envelope.epoch, envelope.sequence)
+    key, at = envelope.agent, (envelope.epoch, envelope.sequence)
     is_late = isinstance(message, Heartbeat) and at < store.last_heartbeat.get(key, at)
     if cluster is None or is_late:
         return []
@@ -162,7 +171,7 @@ def _handle_request(store: ManagerStore, envelope: Envelope, message: ScaleReque
 
 def _handle_status(store: ManagerStore, envelope: Envelope, message: Status, now: str) -> Sequence[Command]:
     """Take a status in. One that was requeued may come after a newer one of its job: it has no effect."""
-    key, at = (envelope.cluster_uid, message.job.uid), (envelope.epoch, envelope.sequence)
+    key, at = (envelope.agent, message.job.uid), (envelope.epoch, envelope.sequence)
     newest = store.last_status.get(key)
     if newest is not None and at < newest:
         return []
