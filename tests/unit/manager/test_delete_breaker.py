@@ -67,6 +67,17 @@ def test_what_went_before_the_window_does_not_count() -> None:
     assert going(breaker, range(3, 6), now=60.0) == 3
 
 
+def test_the_share_is_of_what_the_cluster_had_before_the_first_of_the_window_went() -> None:
+    breaker = DeleteBreaker(LIMITS)
+    assert [breaker.may_go(job(number), jobs=100 - number, now=0.0) for number in range(21)] == [True] * 20 + [False]
+
+
+def test_the_share_is_not_of_what_the_cluster_had_before_the_window() -> None:
+    breaker = DeleteBreaker(LIMITS)
+    assert going(breaker, range(20), jobs=100, now=0.0) == 20
+    assert going(breaker, range(20, 40), jobs=80, now=60.0) == 16
+
+
 def test_asking_again_for_one_that_may_go_is_not_another_delete() -> None:
     breaker = DeleteBreaker(LIMITS)
     assert sum(breaker.may_go(job(0), jobs=0, now=float(second)) for second in range(50)) == 50

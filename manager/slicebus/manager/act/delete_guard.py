@@ -75,8 +75,6 @@ class DeleteGuard:
         self._strays: dict[ClusterName, dict[JobRef, int]] = {}
         self._ordered: dict[ClusterName, set[JobRef]] = {}
         """The strays of each cluster whose delete went out, and that an inventory may still list."""
-        self._listed: dict[ClusterName, int] = {}
-        """The number of jobs in the last inventory of each cluster."""
         self._changed = asyncio.Event()
         self._refused = Timers[ClusterName](lambda _: self._changed.set())
         self._held = Gauge("slicebus_deletes_held", "Jobs whose deletes are held.", ["cluster"], registry=registry)
@@ -120,11 +118,9 @@ class DeleteGuard:
             self._requeue(ref)
         self._changed.set()
 
-    def set_strays(self, cluster: ClusterName, strays: dict[JobRef, int], *, listed: int) -> None:
-        """Replace the strays of a cluster: each with the spec version that it holds. `listed` is the number of jobs in
-        the inventory."""
+    def set_strays(self, cluster: ClusterName, strays: dict[JobRef, int]) -> None:
+        """Replace the strays of a cluster: each with the spec version that it holds."""
         breaker = self._breaker(cluster)
-        self._listed[cluster] = listed
         ordered = self._ordered.pop(cluster, set())
         before, self._strays[cluster] = self._strays.get(cluster, {}).keys() | ordered, strays
         self._ordered[cluster] = ordered & strays.keys()
@@ -187,9 +183,10 @@ class DeleteGuard:
     def _may_go(self, cluster: ClusterName, ref: JobRef) -> bool:
         if ref.kind in self._store.unserved:
             return False
-        breaker, manifest = self._breaker(cluster), self._store.clusters.get(None, cluster)
+        breaker = self._breaker(cluster)
         was_held = breaker.held
-        size = max((manifest or {}).get("status", {}).get("jobs", 0), self._listed.get(cluster, 0))
+        # Not what its agent says: a stolen one would have as many jobs as it takes to let all deletes go.
+        size = self._store.quotas.ledger.load[cluster]
         # Every shard counts its own deletes: together they let no more go than a single one would.
         may_go = breaker.may_go(ref, jobs=size // self._shard.count, now=asyncio.get_running_loop().time())
         if not may_go:

@@ -176,7 +176,7 @@ class Resyncer:
             if self._store.has(ref) and self._is_stray(listed, ref)
         }
         differences["stray"], differences["request"] = len(strays), len(requests)
-        self._guard.set_strays(cluster, strays, listed=len(listed.items))
+        self._guard.set_strays(cluster, strays)
         await self._ask(cluster, "StatusDiffers", statuses)
         await self._ask(cluster, "RequestUnknown", requests)
         self._report(listed, differences)

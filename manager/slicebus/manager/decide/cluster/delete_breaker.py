@@ -6,6 +6,7 @@ exceed the limit, all waiting deletes are held until somebody releases them.
 """
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 import msgspec
 
@@ -36,6 +37,14 @@ class Hold(msgspec.Struct, frozen=True):
     """The kinds of jobs among them that are missing since their kind was not served."""
 
 
+class _Gone(NamedTuple):
+    """A delete that went without a release."""
+
+    at: float
+    jobs: int
+    """How many jobs the cluster had then."""
+
+
 class DeleteBreaker:
     """Counts the deletes of one cluster. `now` is a monotonic time in seconds."""
 
@@ -45,8 +54,7 @@ class DeleteBreaker:
         self._waiting: dict[JobRef, None] = {}
         self._unserved: set[JobRef] = set()
         self._released: set[JobRef] = set()
-        self._gone: dict[JobRef, float] = {}
-        """The jobs that were deleted without a release, and when."""
+        self._gone: dict[JobRef, _Gone] = {}
 
     @property
     def waiting(self) -> Collection[JobRef]:
@@ -78,17 +86,21 @@ class DeleteBreaker:
         self.held = self.held and bool(self._waiting)
 
     def may_go(self, job: JobRef, *, jobs: int, now: float) -> bool:
-        """Whether the delete of a job may go, on a cluster of so many jobs. A yes holds for the window."""
-        self._gone = {gone: at for gone, at in self._gone.items() if now - at < self._limits.window_s}
+        """Whether the delete of a job may go, on a cluster of so many jobs. A yes holds for the window.
+
+        The share is of the most jobs that the cluster had within the window: each delete makes it smaller.
+        """
+        self._gone = {ref: gone for ref, gone in self._gone.items() if now - gone.at < self._limits.window_s}
         if job in self._released or job in self._gone:
             return True
         self._waiting[job] = None
-        if len(self._waiting) + len(self._gone) > self._limits.most(jobs):
+        most_jobs = max([jobs, *(gone.jobs for gone in self._gone.values())])
+        if len(self._waiting) + len(self._gone) > self._limits.most(most_jobs):
             self.held = True
         if self.held:
             return False
         del self._waiting[job]
-        self._gone[job] = now
+        self._gone[job] = _Gone(now, jobs)
         return True
 
     def hold(self, since: str) -> Hold:
