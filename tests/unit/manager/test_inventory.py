@@ -1,6 +1,7 @@
 """Inventories: pages put together, and every difference between what is held and what shall be."""
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -298,12 +299,12 @@ def until_refused(assembly: Assembly, items: list[InventoryItem]) -> int:
             assembly.add(an_envelope(sequence=number), Inventory(round=1, page=number, last=False, items=items))
         except ProtocolError:
             break
-        held = max(held, sum(map(len, assembly._pages.values())))
+        held += len(assembly._pages[number].body)
     return held
 
 
 def test_an_inventory_that_never_ends_is_given_up_and_the_next_one_counts() -> None:
-    assembly, items = Assembly(), [an_item(uid=f"u-{number}") for number in range(1000)]
+    assembly, items = Assembly(), [an_item(uid=f"{number:0100}") for number in range(1000)]
     assert 8 * 1024**2 < until_refused(assembly, items) <= 16 * 1024**2
     assert not assembly.is_half
     late = Inventory(round=1, page=0, last=True, items=[])
@@ -313,6 +314,33 @@ def test_an_inventory_that_never_ends_is_given_up_and_the_next_one_counts() -> N
 
 def test_empty_pages_count_too() -> None:
     assert until_refused(Assembly(), []) < 2 * 1024**2
+
+
+def of_items(number: int) -> Inventory:
+    items = [an_item(uid=f"{number}-{item}") for item in range(1000)]
+    return Inventory(round=1, page=number, last=number == 49, items=items)
+
+
+def of_requests(number: int) -> Inventory:
+    requests = {f"{number}-{request}": FIFTH for request in range(1000)}
+    return Inventory(round=1, page=number, last=False, items=[], unanswered=requests)
+
+
+def test_an_inventory_of_50000_jobs_counts() -> None:
+    assembly = Assembly()
+    *_, listed = [assembly.add(an_envelope(sequence=number), of_items(number)) for number in range(50)]
+    assert listed is not None
+    assert len(listed.items) == 50_000
+
+
+@pytest.mark.parametrize("page", [of_items, of_requests])
+def test_an_inventory_of_more_entries_than_any_cluster_has_is_refused(page: Callable[[int], Inventory]) -> None:
+    assembly = Assembly()
+    for number in range(50, 150):
+        assert assembly.add(an_envelope(sequence=number), page(number)) is None
+    with pytest.raises(ProtocolError, match="more than 100000 jobs and requests"):
+        assembly.add(an_envelope(sequence=150), page(150))
+    assert not assembly.is_half
 
 
 def test_a_page_that_comes_again_counts_once() -> None:

@@ -1,5 +1,6 @@
 """Inventories at the manager, over an in-process API server: what is requested, written and deleted."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -7,11 +8,15 @@ import pytest
 
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS
+from slicebus.manager.act import resyncer
 from slicebus.manager.decide import catalog
+from slicebus.manager.decide.cluster.delete_breaker import DeleteLimits
+from slicebus.manager.decide.messages.inventory import Listed, Stamp
 from slicebus.manager.state.outbox import LOST, Dispatch, applied_version
 from slicebus.proto.errors import ThrottledError
 from slicebus.proto.messages import (
     Applied,
+    ClusterName,
     Delete,
     Heartbeat,
     Inventory,
@@ -308,6 +313,69 @@ async def test_released_ones_are_not_held_again_by_an_inventory_that_was_on_its_
     await manager.receive(inventory(*map(an_item, found), round=5))
     await delete_strays(manager, *found)
     assert len(manager.published) == 6, "they had gone and came again: that is nothing that anybody released"
+
+
+# --- more strays than are looked at ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resyncer, "_MOST_STRAYS", 2)
+
+
+async def test_others_run_while_the_strays_of_an_inventory_are_looked_at(manager: Manager) -> None:
+    items = {ref: an_item(ref) for ref in strays(3000)}
+    listed = Listed(ClusterName("east"), "uid-of-east", Stamp((3, 1)), items)
+    comparing = asyncio.create_task(manager.resyncer._compare(listed))
+    turns = 0
+    while not comparing.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 30
+    assert len(manager.requeued) == 1000
+
+
+async def test_strays_beyond_those_that_are_looked_at_are_told_and_come_with_the_next_inventory(
+    manager: Manager, two_at_a_time: None
+) -> None:
+    manager.guard._limits = DeleteLimits(share=1.0, count=100, window_s=60.0)
+    left, rounds = strays(5), 0
+    while left:
+        rounds += 1
+        manager.requeued.clear()
+        await manager.receive(inventory(*map(an_item, left), round=rounds))
+        await delete_strays(manager, *manager.requeued)
+        deleted = [message.job for message in manager.published if isinstance(message, Delete)]
+        left = [ref for ref in left if ref not in deleted]
+        await manager.receive(Heartbeat())
+    assert rounds == 3
+    assert [reason for reason, _ in manager.events].count("ManyStrays") == 2
+    assert manager.answers.count(Resync(reason="NoInventory")) == 2, "the next one is asked for at once"
+
+
+async def test_those_that_nobody_has_looked_at_count_as_deletes_that_wait(
+    manager: Manager, two_at_a_time: None
+) -> None:
+    found = strays(3)
+    await manager.receive(inventory(*map(an_item, found)))
+    await delete_strays(manager, *found)
+    assert manager.published == []
+    first = (await shown(manager))["status"]["heldDeletes"]
+    assert first["jobs"] == 2
+    await manager.receive(inventory(*map(an_item, reversed(found)), round=2))
+    await delete_strays(manager, *found)
+    assert (await shown(manager))["status"]["heldDeletes"] == first, "the same jobs wait"
+
+
+async def test_a_stray_that_does_not_go_keeps_no_other_from_its_turn(manager: Manager, two_at_a_time: None) -> None:
+    manager.guard._limits = DeleteLimits(share=1.0, count=100, window_s=60.0)
+    found = strays(5)
+    for round in range(1, 4):
+        await manager.receive(inventory(*map(an_item, found), round=round))
+        await delete_strays(manager, *found)
+    assert {message.job for message in manager.published if isinstance(message, Delete)} == set(found)
+    await manager.receive(Heartbeat())
+    assert manager.answers == manager.published[:6], "each was looked at: no inventory is asked for"
 
 
 @pytest.mark.decisions_fail

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from slicebus.decisions.commands import Publish
-from slicebus.manager.decide.cluster.strays import Whereabouts, delete, is_stray, whereabouts
+from slicebus.manager.decide.cluster.strays import Whereabouts, delete, in_turn, is_stray, whereabouts
 from slicebus.manager.state.outbox import MOST_BELIEVED
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import MOST_VERSION, ClusterName, Delete
+from slicebus.proto.messages import MOST_VERSION, ClusterName, Delete, JobRef
 from unit.manager.objects import REF, a_job, a_view
 
 EAST, WEST = ClusterName("east"), ClusterName("west")
@@ -41,6 +41,13 @@ LISTED: dict[str, tuple[JobView, bool, bool]] = {
 @pytest.mark.parametrize(("view", "reported_since", "expected"), LISTED.values(), ids=LISTED.keys())
 def test_a_listed_job_is_a_stray(view: JobView, reported_since: bool, expected: bool) -> None:
     assert is_stray(view, EAST, reported_since=reported_since) is expected
+
+
+A, B, C, D, E = (JobRef("batch/v1", "Job", "team", name, f"uid-of-{name}") for name in "abcde")
+
+
+def test_those_that_wait_come_first_and_those_that_were_settled_last() -> None:
+    assert in_turn([A, B, C, D], waiting=[D, E, B], settled=[B, A]) == [D, C, B, A]
 
 
 STORED: dict[str, tuple[ClusterName | None, str | None, bool]] = {

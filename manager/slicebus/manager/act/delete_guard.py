@@ -20,7 +20,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.resources import NAMESPACES
 from slicebus.kube.times import now_text
 from slicebus.manager.decide import catalog
-from slicebus.manager.decide.cluster import worker_cluster_status
+from slicebus.manager.decide.cluster import strays, worker_cluster_status
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker, DeleteLimits, Hold
 from slicebus.manager.decide.job import endings
 from slicebus.manager.decide.job.endings import Ending
@@ -73,8 +73,9 @@ class DeleteGuard:
         self._shown: dict[ClusterName, Hold] = {}
         self._since: dict[ClusterName, str] = {}
         self._strays: dict[ClusterName, dict[JobRef, int]] = {}
-        self._ordered: dict[ClusterName, set[JobRef]] = {}
-        """The strays of each cluster whose delete went out, and that an inventory may still list."""
+        self._settled: dict[ClusterName, dict[JobRef, bool]] = {}
+        """The strays of each cluster that were settled, the oldest first, and that an inventory may still list: whether
+        a delete went out."""
         self._changed = asyncio.Event()
         self._refused = Timers[ClusterName](lambda _: self._changed.set())
         self._held = Gauge("slicebus_deletes_held", "Jobs whose deletes are held.", ["cluster"], registry=registry)
@@ -118,19 +119,28 @@ class DeleteGuard:
             self._requeue(ref)
         self._changed.set()
 
-    def set_strays(self, cluster: ClusterName, strays: dict[JobRef, int]) -> None:
-        """Replace the strays of a cluster: each with the spec version that it holds."""
-        breaker = self._breaker(cluster)
-        ordered = self._ordered.pop(cluster, set())
-        before, self._strays[cluster] = self._strays.get(cluster, {}).keys() | ordered, strays
-        self._ordered[cluster] = ordered & strays.keys()
-        for ref in before - strays.keys():
+    def in_turn(self, cluster: ClusterName, listed: Collection[JobRef]) -> list[JobRef]:
+        """The jobs of an inventory in the order in which they are looked at."""
+        waiting, settled = self._strays.get(cluster, {}), self._settled.get(cluster, {})
+        return strays.in_turn(listed, waiting=waiting, settled=settled)
+
+    def set_strays(self, cluster: ClusterName, found: dict[JobRef, int], *, unseen: Collection[JobRef]) -> int:
+        """Replace the strays of a cluster: each with the spec version that it holds. Return how many of the `unseen`,
+        which the inventory lists and nobody has looked at, have not been settled before: they count as waiting."""
+        breaker, settled = self._breaker(cluster), self._settled.pop(cluster, {})
+        ordered = {ref for ref, is_ordered in settled.items() if is_ordered}
+        before, listed = self._strays.get(cluster, {}).keys() | ordered, found.keys() | unseen
+        self._strays[cluster] = found
+        self._settled[cluster] = {ref: is_ordered for ref, is_ordered in settled.items() if ref in listed}
+        breaker.unseen = len(unseen) - len(settled.keys() & unseen)
+        for ref in before - listed:
             breaker.remove(ref)
-        for ref in strays:
+        for ref in found:
             breaker.add(ref)
-        for ref in strays:
+        for ref in found:
             self._requeue(ref)
         self._changed.set()
+        return breaker.unseen
 
     def strays(self, ref: JobRef) -> list[tuple[ClusterName, int]]:
         """The clusters where a job is a stray that may be deleted now, with the spec version that each holds."""
@@ -144,11 +154,16 @@ class DeleteGuard:
         lists it.
         """
         self._strays.get(cluster, {}).pop(ref, None)
-        if ordered:
-            self._ordered.setdefault(cluster, set()).add(ref)
-        else:
+        settled = self._settled.setdefault(cluster, {})
+        settled.pop(ref, None)
+        settled[ref] = ordered
+        if not ordered:
             self._breaker(cluster).remove(ref)
         self._changed.set()
+
+    def wants_inventory(self, cluster: ClusterName) -> bool:
+        """Whether every stray of a cluster that was looked at is settled, and its inventory had more."""
+        return self._breaker(cluster).unseen > 0 and not self._strays.get(cluster)
 
     async def run(self) -> None:
         """Write the holds onto the WorkerClusters until cancelled."""

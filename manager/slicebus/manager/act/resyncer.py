@@ -5,7 +5,7 @@ A cluster that speaks is asked for an inventory when it has not sent one to this
 
 import asyncio
 from collections import Counter as Tally
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import structlog
@@ -19,6 +19,7 @@ from slicebus.kube.informers import Informers
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.decide import catalog
+from slicebus.manager.decide.cluster import worker_cluster_status
 from slicebus.manager.decide.cluster.strays import Whereabouts
 from slicebus.manager.decide.messages.inventory import Assembly, Difference, Listed, Stamp, stamp_of
 from slicebus.manager.state.store import ManagerStore
@@ -51,6 +52,9 @@ _log = structlog.get_logger()
 _NOT_ABOUT_STATUS = (Difference.HELD, Difference.AGAIN, Difference.RENEW, Difference.WITHDRAWN)
 _AT_ONCE = 100
 """How many jobs are compared before other tasks may run."""
+_MOST_STRAYS = 1000
+"""So many strays of a cluster are found in one inventory, which may list whatever its agent likes. Each costs some
+decisions, and a request to the API server."""
 _TRIES = 5
 """After so many conflicts in a row a job is left to the next inventory."""
 _REFUSED_S = 60.0
@@ -151,15 +155,15 @@ class Resyncer:
             _log.info("stray.deleted" if commands else "stray.kept", cluster=cluster, job=ref.key)
             await self._executor.run(commands)
             self._guard.settle(cluster, ref, ordered=bool(commands))
+            if self._guard.wants_inventory(cluster):
+                self.forget(cluster)
 
     async def _compare(self, listed: Listed) -> None:
         cluster, items = listed.cluster, dict(listed.items)
         differences: Tally[str] = Tally()
         statuses: list[JobRef] = []
         requests: list[JobRef] = []
-        for number, ref in enumerate(dict.fromkeys(self._store.refs())):
-            if number % _AT_ONCE == 0:
-                await asyncio.sleep(0)
+        async for ref in _with_pauses(dict.fromkeys(self._store.refs())):
             if self._store.view(ref).cluster != cluster:
                 continue
             item = items.pop(ref, None)
@@ -170,16 +174,27 @@ class Resyncer:
                 continue
             if difference is not None:
                 differences[difference] += 1
-        strays = {
-            ref: item.spec_version
-            for ref, item in items.items()
-            if self._store.has(ref) and self._is_stray(listed, ref)
-        }
-        differences["stray"], differences["request"] = len(strays), len(requests)
-        self._guard.set_strays(cluster, strays)
+        differences["stray"], differences["request"] = await self._note_strays(listed, items), len(requests)
         await self._ask(cluster, "StatusDiffers", statuses)
         await self._ask(cluster, "RequestUnknown", requests)
         self._report(listed, differences)
+
+    async def _note_strays(self, listed: Listed, items: dict[JobRef, InventoryItem]) -> int:
+        """Note which of these jobs should not be there, up to `_MOST_STRAYS`, and return how many. The others come with
+        the next inventory."""
+        cluster = listed.cluster
+        own = {ref: items[ref] async for ref in _with_pauses(items) if self._store.has(ref)}
+        found, unseen = dict[JobRef, int](), list[JobRef]()
+        async for ref in _with_pauses(self._guard.in_turn(cluster, own)):
+            if len(found) == _MOST_STRAYS:
+                unseen.append(ref)
+            elif self._is_stray(listed, ref):
+                found[ref] = own[ref].spec_version
+        left = self._guard.set_strays(cluster, found, unseen=unseen)
+        manifest = self._store.clusters.get(None, cluster)
+        if left and manifest is not None:
+            await self._executor.run(worker_cluster_status.many_strays(manifest, most=_MOST_STRAYS))
+        return len(found)
 
     async def _compare_job(
         self,
@@ -293,3 +308,11 @@ class Resyncer:
             self._differences.labels(cluster, name).inc(count)
         differing = {name: count for name, count in differences.items() if count}
         _log.info("inventory.compared", cluster=cluster, same=same, **differing)
+
+
+async def _with_pauses(jobs: Iterable[JobRef]) -> AsyncIterator[JobRef]:
+    """Each of the jobs. Other tasks run in between."""
+    for number, job in enumerate(jobs):
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+        yield job

@@ -50,6 +50,8 @@ class DeleteBreaker:
 
     def __init__(self, limits: DeleteLimits, *, held: bool = False) -> None:
         self.held = held
+        self.unseen = 0
+        """How many more may have to be deleted: which these are is not known yet. They count as waiting."""
         self._limits = limits
         self._waiting: dict[JobRef, None] = {}
         self._unserved: set[JobRef] = set()
@@ -95,7 +97,7 @@ class DeleteBreaker:
             return True
         self._waiting[job] = None
         most_jobs = max([jobs, *(gone.jobs for gone in self._gone.values())])
-        if len(self._waiting) + len(self._gone) > self._limits.most(most_jobs):
+        if len(self._waiting) + self.unseen + len(self._gone) > self._limits.most(most_jobs):
             self.held = True
         if self.held:
             return False

@@ -1,11 +1,12 @@
 """Strays: jobs that a worker lists in its inventory, and that the manager does not run there."""
 
+from collections.abc import Collection
 from enum import StrEnum
 
 from slicebus.decisions.commands import Command, Publish
 from slicebus.manager.state.outbox import MOST_BELIEVED
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import ClusterName, Delete
+from slicebus.proto.messages import ClusterName, Delete, JobRef
 
 
 class Whereabouts(StrEnum):
@@ -30,6 +31,17 @@ def is_stray(view: JobView, cluster: ClusterName, *, reported_since: bool) -> bo
     if cluster in view.left_copies or reported_since:
         return False
     return whereabouts(view, cluster) is not Whereabouts.HERE
+
+
+def in_turn(listed: Collection[JobRef], *, waiting: Collection[JobRef], settled: Collection[JobRef]) -> list[JobRef]:
+    """The jobs of an inventory in the order in which they are looked at, as only some of many are.
+
+    First those whose delete waits: a hold keeps its id. Last those that were settled, the oldest first, so that one
+    that stays there keeps no other from its turn.
+    """
+    held = (ref for ref in waiting if ref in listed and ref not in settled)
+    new = (ref for ref in listed if ref not in waiting and ref not in settled)
+    return [*held, *new, *(ref for ref in settled if ref in listed)]
 
 
 def delete(view: JobView, cluster: ClusterName, *, version: int, stored_uid: str | None) -> list[Command]:

@@ -135,6 +135,16 @@ def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str, shard: int =
     return [write, Emit(regarding=cluster, reason=reason, note=note, warning=hold is not None)]
 
 
+def many_strays(cluster: Manifest, *, most: int) -> list[Command]:
+    """Tell that a cluster lists more jobs that do not belong there than one inventory may have deleted."""
+    name = cluster["metadata"]["name"]
+    note = (
+        f"{name} lists more than {most} jobs that the manager does not run there. So many are deleted or held at a "
+        "time, the next ones by its next inventory"
+    )
+    return [Emit(regarding=cluster, reason="ManyStrays", note=note, warning=True)]
+
+
 def _held_condition(shard: int) -> str:
     return f"{DELETES_HELD}ByShard{shard}" if shard else DELETES_HELD
 

@@ -5,7 +5,7 @@ began the inventory is newer, so the inventory does not count for that job.
 """
 
 from enum import StrEnum, auto
-from typing import NewType
+from typing import NamedTuple, NewType
 
 import msgspec
 
@@ -71,9 +71,28 @@ class Listed(msgspec.Struct, frozen=True):
 
 
 _MOST_BYTES = 16 * 1024**2
-"""An inventory of 150,000 jobs. What is half there is held as bytes, because items take five times as much."""
+"""Of an inventory. What is half there is held as bytes, because items take five times as much."""
 _PAGE_LEAST_BYTES = 1024
 """What a page counts at least."""
+_MOST_ENTRIES = 100_000
+"""Of an inventory: its items and its unanswered requests. A manager of the chart's size has 50,000 jobs."""
+
+
+class _HeldPage(NamedTuple):
+    """A page of an inventory that is not complete yet, and what it counts."""
+
+    body: bytes
+    size_bytes: int
+    entries: int
+
+    @staticmethod
+    def of(page: Inventory) -> "_HeldPage":
+        body, requests = msgspec.json.encode(page), page.unanswered
+        entries = len(page.items) + (len(requests) if isinstance(requests, dict) else 0)
+        return _HeldPage(body, max(len(body), _PAGE_LEAST_BYTES), entries)
+
+
+_NO_PAGE = _HeldPage(b"", 0, 0)
 
 
 class Assembly:
@@ -81,8 +100,9 @@ class Assembly:
 
     def __init__(self) -> None:
         self._round = (-1, -1)
-        self._pages: dict[int, bytes] = {}
+        self._pages: dict[int, _HeldPage] = {}
         self._bytes = 0
+        self._entries = 0
         self._last: int | None = None
         """The number of the last page, once that is there."""
         self._since: Stamp | None = None
@@ -106,7 +126,7 @@ class Assembly:
         self._since = min(self._since or stamp_of(envelope), stamp_of(envelope))
         if self._last is None or len(self._pages) != self._last + 1 or max(self._pages) != self._last:
             return None
-        pages = [msgspec.json.decode(held, type=Inventory) for held in self._pages.values()]
+        pages = [msgspec.json.decode(held.body, type=Inventory) for held in self._pages.values()]
         items = (item for held in pages for item in held.items if item.kind in JOB_RESOURCES)
         requests = [held.unanswered for held in pages if isinstance(held.unanswered, dict)]
         return Listed(
@@ -119,22 +139,22 @@ class Assembly:
         )
 
     def _keep(self, page: Inventory) -> None:
-        held = msgspec.json.encode(page)
-        self._bytes += _counted(held) - _counted(self._pages.get(page.page))
-        if self._bytes > _MOST_BYTES:
-            self.finish()
-            raise ProtocolError(DeadReason.REFUSED, f"an inventory of more than {_MOST_BYTES} bytes")
+        held, before = _HeldPage.of(page), self._pages.get(page.page, _NO_PAGE)
+        self._bytes += held.size_bytes - before.size_bytes
+        self._entries += held.entries - before.entries
+        limits = (self._bytes, _MOST_BYTES, "bytes"), (self._entries, _MOST_ENTRIES, "jobs and requests")
+        for count, most, what in limits:
+            if count > most:
+                self.finish()
+                raise ProtocolError(DeadReason.REFUSED, f"an inventory of more than {most} {what}")
         self._pages[page.page] = held
         if page.last:
             self._last = page.page
 
     def finish(self) -> None:
         """Forget the inventory: it was compared, or is given up. What comes of it later has no effect."""
-        self._pages, self._bytes, self._last, self._since, self._done = {}, 0, None, None, True
-
-
-def _counted(page: bytes | None) -> int:
-    return max(len(page), _PAGE_LEAST_BYTES) if page is not None else 0
+        self._pages, self._bytes, self._entries = {}, 0, 0
+        self._last, self._since, self._done = None, None, True
 
 
 def stamp_of(envelope: Envelope) -> Stamp:
