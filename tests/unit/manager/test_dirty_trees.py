@@ -8,7 +8,7 @@ import pytest
 from slicebus.manager.act.dirty_trees import DirtyTrees
 from slicebus.manager.state.quota_trees import NOWHERE
 from slicebus.manager.state.store import ManagerStore
-from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api import api_names
 from slicebus.slices.api.api_names import NO_PLACE
 from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED
 from unit.manager.objects import a_workload, condition
@@ -168,7 +168,7 @@ def running(version: int, count: int = 3, **status: Any) -> Manifest:
     """A workload of queue d that holds cores on east."""
     workload = a_workload("other", count, admitted=3)
     workload["metadata"] |= {"uid": "other", "resourceVersion": str(version)}
-    workload["metadata"]["labels"] = {kueue.JOB_UID_LABEL: "other"}
+    workload["metadata"]["ownerReferences"][0]["uid"] = "other"
     workload["spec"]["queueName"] = "for-d"
     workload["status"]["admission"]["clusterQueue"] = "d"
     workload["status"] |= status

@@ -96,7 +96,7 @@ def changed(random: Random, store: ManagerStore) -> None:
     workload = a_workload(
         f"w{number}", random.choice((1, 2)), admitted=admitted, conditions=() if admitted else (shown,)
     )
-    workload["metadata"]["labels"] = {kueue.JOB_UID_LABEL: f"job-{number % 8}"}
+    workload["metadata"]["ownerReferences"][0]["uid"] = f"job-{number % 8}"
     workload["metadata"]["resourceVersion"] = str(random.randrange(1_000_000))
     if random.random() < 0.2:
         workload["metadata"]["annotations"][kueue.REPLACEMENT_FOR_ANNOTATION] = "team/w1"
@@ -124,7 +124,7 @@ def test_who_was_admitted_without_an_answer_is_in_no_line() -> None:
     store = a_store()
     for number in range(6):
         workload = a_workload(f"w{number}")
-        workload["metadata"]["labels"] = {kueue.JOB_UID_LABEL: f"job-{number}"}
+        workload["metadata"]["ownerReferences"][0]["uid"] = f"job-{number}"
         store.workloads.put(workload)
     admission = Admission(cluster_queue="cq", pod_sets=())
     assumed = {SliceKey("team/w4"): Admit(key=SliceKey("team/w4"), admission=admission, cluster="east")}

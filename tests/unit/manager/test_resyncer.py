@@ -325,7 +325,7 @@ def two_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_others_run_while_the_strays_of_an_inventory_are_looked_at(manager: Manager) -> None:
     items = {ref: an_item(ref) for ref in strays(3000)}
-    listed = Listed(ClusterName("east"), "uid-of-east", Stamp((3, 1)), items)
+    listed = Listed(ClusterName("east"), "uid-of-east", "east/uid-of-east", Stamp((3, 1)), items)
     comparing = asyncio.create_task(manager.resyncer._compare(listed))
     turns = 0
     while not comparing.done():
