@@ -1,7 +1,8 @@
 """Jobs that are told before they lose pods, and users who agree earlier.
 
 A notice is kept to the second: no agent takes pods for which one runs before its deadline, by the agent's own clock,
-without the job's acknowledgement and while more of them run than shall stay.
+without the job's acknowledgement and while more of them run than shall stay. So it is with each of several
+that run for a job.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -68,7 +69,7 @@ def _agreed(random: Random, run_s: float) -> Iterator[Moment]:
 async def agree(client: KubeClient, item: Agree) -> None:
     """Play it."""
     jobs = [job for resource in JOB_RESOURCES.values() for job in (await client.list(resource)).items]
-    told = [(job, notice) for job in jobs if annotations.is_ours(job) and (notice := PendingReclaim.from_job(job))]
+    told = [(job, one) for job in jobs if annotations.is_ours(job) for one in _notices(job)]
     if told:
         job, notice = told[item.pick % len(told)]
         body = MergePatch({"metadata": {"annotations": {api_names.RECLAIM_ACK_ANNOTATION: notice.id}}})
@@ -90,8 +91,9 @@ def check_kept(
     `edited` are the sizes that users have given the manager's job since it was made, and `words` the ids of the notes
     on its slices by which it shall lose pods.
     """
-    old, new, notice = change.old, change.object, PendingReclaim.from_job(job)
-    if old is None or notice is None or not _takes_pods(job, old, new, notice):
+    old, new = change.old, change.object
+    notice = next((one for one in _notices(job) if old is not None and _takes_pods(job, old, new, one)), None)
+    if notice is None:
         return
     if notice.suspends is None and notice.word not in words and _is_asked_for(job, new, edited):
         return
@@ -102,6 +104,11 @@ def check_kept(
     if surplus:
         name = new["metadata"]["name"]
         raise Violation(f"notice: {name} loses {surplus} to {notice.to} before {notice.deadline}, at {now}")
+
+
+def _notices(job: Manifest) -> tuple[PendingReclaim, ...]:
+    notice = PendingReclaim.from_job(job)
+    return notice.notices if notice is not None else ()
 
 
 def _is_asked_for(job: Manifest, new: Manifest, edited: Collection[Mapping[str, int]]) -> bool:

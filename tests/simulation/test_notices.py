@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from simulation.notices import check_kept
 from simulation.violations import Violation
@@ -51,6 +52,14 @@ def test_a_user_who_sets_the_size_of_a_notice_waits_for_none() -> None:
 def test_nobody_else_ends_a_notice_early(edited: list[Counts], words: list[str], baseline: int) -> None:
     with pytest.raises(Violation, match="notice: job loses"):
         changed(a_copy(3, baseline=baseline), a_copy(2, baseline=2), edited=edited, words=words)
+
+
+@pytest.mark.parametrize("size", [3, 2])
+def test_each_of_several_notices_is_kept(size: int) -> None:
+    first = structs.replace(NOTICE, id="first", to={"main": 3}, deadline="2026-01-01T00:00:12Z")
+    both = structs.replace(NOTICE, before={"main": 3}, earlier=(first,))
+    with pytest.raises(Violation, match=rf"notice: job loses .* to \{{'main': {size}\}} before"):
+        changed(a_copy(4, baseline=4, notice=both), a_copy(size, baseline=size, notice=both))
 
 
 def test_no_size_of_a_user_ends_the_notice_of_an_eviction_early() -> None:

@@ -237,6 +237,159 @@ def test_the_word_for_the_same_size_runs_on_and_that_for_another_begins() -> Non
     assert (len(worker.told), worker.events) == (8, [api_names.RECLAIM_NOTICE] * 3)
 
 
+def steps(*sizes: int) -> Worker:
+    """A worker that is told to go down to each of these sizes, half a minute after the one before."""
+    worker = Worker()
+    for number, (now, size) in enumerate(zip(TIMES, sizes, strict=False), start=1):
+        worker.now = now
+        worker.take(shrink(size, id=f"word-{number}", version=number + 1))
+    return worker
+
+
+TIMES = [BEGUN, "2026-01-31T12:00:30Z", "2026-01-31T12:01:00Z"]
+DEADLINES = [DEADLINE, "2026-01-31T12:02:31Z", "2026-01-31T12:03:01Z"]
+
+
+def told_of(worker: Worker) -> dict[str, PendingReclaim]:
+    return {name: told for name, pod in worker.pods.items() if (told := PendingReclaim.from_job(pod)) is not None}
+
+
+def test_each_word_takes_its_pods_at_its_own_deadline() -> None:
+    """Otherwise whoever waits for the first ones would wait for as long as further words come."""
+    worker = steps(6, 5, 3)
+    for deadline, before, size, number in zip(DEADLINES, (8, 6, 5), (6, 5, 3), (1, 2, 3), strict=True):
+        told = worker.reclaim
+        assert told is not None
+        assert (told.notices[0].deadline, told.notices[0].before) == (deadline, {"main": before})
+        assert notices.requeue_after(worker.view, now=BEGUN)[0].delay_s > 0  # type: ignore[union-attr]
+        second = f"{int(deadline[17:19]) - 1:02}"
+        worker.reconcile(f"{deadline[:17]}{second}Z")
+        assert worker.job["spec"]["parallelism"] == before
+        worker.reconcile(deadline)
+        assert (worker.job["spec"]["parallelism"], annotations.baseline(worker.job)) == (size, {"main": size})
+        words = [worker.noted(name) for name in (api_names.FOLLOWS_ANNOTATION, api_names.TAKEN_BACK_ANNOTATION)]
+        assert words == [f"word-{number}"] * 2
+    assert worker.reclaim is None
+    assert worker.events == [api_names.RECLAIM_NOTICE] * 3 + [api_names.RECLAIMED] * 3
+
+
+def test_each_pod_keeps_the_deadline_that_it_was_told() -> None:
+    first = told_of(steps(6))
+    worker = steps(6, 5, 3)
+    told = told_of(worker)
+    assert {name: one for name, one in told.items() if name in first} == first
+    assert sorted(one.deadline for one in told.values()) == [DEADLINES[0]] * 2 + [DEADLINES[1]] + [DEADLINES[2]] * 2
+    assert all(one.earlier == () for one in told.values())
+    worker.reconcile(DEADLINE)
+    assert told_of(worker) == told, "also while those that go are still there"
+    for name in first:
+        del worker.pods[name]
+    worker.reconcile()
+    assert told_of(worker) == {name: one for name, one in told.items() if name not in first}
+
+
+def test_an_order_that_comes_again_leaves_earlier_deadlines() -> None:
+    worker = steps(6, 5)
+    told = worker.reclaim
+    worker.now = BEFORE
+    worker.take(shrink(5, id="word-2", version=3))
+    assert worker.reclaim == told
+    worker.take(shrink(5, id="word-3", version=4))
+    again = worker.reclaim
+    assert told is not None
+    assert again is not None
+    assert (again.earlier, again.id, again.deadline, again.word) == (told.earlier, "word-2", DEADLINES[1], "word-3")
+
+
+@pytest.mark.parametrize(("id", "left"), [("word-1", 6), ("word-2", 5), ("word-3", 3), ("word-4", 8)])
+def test_an_acknowledgement_is_of_its_notice_and_those_before(id: str, left: int) -> None:
+    worker = steps(6, 5, 3)
+    worker.job["metadata"]["annotations"][ACK] = id
+    worker.reconcile()
+    assert worker.job["spec"]["parallelism"] == left
+    assert worker.noted(ACK) == (id if id == "word-4" else None)
+
+
+def test_the_end_of_pods_ends_the_notice_that_takes_no_more() -> None:
+    worker = steps(6, 5, 3)
+    for name in [name for name, told in told_of(worker).items() if told.id == "word-1"]:
+        del worker.pods[name]
+    worker.reconcile()
+    assert (worker.job["spec"]["parallelism"], worker.noted(api_names.FOLLOWS_ANNOTATION)) == (6, "word-1")
+    told = worker.reclaim
+    assert told is not None
+    assert [one.id for one in told.notices] == ["word-2", "word-3"]
+
+
+@pytest.mark.parametrize(
+    ("size", "ids", "deadlines"),
+    [
+        (7, ["word-9"], ["2026-01-31T12:04:00Z"]),
+        (6, ["word-1"], DEADLINES[:1]),
+        (4, ["word-1", "word-2", "word-9"], [*DEADLINES[:2], "2026-01-31T12:04:00Z"]),
+    ],
+    ids=["more than all", "as many as the first", "less than the second"],
+)
+def test_a_word_that_leaves_more_takes_the_place_of_those_that_leave_less(
+    size: int, ids: list[str], deadlines: list[str]
+) -> None:
+    worker = steps(6, 5, 3)
+    worker.now = "2026-01-31T12:01:59Z"
+    worker.take(shrink(size, id="word-9", version=9))
+    told = worker.reclaim
+    assert told is not None
+    assert [one.id for one in told.notices] == ids
+    assert [one.deadline for one in told.notices] == deadlines
+    assert len(worker.told) == 8 - size, "whoever stays is told nothing"
+
+
+def test_a_shorter_notice_ends_no_earlier_than_those_before_it() -> None:
+    worker = steps(6)
+    worker.take(shrink(4, id="word-2", version=3, notice_s=5.0))
+    told = worker.reclaim
+    assert told is not None
+    assert [(one.id, one.deadline) for one in told.notices] == [("word-2", DEADLINE)]
+
+
+def test_a_suspension_takes_all_pods_together() -> None:
+    """The manager frees nothing of an evicted job before all of it is gone."""
+    worker = steps(6, 5)
+    worker.now = TIMES[2]
+    worker.take(suspension(9))
+    told = worker.reclaim
+    assert told is not None
+    assert [(one.id, one.deadline) for one in told.notices] == [("eviction-1", DEADLINES[2])]
+
+
+def test_only_so_many_earlier_notices_run_on() -> None:
+    worker = Worker(40)
+    for number in range(1, 31):
+        worker.now = f"2026-01-31T12:00:{number:02}Z"
+        worker.take(shrink(40 - number, id=f"word-{number}", version=number + 1))
+    told = worker.reclaim
+    assert told is not None
+    assert [one.id for one in told.notices] == [*(f"word-{number}" for number in range(1, 17)), "word-30"]
+
+
+def test_an_order_without_a_notice_withdraws_all() -> None:
+    worker = steps(6, 5, 3)
+    worker.take(a_spec(5, granted=8, parallelism=8))
+    assert (worker.reclaim, worker.told) == (None, set())
+    worker.reconcile(DEADLINES[2])
+    assert worker.job["spec"]["parallelism"] == 8
+
+
+@pytest.mark.parametrize(("size", "left"), [(6, 8), (7, 7)], ids=["as it was left", "its user has resized it"])
+def test_a_notice_that_is_withdrawn_gives_back_what_an_earlier_one_took(size: int, left: int) -> None:
+    """The manager has not heard that these pods are gone, so their quota was never free."""
+    worker = steps(6, 5)
+    worker.reconcile(DEADLINE)
+    worker.job["spec"]["parallelism"] = size
+    order = structs.replace(shrink(8, id="word-2", version=4), resized_reason=api_names.RESTORED, notice=UNSET)
+    worker.take(order)
+    assert (worker.job["spec"]["parallelism"], worker.reclaim) == (left, None)
+
+
 def test_the_newest_word_is_followed() -> None:
     worker = Worker()
     worker.take(shrink())

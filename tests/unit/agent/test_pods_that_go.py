@@ -7,6 +7,7 @@ from msgspec import structs
 
 from slicebus.agent.decide.order import notices, order_sizes, pods_that_go
 from slicebus.agent.state.annotations import annotation
+from slicebus.agent.state.reclaim import PendingReclaim
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Patch
 from slicebus.proto.messages import JobRef, Notice, WorkloadSpec
@@ -23,16 +24,17 @@ MINUTES = {"old": "2026-01-31T12:00:00Z", "young": "2026-01-31T12:07:00Z"}
 
 
 def pod(
-    name: str, state: str = "ready", *, age: str = "old", of: str = "", replica: str = "", told: bool = False
+    name: str, state: str = "ready", *, age: str = "old", of: str = "", replica: str = "", told: str = ""
 ) -> Manifest:
-    """A pod in a state: ready, starts, gated, going, over."""
+    """A pod in a state: ready, starts, gated, going, over. `told` is the second of its deadline."""
     made = a_worker(name, gated=state == "gated", replica=replica)
     made["metadata"]["creationTimestamp"] = MINUTES[age]
     if of:
         owner = {"kind": "RayCluster", "name": of, "uid": f"uid-{of}", "controller": True}
         made["metadata"]["ownerReferences"] = [owner]
     if told:
-        made["metadata"]["annotations"] = {api_names.RECLAIM_ANNOTATION: "{}"}
+        notice = PendingReclaim(id=told, before={}, to={}, deadline=f"2026-01-31T12:00:{told}Z")
+        made["metadata"]["annotations"] = {api_names.RECLAIM_ANNOTATION: notice.to_told()}
     if state == "going":
         made["metadata"]["deletionTimestamp"] = MINUTES["young"]
     ready = "True" if state == "ready" else "False"
@@ -87,7 +89,12 @@ LOSSES: dict[str, tuple[tuple[Manifest, ...], int, list[str] | None]] = {
     "of one age by name": ((pod("x"), pod("y"), pod("w")), 1, ["w", "x"]),
     "what goes already": ((pod("a", "going"), pod("b", "gated"), pod("c")), 2, ["a"]),
     "what has ended": ((pod("a", "over"), pod("b", "gated"), pod("c")), 2, ["a"]),
-    "what had its notice": ((pod("a", told=True), pod("b", "gated"), pod("c")), 2, ["a"]),
+    "what had its notice": ((pod("a", told="30"), pod("b", "gated"), pod("c")), 2, ["a"]),
+    "of these the earlier deadline": (
+        (pod("a", told="40", age="young"), pod("b", told="30"), pod("c", "over")),
+        1,
+        ["b", "c"],
+    ),
     "of another cluster": ((pod("a", of="another"), pod("b"), pod("c")), 1, ["b"]),
 }
 

@@ -176,6 +176,27 @@ def test_a_worker_that_has_followed_the_word_meanwhile_is_told_to_restore(story:
     assert story.sizes == [8]
 
 
+def test_so_is_one_that_has_followed_an_earlier_word(story: Story) -> None:
+    earlier = story.note
+    story.shrink(2)
+    story.reconcile()
+    story.report()
+    word = story.note
+    assert earlier is not None
+    assert word is not None
+    story.is_awaited = False
+    [order] = story.orders(story.reconcile())
+    assert (counts_of(order), order.taken_back) == ((8, {"main": 8}), word.id)
+    story.ask(4, follows=earlier.id)
+    orders = story.orders(story.reconcile())
+    assert (story.sizes, story.note is not None) == ([8], True)
+    assert all(counts_of(order) == (8, {"main": 8}) for order in orders)
+    story.report()
+    story.ask(8, follows=word.id)
+    story.reconcile()
+    assert story.sizes == [8]
+
+
 def evicted() -> Story:
     """A job that is told to go, whose worker knows nothing of it yet."""
     story = Story(notice="120s", cap_s=600)

@@ -10,7 +10,7 @@ from datetime import datetime
 from slicebus.agent.decide.job import earlier_words, waiting
 from slicebus.agent.decide.job.room import patch_job
 from slicebus.agent.decide.order import order_sizes
-from slicebus.agent.decide.pods.going_pods import going_pods, is_told, surplus
+from slicebus.agent.decide.pods.going_pods import excess_pods, going_pods, surplus
 from slicebus.agent.state import annotations
 from slicebus.agent.state.reclaim import PendingReclaim, Suspension
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
@@ -76,7 +76,7 @@ def suspend(job: WorkerJobReading, version: int, workload: str, *, reason: str, 
 
 def reconcile(view: WorkerView, *, now: str) -> list[Command]:
     """Tell the pods that go while a job's notice runs, and end them when it is over. Those that stay are told
-    nothing."""
+    nothing. Of several notices that are over the last one is carried out, as it leaves fewest pods."""
     job = view.reading
     if job is None or job.is_going:
         return []
@@ -85,19 +85,21 @@ def reconcile(view: WorkerView, *, now: str) -> list[Command]:
         return _untell(view, job)
     if reclaim.suspends is None and not job.runs:
         return []
-    if not _is_over(view, job, reclaim, now=now):
+    over = [one for one in reclaim.notices if _is_over(view, job, one, now=now)]
+    if not over:
         return _tell(view, job, reclaim)
-    if (ordered := reclaim.suspends) is not None:
+    if (ordered := over[-1].suspends) is not None:
         return suspend(job, reclaim.version, ordered.workload, reason=ordered.reason, message=ordered.message)
-    return _shrink(view, job, reclaim, now=now)
+    return _shrink(view, job, over[-1], left=reclaim.without(over[-1]), now=now)
 
 
 def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
-    """Reconcile the job at its deadline."""
+    """Reconcile the job at its next deadline."""
     job = view.reading
-    if job is None or job.reclaim is None or (left_s := _left_s(job.reclaim, now=now)) <= 0:
+    if job is None or job.reclaim is None:
         return []
-    return [Requeue(job=job.ref, delay_s=left_s)]
+    left_s = min((left_s for one in job.reclaim.notices if (left_s := _left_s(one, now=now)) > 0), default=None)
+    return [Requeue(job=job.ref, delay_s=left_s)] if left_s is not None else []
 
 
 def _is_over(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim, *, now: str) -> bool:
@@ -106,12 +108,14 @@ def _is_over(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim, *
 
 
 def _left_s(reclaim: PendingReclaim, *, now: str) -> float:
-    return (datetime.fromisoformat(reclaim.deadline) - datetime.fromisoformat(now)).total_seconds()
+    return (reclaim.ends - datetime.fromisoformat(now)).total_seconds()
 
 
-def _shrink(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim, *, now: str) -> list[Command]:
+def _shrink(
+    view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim, *, left: PendingReclaim | None, now: str
+) -> list[Command]:
     """Lower the size, before or with the note that it follows the manager's word. Nobody gets pods by it who has
-    fewer."""
+    fewer. `left` is the notice that runs on."""
     if order_sizes.lacks_cluster(view, job):
         return []
     present = view.counts
@@ -129,7 +133,8 @@ def _shrink(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim, *,
     after = job.requested.beside(reclaim.to) if job.requested is not None else None
     waits = waiting.note_taken_back(reclaim.to, wanted=reclaim.waits_for, message=reclaim.why, now=now)
     earlier = earlier_words.note(job, reclaim.word, reclaim.to)
-    changes = noted | earlier | waits | _over(job) | annotations.request_note(job.requested, after)
+    runs_on = _noted(left) if left is not None else {}
+    changes = noted | earlier | waits | _over(job) | runs_on | annotations.request_note(job.requested, after)
     event = Emit(regarding=job.manifest, reason=api_names.RECLAIMED, note=reclaim.why, warning=True)
     return [*patch_job(job.manifest, {"metadata": {"annotations": changes}} | fields), event]
 
@@ -143,9 +148,24 @@ def _one_each(patches: list[Patch]) -> list[Command]:
 
 
 def _tell(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim) -> list[Command]:
-    told = reclaim.to_told()
-    objects = [*_clusters(view, job), *((PODS, pod.manifest) for pod in going_pods(view, reclaim))]
-    return [_note(resource, target, told) for resource, target in objects if not is_told(target, reclaim)]
+    """Tell each pod the first notice that takes it, and one that stays nothing. Pods past the size of the job are about
+    to go, and keep what they were told."""
+    told: dict[str, str] = {}
+    for notice in reversed(reclaim.notices):
+        told |= dict.fromkeys((pod.name for pod in going_pods(view, notice)), notice.to_told())
+    leaving = {pod.name for pod in excess_pods(view)}
+    objects = [(resource, cluster, reclaim.to_told()) for resource, cluster in _clusters(view, job)]
+    pods = [
+        (PODS, pod.manifest, told.get(pod.name))
+        for members in view.own_pod_sets.values()
+        for pod in members.running
+        if not pod.is_terminating and pod.name not in leaving
+    ]
+    return [
+        _note(resource, target, text)
+        for resource, target, text in (*objects, *pods)
+        if annotations.annotation(target, api_names.RECLAIM_ANNOTATION) != text
+    ]
 
 
 def _untell(view: WorkerView, job: WorkerJobReading) -> list[Command]:

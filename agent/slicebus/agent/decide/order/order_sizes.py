@@ -252,12 +252,19 @@ def _sized(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> Mani
     if not order.resized_reason or is_suspended(job.manifest):
         return order.manifest
     present, noted = view.counts, annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION)
-    if noted == order.taken_back:
+    if noted == order.taken_back or _withdraws(order, job):
         return order.manifest if present == annotations.baseline(job.manifest) else None
     if order.resized_reason == api_names.GROWN:
         return None
     least = {name: min(count, present.get(name, count)) for name, count in counts_of(order).items()}
     return KINDS[view.key.kind].with_counts(order.manifest, least)
+
+
+def _withdraws(order: WorkloadSpec, job: WorkerJobReading) -> bool:
+    """Whether an order gives back what the job's notice was to take. The job may have lost pods of an earlier notice,
+    of which the manager has not heard yet: their quota was never free."""
+    is_of_notice = job.reclaim is not None and job.reclaim.word == order.taken_back
+    return is_of_notice and order.resized_reason == api_names.RESTORED
 
 
 def _bounds_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Patch]:

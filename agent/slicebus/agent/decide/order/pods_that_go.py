@@ -7,6 +7,7 @@ KubeRay without Ray's autoscaler takes any pods otherwise. It never clears the n
 from collections import defaultdict
 from collections.abc import Iterable
 
+from slicebus.agent.decide.pods.going_pods import told_until
 from slicebus.agent.decide.pods.pod_problems import age
 from slicebus.agent.state.annotations import annotation
 from slicebus.agent.state.views import WorkerView
@@ -86,6 +87,7 @@ def _surplus(view: WorkerView, target: Manifest, pod_set: str, count: int) -> li
         return []
     members.sort(key=lambda pods: pods[0].name)
     members.sort(key=lambda pods: max(map(_created, pods)), reverse=True)
+    members.sort(key=lambda pods: min(map(told_until, pods)))
     members.sort(key=lambda pods: _loss(pods, size=size, asked=asked))
     kept = sum(any(pod.name in asked for pod in pods) for pods in members)
     return _names(members[: max(surplus, kept)])

@@ -78,9 +78,10 @@ def heard(view: JobView, request: SizeRequest) -> tuple[SizeRequest, Reclaimed |
     A request that carries the note out leaves it, and so does one for the very size that was set: an agent that ended
     in between could not say more. Any other is somebody's resize on the worker, and wins. While pods are still to go,
     one for no more than what is left needs no note; one for more is what the job wants to have again, and its worker is
-    told once more what is left. Where nobody takes any, it is what somebody asks for. One for more that comes when they
-    are gone, and before the worker has applied an order with the note, is what the job wants to have again, too: that
-    order is on its way, and leaves it no more than the note does.
+    told once more what is left. One that carries out an earlier note, when the last one is withdrawn, leaves that: its
+    worker is given these pods back. Where nobody takes any, it is what somebody asks for. One for more that comes when
+    they are gone, and before the worker has applied an order with the note, is what the job wants to have again, too:
+    that order is on its way, and leaves it no more than the note does.
     """
     note, taken = view.desired.reclaimed, view.desired.taken_back
     if note is None or taken is None:
@@ -90,7 +91,8 @@ def heard(view: JobView, request: SizeRequest) -> tuple[SizeRequest, Reclaimed |
         return replace(request, follows=note.id), note
     is_on_its_way = not (note.done and (note.asked or is_known(note, view.outbox)))
     is_more = size.keys() == note.to.keys() and any(size[name] > count for name, count in note.to.items())
-    if note.grows or not (is_on_its_way and is_more):
+    is_withdrawn = note.done and bool(request.follows)
+    if note.grows or not (is_withdrawn or (is_on_its_way and is_more)):
         return replace(request, follows=""), None
     overrules = replace(request, follows="", taken_back=replace(taken, request=request.key))
     if request.follows:
