@@ -484,15 +484,6 @@ def test_the_pods_go_that_the_job_controller_picks(how: dict[str, Any]) -> None:
     assert [pod.name for pod in going_pods(worker.view, reclaim)] == ["p1"]
 
 
-def test_an_indexed_job_loses_its_highest_indexes() -> None:
-    worker = Worker(3)
-    worker.job["spec"] |= {"completionMode": "Indexed", "completions": 3}
-    index = "batch.kubernetes.io/job-completion-index"
-    worker.pods = {f"p{number}": aged(f"p{number}", labels={index: str(number)}) for number in (10, 9, 2)}
-    reclaim = PendingReclaim(id="a", before={"main": 3}, to={"main": 1}, deadline=DEADLINE)
-    assert [pod.name for pod in going_pods(worker.view, reclaim)] == ["p10", "p9"]
-
-
 def test_who_was_told_stays_the_one_that_goes() -> None:
     worker = Worker()
     worker.take(shrink())

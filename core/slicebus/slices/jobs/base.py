@@ -221,6 +221,10 @@ class JobKind(Protocol):
         """The controller's UID, and the name of the replica with which a pod starts, by its labels and its controller.
         Without a name any pods of one controller make a replica, if they are as many."""
 
+    def index_label(self, job: Manifest, pod_set: str) -> str:
+        """The label with the number of a pod, or of its replica, where the job's controller ends those of the highest
+        number; empty where it chooses otherwise. The numbers of those that stay are below the count of the job."""
+
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """The names of pods that the job's controller is told to delete, whatever the counts are."""
 

@@ -19,6 +19,8 @@ Manifest = dict[str, Any]
 
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 """The Job controller sets it on the pods of a Job."""
+INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
+"""The Job controller sets it on the pods of an Indexed Job."""
 _POD_SET = "main"
 _SUSPENDED = "Suspended"
 _INDEXED, _COMPLETIONS = "Indexed", "completions"
@@ -169,6 +171,12 @@ class BatchJob(PlainKind):
     def replica(self, labels: dict[str, str], owner_uid: str) -> tuple[str, str]:
         """Any pod of the Job: none has a replica's name."""
         return owner_uid, ""
+
+    def index_label(self, job: Manifest, pod_set: str) -> str:
+        """Of an Indexed Job whose completions go down too."""
+        spec = job["spec"]
+        is_elastic = spec.get("completionMode") == _INDEXED and spec.get(_COMPLETIONS) == spec.get("parallelism")
+        return INDEX_LABEL if is_elastic else ""
 
     def scaler(self, scale_target: Manifest) -> str:
         """Its user changes the parallelism."""

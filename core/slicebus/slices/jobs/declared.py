@@ -13,6 +13,7 @@ from slicebus.proto.messages import Counts, JobPhase
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import Outcome, Placement, Problem
+from slicebus.slices.jobs.batch import INDEX_LABEL
 from slicebus.slices.jobs.copies import common_problems, copy_of, dns_label, gated_template
 from slicebus.slices.jobs.declaration import Declaration, DeclaredPodSet
 from slicebus.slices.jobs.fit import misfit
@@ -32,6 +33,8 @@ from slicebus.slices.jobs.template_shape import INVALID_POD_TEMPLATE, is_templat
 
 Manifest = dict[str, Any]
 
+_GROUP_KEY, _GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-key", "leaderworkerset.sigs.k8s.io/group-index"
+"""A LeaderWorkerSet sets both on the pods of a group."""
 _LABEL_LENGTH = 63
 _NO_TEMPLATE: Manifest = {"spec": {"containers": []}}
 _CONTAINERS: Path = ("spec", "containers")
@@ -211,6 +214,13 @@ class DeclaredKind(PlainKind):
         """Read the declared label, whoever makes the pods."""
         name = labels.get(self.declaration.replica_label or "", "")
         return ("", name) if name else (owner_uid, "")
+
+    def index_label(self, job: Manifest, pod_set: str) -> str:
+        """That of Indexed Jobs whose completions go down too, or of the groups of a LeaderWorkerSet."""
+        if self.declaration.replica_label == _GROUP_KEY:
+            return _GROUP_INDEX
+        entries = [entry for entry in self._pod_sets(job) if entry.name == pod_set]
+        return INDEX_LABEL if any(len(entry.count_paths(job)) > 1 for entry in entries) else ""
 
     def scaler(self, scale_target: Manifest) -> str:
         """Its user changes the numbers."""

@@ -88,6 +88,10 @@ class PlainKind:
         """None: if anything stands between it and its pods, it is no Job."""
         return []
 
+    def index_label(self, job: Manifest, pod_set: str) -> str:
+        """None: its controller chooses by other signs."""
+        return ""
+
     def named_for_deletion(self, scale_target: Manifest) -> frozenset[str]:
         """None: its controller chooses the pods."""
         return frozenset()

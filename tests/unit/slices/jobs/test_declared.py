@@ -76,6 +76,20 @@ def test_its_counts_and_how_many_pods_start_together(name: str) -> None:
     assert {pod_set: kind.step(job, pod_set) for pod_set in counts} == sizes | STEPS.get(name, {})
 
 
+INDEX, GROUP = "batch.kubernetes.io/job-completion-index", "leaderworkerset.sigs.k8s.io/group-index"
+NUMBERS = {"JobSet": INDEX, "JobSet of two": INDEX, "groups": GROUP, "groups with a leader": GROUP}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_which_number_says_what_goes_first(name: str) -> None:
+    kind, job = JOBS[name]
+    assert {kind.index_label(job, pod_set) for pod_set in COUNTS[name][0]} == {NUMBERS.get(name, "")}
+
+
+def test_none_does_where_the_completions_stay() -> None:
+    assert JOBSET.index_label(a_jobset(a_replicated_job(completions=9)), "workers") == ""
+
+
 @pytest.mark.parametrize("name", ["JobSet", "JobSet of two", "groups", "groups with a leader"])
 def test_a_step_less_is_a_size_that_it_can_have(name: str) -> None:
     kind, job = JOBS[name]

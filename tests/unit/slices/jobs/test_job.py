@@ -219,6 +219,7 @@ def test_outcome(status: dict[str, Any], expected: Outcome) -> None:
 def test_a_job_is_its_own_carrier_and_its_pods_start_one_by_one() -> None:
     assert JOB.children(a_job()) is None
     assert JOB.replica_size(a_job(), "main") == 1
+    assert JOB.index_label(a_job(), "main") == ""
     assert JOB.scaler(a_job()) == "parallelism changed"
     assert JOB.pod_selectors(a_job()) == [{"batch.kubernetes.io/job-name": "demo"}]
 

@@ -104,7 +104,9 @@ def requeue_after(view: WorkerView, *, now: str) -> list[Command]:
 
 def _is_over(view: WorkerView, job: WorkerJobReading, reclaim: PendingReclaim, *, now: str) -> bool:
     is_acknowledged = annotations.annotation(job.manifest, api_names.RECLAIM_ACK_ANNOTATION) == reclaim.id
-    return is_acknowledged or _left_s(reclaim, now=now) <= 0 or not surplus(view, reclaim.to)
+    if is_acknowledged or _left_s(reclaim, now=now) <= 0:
+        return True
+    return not surplus(view, reclaim.to) and not going_pods(view, reclaim)
 
 
 def _left_s(reclaim: PendingReclaim, *, now: str) -> float:

@@ -87,7 +87,7 @@ def _surplus(view: WorkerView, target: Manifest, pod_set: str, count: int) -> li
         return []
     members.sort(key=lambda pods: pods[0].name)
     members.sort(key=lambda pods: max(map(_created, pods)), reverse=True)
-    members.sort(key=lambda pods: min(map(told_until, pods)))
+    members.sort(key=lambda pods: min(0 if pod.is_terminating or pod.is_over else told_until(pod) for pod in pods))
     members.sort(key=lambda pods: _loss(pods, size=size, asked=asked))
     kept = sum(any(pod.name in asked for pod in pods) for pods in members)
     return _names(members[: max(surplus, kept)])

@@ -3,22 +3,24 @@
 Which pods go is up to the job's controller. The Job controller ends the highest indexes of an Indexed Job whose
 completions go down too; else, in this order, pods without a node, pending ones, those that are not ready, those that
 are ready for the shortest time, those with the most restarts, and the newest (`ActivePods` in
-kubernetes/pkg/controller/controller_utils.go). A pod's deletion cost it does not read.
+kubernetes/pkg/controller/controller_utils.go). A pod's deletion cost it does not read. A LeaderWorkerSet ends the
+groups of the highest indexes.
 """
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from datetime import datetime
+from itertools import chain
 
 from slicebus.agent.state.reclaim import PendingReclaim
 from slicebus.agent.state.views import WorkerView
-from slicebus.proto.messages import Counts, Manifest
+from slicebus.proto.messages import Counts
 from slicebus.slices.api.annotation_values import read_number
 from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.ungate import Pod
 
-_INDEX = "batch.kubernetes.io/job-completion-index"
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
@@ -35,9 +37,7 @@ def excess_pods(view: WorkerView) -> list[Pod]:
 
 
 def told_until(pod: Pod) -> float:
-    """The deadline that a pod is told, as a timestamp: infinite where it is told nothing, 0 where it goes already."""
-    if pod.is_terminating or pod.is_over:
-        return 0.0
+    """The deadline that a pod is told, as a timestamp; infinite where it is told nothing."""
     told = PendingReclaim.from_job(pod.manifest)
     return told.ends.timestamp() if told is not None else math.inf
 
@@ -49,36 +49,39 @@ def surplus(view: WorkerView, to: Counts) -> Counts:
 
 
 def _past(view: WorkerView, to: Counts) -> list[Pod]:
-    return [
-        pod
-        for name, members in sorted(view.own_pod_sets.items())
-        for pod in _first(view, name, members.running, number=len(members.running) - to.get(name, 0))
-    ]
-
-
-def _first(view: WorkerView, pod_set: str, pods: list[Pod], *, number: int) -> list[Pod]:
-    if number <= 0 or view.reading is None:
+    """What goes first of the running pods, as many as are more than these, and every pod whose number is past them."""
+    if view.reading is None:
         return []
-    job, kind = view.reading.manifest, KINDS[view.key.kind]
-    is_single = kind.replica_size(view.scale_target or job, pod_set) == 1
+    kind, target = KINDS[view.key.kind], view.scale_target or view.reading.manifest
+    running = {name: members.running for name, members in view.own_pod_sets.items()}
+    numbers = {name: label for name in running if (label := kind.index_label(target, name))}
+    kept = {name: to.get(name, 0) // kind.step(target, name) for name in numbers}
+    surplus = Counter({name: len(pods) - to.get(name, 0) for name, pods in running.items()})
     replicas: defaultdict[str, list[Pod]] = defaultdict(list)
-    for pod in sorted(pods, key=lambda pod: _rank(pod, is_indexed=_loses_indexes(job))):
-        replica = "" if is_single else kind.replica(pod.labels, pod.owner_uid)[1]
-        replicas[replica or pod.name].append(pod)
+    for pod in sorted(chain(*running.values()), key=lambda pod: _rank(pod, _index(pod, numbers))):
+        replicas[kind.replica(pod.labels, pod.owner_uid)[1] or pod.name].append(pod)
     chosen: list[Pod] = []
     for together in replicas.values():
-        if len(chosen) + len(together) <= number:
+        counts = Counter(pod.pod_set for pod in together)
+        is_past = any(_index(pod, numbers) >= kept.get(pod.pod_set, math.inf) for pod in together)
+        if is_past or any(count <= surplus[name] for name, count in counts.items()):
             chosen += together
+            surplus.subtract(counts)
     return chosen
 
 
-def _rank(pod: Pod, *, is_indexed: bool) -> tuple[float | bool | str, ...]:
+def _index(pod: Pod, numbers: Mapping[str, str]) -> int:
+    return read_number(pod.labels.get(numbers.get(pod.pod_set, "")))
+
+
+def _rank(pod: Pod, index: int) -> tuple[float | bool | str, ...]:
     """What goes first is least."""
-    metadata, status, index = pod.manifest["metadata"], pod.manifest.get("status", {}), pod.labels.get(_INDEX, "")
+    metadata, status = pod.manifest["metadata"], pod.manifest.get("status", {})
     ready = next((one for one in conditions_of(pod.manifest) if one["type"] == "Ready"), {})
     return (
         told_until(pod),
-        -read_number(index) if is_indexed else 0,
+        -index,
+        not pod.is_terminating,
         bool(pod.manifest["spec"].get("nodeName")),
         _PHASES.get(status.get("phase", ""), 0),
         pod.is_ready,
@@ -87,11 +90,6 @@ def _rank(pod: Pod, *, is_indexed: bool) -> tuple[float | bool | str, ...]:
         -_seconds(metadata.get("creationTimestamp")),
         pod.name,
     )
-
-
-def _loses_indexes(job: Manifest) -> bool:
-    spec = job["spec"]
-    return bool(spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism"))
 
 
 def _seconds(time: str | None) -> float:
