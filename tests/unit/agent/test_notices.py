@@ -484,6 +484,47 @@ def test_the_pods_go_that_the_job_controller_picks(how: dict[str, Any]) -> None:
     assert [pod.name for pod in going_pods(worker.view, reclaim)] == ["p1"]
 
 
+def indexed(size: int, *, bound: int = 8) -> Worker:
+    """An Indexed Job whose completions are its size; the manager has last set `bound`."""
+    worker = Worker(bound)
+    worker.job["spec"] |= {"completionMode": "Indexed", "parallelism": size, "completions": size}
+    worker.job["metadata"]["annotations"][api_names.BOUNDS_ANNOTATION] = f'{{"completions":{bound}}}'
+    return worker
+
+
+def to_completions(order: WorkloadSpec) -> WorkloadSpec:
+    spec = order.manifest["spec"]
+    spec |= {"completionMode": "Indexed", "completions": spec["parallelism"]}
+    return order
+
+
+def sizes(worker: Worker) -> tuple[int, int, Manifest | None]:
+    """Pods, completions, and the noted bounds."""
+    spec = worker.job["spec"]
+    return spec["parallelism"], spec["completions"], annotations.bounds(worker.job)
+
+
+def test_completions_go_down_with_the_pods_when_the_notice_is_over() -> None:
+    worker = indexed(8)
+    worker.take(to_completions(shrink()))
+    worker.reconcile(BEFORE)
+    assert sizes(worker) == (8, 8, {"completions": 8})
+    worker.reconcile(DEADLINE)
+    assert sizes(worker) == (4, 4, {"completions": 4})
+    worker.take(to_completions(shrink()))
+    assert (sizes(worker), worker.reclaim) == ((4, 4, {"completions": 4}), None), "the order comes twice"
+
+
+@pytest.mark.parametrize("has_notice", [True, False], ids=["with a notice", "at once"])
+def test_no_reclaim_adds_completions_to_a_job_that_its_user_has_made_smaller(has_notice: bool) -> None:
+    worker, order = indexed(2), to_completions(shrink())
+    worker.pods = {name: worker.pods[name] for name in ("p0", "p1")}
+    worker.take(order if has_notice else structs.replace(order, notice=UNSET))
+    assert sizes(worker) == (2, 2, {"completions": 4})
+    worker.take(to_completions(structs.replace(shrink(version=3), notice=UNSET)))
+    assert sizes(worker) == (2, 2, {"completions": 4}), "nor does a later order"
+
+
 def test_who_was_told_stays_the_one_that_goes() -> None:
     worker = Worker()
     worker.take(shrink())

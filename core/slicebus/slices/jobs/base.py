@@ -251,6 +251,10 @@ class JobKind(Protocol):
         completions of an Indexed Job, and under `fields` the hash of each field of the spec that `take_over` takes.
         Empty for none."""
 
+    def ends_by_size(self, job: Manifest) -> bool:
+        """Whether a job ends when as many pods have succeeded as it has, as an Indexed Job with as many completions as
+        pods. Its bounds travel with its size, and pods that have ended for good count in that."""
+
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """The JSON patch that gives a job, or the object that carries its size, these bounds. Empty where it has
         them."""

@@ -119,6 +119,10 @@ class BatchJob(PlainKind):
         completions = _completions(job)
         return {} if completions is None else {_COMPLETIONS: completions}
 
+    def ends_by_size(self, job: Manifest) -> bool:
+        """An Indexed Job with as many completions as pods."""
+        return _completions(job) == _parallelism(job)
+
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """Patch the completions, and with them the parallelism: they change together only."""
         wanted = bounds.get(_COMPLETIONS)
@@ -130,7 +134,7 @@ class BatchJob(PlainKind):
         if counts.get(_POD_SET, _most_pods(job)) == _most_pods(job):
             return job
         changed = {"parallelism": counts[_POD_SET]}
-        if _completions(job) == _parallelism(job):
+        if self.ends_by_size(job):
             changed["completions"] = changed["parallelism"]
         return job | {"spec": job["spec"] | changed}
 

@@ -124,6 +124,10 @@ class PlainKind:
         """None: no autoscaler."""
         return {}
 
+    def ends_by_size(self, job: Manifest) -> bool:
+        """No: its controller or its own program ends it."""
+        return False
+
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """None: no autoscaler."""
         return []

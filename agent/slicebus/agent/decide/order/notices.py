@@ -131,6 +131,7 @@ def _shrink(
         api_names.BASELINE_ANNOTATION: annotations.encode_counts(reclaim.to),
         api_names.TAKEN_BACK_ANNOTATION: reclaim.word,
         api_names.FOLLOWS_ANNOTATION: reclaim.word,
+        **order_sizes.note_travelling(job, reclaim.to),
     }
     after = job.requested.beside(reclaim.to) if job.requested is not None else None
     waits = waiting.note_taken_back(reclaim.to, wanted=reclaim.waits_for, message=reclaim.why, now=now)

@@ -63,7 +63,7 @@ def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str | N
     is None where it is made."""
     noted: dict[str, str | None] = {}
     if bounds := _noted_bounds(order, job):
-        noted[api_names.BOUNDS_ANNOTATION] = msgspec.json.encode(bounds, order="sorted").decode()
+        noted |= _bounds_note(bounds)
     if job is not None and waits(order, job):
         return noted
     noted[api_names.BASELINE_ANNOTATION] = annotations.encode_counts(counts_of(order))
@@ -73,6 +73,14 @@ def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str | N
     if follows or (job is not None and annotations.annotation(job.manifest, api_names.FOLLOWS_ANNOTATION)):
         noted[api_names.FOLLOWS_ANNOTATION] = follows
     return noted | (earlier_words.note(job, follows, counts_of(order)) if job is not None else {})
+
+
+def note_travelling(job: WorkerJobReading, size: Counts) -> dict[str, str]:
+    """The annotation of a job whose bounds go to this size with its pods; empty for any other."""
+    kind = KINDS[job.ref.kind]
+    if not kind.ends_by_size(job.manifest):
+        return {}
+    return _bounds_note(kind.bounds(kind.with_counts(job.manifest, size)))
 
 
 def take(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Command]:
@@ -268,11 +276,15 @@ def _withdraws(order: WorkloadSpec, job: WorkerJobReading) -> bool:
 
 
 def _bounds_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Patch]:
-    """Set the bounds in the job, and in its present clusters."""
-    noted, wanted = annotations.bounds(job.manifest), without(_bounds(order), (_FIELDS,))
+    """Set the bounds in the job, and in its present clusters. Those that travel with its size are set with it."""
+    kind = KINDS[view.key.kind]
+    travel = kind.ends_by_size(order.manifest)
+    sized = _sized(view, order, job) if travel else order.manifest
+    if sized is None or (travel and waits(order, job)):
+        return []
+    noted, wanted = annotations.bounds(job.manifest), without(kind.bounds(sized), (_FIELDS,))
     if noted is None or not wanted or not _can_run(order) or without(noted, (_FIELDS,)) == wanted:
         return []
-    kind = KINDS[view.key.kind]
     return [_patch(target, body) for target in _targets(view, job) if (body := kind.set_bounds(target, wanted))]
 
 
@@ -286,9 +298,10 @@ def _patch(target: Manifest, body: list[Manifest]) -> Patch:
 
 
 def _noted_bounds(order: WorkloadSpec, job: WorkerJobReading | None) -> Manifest:
-    """The order's bounds; for what is impossible the noted ones, so that each later order tries again."""
-    bounds = _bounds(order)
-    if job is not None and not _can_run(order):
+    """The order's bounds; for what is impossible the noted ones, so that each later order tries again. The noted ones
+    too while they travel with a size that waits for the end of a notice."""
+    bounds, travel = _bounds(order), KINDS[order.job.kind].ends_by_size(order.manifest)
+    if job is not None and (not _can_run(order) or (travel and waits(order, job))):
         return annotations.bounds(job.manifest) or {}
     if job is None or not _edited_fields(order, job) or _can_be_had(order, job):
         return bounds
@@ -326,6 +339,10 @@ def _requests(pod_sets: list[Manifest]) -> dict[str, dict[str, int]]:
     """What one pod requests, by pod set. A Kueue may have written a RuntimeClass' overhead into the pod sets of the
     slice."""
     return {pod_set["name"]: pod_requests(without(pod_set["template"]["spec"], ("overhead",))) for pod_set in pod_sets}
+
+
+def _bounds_note(bounds: Manifest) -> dict[str, str]:
+    return {api_names.BOUNDS_ANNOTATION: msgspec.json.encode(bounds, order="sorted").decode()}
 
 
 def _bounds(order: WorkloadSpec) -> Manifest:
