@@ -5,20 +5,25 @@ from typing import Any
 
 import pytest
 
+from e2e.test_preemption import allow_preemption
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS, WORKERCLUSTERS
 from slicebus.proto.errors import NotFoundError
+from slicebus.sandbox.controllers.job_indexes import INDEX
+from slicebus.slices.api import api_names, kueue
 from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
 from support.waiting import eventually
 
 Manifest = dict[str, Any]
 
 
-async def submitted(world: World, pods: int) -> Scenario:
-    await set_quota(world, 10)
+async def submitted(world: World, pods: int, *, quota: int = 10, least: int | None = None) -> Scenario:
+    await set_quota(world, quota)
     manifest = objects.job("sweep", parallelism=pods)
+    if least is not None:
+        manifest["metadata"].setdefault("annotations", {})[api_names.MIN_SIZE_ANNOTATION] = f"main={least}"
     manifest["spec"] |= {"completions": pods, "completionMode": "Indexed"}
     await world.manager.create(JOBS, manifest)
     scenario = Scenario(world, "Job", "sweep")
@@ -142,6 +147,30 @@ async def test_an_eviction_brings_both_back_to_the_spec(world: World, indexes: i
     await expect_size(worker, 2, 2)
     await succeed(scenario, all_of=2)
     await expect_end(scenario, "0,1", 2)
+
+
+async def test_a_preemption_takes_the_highest_index_that_runs(world: World) -> None:
+    """Of six indexes two have succeeded, and one pod is lacking. All of them succeed in the end."""
+    scenario = await submitted(world, 6, quota=6, least=2)
+    await allow_preemption(world)
+    worker = await scenario.worker()
+    for pod in await scenario.pods():
+        if int(pod["metadata"]["labels"][INDEX]) < 2:
+            body = MergePatch({"status": {"phase": "Succeeded", "conditions": []}})
+            await worker.patch(PODS, pod["metadata"]["name"], NAMESPACE, body, subresource="status")
+    await expect_used(world, "4")
+    high = objects.job("high", parallelism=3)
+    high["metadata"].setdefault("labels", {})[kueue.PRIORITY_CLASS_LABEL] = "high"
+    await world.manager.create(JOBS, high)
+    await Scenario(world, "Job", "high").expect_pods(running=3)
+    await expect_size(worker, 5, 5)
+    await scenario.expect_pods(running=3)
+    await expect_size(world.manager, 6, 6)
+    await world.manager.delete(JOBS, "high", NAMESPACE)
+    await expect_size(worker, 6, 6)
+    await scenario.expect_pods(running=4)
+    await succeed(scenario, all_of=6)
+    await expect_end(scenario, "0-5", 6)
 
 
 async def test_a_move_takes_the_managers_completions_along(world: World) -> None:

@@ -525,6 +525,56 @@ def test_no_reclaim_adds_completions_to_a_job_that_its_user_has_made_smaller(has
     assert sizes(worker) == (2, 2, {"completions": 4}), "nor does a later order"
 
 
+def succeeded(worker: Worker, *indexes: int) -> None:
+    worker.job["status"] = {"succeeded": len(indexes), "completedIndexes": ",".join(map(str, indexes))}
+    for index in indexes:
+        worker.pods.pop(f"p{index}", None)
+
+
+def test_as_many_pods_go_as_indexes_run_past_the_size() -> None:
+    worker = indexed(8)
+    succeeded(worker, 0, 1, 7)
+    worker.take(to_completions(shrink(7)))
+    assert (len(worker.told), sizes(worker)[:2]) == (0, (7, 7)), "all that are left may stay"
+    worker = indexed(8)
+    succeeded(worker, 0, 1, 6)
+    worker.take(to_completions(shrink(6)))
+    assert (len(worker.told), sizes(worker)[:2]) == (1, (8, 8))
+
+
+def test_a_word_that_spares_pods_does_not_begin_a_notice_anew() -> None:
+    worker = indexed(8)
+    worker.take(to_completions(shrink()))
+    worker.now = BEFORE
+    succeeded(worker, 0)
+    worker.take(to_completions(shrink(5, id="word-2", version=3)))
+    assert worker.reclaim is not None
+    assert (worker.reclaim.deadline, worker.reclaim.to) == (DEADLINE, {"main": 5})
+    worker.reconcile(DEADLINE)
+    assert sizes(worker) == (5, 5, {"completions": 5})
+
+
+def test_a_later_word_gives_indexes_back_for_those_that_have_succeeded() -> None:
+    worker = indexed(8)
+    worker.take(to_completions(structs.replace(shrink(), notice=UNSET)))
+    assert sizes(worker)[:2] == (4, 4)
+    worker.take(to_completions(structs.replace(shrink(5, id="word-2", version=3), notice=UNSET)))
+    assert sizes(worker)[:2] == (5, 5)
+
+
+@pytest.mark.parametrize("has_notice", [True, False], ids=["with a notice", "at once"])
+def test_no_job_is_complete_by_what_others_take(has_notice: bool) -> None:
+    """All that were to stay have succeeded meanwhile. The manager hears that nothing else is left."""
+    worker, order = indexed(8), structs.replace(to_completions(shrink()), waits_for={"main": 8})
+    if has_notice:
+        worker.take(order)
+    succeeded(worker, 0, 1, 2, 3)
+    worker.take(order if has_notice else structs.replace(order, notice=UNSET))
+    worker.reconcile(DEADLINE)
+    assert (sizes(worker), worker.reclaim) == ((8, 8, {"completions": 4}), None)
+    assert worker.noted(api_names.TAKEN_BACK_ANNOTATION) == "word-1"
+
+
 def test_who_was_told_stays_the_one_that_goes() -> None:
     worker = Worker()
     worker.take(shrink())

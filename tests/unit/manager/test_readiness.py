@@ -185,6 +185,22 @@ def test_only_the_scale_up_is_taken_back() -> None:
     assert (desired.counts, desired.own, desired.sent) == ({"main": 3}, {"main": 1}, {"main": 3})
 
 
+def test_the_size_of_an_indexed_job_counts_what_has_succeeded() -> None:
+    job = a_job(3)
+    job["spec"] |= {"completionMode": "Indexed", "completions": 3}
+    view = grown(SCALE_UPS, READY, job=job)
+    request = SizeRequest(counts={"main": 5}, worker_uid="w", worker_generation=2, finished={"main": 2})
+    request = structs.replace(request, baseline={"main": 3})
+    workload = view.workload(view.slices[-1])
+    workload["metadata"]["annotations"][api_names.REQUESTED_ANNOTATION] = request.to_annotation()
+    view = a_view(job, *view.workloads.values(), readiness=SCALE_UPS)
+    [patch, _] = decided(view, at_s=300)
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    desired = a_view(job, view.workload(view.slices[0]), merge_patch(workload, patch.body)).desired
+    assert (desired.counts, desired.finished, desired.sent) == ({"main": 3}, {"main": 2}, {"main": 5})
+
+
 def taken_back(*, spec: int = 1, before: int = 1) -> Manifest:
     """The job after that, and its spec by then; `before` was its spec when it asked for five."""
     [patch, _] = decided(grown(SCALE_UPS, READY, job=asking(before, 5)), at_s=300)

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -490,6 +491,128 @@ def test_pods_that_have_ended_are_not_wished_for() -> None:
     story.ask(3, follows=story.note.id, finished=1)
     story.reconcile()
     assert [slice.unfinished_counts["main"] for slice in story.view.unfinished] == [3]
+
+
+def indexed(*, notice: str | None = None) -> Story:
+    """An Indexed Job whose completions are its size, of eight."""
+    story = Story(8, notice=notice, cap_s=600.0)
+    story.job["spec"] |= {"completionMode": "Indexed", "completions": 8}
+    story.reconcile()
+    story.report()
+    return story
+
+
+def ended(story: Story, indexes: str, number: int) -> Story:
+    """These indexes have succeeded; the status comes before the request."""
+    story.job["status"] = {"succeeded": number, "completedIndexes": indexes}
+    story.ask(8 - number, finished=number)
+    story.reconcile()
+    story.report()
+    return story
+
+
+def completions(order: WorkloadSpec) -> tuple[int, int]:
+    return order.manifest["spec"]["parallelism"], order.manifest["spec"]["completions"]
+
+
+LOST: dict[str, tuple[str, int, int, int]] = {
+    "one of five": ("0-2", 3, 4, 7),
+    "two of five": ("0-2", 3, 3, 6),
+    "where others have succeeded": ("1,4,6", 3, 4, 7),
+    "where one that goes has succeeded": ("6", 1, 5, 5),
+    "where one above them has succeeded": ("7", 1, 6, 6),
+}
+
+
+@pytest.mark.parametrize(("indexes", "number", "to", "size"), LOST.values(), ids=LOST.keys())
+def test_an_indexed_job_loses_the_highest_indexes_that_run(indexes: str, number: int, to: int, size: int) -> None:
+    story = ended(indexed(), indexes, number)
+    [order] = story.orders(story.shrink(to))
+    assert completions(order) == (size, size)
+    assert story.note is not None
+    assert (story.note.before, story.note.to) == ({"main": 8 - number}, {"main": to})
+    assert order.waits_for == {"main": 8}
+
+
+def test_without_a_status_that_names_them_the_lowest_have_succeeded() -> None:
+    story = ended(indexed(), "0-2", 3)
+    del story.job["status"]
+    [order] = story.orders(story.shrink(3))
+    assert completions(order) == (6, 6)
+
+
+def test_an_indexed_job_has_its_indexes_back() -> None:
+    story = ended(indexed(), "0-2", 3)
+    story.shrink(4)
+    story.report()
+    assert story.note is not None
+    story.ask(4, finished=3, follows=story.note.id)
+    assert story.orders(story.reconcile()) == [], "no other order follows"
+    holder, waits = story.view.unfinished
+    assert (holder.granted, waits.counts) == ({"main": 4}, {"main": 5})
+    order = story.admit(5)
+    assert (completions(order), order.granted) == ((8, 8), {"main": 5})
+
+
+def test_indexes_that_succeed_meanwhile_make_room_for_those_that_are_lost() -> None:
+    story = indexed().shrunk(4)
+    assert story.note is not None
+    story.ask(3, finished=1, follows=story.note.id)
+    [order] = story.orders(story.reconcile())
+    assert (completions(order), order.granted) == ((5, 5), {"main": 4}), "index 4 runs in place of index 0"
+    assert (story.sizes, story.note.before) == ([4, 7], {"main": 7})
+    assert completions(story.admit(7)) == (8, 8)
+
+
+def test_indexes_that_succeed_before_others_are_gone_spare_as_many() -> None:
+    story = indexed(notice="120s")
+    first = story.orders(story.shrink(4))[-1]
+    assert completions(first) == (4, 4)
+    story.job["status"] = {"succeeded": 1, "completedIndexes": "2"}
+    story.ask(7, finished=1)
+    order = story.orders(story.reconcile())[-1]
+    assert (completions(order), order.notice is not msgspec.UNSET) == ((5, 5), True)
+    assert order.taken_back != first.taken_back
+    story.job["status"] = {"succeeded": 4, "completedIndexes": "0-3"}
+    story.ask(4, finished=4)
+    assert completions(story.orders(story.reconcile())[-1]) == (8, 8), "none is to go any more"
+    story.report()
+    assert story.note is not None
+    story.ask(4, finished=4, follows=story.note.id)
+    story.reconcile()
+    assert [slice.unfinished_counts for slice in story.view.unfinished] == [{"main": 4}]
+
+
+def test_an_earlier_word_is_no_resize_where_only_more_indexes_have_succeeded() -> None:
+    story = indexed().shrunk(6)
+    assert story.note is not None
+    earlier = story.note.id
+    story.shrink(4)
+    story.job["status"] = {"succeeded": 2, "completedIndexes": "0,1"}
+    story.ask(4, finished=2, follows=earlier)
+    assert completions(story.orders(story.reconcile())[-1]) == (6, 6)
+    assert story.note is not None
+    assert (story.note.before, story.note.to) == ({"main": 6}, {"main": 4})
+
+
+def test_a_job_that_has_more_left_than_was_known_is_told_a_smaller_size() -> None:
+    """One of the indexes that go had succeeded, and no status had named it."""
+    story = ended(indexed(), "7", 1)
+    del story.job["status"]
+    assert completions(story.orders(story.shrink(4))[-1]) == (5, 5)
+    story.report()
+    assert story.note is not None
+    story.ask(5, follows=story.note.id)
+    assert completions(story.orders(story.reconcile())[-1]) == (4, 4)
+    assert story.note.before == {"main": 8}, "the index that had succeeded is to run again"
+
+
+def test_nothing_is_taken_before_the_quota_of_ended_indexes_is_free() -> None:
+    story = indexed()
+    story.ask(3, finished=5)
+    assert story.shrink(4) == []
+    story.reconcile()
+    assert completions(story.orders(story.shrink(2))[-1]) == (7, 7)
 
 
 def test_a_job_that_has_everything_back_forgets_the_note_in_time() -> None:

@@ -130,6 +130,12 @@ def grid(annotations: dict[str, str], *, hosts: int = 1, autoscaled: bool = Fals
     return job
 
 
+def indexed(size: int, **how: Any) -> Manifest:
+    job = a_job(size, **how)
+    job["spec"] |= {"completionMode": "Indexed", "completions": size}
+    return job
+
+
 SENSELESS: dict[str, tuple[Manifest, str, str]] = {
     "no form": (a_job(4, annotations={MIN: "2"}), "InvalidMinSize", f"{MIN} is not of the form main=4"),
     "more than it has": (a_job(4, annotations={MIN: "main=5"}), "InvalidMinSize", f"{MIN} has more pods of main"),
@@ -142,6 +148,7 @@ SENSELESS: dict[str, tuple[Manifest, str, str]] = {
     "a head that goes": (grid({MIN: "head=0,small-group=2"}), "InvalidMinSize", "which it always has"),
     "fewer than its spec keeps": (grid({MIN: "small-group=0"}), "InvalidMinSize", "than the job keeps by its spec: 1"),
     "the same in pods": (grid({MIN: "small-group=0"}, hosts=2), "InvalidMinSize", "than the job keeps by its spec: 2"),
+    "no completion of an Indexed Job": (indexed(4, annotations={MIN: "main=0"}), "InvalidMinSize", "main no pod"),
     "another pod set in a map": (
         a_job(4, annotations={MAX: '{"mian":5}'}),
         "InvalidMaxSize",

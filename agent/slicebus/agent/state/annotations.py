@@ -149,10 +149,6 @@ class Word(msgspec.Struct, frozen=True, array_like=True):
     size: Counts
     """What it leaves the job, by pod set."""
 
-    def frees(self, granted: Counts) -> bool:
-        """Whether less is granted when the job says that its pods are gone."""
-        return lowered(granted, self.size) != granted
-
 
 def left_behind(requested: PendingRequests | None, by: RequestKey) -> PendingRequests | None:
     """The requests that a copy takes over from the one before, where it is made anew or resumed; None where that had no

@@ -69,15 +69,20 @@ class PendingReclaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         quota.
         """
         running = last.notices if last is not None else ()
-        same = next(
-            (one for one in running if one.to == self.to and (one.suspends is None) == (self.suspends is None)), None
-        )
+        same = next((one for one in running if self._takes_no_others(one)), None)
         begun = replace(self, id=same.id, before=same.before, deadline=same.deadline) if same is not None else self
         larger = [one for one in running if _leaves_more(one.to, self.to)]
         latest = max((*larger, begun), key=lambda one: one.ends)
         kept = tuple(one for one in larger if one.ends < latest.ends)[:_MOST_EARLIER] if self.suspends is None else ()
         before = kept[-1].to if kept else begun.before
         return replace(begun, before=before, deadline=latest.deadline, earlier=kept)
+
+    def _takes_no_others(self, one: "PendingReclaim") -> bool:
+        """Whether all pods that go by this notice are told by another one. A size that counts what has ended grows as
+        more ends."""
+        if (one.to.keys(), one.suspends is None) != (self.to.keys(), self.suspends is None):
+            return False
+        return all(count >= one.to[name] for name, count in self.to.items())
 
     def without(self, done: "PendingReclaim") -> "PendingReclaim | None":
         """What runs on when one of the notices is carried out; None where that was the last."""

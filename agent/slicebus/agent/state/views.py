@@ -249,11 +249,13 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @property
     def told(self) -> Counts:
         """`left` with the ended pods that the manager was not told of: those since the last request, or all where none
-        was made."""
+        was made. Where they count in the job's size, another size since does not change how many it was told of."""
         counts, left, job = self.counts, self.left, self.reading
         if job is None or left == counts:
             return left
         known = job.requested.wanted if job.requested is not None else job.granted
+        if job.requested is not None and KINDS[self.key.kind].ends_by_size(job.manifest):
+            known = {name: count - job.requested.finished.get(name, 0) for name, count in counts.items()}
         return {name: min(count, max(left[name], known.get(name, 0))) for name, count in counts.items()}
 
     @property

@@ -255,6 +255,13 @@ class JobKind(Protocol):
         """Whether a job ends when as many pods have succeeded as it has, as an Indexed Job with as many completions as
         pods. Its bounds travel with its size, and pods that have ended for good count in that."""
 
+    def left_at(self, job: Manifest, size: Counts) -> Counts:
+        """The pods that have yet to end of a job that gets this size: fewer than that where it ends by its size."""
+
+    def size_for(self, job: Manifest, left: Counts, finished: Counts) -> Counts:
+        """The size at which so many pods have yet to end: more than those where the job ends by its size. `finished`
+        are the pods that have ended for good; the job's status may be older."""
+
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """The JSON patch that gives a job, or the object that carries its size, these bounds. Empty where it has
         them."""

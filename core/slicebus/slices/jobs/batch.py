@@ -1,5 +1,6 @@
 """Describes the kind batch/v1 Job."""
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -9,8 +10,8 @@ from slicebus.slices.api import kueue
 from slicebus.slices.api.annotation_values import read_number
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import SUSPEND_PATH, Outcome, Placement, Problem, lacks_managed_by
-from slicebus.slices.jobs.batch_status import complete_indexes, failed_indexes, fitted
-from slicebus.slices.jobs.copies import common_problems, copy_of, gated_template, without
+from slicebus.slices.jobs.batch_status import complete_indexes, failed_indexes, fitted, succeeded_indexes
+from slicebus.slices.jobs.copies import MOST_PODS, common_problems, copy_of, gated_template, without
 from slicebus.slices.jobs.paths import Path
 from slicebus.slices.jobs.plain import PlainKind
 from slicebus.slices.jobs.shapes import JobSpec, JobStatus
@@ -62,9 +63,9 @@ class BatchJob(PlainKind):
         again for an index that has failed (KEP-3850).
         Without completions a Job starts no pod after the first success: Kueue then counts as many completions as its
         parallelism."""
-        most, status, indexes = _most_pods(job), job.get("status", {}), _completions(job)
-        over = status.get("succeeded", 0) + (failed_indexes(status, below=indexes) if indexes is not None else 0)
-        left = max(0, job["spec"].get("completions", most) - over)
+        most, succeeded, indexes = _most_pods(job), _succeeded(job), _completions(job)
+        failed = len(failed_indexes(job.get("status", {}), below=indexes)) if indexes is not None else 0
+        left = max(0, job["spec"].get("completions", most) - succeeded - failed)
         return {_POD_SET: most - left} if left < most else {}
 
     def succeeded(self, status: Manifest) -> Counts:
@@ -122,6 +123,23 @@ class BatchJob(PlainKind):
     def ends_by_size(self, job: Manifest) -> bool:
         """An Indexed Job with as many completions as pods."""
         return _completions(job) == _parallelism(job)
+
+    def left_at(self, job: Manifest, size: Counts) -> Counts:
+        """Without the indexes below the completions that have ended."""
+        if not self.ends_by_size(job):
+            return size
+        return {name: count - len(_ended(job, below=count)) for name, count in size.items()}
+
+    def size_for(self, job: Manifest, left: Counts, finished: Counts) -> Counts:
+        """The indexes below the first one that is too many. Without a status that names all that have ended, these
+        count as the lowest ones."""
+        if not self.ends_by_size(job):
+            return left
+        done = _ended(job, below=MOST_PODS)
+        if len(done) < finished.get(_POD_SET, 0):
+            return {_POD_SET: left[_POD_SET] + finished[_POD_SET]}
+        unfinished = (index for index in itertools.count() if index not in done)
+        return {_POD_SET: next(itertools.islice(unfinished, left[_POD_SET], None))}
 
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """Patch the completions, and with them the parallelism: they change together only."""
@@ -191,6 +209,21 @@ def _completions(job: Manifest) -> int | None:
     """The completions of an Indexed Job; None for other Jobs, which cannot change theirs."""
     completions: int | None = job["spec"].get("completions")
     return completions if job["spec"].get("completionMode") == _INDEXED else None
+
+
+def _succeeded(job: Manifest) -> int:
+    """How many have succeeded. The status of a Job that has just lost its highest indexes still names them."""
+    status, completions = job.get("status", {}), _completions(job)
+    count: int = status.get("succeeded", 0)
+    if completions is None or "completedIndexes" not in status:
+        return count
+    return min(count, len(succeeded_indexes(status, below=completions)))
+
+
+def _ended(job: Manifest, *, below: int) -> frozenset[int]:
+    """The indexes below a number that no pod comes for any more."""
+    status = job.get("status", {})
+    return succeeded_indexes(status, below=below) | failed_indexes(status, below=below)
 
 
 def _in_tandem(number: int) -> list[Manifest]:

@@ -7,6 +7,7 @@ SuccessCriteriaMet before Complete.
 
 import re
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 Manifest = dict[str, Any]
@@ -53,14 +54,22 @@ def complete_indexes(status: Manifest) -> int | None:
     return number if number <= _MOST_INDEXES else None
 
 
-def failed_indexes(status: Manifest, *, below: int) -> int:
-    """How many indexes below a number have failed for good; none where nobody can read them."""
-    text = status.get("failedIndexes")
+def succeeded_indexes(status: Manifest, *, below: int) -> frozenset[int]:
+    """The indexes below a number that have succeeded; none where nobody can read them."""
+    return _indexes(status.get("completedIndexes"), below)
+
+
+def failed_indexes(status: Manifest, *, below: int) -> frozenset[int]:
+    """The indexes below a number that have failed for good; none where nobody can read them."""
+    return _indexes(status.get("failedIndexes"), below)
+
+
+def _indexes(text: object, below: int) -> frozenset[int]:
     try:
         intervals = [*_intervals(below, text)] if isinstance(text, str) else []
     except ValueError:
-        return 0
-    return sum(high - low + 1 for low, high in intervals)
+        return frozenset()
+    return frozenset(chain.from_iterable(range(low, high + 1) for low, high in intervals))
 
 
 def _fit_conditions(shown: Manifest, status: Manifest) -> None:

@@ -128,6 +128,14 @@ class PlainKind:
         """No: its controller or its own program ends it."""
         return False
 
+    def left_at(self, job: Manifest, size: Counts) -> Counts:
+        """All of them."""
+        return size
+
+    def size_for(self, job: Manifest, left: Counts, finished: Counts) -> Counts:
+        """So many."""
+        return left
+
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """None: no autoscaler."""
         return []

@@ -134,6 +134,18 @@ def take_back(
     )
 
 
+def after_ends(note: Reclaimed, ended: Mapping[str, int]) -> Reclaimed:
+    """The note of a job of which so many more pods have ended for good, or fewer than was known: nobody wants those
+    again. For a job whose size counts them."""
+    before = {name: max(0, count - ended.get(name, 0)) for name, count in note.before.items()}
+    return replace(
+        note,
+        before=before,
+        to={name: min(count, before.get(name, count)) for name, count in note.to.items()},
+        asked={name: max(0, count - ended.get(name, 0)) for name, count in note.asked.items()},
+    )
+
+
 def withdraw(note: Reclaimed, kept: Counts) -> Reclaimed:
     """The note of a job that keeps these pods, as nobody waits any more for those that it was to lose. Of these nobody
     has asked for those beyond what it would have wanted again."""

@@ -73,6 +73,19 @@ class TakenBack(msgspec.Struct, frozen=True):
     message: str
     note: str | msgspec.UnsetType = msgspec.UNSET
     """The id of the note on the Workload, where others took pods back (`reclaims`). The size then follows the note."""
+    finished: Counts | msgspec.UnsetType = msgspec.UNSET
+    """Of that size, the pods that had ended for good. Unset where they do not count in a job's size."""
+
+    @property
+    def left(self) -> Counts:
+        """That size without the pods that had ended for good."""
+        ended = self.finished or {}
+        return {name: count - ended.get(name, 0) for name, count in self.counts.items()}
+
+    @property
+    def counts_ended(self) -> bool:
+        """Whether pods that have ended for good count in the job's size."""
+        return self.finished is not msgspec.UNSET
 
     @property
     def id(self) -> str:
@@ -148,6 +161,11 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         """Whether the worker's job had this size, of which it asked for what had not ended for good."""
         left = {name: count - self.finished.get(name, 0) for name, count in size.items()}
         return any(self.finished.values()) and left == self.counts
+
+    @property
+    def size(self) -> Counts:
+        """The size that the worker's job had."""
+        return {name: count + self.finished.get(name, 0) for name, count in self.counts.items()}
 
     def to_annotation(self) -> str:
         """The annotation's value, as JSON."""
@@ -245,12 +263,12 @@ def desired_size_of(job: Manifest, own: Counts, requested: SizeRequest | None) -
     taken = (requested.taken_back or None) if requested.baseline == own else None
     is_overruled = taken is not None and taken.request == requested.key
     return DesiredSize(
-        counts=taken.counts if taken is not None and is_overruled else requested.counts,
+        counts=taken.left if taken is not None and is_overruled else requested.counts,
         name_seed=seed,
         correlation=requested.correlation or None,
         own=own,
         requested=requested,
-        finished={} if is_overruled else requested.finished,
+        finished={} if taken is not None and is_overruled and not taken.counts_ended else requested.finished,
         taken_back=taken,
     )
 

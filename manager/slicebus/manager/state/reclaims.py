@@ -13,12 +13,13 @@ from datetime import timedelta
 import msgspec
 from msgspec.structs import replace
 
-from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack
+from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack, reported_status
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.settings import ManagerDecisionSettings
-from slicebus.proto.messages import Counts, counts_text
+from slicebus.proto.messages import Counts, Manifest, counts_text
 from slicebus.slices.admission.preemption import preempted_for, preemptor_job
 from slicebus.slices.api.kueue import Condition
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.reclaimed import Reclaimed
 from slicebus.slices.workload.workload import Slice, chain_id
@@ -67,15 +68,39 @@ def as_reclaimed(desired: DesiredSize, holder: Slice | None, outbox: Outbox | No
         return desired
     if not (note.done or (is_known(note, outbox) if note.grows else _is_done(note, requested, holder))):
         return replace(desired, reclaimed=note)
-    size = _set_size(note, holder)
+    size = _set_size(note, holder, counts=holder.unfinished_counts if taken.counts_ended else holder.counts)
     what = "In quota that nobody waits for" if note.asked else "Pods are back"
     restored = replace(taken, counts=size, message=f"{what}: {counts_text(size)} of {counts_text(note.before)}")
+    if taken.counts_ended:
+        ended = {name: requested.finished.get(name, 0) for name in size}
+        restored = replace(restored, counts={name: n + ended[name] for name, n in size.items()}, finished=ended)
     return replace(
         desired,
-        counts=_wish(note, requested),
+        counts=note.before if taken.counts_ended else _wish(note, requested),
         taken_back=restored,
         reclaimed=replace(note, done=True),
     )
+
+
+def taken_back(
+    job: Manifest,
+    desired: DesiredSize,
+    request: SizeRequest,
+    left: Counts,
+    *,
+    at: str,
+    message: str,
+    note: str | msgspec.UnsetType = msgspec.UNSET,
+) -> TakenBack:
+    """What overrules a request by the size at which so many pods are left. Where pods that have ended for good count in
+    that, it is no larger than the job is."""
+    kind = KINDS[job["kind"]]
+    if not kind.ends_by_size(job):
+        return TakenBack(counts=left, request=request.key, at=at, message=message, note=note)
+    size = kind.size_for(job | {"status": reported_status(job)}, left, request.finished)
+    size = {name: min(count, max(desired.sent[name], request.size.get(name, 0))) for name, count in size.items()}
+    ended = {name: count - left[name] for name, count in size.items()}
+    return TakenBack(counts=size, request=request.key, at=at, message=message, note=note, finished=ended)
 
 
 def kept(desired: DesiredSize, slice: Slice) -> Slice:
@@ -135,8 +160,9 @@ def _wish(note: Reclaimed, requested: SizeRequest) -> Counts:
     }
 
 
-def _set_size(note: Reclaimed, holder: Slice) -> Counts:
-    """The size that the worker's job has by now: what was kept, and of the rest what has quota again."""
+def _set_size(note: Reclaimed, holder: Slice, *, counts: Counts) -> Counts:
+    """The size that the worker's job has by now: what was kept, and of the rest what has quota again. `counts` are the
+    slice's, as the size counts them."""
     admitted = holder.admission.counts if holder.admission is not None else {}
-    granted = {name: min(count, admitted.get(name, 0)) for name, count in holder.counts.items()}
+    granted = {name: min(count, admitted.get(name, 0)) for name, count in counts.items()}
     return {name: min(count, max(note.to[name], granted.get(name, 0))) for name, count in note.before.items()}

@@ -266,6 +266,21 @@ def test_completions_are_what_may_change_beside_the_size() -> None:
     assert JOB.set_bounds(job, {"completions": 3}) == JOB.set_bounds(job, {}) == []
 
 
+def test_succeeded_indexes_count_in_the_size_of_a_job_that_ends_by_it() -> None:
+    job = an_indexed(8, 8, succeeded=4, completedIndexes="0,2,6,7")
+    assert [JOB.left_at(job, {"main": size})["main"] for size in (8, 7, 6, 2, 0)] == [4, 4, 4, 1, 0]
+    assert [JOB.size_for(job, {"main": left}, {})["main"] for left in (4, 3, 2, 1, 0)] == [8, 5, 4, 3, 1]
+    assert JOB.size_for(job, {"main": 3}, {"main": 5}) == {"main": 8}, "the status is older"
+    assert JOB.left_at(an_indexed(8, 8, completedIndexes="x"), {"main": 5}) == {"main": 5}
+    for other in (an_indexed(4, 8, completedIndexes="0,2"), a_job(parallelism=8, completions=8)):
+        assert JOB.left_at(other, {"main": 3}) == JOB.size_for(other, {"main": 3}, {"main": 2}) == {"main": 3}
+
+
+def test_indexes_past_the_completions_have_not_ended() -> None:
+    """The status of a Job that was made smaller names them until its controller has written it anew."""
+    assert JOB.finished(an_indexed(5, 5, succeeded=2, completedIndexes="0,6")) == {"main": 1}
+
+
 COMPLETE = [{"type": "Complete", "status": "True"}]
 ENDED_WITH: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[int, int]]] = {
     "more": (an_indexed(3, 3), {"completedIndexes": "0-4", "conditions": COMPLETE}, (5, 5)),

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from slicebus.agent.state.annotations import Word
+from slicebus.agent.state.annotations import Word, lowered
 from slicebus.agent.state.views import WorkerJobReading
 from slicebus.proto.messages import Counts
 from slicebus.slices.api import api_names
+from slicebus.slices.jobs import KINDS
 
 _MOST = 16
 """Of further ones the oldest stay: these have waited longest."""
@@ -27,13 +28,18 @@ def note(job: WorkerJobReading, word: str | None, size: Counts) -> Notes:
     return _noted(job, (one for one in known.values() if _leaves_more(one, size)), granted=job.granted)
 
 
+def frees(job: WorkerJobReading, word: Word, granted: Counts) -> bool:
+    """Whether less is granted when the job says that the pods of a word are gone."""
+    return lowered(granted, KINDS[job.ref.kind].left_at(job.manifest, word.size)) != granted
+
+
 def left(job: WorkerJobReading, granted: Counts) -> Notes:
     """The annotation of a job that a request leaves this grant, where it changes."""
     return _noted(job, job.earlier_words, granted=granted)
 
 
 def _noted(job: WorkerJobReading, words: Iterable[Word], *, granted: Counts) -> Notes:
-    kept = tuple(word for word in words if word.frees(granted))[:_MOST]
+    kept = tuple(word for word in words if frees(job, word, granted))[:_MOST]
     if kept == job.earlier_words:
         return {}
     return {api_names.EARLIER_WORDS_ANNOTATION: msgspec.json.encode(kept).decode() if kept else None}

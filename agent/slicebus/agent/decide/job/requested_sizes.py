@@ -5,6 +5,7 @@ from typing import Self
 
 import msgspec
 
+from slicebus.agent.decide.job.earlier_words import frees
 from slicebus.agent.state import annotations
 from slicebus.agent.state.annotations import PendingRequests, Word
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
@@ -35,7 +36,7 @@ class RequestedSizes(msgspec.Struct, frozen=True):
         for word in reversed(job.earlier_words) if going <= desired.keys() else ():
             left = _left_by(word, view)
             asked = {name: min(left.get(name, 0), granted.get(name, 0)) for name in going}
-            if word.frees(granted) and all(running[name] <= count for name, count in asked.items()):
+            if frees(job, word, granted) and all(running[name] <= count for name, count in asked.items()):
                 return cls(desired | asked, granted, frozenset(), word)
         return cls({name: running[name] if name in going else count for name, count in desired.items()}, granted, going)
 
@@ -67,7 +68,7 @@ def _unsaid_word(view: WorkerView, job: WorkerJobReading, running: Counts) -> Wo
     if not any(count > left[name] for name, count in view.desired.items()):
         return None
     is_on_its_way = last is not None and last.follows == word.id and not is_published(view, last)
-    is_due = is_on_its_way or word.frees(job.granted)
+    is_due = is_on_its_way or frees(job, word, job.granted)
     return Word(word.id, left) if is_due and all(running.get(name, 0) <= n for name, n in left.items()) else None
 
 

@@ -120,8 +120,7 @@ def _shrink(
     fewer. `left` is the notice that runs on."""
     if order_sizes.lacks_cluster(view, job):
         return []
-    present = view.counts
-    least = {name: min(count, present.get(name, count)) for name, count in reclaim.to.items()}
+    least = order_sizes.reclaimed_size(view, job, reclaim.to, waits_for=reclaim.waits_for)
     sized = KINDS[view.key.kind].with_counts(job.manifest, least)
     resized = [*order_sizes.set_size(view, job, sized), *order_sizes.set_caps(view, reclaim.to)]
     fields = order_sizes.as_fields(job, resized)

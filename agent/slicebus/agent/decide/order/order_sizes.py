@@ -264,7 +264,7 @@ def _sized(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> Mani
         return order.manifest if present == annotations.baseline(job.manifest) else None
     if order.resized_reason == api_names.GROWN:
         return None
-    least = {name: min(count, present.get(name, count)) for name, count in counts_of(order).items()}
+    least = reclaimed_size(view, job, counts_of(order), waits_for=order.waits_for or {})
     return KINDS[view.key.kind].with_counts(order.manifest, least)
 
 
@@ -273,6 +273,21 @@ def _withdraws(order: WorkloadSpec, job: WorkerJobReading) -> bool:
     of which the manager has not heard yet: their quota was never free."""
     is_of_notice = job.reclaim is not None and job.reclaim.word == order.taken_back
     return is_of_notice and order.resized_reason == api_names.RESTORED
+
+
+def reclaimed_size(view: WorkerView, job: WorkerJobReading, size: Counts, *, waits_for: Counts) -> Counts:
+    """The size of a job that others leave this one: none is added where somebody has made it smaller meanwhile.
+
+    Where pods that have ended count, a later word may be for more than the one that the job follows, as more have
+    ended. A job that waits for more is not complete by it: its next request says that nothing else is left.
+    """
+    kind, present, word = KINDS[view.key.kind], view.counts, job.last_word
+    if kind.ends_by_size(job.manifest):
+        if waits_for and not any(kind.left_at(job.manifest, size).values()):
+            return present
+        if word is not None and word.size == present:
+            return size
+    return {name: min(count, present.get(name, count)) for name, count in size.items()}
 
 
 def _bounds_patches(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> list[Patch]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from slicebus.agent.decide.job import gangs, waiting
+from slicebus.agent.decide.job import earlier_words, gangs, waiting
 from slicebus.agent.decide.job.reconcile import link_copies
 from slicebus.agent.decide.job.room import patch_job
 from slicebus.agent.decide.order import notices, order_sizes, scheduling, slice_copies
@@ -332,7 +332,7 @@ def _move(view: WorkerView, order: Relabel) -> list[Command]:
     if job is None or job.version >= order.spec_version:
         return []
     at = _stamp(order, job.requested, workload=order.to_workload, before=job.granted)
-    if job.last_word is not None and job.last_word.frees(order.granted):
+    if job.last_word is not None and earlier_words.frees(job, job.last_word, order.granted):
         # The manager grants more only when its word is over. The spec of this version says so too, maybe later.
         at["annotations"][api_names.FOLLOWS_ANNOTATION] = None
     return _stamped(view, job, at)

@@ -43,20 +43,26 @@ def told_until(pod: Pod) -> float:
 
 
 def surplus(view: WorkerView, to: Counts) -> Counts:
-    """How many more pods run than these, by pod set; only where there are more."""
-    running = {name: len(members.running) for name, members in view.own_pod_sets.items()}
-    return {name: count - to.get(name, 0) for name, count in running.items() if count > to.get(name, 0)}
+    """How many more pods run than a job of this size has, by pod set; only where there are more."""
+    left, running = _left_at(view, to), {name: len(members.running) for name, members in view.own_pod_sets.items()}
+    return {name: count - left.get(name, 0) for name, count in running.items() if count > left.get(name, 0)}
+
+
+def _left_at(view: WorkerView, size: Counts) -> Counts:
+    return KINDS[view.key.kind].left_at(view.reading.manifest, size) if view.reading is not None else size
 
 
 def _past(view: WorkerView, to: Counts) -> list[Pod]:
-    """What goes first of the running pods, as many as are more than these, and every pod whose number is past them."""
+    """What goes first of the running pods, as many as are more than a job of this size has, and every pod whose number
+    is past it."""
     if view.reading is None:
         return []
     kind, target = KINDS[view.key.kind], view.scale_target or view.reading.manifest
     running = {name: members.running for name, members in view.own_pod_sets.items()}
     numbers = {name: label for name in running if (label := kind.index_label(target, name))}
     kept = {name: to.get(name, 0) // kind.step(target, name) for name in numbers}
-    surplus = Counter({name: len(pods) - to.get(name, 0) for name, pods in running.items()})
+    left = _left_at(view, to)
+    surplus = Counter({name: len(pods) - left.get(name, 0) for name, pods in running.items()})
     replicas: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in sorted(chain(*running.values()), key=lambda pod: _rank(pod, _index(pod, numbers))):
         replicas[kind.replica(pod.labels, pod.owner_uid)[1] or pod.name].append(pod)

@@ -193,6 +193,8 @@ def _shrink(view: JobView, slice: Slice, decision: Shrink, *, now: str) -> list[
     is_held = slice.keeps_quota and slice == view.holder and slice.held_counts.keys() == decision.to.keys()
     if view.job is None or not is_held or view.desired.counts.keys() != decision.to.keys():
         return []
+    if not reclaims.is_released(view):
+        return []
     note = reclaims.take_back(view, decision, now=now)
     text = f"{reclaims.taken_text(slice.held_counts, decision.to)} for {decision.beneficiary.workload}"
     return [
@@ -205,6 +207,8 @@ def _grow(view: JobView, slice: Slice, decision: Grow, *, now: str) -> list[Comm
     """Note that a job may have more than somebody asked for. The slice for that follows when its worker knows."""
     is_held = slice.keeps_quota and slice == view.holder and slice.held_counts.keys() == decision.to.keys()
     if view.job is None or not is_held or view.desired.counts.keys() != decision.to.keys():
+        return []
+    if not reclaims.is_released(view):
         return []
     if slice.held_counts not in (decision.to, view.desired.counts):
         return []

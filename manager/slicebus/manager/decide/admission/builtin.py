@@ -6,8 +6,6 @@ them changes. A job that needs nothing gives no commands.
 
 from collections.abc import Sequence
 
-import msgspec
-
 from slicebus.decisions.commands import Command, Create, Emit, Patch, Remove, Requeue
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission import (
@@ -172,7 +170,7 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
         return refused
     if stuck := readiness.reconcile(view, job, now=now) or reclaims.reconcile(view, now=now):
         return stuck
-    desired = _with_kept_quota(view.desired, view)
+    desired = reclaims.with_kept_quota(view)
     edited = refusals.edited_pods(view, desired)
     released = given_back(view.holder, desired.counts) if view.holder else []
     planned = [*edited, *plan(view.slices, desired.counts, finished=desired.finished), *released]
@@ -234,21 +232,6 @@ def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
         or unknown_ends.show_suspended(view, job, now=now)
         or unknown_ends.close(view)
     )
-
-
-def _with_kept_quota(desired: DesiredSize, view: JobView) -> DesiredSize:
-    """The desired size, with the granted counts kept until the worker has carried out a shrink.
-
-    The granted counts are capped by a request that no order has answered: the worker runs no more than that, and does
-    not ask for the same size again. An answered request proves nothing: the spec may have grown and shrunk since.
-    """
-    held = view.holder.granted if view.holder else {}
-    if dispatch.is_unanswered(view):
-        assert desired.requested is not None
-        held = {name: min(count, desired.requested.counts.get(name, count)) for name, count in held.items()}
-    if held.keys() != desired.counts.keys():
-        return desired
-    return msgspec.structs.replace(desired, counts={name: max(n, held[name]) for name, n in desired.counts.items()})
 
 
 def _commands_for(

@@ -18,7 +18,8 @@ from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.decide.order import size_requests
-from slicebus.manager.state.annotations import SizeRequest, TakenBack
+from slicebus.manager.state import reclaims
+from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest, counts_text
 from slicebus.slices.admission.cycle import Evict
@@ -136,7 +137,7 @@ def _take_back(
         f"the size is {counts_text(back_to)} again"
     )
     requested = view.desired.requested or SizeRequest.nothing()
-    taken = TakenBack(counts=back_to, request=requested.key, at=now, message=message)
+    taken = reclaims.taken_back(job, view.desired, requested, back_to, at=now, message=message)
     overruled = msgspec.structs.replace(requested, baseline=view.desired.own, taken_back=taken)
     return [
         *size_requests.record(view, overruled),

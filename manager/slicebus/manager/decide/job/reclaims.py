@@ -13,9 +13,9 @@ from slicebus.decisions.commands import Command, Emit, Patch, Publish, Requeue
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.job import size_bounds
 from slicebus.manager.decide.manifests import findings_patch
-from slicebus.manager.decide.order import size_requests
-from slicebus.manager.state.annotations import SizeRequest, TakenBack, annotation
-from slicebus.manager.state.reclaims import RING, is_known
+from slicebus.manager.decide.order import dispatch, size_requests
+from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack, annotation
+from slicebus.manager.state.reclaims import RING, is_known, taken_back
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Resync, counts_text
 from slicebus.slices.admission.cycle import Grow, Shrink
@@ -23,7 +23,9 @@ from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.kueue import Condition
+from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload import reclaimed
+from slicebus.slices.workload.chain import Reclaim, plan
 from slicebus.slices.workload.elasticity import INVALID_MAX_SIZE, in_whole
 from slicebus.slices.workload.reclaimed import Reclaimed
 from slicebus.slices.workload.workload import Slice
@@ -62,8 +64,14 @@ def give(view: JobView, holder: Slice, decision: Grow, *, now: str) -> Reclaimed
 def overruled(view: JobView, note: Reclaimed, *, now: str) -> SizeRequest:
     """The job's size request, overruled by what a note leaves."""
     requested = view.desired.requested or SizeRequest.nothing()
-    taken = TakenBack(counts=note.to, request=requested.key, at=now, message=note.message, note=note.id)
+    taken = _taken_by(view, note, requested, at=now)
     return replace(requested, baseline=view.desired.own, taken_back=taken, follows="")
+
+
+def _taken_by(view: JobView, note: Reclaimed, request: SizeRequest, *, at: str) -> TakenBack:
+    """What overrules a request by what a note leaves."""
+    assert view.job is not None
+    return taken_back(view.job, view.desired, request, note.to, at=at, message=note.message, note=note.id)
 
 
 def taken_text(held: Counts, to: Counts) -> str:
@@ -86,23 +94,88 @@ def heard(view: JobView, request: SizeRequest) -> tuple[SizeRequest, Reclaimed |
     note, taken = view.desired.reclaimed, view.desired.taken_back
     if note is None or taken is None:
         return replace(request, follows=""), None
-    size = {name: count + request.finished.get(name, 0) for name, count in request.counts.items()}
-    if request.follows == note.id or size == taken.counts:
+    follows = request.follows == note.id or request.size == taken.counts
+    if taken.counts_ended:
+        return _heard_with_ended(view, request, note, taken, follows=follows)
+    if follows:
         return replace(request, follows=note.id), note
+    return _resized(view, request, note, taken, asked=request.size)
+
+
+def _heard_with_ended(
+    view: JobView, request: SizeRequest, note: Reclaimed, taken: TakenBack, *, follows: bool
+) -> tuple[SizeRequest, Reclaimed | None]:
+    """The same for a job whose size counts the pods that have ended: it asks for what is left of that.
+
+    Where more have ended since, or others than was known, nobody has resized it. While pods are still to go its worker
+    is told the size that leaves it as many.
+    """
+    last = view.desired.requested or SizeRequest.nothing()
+    news = {name: request.finished.get(name, 0) - last.finished.get(name, 0) for name in note.to}
+    note, before = reclaimed.after_ends(note, news), last.size if last.asks_for_size else view.desired.own
+    is_settled, is_same = note.done or note.grows, request.size == before or request.follows
+    if follows and (is_settled or not _is_more(request.counts, note)):
+        return replace(request, follows=note.id), note
+    if is_settled or not (follows or is_same):
+        return _resized(view, request, note, taken, asked=request.counts)
+    again = replace(note, id=content_hash([note.id, request.size, request.key]))
+    other = _taken_by(view, again, request, at=taken.at)
+    if follows and all(count >= taken.counts.get(name, 0) for name, count in other.counts.items()):
+        return replace(request, follows=note.id), note
+    if other.counts == taken.counts:
+        return replace(request, follows="", taken_back=replace(taken, request=request.key)), note
+    return replace(request, follows="", taken_back=other), again
+
+
+def _is_more(asked: Counts, note: Reclaimed) -> bool:
+    return asked.keys() == note.to.keys() and any(asked[name] > count for name, count in note.to.items())
+
+
+def _resized(
+    view: JobView, request: SizeRequest, note: Reclaimed, taken: TakenBack, *, asked: Counts
+) -> tuple[SizeRequest, Reclaimed | None]:
+    """The same for a request that does not carry the note out."""
     is_on_its_way = not (note.done and (note.asked or is_known(note, view.outbox)))
-    is_more = size.keys() == note.to.keys() and any(size[name] > count for name, count in note.to.items())
     is_withdrawn = note.done and bool(request.follows)
-    if note.grows or not (is_withdrawn or (is_on_its_way and is_more)):
+    if note.grows or not (is_withdrawn or (is_on_its_way and _is_more(asked, note))):
         return replace(request, follows=""), None
     overrules = replace(request, follows="", taken_back=replace(taken, request=request.key))
     if request.follows:
         # It carries out an earlier note.
         return overrules, note
-    wished = {name: max(count, size[name]) for name, count in note.to.items()}
+    wished = {name: max(count, asked[name]) for name, count in note.to.items()}
     if note.done:
         return overrules, replace(note, before=wished)
-    again = replace(note, id=content_hash([note.id, size, request.key]), before=wished, asked={})
-    return replace(request, follows="", taken_back=replace(taken, request=request.key, note=again.id)), again
+    again = replace(note, id=content_hash([note.id, asked, request.key]), before=wished, asked={})
+    other = replace(taken, request=request.key, note=again.id)
+    if taken.counts_ended:
+        other = _taken_by(view, again, request, at=taken.at)
+    return replace(request, follows="", taken_back=other), again
+
+
+def is_released(view: JobView) -> bool:
+    """Whether the quota of the pods is free that have ended for good, in a job whose size counts them. How many others
+    it has is not known before."""
+    if view.job is None or not KINDS[view.ref.kind].ends_by_size(view.job):
+        return True
+    desired = with_kept_quota(view)
+    planned = plan(view.slices, desired.counts, finished=desired.finished)
+    return not any(isinstance(command, Reclaim) for command in planned)
+
+
+def with_kept_quota(view: JobView) -> DesiredSize:
+    """The desired size, with the granted counts kept until the worker has carried out a shrink.
+
+    The granted counts are capped by a request that no order has answered: the worker runs no more than that, and does
+    not ask for the same size again. An answered request proves nothing: the spec may have grown and shrunk since.
+    """
+    desired, held = view.desired, view.holder.granted if view.holder else {}
+    if dispatch.is_unanswered(view):
+        assert desired.requested is not None
+        held = {name: min(count, desired.requested.counts.get(name, count)) for name, count in held.items()}
+    if held.keys() != desired.counts.keys():
+        return desired
+    return replace(desired, counts={name: max(n, held[name]) for name, n in desired.counts.items()})
 
 
 def left_by(holder: Slice, request: SizeRequest, note: Reclaimed | None) -> Counts | None:
@@ -161,6 +234,8 @@ def reconcile(view: JobView, *, now: str) -> list[Command]:
     """Forget the note of a job that has everything back, when nobody needs it any more to see a ring. Withdraw a
     notice for which nobody waits, and one that leaves less than the job's least size by now: who waits preempts anew.
     Take pods back that nobody asked for where the job may not have them any more."""
+    if not is_released(view):
+        return []
     if not view.is_awaited:
         return _withdraw_eviction(view, now=now) if view.evicted is not None else _withdraw(view, _NOBODY_WAITS)
     if _is_below_least(view):

@@ -251,6 +251,8 @@ def _too_few(job: Manifest, sizes: Counts, text: str) -> str:
     for name, least in Elasticity.from_annotations({_MIN: text}, sizes).least.items():
         step = kind.step(job, name)
         whole = in_whole(least, step)
+        if not whole and kind.ends_by_size(job):
+            return f"the annotation {_MIN} leaves {name} no pod, and a job with as many completions has ended then"
         if (left := _resized(job, name, whole)) > whole:
             return f"the annotation {_MIN} has fewer pods of {name} than the job keeps by its spec: {left}"
     return ""

@@ -21,10 +21,14 @@ def resized_reason(desired: DesiredSize) -> str | msgspec.UnsetType:
 
 
 def waits_for(desired: DesiredSize) -> Counts | msgspec.UnsetType:
-    """The pods that the job waits to have again; unset where none were taken, or it has them."""
-    note = desired.reclaimed
-    is_lost = note is not None and not note.done and any(n > note.to.get(name, n) for name, n in note.before.items())
-    return note.before if note is not None and is_lost and not note.grows else msgspec.UNSET
+    """The size that the job waits to have again; unset where none was taken, or it has that."""
+    note, taken = desired.reclaimed, desired.taken_back
+    if note is None or taken is None or note.done or note.grows:
+        return msgspec.UNSET
+    if all(count <= note.to.get(name, count) for name, count in note.before.items()):
+        return msgspec.UNSET
+    ended = desired.finished if taken.counts_ended else {}
+    return {name: count + ended.get(name, 0) for name, count in note.before.items()}
 
 
 def notice_of_shrink(desired: DesiredSize) -> Notice | msgspec.UnsetType:
