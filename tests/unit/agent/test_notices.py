@@ -324,9 +324,9 @@ def test_the_end_of_pods_ends_the_notice_that_takes_no_more() -> None:
 @pytest.mark.parametrize(
     ("size", "ids", "deadlines"),
     [
-        (7, ["word-9"], ["2026-01-31T12:04:00Z"]),
+        (7, ["word-1"], DEADLINES[:1]),
         (6, ["word-1"], DEADLINES[:1]),
-        (4, ["word-1", "word-2", "word-9"], [*DEADLINES[:2], "2026-01-31T12:04:00Z"]),
+        (4, ["word-1", "word-2", "word-3"], DEADLINES),
     ],
     ids=["more than all", "as many as the first", "less than the second"],
 )
@@ -339,7 +339,8 @@ def test_a_word_that_leaves_more_takes_the_place_of_those_that_leave_less(
     told = worker.reclaim
     assert told is not None
     assert [one.id for one in told.notices] == ids
-    assert [one.deadline for one in told.notices] == deadlines
+    assert [one.deadline for one in told.notices] == deadlines, "its pods were told that"
+    assert (told.to, told.word) == ({"main": size}, "word-9")
     assert len(worker.told) == 8 - size, "whoever stays is told nothing"
 
 

@@ -64,7 +64,7 @@ class PendingReclaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def begins_as(self, last: "PendingReclaim | None") -> "PendingReclaim":
         """This notice after the last one.
 
-        Where the same pods go, that one runs on. Where more go, those that were told before keep their deadline, and
+        Where no other pods go, that one runs on. Where more go, those that were told before keep their deadline, and
         the others go no earlier. All pods of a job that is suspended go together: the manager frees no part of its
         quota.
         """
