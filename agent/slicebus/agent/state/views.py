@@ -312,7 +312,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def pod_sets(self) -> PodSets:
         """The pods that have not ended, without those that clean up and those of strangers; also those that earlier
         jobs of this name left."""
-        return by_pod_set(pod for pod in self.pods if not self.is_strangers(pod))
+        return by_pod_set(self._known_pods)
 
     @cached_property
     def own_pod_sets(self) -> PodSets:
@@ -324,11 +324,12 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.reading is None:
             return self.pod_sets
         own, label = self.reading.ref.uid, api_names.MANAGER_UID_LABEL
-        return by_pod_set(
-            pod
-            for pod in self.pods
-            if (pod.labels.get(label, own) == own and not self.is_strangers(pod)) or pod.owner_uid in self._own_uids
-        )
+        pods = [p for p in self._known_pods if p.labels.get(label, own) == own or p.owner_uid in self._own_uids]
+        return self.pod_sets if len(pods) == len(self._known_pods) else by_pod_set(pods)
+
+    @cached_property
+    def _known_pods(self) -> list[Pod]:
+        return [pod for pod in self.pods if not self.is_strangers(pod)]
 
     @cached_property
     def _own_uids(self) -> set[str]:
