@@ -122,7 +122,7 @@ def copy_of(job: Manifest, workload: Manifest, version: int) -> Manifest:
 
 def pod_of(job: Manifest, version: int) -> Manifest:
     """The job's one pod, running."""
-    name = job["metadata"]["name"]
+    name, uid = job["metadata"]["name"], job["metadata"]["uid"]
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -132,6 +132,9 @@ def pod_of(job: Manifest, version: int) -> Manifest:
             "uid": f"p-{name}",
             "resourceVersion": str(version),
             "labels": {"batch.kubernetes.io/job-name": name, kueue.POD_SET_LABEL: "main"},
+            "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid, "controller": True}
+            ],
         },
         "spec": {"nodeName": "n"},
         "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},

@@ -21,7 +21,6 @@ from support.scenario import NAMESPACE, Scenario, elastic, expect_used, set_quot
 from support.waiting import eventually
 
 EAST = ClusterName("east")
-STRAGGLER = straggler("evicted")
 
 
 @pytest.fixture
@@ -121,19 +120,19 @@ async def test_quota_is_held_for_as_long_as_a_pod_runs_whatever_becomes_of_the_a
         async with roles.agent(world, urls, EAST):
             scenario, _ = await grown(world, "Job")
             worker = await scenario.worker()
-            await worker.create(PODS, STRAGGLER)
+            left = await worker.create(PODS, straggler(await scenario.worker_job()))
             await stop(world, "HoldAndDrain", LOCALQUEUES)
             await expect_condition(scenario, Condition.EVICTED, "True", "LocalQueueStopped")
 
             async def one_is_left() -> bool:
-                return [pod["metadata"]["name"] for pod in await scenario.pods()] == [STRAGGLER["metadata"]["name"]]
+                return [pod["metadata"]["name"] for pod in await scenario.pods()] == [left["metadata"]["name"]]
 
             await eventually(one_is_left, "all pods but one are gone")
             # As long as it ran beside the others it was charged too.
             await expect_used(world, "5")
         held = await expect_condition(scenario, "slicebus.dev/Dispatched", "False", "Suspending")
         assert held.admission is not None
-        await worker.delete(PODS, STRAGGLER["metadata"]["name"], NAMESPACE)
+        await worker.delete(PODS, left["metadata"]["name"], NAMESPACE)
         await expect_no_pods(scenario)
         async with roles.agent(world, urls, EAST):
             await expect_condition(scenario, "slicebus.dev/Dispatched", "True", "Suspended")

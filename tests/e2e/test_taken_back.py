@@ -71,7 +71,7 @@ async def test_its_victims_are_evicted_once(bare_east: World, urls: dict[str, st
         job["metadata"]["labels"][kueue.PRIORITY_CLASS_LABEL] = "high"
         await manager.create(tune.resource, job)
         await tune.expect_pods(running=1)
-        left = await worker.create(PODS, straggler("victim"))
+        left = await worker.create(PODS, straggler(await victim.worker_job()))
 
         provider = await provider_of(tune)
         await provider.launch(GROUP, 3)

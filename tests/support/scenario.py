@@ -8,7 +8,7 @@ from slicebus.kube.client import KubeClient, MergePatch
 from slicebus.kube.resources import CLUSTERQUEUES, EVENTS, JOB_RESOURCES, JOBS, NAMESPACES, PODS, WORKLOADS, Resource
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.controllers.ray_autoscaler import RayAutoscaler
-from slicebus.slices.api import kueue
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.quantities import amount
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.quota.quota import usage_by_chain
@@ -45,10 +45,12 @@ def sized(name: str, pods: int, priority: str = "") -> Manifest:
     return job
 
 
-def straggler(job: str) -> Manifest:
-    """A pod of a Job that its controller does not take away, as one on a node that is lost."""
-    labels = {"batch.kubernetes.io/job-name": job, kueue.POD_SET_LABEL: "main"}
-    metadata = {"name": f"{job}-straggler", "namespace": NAMESPACE, "labels": labels}
+def straggler(job: Manifest) -> Manifest:
+    """A pod of a worker's Job that its controller does not take away, as one on a node that is lost."""
+    name, made_for = job["metadata"]["name"], job["spec"]["template"]["metadata"]["labels"]
+    own = {label: made_for[label] for label in (kueue.POD_SET_LABEL, api_names.MANAGER_UID_LABEL)}
+    labels = own | {"batch.kubernetes.io/job-name": name}
+    metadata = {"name": f"{name}-straggler", "namespace": NAMESPACE, "labels": labels}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": objects.pod_spec("1", image=objects.IMAGE)}
 
 
