@@ -21,7 +21,7 @@ from slicebus.agent.state.departures import Departure
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.cli.difference import edits
 from slicebus.kube.informers import Informers
-from slicebus.manager.decide.admission import admission_writes, builtin, snapshots
+from slicebus.manager.decide.admission import admission_writes, snapshots
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
 from slicebus.manager.decide.forecast import verdict
 from slicebus.manager.decide.job import charges, execution_time, reclaims
@@ -174,7 +174,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "trimming": lambda: patch.object(Trial, "trim", lambda *_: None),
     "lines": lambda: patch.object(WaitingQueue, "resume", lambda *_, **__: False),
     "sparing": lambda: patch.object(cycle, "enough_of", lambda victims, _: victims),
-    "pods that go": lambda: patch.object(builtin, "_with_kept_quota", lambda desired, _view: desired),
+    "pods that go": lambda: patch.object(reclaims, "with_kept_quota", lambda view: view.desired),
     "completions": lambda: patch.object(BatchJob, "as_ended", lambda _self, job, _reported: job),
     "notices": lambda: patch.object(notices, "_is_over", lambda *_, **__: True),
     "copied versions": _by_own_records,
