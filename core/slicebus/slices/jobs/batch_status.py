@@ -138,9 +138,14 @@ def _below(most: int, text: str) -> str:
 
 
 def _intervals(most: int, text: str) -> Iterator[tuple[int, int]]:
-    """The first and the last index of each interval below a number. Raises ValueError."""
+    """The first and the last index of each interval below a number. Raises ValueError, also where they do not ascend as
+    Kubernetes writes them: all of them together are no more indexes than there are."""
+    before = -1
     for interval in filter(None, text.split(",")):
         first, _, last = interval.partition("-")
         low, high = int(first), min(int(last or first), most - 1)
+        if low <= before:
+            raise ValueError(f"index {low} after {before}")
+        before = max(low, high)
         if low <= high:
             yield low, high

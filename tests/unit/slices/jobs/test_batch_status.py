@@ -58,6 +58,8 @@ CASES: dict[str, tuple[Manifest, Manifest, Manifest, Manifest]] = {
     "an index at their end": (INDEXED, {}, {"completedIndexes": "3-9"}, {"completedIndexes": "3"}),
     "indexes of a Job without them": (PLAIN, {}, {"completedIndexes": "0"}, {}),
     "indexes that nobody can read": (INDEXED, {}, {"completedIndexes": "a-b"}, {}),
+    "the same indexes again and again": (INDEXED, {}, {"completedIndexes": "0-2,0-2,0-2"}, {}),
+    "indexes that go down": (INDEXED, {}, {"completedIndexes": "3,1"}, {}),
     "failed indexes without a limit": (INDEXED, {}, {"failedIndexes": "1"}, {}),
     "failed indexes with one": (
         INDEXED | {"backoffLimitPerIndex": 1},
