@@ -80,9 +80,8 @@ class PendingReclaim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def _takes_no_others(self, one: "PendingReclaim") -> bool:
         """Whether all pods that go by this notice are told by another one. A size that counts what has ended grows as
         more ends."""
-        if (one.to.keys(), one.suspends is None) != (self.to.keys(), self.suspends is None):
-            return False
-        return all(count >= one.to[name] for name, count in self.to.items())
+        is_of_its_kind = (one.suspends is None) == (self.suspends is None)
+        return is_of_its_kind and (self.to == one.to or _leaves_more(self.to, one.to))
 
     def without(self, done: "PendingReclaim") -> "PendingReclaim | None":
         """What runs on when one of the notices is carried out; None where that was the last."""

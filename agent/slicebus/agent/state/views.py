@@ -312,7 +312,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def pod_sets(self) -> PodSets:
         """The pods that have not ended, without those that clean up and those of strangers; also those that earlier
         jobs of this name left."""
-        return by_pod_set(self._known_pods)
+        return by_pod_set(self.known_pods)
 
     @cached_property
     def own_pod_sets(self) -> PodSets:
@@ -324,19 +324,20 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.reading is None:
             return self.pod_sets
         own, label = self.reading.ref.uid, api_names.MANAGER_UID_LABEL
-        pods = [p for p in self._known_pods if p.labels.get(label, own) == own or p.owner_uid in self._own_uids]
-        return self.pod_sets if len(pods) == len(self._known_pods) else by_pod_set(pods)
+        pods = [p for p in self.known_pods if p.labels.get(label, own) == own or p.owner_uid in self._own_uids]
+        return self.pod_sets if len(pods) == len(self.known_pods) else by_pod_set(pods)
 
     @cached_property
-    def _known_pods(self) -> list[Pod]:
-        return [pod for pod in self.pods if not self.is_strangers(pod)]
+    def known_pods(self) -> list[Pod]:
+        """The pods of the job without those of strangers, also such as have ended or clean up."""
+        return [pod for pod in self.pods if not self._is_strangers(pod)]
 
     @cached_property
     def _own_uids(self) -> set[str]:
         """UIDs of the job's objects that may own pods."""
         return {target["metadata"]["uid"] for target in (*filter(None, [self.job]), *self.scale_targets)}
 
-    def is_strangers(self, pod: Pod) -> bool:
+    def _is_strangers(self, pod: Pod) -> bool:
         """Whether somebody has made a pod that only looks like one of the job: it would be charged to it. A tenant may
         write any label but that of the manager's UID, and a definition may leave that one out."""
         if api_names.MANAGER_UID_LABEL in pod.labels or pod.owner_uid in self._own_uids:

@@ -196,9 +196,7 @@ class BatchJob(PlainKind):
 
     def index_label(self, job: Manifest, pod_set: str) -> str:
         """Of an Indexed Job whose completions go down too."""
-        spec = job["spec"]
-        is_elastic = spec.get("completionMode") == _INDEXED and spec.get(_COMPLETIONS) == spec.get("parallelism")
-        return INDEX_LABEL if is_elastic else ""
+        return INDEX_LABEL if self.ends_by_size(job) else ""
 
     def scaler(self, scale_target: Manifest) -> str:
         """Its user changes the parallelism."""

@@ -165,7 +165,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     @property
     def size(self) -> Counts:
         """The size that the worker's job had."""
-        return {name: count + self.finished.get(name, 0) for name, count in self.counts.items()}
+        return with_ended(self.counts, self.finished)
 
     def to_annotation(self) -> str:
         """The annotation's value, as JSON."""
@@ -239,7 +239,12 @@ class DesiredSize(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def spec_counts(self) -> Counts:
         """The counts of the spec that the worker's job has."""
-        return {name: count + self.finished.get(name, 0) for name, count in self.counts.items()}
+        return with_ended(self.counts, self.finished)
+
+
+def with_ended(left: Counts, ended: Counts) -> Counts:
+    """The size of a job with so many pods left: those that have ended for good count in it."""
+    return {name: count + ended.get(name, 0) for name, count in left.items()}
 
 
 def own_counts(job: Manifest, kind: JobKind) -> Counts:

@@ -13,7 +13,7 @@ from datetime import timedelta
 import msgspec
 from msgspec.structs import replace
 
-from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack, reported_status
+from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack, reported_status, with_ended
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.proto.messages import Counts, Manifest, counts_text
@@ -73,7 +73,7 @@ def as_reclaimed(desired: DesiredSize, holder: Slice | None, outbox: Outbox | No
     restored = replace(taken, counts=size, message=f"{what}: {counts_text(size)} of {counts_text(note.before)}")
     if taken.counts_ended:
         ended = {name: requested.finished.get(name, 0) for name in size}
-        restored = replace(restored, counts={name: n + ended[name] for name, n in size.items()}, finished=ended)
+        restored = replace(restored, counts=with_ended(size, ended), finished=ended)
     return replace(
         desired,
         counts=note.before if taken.counts_ended else _wish(note, requested),

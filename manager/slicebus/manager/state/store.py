@@ -24,7 +24,7 @@ from slicebus.kube.resources import (
     Resource,
 )
 from slicebus.manager.state import reclaims
-from slicebus.manager.state.annotations import SizeRequest, annotation, job_ref
+from slicebus.manager.state.annotations import SizeRequest, job_ref
 from slicebus.manager.state.job_reading import JobReading
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.quota_trees import Quotas
@@ -37,8 +37,7 @@ from slicebus.manager.state.views import JobView, Readiness, ReportedPods, clust
 from slicebus.manager.state.worker_clusters import BY_UID, Sender, connected_since, pinned_uids
 from slicebus.proto.messages import ClusterName, JobRef, Manifest, Status, Waits, is_job_name
 from slicebus.slices.admission.cycle import Admit
-from slicebus.slices.api import api_names, kueue
-from slicebus.slices.api.owners import Owner, job_uid_of
+from slicebus.slices.api.owners import Owner, job_name_of, job_uid_of
 from slicebus.slices.jobs import fitting
 from slicebus.slices.workload import device_claims
 from slicebus.slices.workload.workload import LocalQueueKey, Slice, SliceKey, chain_id
@@ -390,8 +389,8 @@ def owner_ref(workload: Manifest) -> JobRef | None:
 
 def _former_owner(workload: Manifest) -> JobRef | None:
     """The job that an orphaned Workload names (`endings.record_owner`). An agent's copies have no such label."""
-    metadata, kind_and_name = workload["metadata"], annotation(workload, api_names.JOB_ANNOTATION) or ""
-    uid, (kind, _, name) = metadata.get("labels", {}).get(kueue.JOB_UID_LABEL), kind_and_name.partition("/")
+    metadata = workload["metadata"]
+    uid, (kind, name) = job_uid_of(workload), job_name_of(metadata)
     if not uid or kind not in JOB_RESOURCES or not is_job_name(name):
         return None
     api_version, namespace = JOB_RESOURCES[kind].api_version, metadata["namespace"]

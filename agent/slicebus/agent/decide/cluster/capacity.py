@@ -107,7 +107,7 @@ def within_grant(view: WorkerView) -> Iterator[Granted]:
     if flavors is None:
         return
     left, admitted = dict(job.granted), annotations.charged(copy) if copy is not None else {}
-    charged = (pod.manifest for pod in view.pods if not (pod.cleans_up or view.is_strangers(pod)))
+    charged = (pod.manifest for pod in view.known_pods if not pod.cleans_up)
     for pod in sorted(filter(_node_of, charged), key=_stays_first):
         pod_set = pod_set_of(pod)
         if left.get(pod_set, 0) > 0:

@@ -20,9 +20,9 @@ from slicebus.agent.state.tables import AgentTable
 from slicebus.agent.state.views import PodsRefusal, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, Requeue
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.proto.messages import ClusterName, Counts, Manifest, Pending, PodProblem, RequestKey, Waits
+from slicebus.proto.messages import ClusterName, Counts, Manifest, Pending, PodProblem, RequestKey, Time, Waits
 from slicebus.slices.api import api_names
-from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.workload.waiting import (
     CONTROLLER_REFUSED,
     ONLY_WORKERS_KNOW,
@@ -266,7 +266,7 @@ def _unscheduled(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waitin
         return None
     before = Waiting.from_manifest(job.manifest)
     since = before.since if before is not None and before.reason == problem.reason else now
-    return Waiting.of(view.desired, job.granted, reason=problem.reason, message=problem.message, since=since)
+    return _of(problem, view, job, since=since)
 
 
 def _kept_out(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting | None:
@@ -275,6 +275,10 @@ def _kept_out(view: WorkerView, job: WorkerJobReading, *, now: str) -> Waiting |
     if found is None:
         return None
     problem, since = found
+    return _of(problem, view, job, since=since)
+
+
+def _of(problem: Problem, view: WorkerView, job: WorkerJobReading, *, since: Time) -> Waiting:
     return Waiting.of(view.desired, job.granted, reason=problem.reason, message=problem.message, since=since)
 
 

@@ -27,7 +27,7 @@ Notes = Mapping[str, str | None]
 def of_spec(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading, *, now: str) -> tuple[Notes, list[Command]]:
     """The annotations by which a notice begins with an order, or is withdrawn by one without, and the Event of that."""
     last = job.reclaim
-    if last is not None and last.version >= order.spec_version:
+    if runs_for(job, order):
         return {}, []
     if order_sizes.waits(order, job) and isinstance(order.notice, Notice):
         reclaim = PendingReclaim.of(
@@ -58,7 +58,7 @@ def of_suspension(
     return [*patch_job(job.manifest, {"metadata": {"annotations": _noted(reclaim)}}), *_event(job, reclaim)]
 
 
-def runs_for(job: WorkerJobReading, order: Suspend) -> bool:
+def runs_for(job: WorkerJobReading, order: WorkloadSpec | Suspend) -> bool:
     """Whether the notice of this order, or of a newer one, runs: it is kept, whatever the order says when it comes
     again."""
     return job.reclaim is not None and job.reclaim.version >= order.spec_version

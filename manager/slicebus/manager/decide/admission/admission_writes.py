@@ -13,7 +13,7 @@ from slicebus.manager.state.store import Uncertain
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
-from slicebus.proto.messages import Manifest, counts_text
+from slicebus.proto.messages import Counts, Manifest, counts_text
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Grow, Shrink, Wait
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, has_finding, with_findings
@@ -190,10 +190,7 @@ def eviction_findings(decision: Evict) -> list[Finding]:
 def _shrink(view: JobView, slice: Slice, decision: Shrink, *, now: str) -> list[Command]:
     """Note whose pods go, and overrule the job's size. The quota stays reserved until the worker has none of these pods
     left."""
-    is_held = slice.keeps_quota and slice == view.holder and slice.held_counts.keys() == decision.to.keys()
-    if view.job is None or not is_held or view.desired.counts.keys() != decision.to.keys():
-        return []
-    if not reclaims.is_released(view):
+    if view.job is None or not _can_be_resized(view, slice, decision.to):
         return []
     note = reclaims.take_back(view, decision, now=now)
     text = f"{reclaims.taken_text(slice.held_counts, decision.to)} for {decision.beneficiary.workload}"
@@ -205,10 +202,7 @@ def _shrink(view: JobView, slice: Slice, decision: Shrink, *, now: str) -> list[
 
 def _grow(view: JobView, slice: Slice, decision: Grow, *, now: str) -> list[Command]:
     """Note that a job may have more than somebody asked for. The slice for that follows when its worker knows."""
-    is_held = slice.keeps_quota and slice == view.holder and slice.held_counts.keys() == decision.to.keys()
-    if view.job is None or not is_held or view.desired.counts.keys() != decision.to.keys():
-        return []
-    if not reclaims.is_released(view):
+    if view.job is None or not _can_be_resized(view, slice, decision.to):
         return []
     if slice.held_counts not in (decision.to, view.desired.counts):
         return []
@@ -216,6 +210,12 @@ def _grow(view: JobView, slice: Slice, decision: Grow, *, now: str) -> list[Comm
     told = [Emit(regarding=view.job, reason=api_names.GROWN, note=note.message)] if note.grows else []
     more = {api_names.GROWN_AT_ANNOTATION: now}
     return [*size_requests.record(view, reclaims.overruled(view, note, now=now), note=note, more=more), *told]
+
+
+def _can_be_resized(view: JobView, slice: Slice, to: Counts) -> bool:
+    """Whether a decision to take pods from a job, or to give it more, is about what it has by now."""
+    is_held = slice.keeps_quota and slice == view.holder and slice.held_counts.keys() == to.keys()
+    return is_held and view.desired.counts.keys() == to.keys() and reclaims.is_released(view)
 
 
 def waiting_finding(decision: Wait) -> Finding:

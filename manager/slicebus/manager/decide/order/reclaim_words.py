@@ -2,7 +2,7 @@
 
 import msgspec
 
-from slicebus.manager.state.annotations import DesiredSize
+from slicebus.manager.state.annotations import DesiredSize, with_ended
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest, Notice
 from slicebus.slices.admission.notices import is_told_before
@@ -27,8 +27,7 @@ def waits_for(desired: DesiredSize) -> Counts | msgspec.UnsetType:
         return msgspec.UNSET
     if all(count <= note.to.get(name, count) for name, count in note.before.items()):
         return msgspec.UNSET
-    ended = desired.finished if taken.counts_ended else {}
-    return {name: count + ended.get(name, 0) for name, count in note.before.items()}
+    return with_ended(note.before, desired.finished if taken.counts_ended else {})
 
 
 def notice_of_shrink(desired: DesiredSize) -> Notice | msgspec.UnsetType:
