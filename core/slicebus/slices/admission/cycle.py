@@ -12,7 +12,7 @@ import msgspec
 
 from slicebus.slices.admission.awaited import Losers, awaited
 from slicebus.slices.admission.cycle_order import Pending, by_distance, by_share, nominated_by
-from slicebus.slices.admission.decisions import Admit, Decision, Evict, Shrink, Wait, deed_of, shrink_of, wait_for
+from slicebus.slices.admission.decisions import Admit, Decision, Evict, Shrink, Wait, deed_of, wait_for
 from slicebus.slices.admission.growth_limit import Growths
 from slicebus.slices.admission.idle_quota import Grow, IdleQuota
 from slicebus.slices.admission.lines import Behind
@@ -310,11 +310,9 @@ class _Cycle:
         """Let a slice wait for evicted workloads and lost pods, and reserve their quota for it. Pods that nobody asked
         for, and that are in its way, go too."""
         unasked = self._take_opportunistic(slice, queue, nomination.admission)
-        evicted = {*self.losers.evicted_for(slice.uid), *(each.key for each in decided if isinstance(each, Evict))}
-        shrunk = {
-            *self.losers.shrunk_for(slice.uid),
-            *(each.key for each in (*decided, *unasked) if isinstance(each, Shrink)),
-        } - evicted
+        lost = (*decided, *unasked)
+        evicted = {*self.losers.evicted_for(slice.uid), *(each.key for each in lost if isinstance(each, Evict))}
+        shrunk = {*self.losers.shrunk_for(slice.uid), *(each.key for each in lost if isinstance(each, Shrink))} - evicted
         self.reservations.keep(slice, nomination.admission, queue)
         self.preemption_cycles.note_waiting(slice, self.use.tree_of(queue.name))
         if not (evicted or shrunk):
@@ -328,7 +326,7 @@ class _Cycle:
         message, ends = f"{nomination.misfit.message}. Pending the preemption of {who}{until}", f"{ends}{until}"
         return [*unasked, Wait(key=slice.key, reason=WAITING_FOR_PREEMPTED, message=message, would_admit=ends)]
 
-    def _take_opportunistic(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> list[Shrink]:
+    def _take_opportunistic(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> list[Evict | Shrink]:
         """Take the pods that nobody asked for and that are in the way of this admission."""
         if self.opportunistic.is_empty:
             return []
@@ -341,7 +339,7 @@ class _Cycle:
             with self.placer.projected():
                 return has_quota and isinstance(self._place(slice, queue, admission, later=True), Placed)
 
-        return [shrink_of(preemptor, victim) for victim in self.opportunistic.take(has_room)]
+        return [deed_of(preemptor, victim) for victim in self.opportunistic.take(has_room)]
 
     def _admit(self, slice: Slice, queue: ClusterQueue, admission: Admission) -> list[Decision]:
         placed = self._place(slice, queue, admission)

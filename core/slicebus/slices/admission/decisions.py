@@ -1,6 +1,7 @@
 """What an admission cycle decides about a slice."""
 
 import msgspec
+from msgspec.structs import replace
 
 from slicebus.slices.admission.idle_quota import Grow
 from slicebus.slices.admission.preemption import Preemptor, message_of
@@ -61,20 +62,15 @@ Decision = Admit | Wait | Evict | Shrink | Grow
 
 
 def deed_of(preemptor: Preemptor, victim: Victim) -> Evict | Shrink:
-    """What a victim loses to a preemptor."""
-    if victim.to is not None:
-        return shrink_of(preemptor, victim)
-    key, message = victim.candidate.slice.key, message_of(preemptor, victim)
-    return Evict(key=key, reason=EvictionReason.PREEMPTED, message=message, preemption=victim.reason)
-
-
-def shrink_of(preemptor: Preemptor, victim: Victim) -> Shrink:
-    """The same, for a victim that only loses pods."""
-    key, slice, to = victim.candidate.slice.key, preemptor.slice, victim.to
-    assert to is not None
+    """What a victim loses to a preemptor. A job that has ended loses all the pods that it has left, as no worker makes
+    it smaller any more."""
+    holder, slice, to = victim.candidate.slice, preemptor.slice, victim.to
+    if to is None or holder.waits_for_pods:
+        message = message_of(preemptor, replace(victim, to=None))
+        return Evict(key=holder.key, reason=EvictionReason.PREEMPTED, message=message, preemption=victim.reason)
     beneficiary = Beneficiary(workload=slice.key, uid=slice.uid, job_uid=slice.job_uid)
     message = message_of(preemptor, victim)
-    return Shrink(key=key, to=to, beneficiary=beneficiary, preemption=victim.reason, message=message)
+    return Shrink(key=holder.key, to=to, beneficiary=beneficiary, preemption=victim.reason, message=message)
 
 
 def wait_for(slice: Slice, misfit: Misfit) -> Wait:

@@ -108,7 +108,7 @@ class IdleQuota:
 
     def _may_grow(self, holder: Slice, since: str) -> bool:
         local = self._snapshot.local_queues.get(holder.local_queue)
-        is_calm = _changed(holder) <= since and not holder.reclaimable
+        is_calm = _changed(holder) <= since and not (holder.reclaimable or holder.waits_for_pods)
         is_stable = holder.keeps_quota and not (self._use.is_evicted(holder) or self._use.is_shrinking(holder))
         has_budget = not self._snapshot.spent_budgets.stops_growth(holder)
         takes = is_calm and is_stable and has_budget and holder.active and holder.elastic

@@ -228,9 +228,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The pods by pod set that it holds quota for without the opportunistic ones, in whole replicas; None where it
         has none of those."""
         asked = self.reclaimed.asked if self.reclaimed is not None and self.keeps_quota else {}
-        steps = self.replica_sizes
         kept = {
-            name: min(held, in_whole(asked.get(name, held), steps.get(name, 1)))
+            name: min(held, in_whole(asked.get(name, held), self.replica_sizes.get(name, 1)))
             for name, held in self.held_counts.items()
         }
         return kept if asked and kept != self.held_counts else None
@@ -255,6 +254,11 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def evicting(self) -> bool:
         """Whether it is evicted and still holds its quota: its worker may have pods of it left."""
         return self.evicted and self.admission is not None and not self.finished
+
+    @property
+    def waits_for_pods(self) -> bool:
+        """Whether its job has ended while pods of it run on: it is charged for those."""
+        return self.conditions.get(api_names.PODS_GONE_CONDITION, {}).get("status") == "False"
 
     @property
     def lacks_quota(self) -> bool:
@@ -353,11 +357,8 @@ class Slice(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def admitted_usage(self) -> Mapping[tuple[FlavorName, str], int]:
-        """What this slice was admitted with and has not given back, by (flavor, resource).
-
-        Per pod set min(admitted count, spec count without reclaimable pods) times one pod's requests; empty without an
-        admission.
-        """
+        """What this slice was admitted with and has not given back, by (flavor, resource): per pod set min(admitted
+        count, spec count without reclaimable pods) times one pod's requests."""
         used: dict[tuple[FlavorName, str], int] = {}
         if self.admission is None or self.finished:
             return used

@@ -305,8 +305,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def waits_for_pods(self) -> Slice | None:
         """The slice of a job that has ended while pods of it run on: it is charged for those."""
-        by_status = ((slice, slice.conditions.get(api_names.PODS_GONE_CONDITION, {})) for slice in self.unfinished)
-        return next((slice for slice, condition in by_status if condition.get("status") == "False"), None)
+        return next((slice for slice in self.unfinished if slice.waits_for_pods), None)
 
     @cached_property
     def is_suspended_by_user(self) -> bool:

@@ -15,7 +15,7 @@ from slicebus.slices.workload.reclaimed import Reclaimed, grow
 from slicebus.slices.workload.workload import FlavorName, Slice
 from unit.slices.admission.test_opportunistic import grown
 from unit.slices.admission.test_preemption import cohort, holding, name_of, queue, waiting, world
-from unit.slices.admission.test_shrinks import taken
+from unit.slices.admission.test_shrinks import ended, taken
 from unit.slices.admission.test_while_pods_go import run
 from unit.slices.builders import a_pod_set, replacement
 
@@ -148,6 +148,9 @@ class TestToWhom:
     )
     def test_nobody_who_cannot_use_it(self, changes: dict[str, Any]) -> None:
         assert sizes(decide(msgspec.structs.replace(willing("a", 4, 8), **changes))) == {}
+
+    def test_nobody_whose_job_has_ended(self) -> None:
+        assert sizes(decide(ended(willing("a", 4, 8)))) == {}
 
     @pytest.mark.parametrize("what", ["cordoned", "draining", "given_up"])
     def test_nobody_on_a_cluster_that_takes_nobody(self, what: str) -> None:

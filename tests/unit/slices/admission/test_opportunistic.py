@@ -29,7 +29,7 @@ from unit.slices.admission.test_preemption import (
     world,
 )
 from unit.slices.admission.test_preemption import gone as evicted_and_gone
-from unit.slices.admission.test_shrinks import EVICTED, Taken, elastic, giving, reasons, taken
+from unit.slices.admission.test_shrinks import EVICTED, Taken, elastic, ended, giving, reasons, taken
 from unit.slices.admission.test_while_pods_go import former_size, gone, run, written
 from unit.slices.builders import a_pod_set, a_queue, a_slice, admitted, with_counts
 
@@ -305,6 +305,13 @@ def test_the_drawn_fleets_say_something() -> None:
         unasked += any(map(_is_unasked, decisions))
         others += any(isinstance(each, Evict | Shrink) and not _is_unasked(each) for each in decisions)
     assert (unasked > 20, others > 5) == (True, True), (unasked, others)
+
+
+def test_a_job_that_has_ended_gives_all_that_runs_on() -> None:
+    """No worker makes it smaller any more: who waits for some of its pods would wait for ever."""
+    found = decided(grown(ended(holding("a", 10)), main=4), waiting("w", 3))
+    assert (taken(found), reasons(found)) == ({"a": EVICTED}, {"a": UNASKED})
+    assert [each.would_admit for each in found if isinstance(each, Wait)] == ["the end of team/a"]
 
 
 def test_two_pod_sets_give_what_is_needed_of_both() -> None:

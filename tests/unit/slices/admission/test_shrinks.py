@@ -10,6 +10,7 @@ from slicebus.slices.admission.cycle import Decision, Evict, Shrink, Wait, cycle
 from slicebus.slices.admission.preemption import preempting_queue, preemptor_job, preemptor_uid
 from slicebus.slices.admission.sharing import FairSharing
 from slicebus.slices.admission.snapshot import Snapshot
+from slicebus.slices.api import api_names
 from slicebus.slices.api.kueue import WAITING_FOR_PREEMPTED, PreemptionReason
 from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.elasticity import Elasticity
@@ -55,6 +56,12 @@ def silent(slice: Slice) -> Slice:
     )
 
 
+def ended(slice: Slice) -> Slice:
+    """Its job has ended, and its pods run on."""
+    finding = {"type": api_names.PODS_GONE_CONDITION, "status": "False", "reason": "JobEnded"}
+    return msgspec.structs.replace(slice, conditions=slice.conditions | {api_names.PODS_GONE_CONDITION: finding})
+
+
 def giving(slice: Slice, *, gang: Mapping[str, int] | None = {}, **least: int) -> Slice:
     return msgspec.structs.replace(slice, elasticity=Elasticity(least=least, gang=gang))
 
@@ -83,6 +90,7 @@ LEVELS: dict[str, tuple[Sequence[Slice], int, Taken]] = {
     "down to its least size": ([elastic("a", 10, 2)], 8, {"a": 2}),
     "below that it is evicted": ([elastic("a", 10, 2)], 9, {"a": EVICTED}),
     "at its least size it is evicted": ([elastic("a", 10, 10)], 1, {"a": EVICTED}),
+    "where its job has ended it is evicted": ([ended(elastic("a", 10, 2))], 3, {"a": EVICTED}),
     "without a least size it is evicted": ([holding("a", 10)], 3, {"a": EVICTED}),
     "of a fixed size it is evicted": ([elastic("a", 10, 2, elastic=False)], 3, {"a": EVICTED}),
     "to no pod": ([elastic("a", 10, 0)], 10, {"a": 0}),
