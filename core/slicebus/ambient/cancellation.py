@@ -35,8 +35,10 @@ class TaskGroup(asyncio.TaskGroup):
     def create_task(  # type: ignore[override]  # no generators
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> asyncio.Task[T]:
-        """Run a coroutine in the group, under a name for the log."""
-        return super().create_task(_noticed(coro, name), name=name, context=context)
+        """Run a coroutine in the group, under a name for the log. It is closed where its task ends before it begins."""
+        task = super().create_task(_noticed(coro, name), name=name, context=context)
+        task.add_done_callback(lambda _: coro.close())
+        return task
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Which ends of a task a group takes for the end that somebody asked for."""
 
 import asyncio
+import inspect
 
 import pytest
 
@@ -34,6 +35,15 @@ async def test_a_task_that_is_cancelled_ends_as_in_any_group() -> None:
         await asyncio.sleep(0)
         task.cancel()
     assert task.cancelled()
+
+
+async def test_a_task_that_is_cancelled_before_it_begins_closes_its_coroutine() -> None:
+    work = asyncio.Event().wait()
+    async with TaskGroup() as group:
+        task = group.create_task(work)
+        task.cancel()
+    assert task.cancelled()
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
 
 
 async def test_a_cancelled_group_ends_cancelled() -> None:
