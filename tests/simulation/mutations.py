@@ -194,7 +194,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "time before an eviction": lambda: patch.object(execution_time, "given_back", lambda *_: {}),
     "time before a resize": lambda: patch.object(execution_time, "said_by", lambda *_: {}),
     "past use": lambda: patch.object(snapshot, "by_usage", lambda slices, _: list(slices)),
-    "headroom": lambda: patch.object(snapshots, "IdleGrowth", lambda since, _: IdleGrowth(since, 0.0)),
+    "headroom": lambda: patch.object(snapshots, "IdleGrowth", lambda since, _, **more: IdleGrowth(since, 0.0, **more)),
 }
 """Each switches one safeguard off for as long as the context lasts."""
 SHARDED = {"shards"}

@@ -1,10 +1,13 @@
 """A job is given more than somebody asked for, until others need it or somebody asks for another size."""
 
+from typing import Any
+
 import pytest
 from msgspec import UNSET
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.cache import Change
+from slicebus.manager.decide import catalog
 from slicebus.manager.decide.admission import admitting, change_filter
 from slicebus.manager.decide.job import reclaims
 from slicebus.manager.state.reclaims import ElasticRules
@@ -12,7 +15,11 @@ from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.admission.cycle import Grow
 from slicebus.slices.api import api_names
 from slicebus.slices.workload.workload import SliceKey
+from unit.manager.objects import a_job, a_workload
+from unit.manager.test_explain import a_store
 from unit.manager.test_reclaims import Story
+
+Manifest = dict[str, Any]
 
 
 def give(story: Story, to: int, *, asked: int) -> list[Command]:
@@ -40,6 +47,37 @@ def asked(story: Story) -> dict[str, int] | None:
     holder = story.view.holder
     assert holder is not None
     return holder.asked_counts
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "to"),
+    [
+        ({}, {}, 4),
+        ({"completions": 9}, {"succeeded": 5}, 4),
+        ({"completions": 9}, {"succeeded": 6}, 3),
+        ({"completions": 9}, {"succeeded": 7}, None),
+        ({"completions": 9, "completionMode": "Indexed"}, {"succeeded": 5, "failedIndexes": "8"}, 3),
+        ({"completions": 2, "completionMode": "Indexed"}, {"succeeded": 1, "completedIndexes": "0"}, 4),
+    ],
+    ids=[
+        "no completions",
+        "enough to do",
+        "less to do",
+        "nearly done",
+        "failed indexes",
+        "completions follow its size",
+    ],
+)
+def test_it_is_given_no_more_than_it_has_work_for(spec: Manifest, status: Manifest, to: int | None) -> None:
+    store = a_store(
+        merge_patch(a_job(2), {"spec": spec, "status": status}),
+        merge_patch(
+            a_workload(count=2, admitted=2, dispatched=1, applied=1),
+            {"metadata": {"annotations": {api_names.MAX_SIZE_ANNOTATION: "main=4"}}},
+        ),
+    )
+    decided = catalog.cycle(store, trees=None, preemption_cycles_since="", idle_since="2026-06-01T00:00:00Z")
+    assert [each.to["main"] for each in decided if isinstance(each, Grow)] == ([] if to is None else [to])
 
 
 def test_its_worker_hears_of_it_before_it_asks_for_more() -> None:

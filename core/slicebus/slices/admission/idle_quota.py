@@ -103,7 +103,8 @@ class IdleQuota:
             nodes = self._use.current.queues[name], self._use.projected.queues[name]
             for holder in snapshot.part.holdings.holders_in(name):
                 is_here = holder.cluster in open_clusters and holder.chain_id not in waiting
-                if is_here and self._may_grow(holder, rule.since) and (wanted := _wanted(holder)):
+                useful = rule.useful.get(holder.key, {})
+                if is_here and self._may_grow(holder, rule.since) and (wanted := _wanted(holder, useful)):
                     yield _Taker(holder, nodes, wanted)
 
     def _may_grow(self, holder: Slice, since: str) -> bool:
@@ -142,14 +143,14 @@ class IdleQuota:
         return has_quota and self._placer.leaves_headroom(taker.holder.cluster or "", needs, headroom)
 
 
-def _wanted(holder: Slice) -> Counts:
-    """How many replicas of each pod set a job takes in addition to those that it holds."""
+def _wanted(holder: Slice, useful: Counts) -> Counts:
+    """How many replicas of each pod set a job takes in addition to those that it holds; `useful` as in `IdleGrowth`."""
     assert holder.admission is not None
     placed = {each.name for each in holder.admission.pod_sets if each.count and each.usage}
     wanted = {}
     for name, held in holder.held_counts.items():
-        step = holder.replica_sizes.get(name, 1)
-        if name in placed and (more := (holder.elasticity.most.get(name, held) - held) // step) > 0:
+        step, most = holder.replica_sizes.get(name, 1), holder.elasticity.most.get(name, held)
+        if name in placed and (more := (min(most, useful.get(name, most)) - held) // step) > 0:
             wanted[name] = more
     return wanted
 

@@ -13,7 +13,7 @@ from slicebus.slices.api.kueue import Condition, EvictionReason
 from slicebus.slices.placement.fleet import Cluster, Strategy
 from slicebus.slices.quota.holdings import Part
 from slicebus.slices.quota.quota import ClusterQueue, Cohort, FlavorResource, LocalQueue, ResourceFlavor
-from slicebus.slices.workload.workload import Slice
+from slicebus.slices.workload.workload import Counts, Slice, SliceKey
 
 _DEACTIVATED = "The workload is deactivated"
 
@@ -25,6 +25,9 @@ class IdleGrowth(msgspec.Struct, frozen=True):
     """Those that have neither got quota nor lost pods since then, a metav1.Time."""
     headroom: float
     """The part of each queue's quota and of each cluster that stays free, from 0 to 1."""
+    useful: Mapping[SliceKey, Counts] = {}
+    """How many pods by pod set jobs have work for, by the slices that hold their quota. What is not named has work for
+    all that it takes."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from slicebus.slices.admission.cycle import Admit
 from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.admission.lines import Behind, Lines
 from slicebus.slices.admission.sharing import FairSharing
-from slicebus.slices.admission.snapshot import IdleGrowth, Snapshot
+from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.admission.usage_order import LocalUses
 from slicebus.slices.api.quantities import add
 from slicebus.slices.placement.fleet import Strategy
@@ -183,7 +183,6 @@ class Quotas:
         growth_limit: GrowthLimit | None = None,
         notice_cap_s: float = 0.0,
         pods_before_jobs: bool = True,
-        idle_growth: IdleGrowth | None = None,
         moment: datetime | None = None,
         usage_rule: UsageRule = UsageRule(),  # noqa: B008 a frozen value
         in_lines: bool = False,
@@ -226,7 +225,6 @@ class Quotas:
             growth_limit=growth_limit,
             notice_cap_s=notice_cap_s,
             pods_before_jobs=pods_before_jobs,
-            idle_growth=idle_growth,
             spent_budgets=self._spent(queues, moment) if moment is not None else SpentBudgets(),
             local_uses=self._local_uses(queues, moment, usage_rule) if moment is not None else LocalUses(),
         )

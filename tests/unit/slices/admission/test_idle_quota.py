@@ -73,6 +73,13 @@ class TestHowMuch:
     ) -> None:
         assert sizes(decide(willing("a", 4, most), queues=[queue(quota=quota)], headroom=headroom)) == expected
 
+    @pytest.mark.parametrize(("useful", "expected"), [(9, {"a": 8}), (5, {"a": 5}), (4, {}), (3, {})])
+    def test_no_more_than_it_has_work_for(self, useful: int, expected: dict[str, int]) -> None:
+        held, other = willing("a", 4, 8), willing("b", 1, 1)
+        made = world(held, other, queues=[queue()])
+        growth = IdleGrowth(SINCE, 0.0, useful={held.key: {"main": useful}, other.key: {"main": 9}})
+        assert sizes(cycle(msgspec.structs.replace(made, idle_growth=growth))) == expected
+
     def test_whole_replicas(self) -> None:
         held = willing("a", 4, 9, replica_sizes={"main": 2})
         assert sizes(decide(held)) == {"a": 8}

@@ -6,10 +6,13 @@ from datetime import datetime, timedelta
 import msgspec
 
 from slicebus.kube.times import time_text
+from slicebus.manager.decide.job import size_bounds
+from slicebus.manager.state.owners import job_of
 from slicebus.manager.state.reclaims import RING
 from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.admission.snapshot import IdleGrowth, Snapshot
+from slicebus.slices.workload.workload import Counts, SliceKey
 
 
 class Since(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +38,7 @@ def snapshot_of(store: ManagerStore, trees: Sequence[str] | None, since: Since, 
     """What a cycle over some trees of quota decides from; all for None. `in_lines` as in `Quotas.snapshot`."""
     settings, assumed = store.settings, {key: uncertain.decision for key, uncertain in store.uncertain.items()}
     limits_growth = settings.growth_victims and since.growth
-    return store.quotas.snapshot(
+    snapshot = store.quotas.snapshot(
         trees,
         assumed,
         strategy=settings.placement_strategy,
@@ -46,8 +49,23 @@ def snapshot_of(store: ManagerStore, trees: Sequence[str] | None, since: Since, 
         else None,
         notice_cap_s=settings.notice_cap_s,
         pods_before_jobs=settings.pods_before_jobs,
-        idle_growth=IdleGrowth(since.idle, settings.idle_headroom) if since.idle else None,
         moment=datetime.fromisoformat(since.now) if since.now else None,
         usage_rule=settings.usage_rule,
         in_lines=in_lines,
     )
+    if not since.idle:
+        return snapshot
+    growth = IdleGrowth(since.idle, settings.idle_headroom, useful=_useful(store, snapshot))
+    return msgspec.structs.replace(snapshot, idle_growth=growth)
+
+
+def _useful(store: ManagerStore, snapshot: Snapshot) -> dict[SliceKey, Counts]:
+    """What `IdleGrowth` knows of the jobs of a snapshot."""
+    useful: dict[SliceKey, Counts] = {}
+    for queue in snapshot.cluster_queues:
+        for holder in snapshot.part.holdings.holders_in(queue):
+            ref = job_of(store, holder.key) if holder.elasticity.most else None
+            job = store.view(ref).job if ref is not None else None
+            if job is not None and (bounds := size_bounds.useful(job, holder.elasticity.most)):
+                useful[holder.key] = bounds
+    return useful

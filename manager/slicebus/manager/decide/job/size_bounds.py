@@ -5,7 +5,7 @@ the manager's job says bounds it. How many pods it may lose, and after what noti
 admitted by that.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated
 
 import msgspec
@@ -68,6 +68,16 @@ def max_size(job: Manifest) -> Counts:
         return dict(Elasticity.from_annotations({_MAX: text}, _sizes(job)).most)
     sizes = read_json(text, _SIZES)
     return {"": sizes} if isinstance(sizes, int) else dict(sizes or {})
+
+
+def useful(job: Manifest, most: Mapping[str, int]) -> Counts:
+    """For how many pods a job of these sizes has work, by its status: a Job makes no more than are left to complete. A
+    pod set that has work for all is left out, and so is each of a job whose end follows its size."""
+    kind = KINDS[job["kind"]]
+    resized = kind.with_counts(job, dict(most))
+    counts = kind.counts(resized, resized)
+    ended = {} if kind.ends_by_size(job) else kind.finished(resized)
+    return {name: counts[name] - count for name, count in ended.items()}
 
 
 def problems(job: Manifest) -> list[Problem]:
