@@ -13,7 +13,7 @@ from slicebus.agent.state import annotations
 from slicebus.agent.state.policy import Policy
 from slicebus.agent.state.views import JobKey, WorkerJobReading, WorkerView
 from slicebus.decisions.commands import Create, Patch
-from slicebus.proto.messages import JobRef, PodSetFlavor, WorkloadSpec
+from slicebus.proto.messages import MOST_COUNT, JobRef, PodSetFlavor, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import kueue
 from slicebus.slices.jobs import KINDS
@@ -24,6 +24,7 @@ Manifest = dict[str, Any]
 REF = JobRef("ray.io/v1", "RayService", "team", "chat", "manager-uid")
 NOTHING = WorkerView(key=JobKey("RayService", "team", "chat"), job=None)
 SERVICE = KINDS["RayService"]
+HUGE = {"replicas": MOST_COUNT, "minReplicas": 0, "maxReplicas": MOST_COUNT}
 CONTAINER = "/spec/rayClusterConfig/workerGroupSpecs/0/template/spec/containers"
 IMAGE = {"path": f"{CONTAINER}/0/image", "value": "ray:next"}
 APPLICATIONS = {"path": "/spec/serveConfigV2", "value": "applications: [next]"}
@@ -201,3 +202,11 @@ def test_a_size_of_the_manager_is_also_that_of_the_next_cluster() -> None:
     more = {"path": "/spec/rayClusterConfig/workerGroupSpecs/0/replicas", "value": 3}
     view, _ = carried_out(made(autoscales=False), an_order(2, more, autoscales=False))
     assert group_of(view)["replicas"] == 3
+
+
+def test_the_pods_of_two_huge_clusters_are_a_count_that_a_request_takes() -> None:
+    job = managers() | {"status": {}}
+    huge = {"kind": "RayCluster", "metadata": {"uid": "c"}, "spec": a_cluster_spec(a_group("small", **HUGE))}
+    reading = WorkerJobReading(job, REF, "w1", 1, {"head": 1, "small": 1}, None, False, False, SERVICE.outcome(job))
+    view = structs.replace(NOTHING, job=job, reading=reading, scale_target=huge, beside=(huge,))
+    assert view.counts == {"head": 2, "small": MOST_COUNT}

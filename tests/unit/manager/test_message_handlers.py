@@ -224,16 +224,6 @@ def test_a_late_request_of_a_worker_object_that_was_replaced_changes_nothing(
     assert bool(message_handlers.scale_request(view, REQUEST, envelope)) is (came > known)
 
 
-IMPOSSIBLE = [{}, {"main": -1}, {"main": 100_001}, {"main": 1, "other": -5}]
-
-
-@pytest.mark.parametrize("wanted", IMPOSSIBLE, ids=str)
-def test_counts_that_cannot_be_are_refused(wanted: dict[str, int]) -> None:
-    with pytest.raises(ProtocolError, match="between 0 and 100000") as raised:
-        message_handlers.scale_request(RUNNING, request_with(wanted=wanted), FROM_EAST)
-    assert raised.value.reason is DeadReason.REFUSED
-
-
 # --- applied --------------------------------------------------------------------------------------------------------
 
 TWO = (

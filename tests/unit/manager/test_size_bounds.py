@@ -14,7 +14,11 @@ from slicebus.manager.state.tables import ManagerTable
 from slicebus.proto.messages import Counts, Pending, ScaleRequest
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.base import SUSPEND_PATH
+from slicebus.slices.jobs.paths import Path, value_at, with_value
 from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope
+from unit.properties.world import started
+from unit.slices.jobs import manifests
 from unit.slices.jobs.declared import GROUPS, LEADER, a_group_set
 from unit.slices.jobs.manifests import a_cluster, a_group
 
@@ -107,6 +111,52 @@ def test_it_is_told_once_on_both_sides() -> None:
     shown = waiting.reason_for(told)
     assert shown is not None
     assert (shown.shown.reason, shown.shown.wanted) == ("PastBounds", {"main": 900})
+
+
+IMPOSSIBLE: dict[str, tuple[Counts, str]] = {
+    "more than any job has": ({"main": 100_001}, "asks for main=100001, and no job has more than 100000 pods"),
+    "more of a pod set that the job has not": ({"main": 1, "other": 200_000}, "asks for other=200000, and no job"),
+    "no pod set": ({}, "The worker's job has no pod set left"),
+}
+
+
+@pytest.mark.parametrize("factor", [0, 100])
+@pytest.mark.parametrize(("wanted", "told"), IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
+def test_what_no_job_can_have_is_past_its_bounds(wanted: Counts, told: str, factor: int) -> None:
+    view = a_view(a_job(), a_workload(admitted=1, dispatched=1, applied=1))
+    assert told in size_bounds.problem(view, wanted, factor=factor)
+
+
+GROUP = ("spec", "workerGroupSpecs", 0)
+TOO_MANY: dict[str, tuple[Manifest, Path, Manifest, Counts]] = {
+    "a Job": (manifests.a_job(), ("spec",), {"parallelism": 200_000}, {"main": 5}),
+    "a group of more pods than a count can be": (
+        a_cluster(a_group(numOfHosts=4)),
+        GROUP,
+        {"replicas": 2**31 - 1, "maxReplicas": 2**31 - 1},
+        {"head": 1, "small": 12},
+    ),
+}
+
+
+@pytest.mark.parametrize(("job", "at", "edit", "then"), TOO_MANY.values(), ids=TOO_MANY.keys())
+def test_an_edit_on_the_worker_to_too_many_pods_is_told_there_and_holds_up_nothing(
+    job: Manifest, at: Path, edit: Manifest, then: Counts
+) -> None:
+    kind = KINDS[job["kind"]]
+    world, ref = started(with_value(job, SUSPEND_PATH, False))
+    world.go_on()
+    [copy] = world.there.all(kind.resource)
+    world.change(world.there, copy, with_value(copy, at, value_at(copy, at) | edit))
+    world.go_on()
+    [copy] = world.there.all(kind.resource)
+    assert "no job has more than 100000 pods" in copy["metadata"]["annotations"][api_names.WAITING_ANNOTATION]
+    assert world.dead == []
+    world.change(world.there, copy, kind.with_counts(copy, then))
+    world.go_on()
+    held = world.manager.view(ref).holder
+    assert held is not None
+    assert held.granted == then, "a size that can be is taken as ever"
 
 
 @pytest.mark.parametrize("text", ["many", "-1", "1.5", "[]", '{"main":-1}', '{"main":"5"}', "{}", "900000"])

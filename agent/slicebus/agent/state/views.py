@@ -16,6 +16,7 @@ from slicebus.agent.state.schedulers import RefusedObject, Schedulers
 from slicebus.agent.state.status_bounds import bounded, fitting
 from slicebus.kube.resources import GONE
 from slicebus.proto.messages import (
+    MOST_COUNT,
     Counts,
     JobPhase,
     JobRef,
@@ -272,7 +273,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             total.update(kind.counts(job, target))
         if self.beside:
             known = self.reading.granted.keys() | kind.counts(job, job)
-            return {name: count for name, count in total.items() if name in known}
+            return {name: min(count, MOST_COUNT) for name, count in total.items() if name in known}
         return dict(total)
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 import msgspec
 
-from slicebus.proto.messages import Counts, JobPhase
+from slicebus.proto.messages import MOST_COUNT, Counts, JobPhase
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs.base import Outcome, Placement, Problem
@@ -112,9 +112,9 @@ class DeclaredKind(PlainKind):
         ]
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
-        """The declared numbers, within their limits, multiplied."""
+        """The declared numbers, within their limits, multiplied, and cut to a count of 32 bits."""
         return {
-            pod_set.name: pod_set.limited(scale_target) * self._pods_of_one(pod_set, scale_target)
+            pod_set.name: min(pod_set.limited(scale_target) * self._pods_of_one(pod_set, scale_target), MOST_COUNT)
             for pod_set in self._pod_sets(scale_target)
         }
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slicebus.proto.messages import Counts
+from slicebus.proto.messages import MOST_COUNT, Counts
 from slicebus.slices.jobs.base import Exposure, Placement
 from slicebus.slices.jobs.copies import dns_label, gated_template, pod_labels, without
 from slicebus.slices.workload.pod_requests import ADDITIONS, COLLECTOR, GCS_WAIT
@@ -96,8 +96,9 @@ def desired_replicas(group: Manifest) -> int:
 
 
 def cluster_counts(cluster_spec: Manifest) -> Counts:
-    """Pods of the head and of each group."""
-    return {HEAD: 1} | {pod_set_name(group): desired_replicas(group) * hosts(group) for group in groups(cluster_spec)}
+    """Pods of the head and of each group, cut to a count of 32 bits."""
+    pods = {pod_set_name(group): desired_replicas(group) * hosts(group) for group in groups(cluster_spec)}
+    return {HEAD: 1} | {name: min(count, MOST_COUNT) for name, count in pods.items()}
 
 
 def cluster_pod_sets(cluster_spec: Manifest, *, beside_head: tuple[Manifest, ...] = ()) -> list[Manifest]:
@@ -132,7 +133,7 @@ def most(cluster_spec: Manifest) -> Counts:
     """The most pods of a cluster by pod set, where its spec has a bound. KubeRay's definition has a default for it, the
     largest number there is."""
     bound = {
-        pod_set_name(group): group["maxReplicas"] * hosts(group)
+        pod_set_name(group): min(group["maxReplicas"] * hosts(group), MOST_COUNT)
         for group in groups(cluster_spec)
         if group.get("maxReplicas") is not None and 0 <= group["maxReplicas"] < _NO_BOUND
     }
@@ -141,7 +142,7 @@ def most(cluster_spec: Manifest) -> Counts:
 
 def least(cluster_spec: Manifest) -> Counts:
     """The fewest pods of each group by pod set, whatever anybody scales."""
-    return {pod_set_name(group): (group.get("minReplicas") or 0) * hosts(group) for group in groups(cluster_spec)}
+    return {pod_set_name(g): min((g.get("minReplicas") or 0) * hosts(g), MOST_COUNT) for g in groups(cluster_spec)}
 
 
 def waiting_for_gcs(template: Manifest) -> Manifest:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from slicebus.proto.messages import Counts, JobPhase
+from slicebus.proto.messages import MOST_COUNT, Counts, JobPhase
 from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.resource import Resource
@@ -66,7 +66,7 @@ class RayService(RayParent):
 
     def most(self, job: Manifest) -> Counts:
         """Those of two clusters: an upgrade has both."""
-        return {name: 2 * count for name, count in super().most(job).items()}
+        return {name: min(2 * count, MOST_COUNT) for name, count in super().most(job).items()}
 
     def exposure(self, job: Manifest) -> Exposure:
         """Its cluster's head is reachable, and its applications are by a Service that its user may shape."""

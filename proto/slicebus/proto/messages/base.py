@@ -27,7 +27,9 @@ _LABEL_VALUE = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 ClusterName = NewType("ClusterName", str)
 ClusterUid = NewType("ClusterUid", str)
 """The UID of a cluster's namespace kube-system. A cluster made anew under an old name has another."""
-Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+MOST_COUNT = 2**31 - 1
+"""Kubernetes' own limit of a count, and what a larger product of a manifest's numbers is cut to."""
+Count = Annotated[int, Meta(ge=0, le=MOST_COUNT)]
 """Pods or jobs: a number of 32 bits, as in Kubernetes."""
 MOST_VERSION = 2**53 - 1
 """No job reaches it, and every reader of JSON has it exactly."""

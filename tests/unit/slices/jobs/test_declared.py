@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from slicebus.agent.decide.pods.pod_placement import is_unplaced
-from slicebus.proto.messages import JobPhase
+from slicebus.proto.messages import MOST_COUNT, JobPhase
 from slicebus.sandbox.apiserver.patches import json_patch
 from slicebus.slices.jobs import Exposure, JobKind, Outcome, Placement, Problem
 from slicebus.slices.jobs.declared import DeclaredKind
@@ -78,6 +78,11 @@ def test_its_counts_and_how_many_pods_start_together(name: str) -> None:
 
 INDEX, GROUP = "batch.kubernetes.io/job-completion-index", "leaderworkerset.sigs.k8s.io/group-index"
 NUMBERS = {"JobSet": INDEX, "JobSet of two": INDEX, "groups": GROUP, "groups with a leader": GROUP}
+
+
+def test_a_product_of_its_numbers_is_a_count_that_messages_take() -> None:
+    job = a_jobset(a_replicated_job(replicas=2**40, parallelism=2**40))
+    assert JOBSET.counts(job, job) == {"workers": MOST_COUNT}
 
 
 @pytest.mark.parametrize("name", JOBS)

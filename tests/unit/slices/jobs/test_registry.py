@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from slicebus.proto.messages import MOST_COUNT, Counts
 from slicebus.slices.jobs import KINDS, JobKind, Problem
 from slicebus.slices.jobs.copies import common_problems
 from slicebus.slices.workload.chain import RefuseScaling, plan
@@ -46,6 +47,17 @@ def test_there_are_four_kinds_by_their_own_names() -> None:
 @every_kind
 def test_pod_sets_and_counts_agree(kind: JobKind, job: dict[str, Any]) -> None:
     assert {pod_set["name"]: pod_set["count"] for pod_set in kind.pod_sets(job)} == kind.counts(job, job)
+
+
+MOST = {"replicas": MOST_COUNT, "minReplicas": MOST_COUNT, "maxReplicas": MOST_COUNT, "numOfHosts": 4}
+HUGE = [a_cluster(a_group(**MOST)), a_rayjob(a_group(**MOST)), a_rayservice(a_group(**MOST))]
+
+
+@pytest.mark.parametrize("job", HUGE, ids=lambda job: str(job["kind"]))
+def test_a_product_of_two_numbers_is_a_count_that_messages_and_notes_take(job: dict[str, Any]) -> None:
+    kind = KINDS[job["kind"]]
+    for counts in (kind.counts(job, job), kind.most(job), kind.least(job)):
+        assert msgspec.convert(counts, Counts) == counts
 
 
 @every_kind

@@ -27,7 +27,7 @@ PAST_BOUNDS = "PastBounds"
 
 
 def problem(view: JobView, wanted: Counts, *, factor: int) -> str:
-    """Why a request of its worker is for more than the job allows; empty where it is not.
+    """Why a request of its worker is for more than the job allows, or for what no job can have; empty where it is not.
 
     `factor`: the most pods of a pod set that nothing bounds, as a multiple of those in the job's spec; 0 for any. What
     is granted already is never too much.
@@ -35,6 +35,10 @@ def problem(view: JobView, wanted: Counts, *, factor: int) -> str:
     job = view.job
     if job is None:
         return ""
+    if not wanted:
+        return "The worker's job has no pod set left, and a resize may change counts only"
+    if too_many := {name: count for name, count in wanted.items() if count > MOST_PODS}:
+        return f"The worker asks for {counts_text(too_many)}, and no job has more than {MOST_PODS} pods of a pod set"
     most = most_of(job, view.desired.own, factor=factor)
     granted = view.holder.granted if view.holder is not None else {}
     past = {name: most[name] for name, count in wanted.items() if name in most and count > most[name]}

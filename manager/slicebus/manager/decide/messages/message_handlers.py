@@ -40,20 +40,13 @@ _RETRY_REFUSED_S = 30.0
 
 
 def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> list[Command]:
-    """Write the request onto a Workload of the job. The chain follows from there."""
-    if view.job is None or view.holder is None or view.outcome.phase.is_terminal:
+    """Write the request onto a Workload of the job. The chain follows from there. `size_bounds.problem` has found
+    nothing wrong with its size."""
+    if view.holder is None or not is_news(view, request, envelope):
         return []
-    if not _is_from_here(view, envelope):
-        return []
-    if not request.wanted or not all(0 <= count <= MOST_PODS for count in request.wanted.values()):
-        raise ProtocolError(DeadReason.REFUSED, f"counts must be between 0 and {MOST_PODS}: {request.wanted}")
     finished = request.finished or {}
     if not all(0 <= count <= MOST_PODS and name in request.wanted for name, count in finished.items()):
         raise ProtocolError(DeadReason.REFUSED, f"pods that have ended must be of a wanted pod set: {finished}")
-    last, published_at = view.desired.requested, (envelope.epoch, envelope.sequence)
-    key = RequestKey(request.worker_uid, request.worker_generation)
-    if last and not last.is_older_than(key, speaker=envelope.cluster_uid, published_at=published_at):
-        return []
     desired = SizeRequest(
         counts=request.wanted,
         worker_uid=request.worker_uid,
@@ -70,6 +63,15 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
     )
     heard, note = reclaims.heard(view, desired)
     return size_requests.record(view, heard, note=note, counts=reclaims.left_by(view.holder, heard, note))
+
+
+def is_news(view: JobView, request: ScaleRequest, envelope: Envelope) -> bool:
+    """Whether a request is of the copy of a job that runs, and newer than every one that is known."""
+    if view.job is None or view.holder is None or view.outcome.phase.is_terminal or not _is_from_here(view, envelope):
+        return False
+    last, published_at = view.desired.requested, (envelope.epoch, envelope.sequence)
+    key = RequestKey(request.worker_uid, request.worker_generation)
+    return last is None or last.is_older_than(key, speaker=envelope.cluster_uid, published_at=published_at)
 
 
 def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]:

@@ -159,11 +159,13 @@ def _handle_of_cluster(
 
 
 def _handle_request(store: ManagerStore, envelope: Envelope, message: ScaleRequest, now: str) -> Sequence[Command]:
-    """Take a request in, unless it is for more than the job itself allows: the job says so then on both sides."""
+    """Take a request in, unless it is for more than the job itself allows, or for what no job can have: the job says so
+    then on both sides."""
     view = store.view(_known(message.job))
-    taken = message_handlers.scale_request(view, message, envelope)
-    if taken and (problem := size_bounds.problem(view, message.wanted, factor=store.settings.resize_factor)):
+    is_news, factor = message_handlers.is_news(view, message, envelope), store.settings.resize_factor
+    if is_news and (problem := size_bounds.problem(view, message.wanted, factor=factor)):
         return waiting.note_past_bounds(view, message, envelope, problem, now=now)
+    taken = message_handlers.scale_request(view, message, envelope)
     was_past = view.refused_request is not None and view.refused_request.reason == size_bounds.PAST_BOUNDS
     settled = [Forget(table=ManagerTable.REFUSED_REQUESTS, key=view.ref)] if taken and was_past else []
     return [*settled, *mode_of(store).with_request(store, view, taken, now)]
