@@ -19,6 +19,7 @@ from slicebus.manager.state.outbox import MOST_BELIEVED, Dispatch
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import Readiness
 from slicebus.manager.state.worker_clusters import Sender
+from slicebus.proto.envelope import MessageId
 from slicebus.proto.errors import DeadReason, ProtocolError
 from slicebus.proto.messages import MOST_VERSION, Applied, JobPhase, PodSetStatus, Refused, ScaleRequest, Status
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -210,6 +211,17 @@ def test_a_request_is_written_onto_its_slice_once(view: Any, request_: ScaleRequ
             sequence=1,
             granted={"main": 1},
         )
+
+
+@pytest.mark.parametrize("chain", ["x" * 255, "é", "x" * 64], ids=["long", "another alphabet", "as long as may be"])
+def test_the_record_of_a_request_is_readable_whatever_chain_it_names(chain: str) -> None:
+    envelope = structs.replace(an_envelope(), correlation_id=MessageId(chain))
+    [command] = message_handlers.scale_request(RUNNING, REQUEST, envelope)
+    assert isinstance(command, Patch)
+    written = SizeRequest.from_manifest(command.body)
+    assert written is not None
+    assert written.counts == REQUEST.wanted
+    assert written.correlation == (chain if chain == "x" * 64 else envelope.id)
 
 
 ORDERS = list(itertools.product([(1, 5), (1, 6), (1, 7), (2, 1)], [(1, 6)]))

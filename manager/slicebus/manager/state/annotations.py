@@ -4,11 +4,12 @@ A job's users may write its annotations, but not those of its Workloads. So what
 Workloads (docs/decisions/0068).
 """
 
+import re
 from typing import Annotated, Any, Self
 
 import msgspec
 
-from slicebus.proto.envelope import MessageId
+from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import Counts, JobRef, Manifest, RequestKey, Version
 from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import read_json
@@ -28,6 +29,13 @@ def job_ref(job: Manifest) -> JobRef:
         name=metadata["name"],
         uid=metadata["uid"],
     )
+
+
+def correlation_of(envelope: Envelope) -> MessageId:
+    """The chain of a message as a Workload keeps it: that of its own id where it is no text of the length of such an
+    id. A header may have four times as many characters, and of any kind."""
+    chain = envelope.correlation_id
+    return chain if len(chain) <= _MOST_CORRELATION and re.match(_PRINTABLE, chain) else envelope.id
 
 
 def annotation(manifest: Manifest, name: str) -> str | None:
@@ -93,6 +101,9 @@ class TakenBack(msgspec.Struct, frozen=True):
         return self.note or content_hash(self)
 
 
+_MOST_CORRELATION, _PRINTABLE = 64, r"^[\x20-\x7e]*(?!\n)$"
+
+
 class SizeRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The size that a worker asked for last, on a Workload of the manager's job."""
 
@@ -103,7 +114,7 @@ class SizeRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     worker_generation: Version = 0
     baseline: Counts = {}
     """The counts of the manager's own spec at that time. An edit of them counts as newer than the request."""
-    correlation: Annotated[MessageId, msgspec.Meta(max_length=64, pattern=r"^[\x20-\x7e]*(?!\n)$")] = _NO_MESSAGE
+    correlation: Annotated[MessageId, msgspec.Meta(max_length=_MOST_CORRELATION, pattern=_PRINTABLE)] = _NO_MESSAGE
     """The id of a message, or empty."""
     revision: Version = 0
     """Counts the writes: of several on the Workloads of a job, the highest counts."""

@@ -14,7 +14,7 @@ from slicebus.manager.decide.job import pods_left, reclaims, status_mirror, unkn
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, one_write_each
 from slicebus.manager.decide.order import dispatch, size_requests
 from slicebus.manager.decide.order.outbox import write
-from slicebus.manager.state.annotations import SizeRequest, annotation
+from slicebus.manager.state.annotations import SizeRequest, annotation, correlation_of
 from slicebus.manager.state.outbox import MOST_BELIEVED, Dispatch, Held, Outbox, Progress, applied_version
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
@@ -52,7 +52,7 @@ def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> l
         worker_uid=request.worker_uid,
         worker_generation=request.worker_generation,
         baseline=view.desired.own,
-        correlation=envelope.correlation_id,
+        correlation=correlation_of(envelope),
         speaker=envelope.cluster_uid,
         epoch=envelope.epoch,
         sequence=envelope.sequence,
