@@ -5,6 +5,7 @@ missing one, or a path that is none is an error that names the field.
 """
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple, Self
 
 import msgspec
@@ -204,8 +205,8 @@ class Declaration(_Strict, frozen=True, kw_only=True):
     """Who makes the pods, for the policies of the agent's chart, where it is neither the kind itself nor a Job."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for pod sets that do not go together, for an end that the manager would not see, and for a
-        number of its own status that the worker's would replace."""
+        """Raises ValueError for pod sets that do not go together, for an end that the manager would not see, for a
+        number of its own status that the worker's would replace, and for a field that a copy must not lack."""
         zero = self.managed_by.zero_path.split(".")[1] if self.managed_by and self.managed_by.zero_path else None
         if zero is not None and (self.mirrored_status is None or zero in self.mirrored_status):
             raise ValueError(f"managedBy.zeroPath is of the manager's own status: mirroredStatus has to lack {zero}")
@@ -219,6 +220,12 @@ class Declaration(_Strict, frozen=True, kw_only=True):
             included = pod_set.replica_size_includes
             if included is not None and (included not in names or included == pod_set.name):
                 raise ValueError(f"podSets: replicaSizeIncludes names {included!r}, which is no other pod set")
+        templates = [(pod_set.list_path, pod_set.template_path) for pod_set in self.pod_sets]
+        if len(set(templates)) < len(templates):
+            raise ValueError("podSets: two have the same template, whose pods are of one pod set only")
+        for field, dropped in self._dropped():
+            if needed := next((path for path in self._written() if f"{path}.".startswith(f"{dropped}.")), None):
+                raise ValueError(f"{field}: a worker's copy is without {dropped}, and slicebus writes {needed} there")
 
     @classmethod
     def read(cls, entry: object) -> Self:
@@ -247,6 +254,21 @@ class Declaration(_Strict, frozen=True, kw_only=True):
             if text is not None:
                 paths.append(DeclaredPath(field, None, path_of(text), type))
         return paths
+
+    def _dropped(self) -> Iterator[tuple[str, str]]:
+        """The paths that a worker's copy is without, each with its field."""
+        if self.managed_by is not None:
+            yield "managedBy.path", self.managed_by.path
+        yield from ((f"droppedPaths[{number}]", path) for number, path in enumerate(self.dropped_paths))
+
+    def _written(self) -> Iterator[str]:
+        """The paths that slicebus writes on a worker: gates and labels of pods, counts, and the suspension."""
+        for pod_set in self.pod_sets:
+            paths = [f"{pod_set.template_path}.{field}" for field, _ in _NEEDED_OF_PODS]
+            counts = filter(None, (pod_set.count_path, *pod_set.count_also_paths))
+            yield from (f"{pod_set.list_path}.{path}" if pod_set.list_path else path for path in (*paths, *counts))
+        if self.suspend_path is not None:
+            yield self.suspend_path
 
     def needed_of_pods(self) -> list[DeclaredPath]:
         """Where a worker's copy has the gates and the labels of its pods: without a gate they start before they have

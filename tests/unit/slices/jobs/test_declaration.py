@@ -98,6 +98,29 @@ SLIPS: dict[str, tuple[object, str]] = {
         changed("LeaderWorkerSet", "worker", *_SET, "name"),
         "podSets: two have the same name",
     ),
+    "two pod sets of one template": (
+        changed("LeaderWorkerSet", "spec.leaderWorkerTemplate.workerTemplate", *_SET, "templatePath"),
+        "podSets: two have the same template, whose pods are of one pod set only",
+    ),
+    "a copy without the gates of its pods": (
+        changed("TrainJob", "spec.template.spec.schedulingGates", "droppedPaths", 0),
+        "droppedPaths[0]: a worker's copy is without spec.template.spec.schedulingGates, and slicebus writes "
+        "spec.template.spec.schedulingGates there",
+    ),
+    "a copy without its pods": (
+        changed("JobSet", ["spec.replicatedJobs"], "droppedPaths"),
+        "droppedPaths[0]: a worker's copy is without spec.replicatedJobs, and slicebus writes "
+        "spec.replicatedJobs.template.spec.template.spec.schedulingGates there",
+    ),
+    "a copy without its size": (
+        changed("TrainJob", "spec.scaling", "managedBy", "path"),
+        "managedBy.path: a worker's copy is without spec.scaling, and slicebus writes spec.scaling.replicas there",
+    ),
+    "a copy that nobody suspends": (
+        changed("TrainJob", "spec.runPolicy.suspend", "droppedPaths", 0),
+        "droppedPaths[0]: a worker's copy is without spec.runPolicy.suspend, and slicebus writes "
+        "spec.runPolicy.suspend there",
+    ),
     "a leader that is none": (
         changed("LeaderWorkerSet", "head", "podSets", 1, "replicaSizeIncludes"),
         "podSets: replicaSizeIncludes names 'head', which is no other pod set",
