@@ -143,7 +143,7 @@ class Sign(_Strict, frozen=True, kw_only=True):
     def message(self, job: Manifest) -> str | None:
         """The message that comes with the sign, which may be empty; None where the job does not show the sign."""
         if self.path is not None:
-            return "" if value_at(job, path_of(self.path)) == self.value else None
+            return "" if _is(value_at(job, path_of(self.path)), self.value) else None
         conditions = value_at(job, ("status", "conditions"))
         for condition in conditions if isinstance(conditions, list) else ():
             if isinstance(condition, dict) and (condition.get("type"), condition.get("status")) == (
@@ -165,7 +165,7 @@ class ManagedBy(_Strict, frozen=True, kw_only=True):
 
     def lacks(self, job: Manifest) -> str:
         """As `JobKind.lacks_dispatch`, by this field."""
-        if value_at(job, path_of(self.path)) != self.value:
+        if not _is(value_at(job, path_of(self.path)), self.value):
             value = self.value if isinstance(self.value, str) else msgspec.json.encode(self.value).decode()
             return f"its {self.path} is not {value}"
         number = value_at(job, path_of(self.zero_path)) if self.zero_path is not None else None
@@ -283,6 +283,11 @@ class Declaration(_Strict, frozen=True, kw_only=True):
             for number, pod_set in enumerate(self.pod_sets)
             for field, type in _NEEDED_OF_PODS
         ]
+
+
+def _is(present: object, declared: str | int | bool) -> bool:
+    """Whether a manifest has the declared value. In Python True equals 1, in a manifest one pod is no yes."""
+    return isinstance(present, bool) is isinstance(declared, bool) and present == declared
 
 
 def _sign_paths(field: str, sign: Sign | None) -> list[tuple[str, str, str]]:

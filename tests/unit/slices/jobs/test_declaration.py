@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from slicebus.slices.jobs import JobKind
-from slicebus.slices.jobs.declaration import Declaration, DeclarationError, DeclaredPodSet
+from slicebus.slices.jobs.declaration import Declaration, DeclarationError, DeclaredPodSet, ManagedBy, Sign
 from slicebus.slices.jobs.paths import add_operation, path_of, text_of, value_at, with_value, without_value
 from slicebus.slices.jobs.registry import ENTRY_POINTS, load
 from unit.slices.jobs.declared import ENTRIES, KINDS_FILE
@@ -155,6 +155,26 @@ SLIPS: dict[str, tuple[object, str]] = {
         "mirroredStatus[0]: 'status.phase' is not a field of the status, as phase",
     ),
 }
+
+
+VALUES: list[tuple[str | int | bool, object, bool]] = [
+    (True, True, True),
+    (True, 1, False),
+    (1, True, False),
+    (1, 1, True),
+    (False, 0, False),
+    (0, False, False),
+    ("1", 1, False),
+    ("done", "done", True),
+    (True, None, False),
+]
+
+
+@pytest.mark.parametrize(("declared", "present", "is_it"), VALUES, ids=str)
+def test_a_yes_is_no_number(declared: str | int | bool, present: object, is_it: bool) -> None:
+    job = {"spec": {"by": present}, "status": {"done": present}}
+    assert (Sign(path="status.done", value=declared).message(job) is not None) is is_it
+    assert (ManagedBy(path="spec.by", value=declared).lacks(job) == "") is is_it
 
 
 @pytest.mark.parametrize(("entry", "told"), SLIPS.values(), ids=SLIPS.keys())
