@@ -62,8 +62,8 @@ class RayJob(RayParent):
         return super().templates(job, scale_target) | ({_SUBMITTER: submitter} if submitter else {})
 
     def most(self, job: Manifest) -> Counts:
-        """Those of its cluster, and one submitter."""
-        return super().most(job) | {_SUBMITTER: 1}
+        """Those of its cluster, and one submitter where the job has one: a group may have that name elsewhere."""
+        return super().most(job) | ({_SUBMITTER: 1} if _has_submitter_pod(job["spec"]) else {})
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """The pods of the cluster that KubeRay will make, and the submitter."""

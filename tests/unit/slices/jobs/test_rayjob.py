@@ -178,6 +178,11 @@ def test_who_scales(autoscaled: bool) -> None:
     assert RAYJOB.scaler(a_rayjob(cluster=a_cluster_spec(enableInTreeAutoscaling=autoscaled))) == expected
 
 
+@pytest.mark.parametrize(("mode", "most"), [("HTTPMode", 8), ("K8sJobMode", 1)])
+def test_a_group_has_the_submitters_bound_only_where_there_is_one(mode: str, most: int) -> None:
+    assert RAYJOB.most(a_rayjob(a_group("submitter"), submissionMode=mode)) == {"head": 1, "submitter": most}
+
+
 REFUSED: dict[str, tuple[dict[str, Any], list[Problem]]] = {
     "another's cluster": (
         a_rayjob(clusterSelector={"ray.io/cluster": "shared"}),
