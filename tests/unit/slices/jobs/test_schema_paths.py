@@ -28,7 +28,7 @@ def a_jobset(pod_spec: Schema, metadata: Schema = OPEN) -> Schema:
     template = an_object(spec=an_object(parallelism=NUMBER, completions=NUMBER, template=pods))
     jobs = {"type": "array", "items": an_object(name=TEXT, replicas=NUMBER, template=template)}
     return an_object(
-        spec=an_object(suspend=FLAG, managedBy=TEXT, replicatedJobs=jobs),
+        spec=an_object(suspend=FLAG, managedBy=TEXT, network=an_object(subdomain=TEXT), replicatedJobs=jobs),
         status=an_object(conditions={"type": "array", "items": OPEN}),
     )
 
@@ -68,9 +68,9 @@ CASES: dict[str, tuple[Any, Schema, list[str]]] = {
         [f"podSets[0].{field} is in a list that the schema has not: spec.jobs" for field in FIELDS],
     ),
     "no list": (
-        changed("JobSet", "spec.managedBy", "podSets", 0, "listPath"),
+        changed("JobSet", "spec.network.subdomain", "podSets", 0, "listPath"),
         JOBSET,
-        [f"podSets[0].{field} is in no list: spec.managedBy is string" for field in FIELDS],
+        [f"podSets[0].{field} is in no list: spec.network.subdomain is string" for field in FIELDS],
     ),
     "a list of anything": (ENTRIES["JobSet"], without(JOBSET, *_ENTRY, "items", "properties"), []),
     "another type": (
