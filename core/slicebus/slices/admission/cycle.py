@@ -312,7 +312,8 @@ class _Cycle:
         unasked = self._take_opportunistic(slice, queue, nomination.admission)
         lost = (*decided, *unasked)
         evicted = {*self.losers.evicted_for(slice.uid), *(each.key for each in lost if isinstance(each, Evict))}
-        shrunk = {*self.losers.shrunk_for(slice.uid), *(each.key for each in lost if isinstance(each, Shrink))} - evicted
+        shrunk = {*self.losers.shrunk_for(slice.uid), *(each.key for each in lost if isinstance(each, Shrink))}
+        shrunk -= evicted
         self.reservations.keep(slice, nomination.admission, queue)
         self.preemption_cycles.note_waiting(slice, self.use.tree_of(queue.name))
         if not (evicted or shrunk):
