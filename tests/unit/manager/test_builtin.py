@@ -10,6 +10,7 @@ from slicebus.manager.decide.admission import admitting
 from slicebus.manager.decide.admission.builtin import reconcile
 from slicebus.manager.decide.job import unmanaged
 from slicebus.manager.decide.modes import Builtin
+from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.requirements import is_managed
 from slicebus.proto.messages import ClusterName, Relabel, WorkloadSpec
@@ -731,6 +732,28 @@ BEFORE_ITS_COPY: dict[str, tuple[Manifest, int, bool]] = {
     "a former copy was deleted, and an order follows": (ordered(Dispatch(3, "hash", cleared=2), applied=2), 0, True),
     "its next copy was made": (ordered(Dispatch(3, "hash", cleared=2), applied=3), 0, False),
     "the slice of its copy is gone, and its report with it": (ordered(Dispatch(2, "hash"), replaces="w0"), 0, False),
+    "its copy is lost": (ordered(Dispatch(1, LOST, lost_version=1), applied=1), 0, True),
+    "its copy is lost, and the slice before it is gone": (
+        ordered(Dispatch(1, LOST, lost_version=1), applied=1, replaces="w0"),
+        0,
+        True,
+    ),
+    "its copy was lost, and the answer to the next order is awaited": (
+        ordered(Dispatch(2, "hash", lost_version=1), applied=1),
+        2,
+        False,
+    ),
+    "its copy was lost, and nobody has published the next order": (
+        ordered(Dispatch(2, "hash", lost_version=1), applied=1),
+        0,
+        True,
+    ),
+    "its copy was lost, and the next one was made": (
+        ordered(Dispatch(2, "hash", lost_version=1), applied=2),
+        0,
+        False,
+    ),
+    "its copy is another one than it shall be": (ordered(Dispatch(1, LOST), applied=1), 0, False),
     "the slice before it is gone, and no copy is left": (a_workload(admitted=1, replaces="w0"), 0, True),
 }
 
@@ -748,6 +771,16 @@ def test_quota_for_pods_that_nobody_may_make_is_taken_back(
         (f"event {job['kind']}", "EvictedDueToPodsEdited"),
     ]
     assert (shorts(commands) == evicts) is is_taken
+
+
+@pytest.mark.parametrize("job", EDITED_PODS.values(), ids=EDITED_PODS.keys())
+def test_a_lost_copy_is_not_made_again_with_edited_pods(job: Manifest) -> None:
+    """They would stay behind their gate, beside a slice that has the quota of the former ones."""
+    workload = a_workload(admitted=1, dispatched=1, applied=1)
+    [lost] = dispatch.renew(a_view(job, workload), above=1, has_copy=False)
+    assert isinstance(lost, Patch)
+    view = a_view(job, merge_patch(workload, lost.body))
+    assert ("w1", "Evicted=True PodsEdited", "slicebus.dev/Dispatched=False Suspending") in shorts(reconcile(view, NOW))
 
 
 def test_the_job_waits_with_its_edited_pods_then() -> None:

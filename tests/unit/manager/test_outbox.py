@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from slicebus.decisions.commands import Command, Patch, Publish
 from slicebus.manager.decide.order import dispatch
-from slicebus.manager.decide.order.outbox import STEPS
+from slicebus.manager.decide.order.outbox import STEPS, next_version
 from slicebus.manager.state.outbox import (
     HOLDING,
     LOST,
@@ -378,6 +378,26 @@ def test_a_run_after_a_delete_that_is_lost_is_a_new_one() -> None:
     record = Dispatch.from_manifest(workload)
     assert record is not None
     assert (record.version, record.held, record.is_of_this_run(5)) == (10, Held.HOLD, False)
+
+
+def test_a_copy_that_is_lost_counts_as_lost_until_the_next_order_is_reported() -> None:
+    workload = a_workload(admitted=1, dispatched=2, applied=2)
+    [lost] = dispatch.renew(a_view(a_job(), workload), above=2, has_copy=False)
+    known = [lost, *hold(a_view(a_job(), merged(workload, lost)))[:1]]
+    workload = merged(workload, *known)
+    assert not dispatch.has_copy(a_view(a_job(), workload))
+    workload["metadata"]["annotations"][api_names.APPLIED_ANNOTATION] = "3"
+    assert dispatch.has_copy(a_view(a_job(), workload))
+    next_record = next_version(Outbox.from_manifest(workload), Dispatch(0, "hash"))
+    assert (next_record.version, next_record.lost_version) == (4, UNSET)
+
+
+def merged(workload: Manifest, *commands: Command) -> Manifest:
+    for command in commands:
+        assert isinstance(command, Patch)
+        assert isinstance(command.body, dict)
+        workload = merge_patch(workload, command.body)
+    return workload
 
 
 def test_a_copy_before_a_delete_that_was_reported_is_no_present_one() -> None:

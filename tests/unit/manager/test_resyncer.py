@@ -139,7 +139,7 @@ async def test_what_is_lost_is_dispatched_anew_above_what_was_seen(manager: Mana
     ref = await manager.given_job()
     await applied(manager, ref)
     await manager.receive(inventory())
-    assert await record(manager) == Dispatch(1, LOST)
+    assert await record(manager) == Dispatch(1, LOST, lost_version=1)
     await manager.receive(inventory(an_item(ref, 7), round=2))
     assert await record(manager) == Dispatch(7, LOST, moved=True)
 
@@ -150,7 +150,7 @@ async def test_what_is_lost_is_dispatched_anew_although_its_workload_has_just_ch
     changed = MergePatch({"metadata": {"annotations": {"of": "somebody"}}})
     await manager.client.patch(WORKLOADS, "w1", "team", changed)
     await manager.receive(inventory())
-    assert await record(manager) == Dispatch(1, LOST)
+    assert await record(manager) == Dispatch(1, LOST, lost_version=1)
 
 
 async def test_what_was_reported_since_counts_more_than_the_inventory(manager: Manager) -> None:
@@ -161,7 +161,7 @@ async def test_what_was_reported_since_counts_more_than_the_inventory(manager: M
     await manager.receive(Inventory(round=1, page=1, last=True, items=[]))
     assert await record(manager) == Dispatch(1, CONTENT)
     await manager.receive(inventory(round=2))
-    assert await record(manager) == Dispatch(1, LOST)
+    assert await record(manager) == Dispatch(1, LOST, lost_version=1)
 
 
 async def test_statuses_that_differ_are_asked_for(manager: Manager) -> None:

@@ -93,6 +93,8 @@ class Dispatch(msgspec.Struct, frozen=True):
     """The first version of the present run. Reports of older versions are of an earlier run."""
     cleared: Version | msgspec.UnsetType = msgspec.UNSET
     """The version of the last delete that the worker has reported: it had no copy of an older version from then on."""
+    lost_version: Version | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name="withoutCopy")
+    """The version at which the worker had lost its copy and had no other. Set until it has reported a newer order."""
     left_copies: dict[str, Version] = msgspec.field(default_factory=dict, name="behind")
     """The given-up clusters that may have a copy left, with the version that removes it."""
     unknown_end: bool | msgspec.UnsetType = msgspec.UNSET
@@ -119,6 +121,16 @@ class Dispatch(msgspec.Struct, frozen=True):
         """`cleared`, or 0 where no delete was reported."""
         return 0 if self.cleared is msgspec.UNSET else self.cleared
 
+    @property
+    def newest_gone(self) -> Version:
+        """The newest version whose copy the worker surely has no more, by its report or its inventory; 0 for none."""
+        return max(self.cleared_version, 0 if self.lost_version is msgspec.UNSET else self.lost_version)
+
+    @property
+    def is_without_copy(self) -> bool:
+        """Whether the worker has lost its copy, and has no order to make another one."""
+        return self.hash == LOST and self.lost_version == self.version
+
     def never_made(self) -> "Dispatch":
         """This suspension as a withdrawal: its worker has reported that it never had a copy to suspend."""
         return msgspec.structs.replace(
@@ -129,6 +141,7 @@ class Dispatch(msgspec.Struct, frozen=True):
             autoscaled=msgspec.UNSET,
             suspended=False,
             vanished=msgspec.UNSET,
+            lost_version=msgspec.UNSET,
         )
 
     def lost(self, *, seen: int, has_copy: bool) -> "Dispatch":
@@ -146,6 +159,7 @@ class Dispatch(msgspec.Struct, frozen=True):
             since=seen + 1 if self.held is Held.ABSENT else self.since,
             moved=True if seen > self.version else self.moved,
             autoscaled=self.autoscaled if has_copy else msgspec.UNSET,
+            lost_version=msgspec.UNSET if has_copy else seen,
         )
 
     @property

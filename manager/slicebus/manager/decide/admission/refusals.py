@@ -64,7 +64,8 @@ def may_order(view: JobView) -> bool:
 
 
 def take_back(view: JobView, *, now: str) -> list[Command]:
-    """Take the quota of a job back whose pods were edited before its worker had any: no order can follow the admission.
+    """Take the quota of a job back whose pods were edited before its worker had any, or whose copy is lost since: no
+    order can follow the admission.
 
     An order that is published may have made the former pods: its answer is awaited. So they may have been made where a
     slice before this one has gone, and with it what its worker had reported.
@@ -73,9 +74,13 @@ def take_back(view: JobView, *, now: str) -> list[Command]:
     if holder is None or may_order(view) or view.state.progress is Progress.PUBLISHED:
         return []
     known = {slice.key for slice in view.slices}
-    if not view.is_withdrawn and any(slice.replaces and slice.replaces not in known for slice in view.slices):
+    is_lost = view.outbox is not None and view.outbox.record.is_without_copy
+    is_sure = is_lost or view.is_withdrawn
+    if not is_sure and any(slice.replaces and slice.replaces not in known for slice in view.slices):
         return []
-    message = f"Its pods were edited before cluster {view.place} had any of them: it waits for quota for other ones"
+    there = f"cluster {view.place}"
+    because = f", and {there} has lost its copy" if is_lost else f" before {there} had any of them"
+    message = f"Its pods were edited{because}: it waits for quota for other ones"
     evict = Evict(key=holder.key, reason=EvictionReason.PODS_EDITED, message=message)
     return admission_writes.commands(view, holder, evict, now=now)
 

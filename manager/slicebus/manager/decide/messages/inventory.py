@@ -18,7 +18,7 @@ from slicebus.manager.decide.kueue import beside_kueue
 from slicebus.manager.decide.messages.message_handlers import forget_requests
 from slicebus.manager.decide.order.dispatch import is_unanswered
 from slicebus.manager.state.annotations import reported_status
-from slicebus.manager.state.outbox import Held, OutboxState, Progress
+from slicebus.manager.state.outbox import STOPPED, Held, OutboxState, Progress
 from slicebus.manager.state.views import JobView
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import DeadReason, ProtocolError
@@ -27,6 +27,7 @@ from slicebus.slices.api import api_names
 from slicebus.slices.api.fingerprints import all_ready, status_hash
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.workload.elasticity import gang_of
 
 Stamp = NewType("Stamp", tuple[int, int])
@@ -188,10 +189,11 @@ def difference(
         return Difference.STATUS if status_differs(view, item) else Difference.NONE
     not_held = Difference.RENEW if reported or _is_request_lost(view, item) else Difference.AGAIN
     if item is None:
-        # A job that was suspended before the worker had made it has no copy, and need not have one.
-        if view.state.held is not Held.HOLD:
-            return Difference.NONE if reported else Difference.AGAIN
-        return not_held
+        if view.state.held is Held.HOLD:
+            return not_held
+        # A suspended copy that is lost does not keep its pods: the answer to the next order says that there is none.
+        is_lost = view.state == STOPPED and can_suspend(view.ref.kind)
+        return Difference.RENEW if is_lost else Difference.NONE if reported else Difference.AGAIN
     if not item.spec_hash:
         if not reported:
             return Difference.AGAIN

@@ -195,14 +195,14 @@ def publish_again(view: JobView) -> list[Command]:
 
 
 def has_copy(view: JobView) -> bool:
-    """Whether the worker has reported a copy of the job since its last delete, or has yet to report that it deleted
-    one. Who asks for a size has a copy, also where the report of it is lost."""
+    """Whether the worker has reported a copy of the job since its last delete, and since it lost one, or has yet to
+    report that it deleted one. Who asks for a size has a copy, also where the report of it is lost."""
     if view.is_withdrawing:
         return not view.is_withdrawn
     if _has_asked(view):
         return True
-    cleared = view.outbox.record.cleared_version if view.outbox is not None else 0
-    return any(applied_version(workload) > cleared for workload in view.workloads.values())
+    gone = view.outbox.record.newest_gone if view.outbox is not None else 0
+    return any(applied_version(workload) > gone for workload in view.workloads.values())
 
 
 def may_have_next_copy(view: JobView) -> bool:

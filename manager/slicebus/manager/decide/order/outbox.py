@@ -132,10 +132,16 @@ def next_version(outbox: Outbox | None, wanted: Dispatch) -> Dispatch:
         since=last.since if last.held is Held.HOLD else version,
         cleared=last.version if last.held is Held.ABSENT else last.cleared,
         autoscaled=last.autoscaled if is_same_copy else wanted.autoscaled,
+        lost_version=last.lost_version if outbox is not None and not _is_there(outbox) else msgspec.UNSET,
         left_copies=left_copies,
         unknown_end=wanted.unknown_end or (last.unknown_end if withdraws else msgspec.UNSET),
         moved=msgspec.UNSET if outbox is None or outbox.state() == HOLDING else last.moved,
     )
+
+
+def _is_there(outbox: Outbox) -> bool:
+    """Whether the worker has reported an order since it lost a copy, or has lost none."""
+    return outbox.is_reported and not outbox.record.is_without_copy
 
 
 def write(
