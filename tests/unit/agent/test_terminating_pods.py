@@ -9,7 +9,7 @@ from slicebus.agent.decide import catalog
 from slicebus.agent.decide.job import reconcile, waiting
 from slicebus.agent.decide.pods import terminating_pods
 from slicebus.agent.state.store import AgentStore
-from slicebus.agent.state.views import WorkerView
+from slicebus.agent.state.views import JobKey, WorkerView
 from slicebus.decisions.commands import Emit, Patch, Requeue
 from slicebus.kube.resources import JOBS, PODS, WORKLOADS
 from slicebus.proto.messages import Manifest, Waits
@@ -122,6 +122,21 @@ def test_the_job_is_looked_at_again_when_a_pod_has_had_its_time() -> None:
     assert delays(*STUCK) == []
     assert delays(RUNS, going("p", due="2026-01-31T12:00:30Z")) == []
     assert delays(RUNS, going("p", due="2026-01-31T12:00:30Z"), gated("q"), suspended=True) == []
+
+
+def test_a_pod_that_turns_terminating_has_its_job_reconciled() -> None:
+    """One may wait for its place already: nothing else would say for how long."""
+    store = AgentStore()
+    cache = store.cache_of(PODS)
+    assert cache is not None
+    cache.put(RUNS)
+    changed: list[JobKey] = []
+    store.on_change(changed.append)
+    changed.clear()
+    cache.put(RUNS | {"metadata": RUNS["metadata"] | {"resourceVersion": "31"}})
+    assert changed == []
+    cache.put(RUNS | {"metadata": RUNS["metadata"] | {"resourceVersion": "32", "deletionTimestamp": DUE}})
+    assert KEY in changed
 
 
 def test_the_agent_waits_for_that_time() -> None:

@@ -82,10 +82,10 @@ class Pod(msgspec.Struct, frozen=True):
     def stands_as(self, before: Self) -> bool:
         """Whether this version changes no decision: a kubelet writes many versions.
 
-        Never true for a gated pod: a failed write to it has to be decided again. A terminating pod still counts.
+        Never true for a gated pod: a failed write to it has to be decided again. One that turns terminating still
+        counts, and from then on pods that wait for its place are told how long it stays.
         """
-        same = msgspec.structs.replace(before, manifest=self.manifest, is_terminating=self.is_terminating)
-        return not self.is_gated and same == self
+        return not self.is_gated and msgspec.structs.replace(before, manifest=self.manifest) == self
 
 
 class Members(msgspec.Struct):
