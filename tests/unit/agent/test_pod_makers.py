@@ -1,9 +1,11 @@
 """Granted pods of a declared kind that nobody can make: what stands between the job and its pods says why."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from slicebus.agent.act.pod_refusals import PodRefusals
 from slicebus.agent.decide.job import waiting
@@ -91,11 +93,12 @@ def about(name: str, *, kind: str = "ReplicaSet", text: str = TEXT, at: str = "1
     return an_event(text, at=at, involvedObject={"kind": kind, "name": name, "uid": f"uid-{name}"})
 
 
-def told_by(*events: Manifest, others: tuple[str, ...] = (), view: WorkerView | None = None) -> list[str]:
+def told_by(*events: Manifest, others: tuple[str, ...] = (), namesakes: Iterable[WorkerView] = ()) -> list[str]:
     """The names of the objects whose Events count, beside other jobs of the namespace."""
-    own = view or a_view_of_one()
+    own = a_view_of_one()
     has_job = {own.key.name, *others}.__contains__
-    return [event["involvedObject"]["name"] for event in pod_refusals.of_makers(events, own, has_job=has_job)]
+    counted = pod_refusals.of_makers(events, own, has_job=has_job, namesakes=namesakes)
+    return [event["involvedObject"]["name"] for event in counted]
 
 
 def test_the_makers_are_known_by_their_name() -> None:
@@ -103,6 +106,20 @@ def test_the_makers_are_known_by_their_name() -> None:
     events = [*map(about, names), an_event(), an_event(involvedObject=None)]
     assert told_by(*events) == ["demo-6d5f9c7b9", "demo", "demo-2-x7k2p", "demo-2", "demo-20"]
     assert told_by(*events, others=("demo-2",)) == ["demo-6d5f9c7b9", "demo", "demo-20"], "another job is called so"
+
+
+def test_what_another_job_with_the_same_name_has_is_no_maker() -> None:
+    """By its own kind, or by what has made its pods."""
+    pod = a_pod("p")
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "demo-w-0", "uid": "uid-demo-w-0", "controller": True}
+    owned = Pod.from_manifest(pod | {"metadata": pod["metadata"] | {"ownerReferences": [owner]}})
+    jobset = structs.replace(a_view(a_jobset()), pods=(owned,))
+    events = [about("demo", kind="JobSet"), about("demo-w-0", kind="Job"), about("demo", kind="StatefulSet")]
+    of_another_group = about("demo", kind="JobSet")
+    of_another_group["involvedObject"]["apiVersion"] = "example.com/v1"
+    events += [of_another_group, about("demo-6d5f9c7b9")]
+    assert told_by(*events, namesakes=[jobset]) == ["demo", "demo", "demo-6d5f9c7b9"]
+    assert len(told_by(*events)) == len(events), "without that job they are its own, as far as anybody knows"
 
 
 def test_the_newest_of_many_count() -> None:
@@ -155,6 +172,27 @@ async def test_the_events_of_the_namespace_are_read_for_a_kind_that_has_makers(
     own = "involvedObject.uid=worker-uid,type=Warning"
     assert await asked(monkeypatch, has_makers=False) == ([own], {KEY: NOTHING})
     assert await asked(monkeypatch, has_makers=True) == ([own, "reason=FailedCreate,type=Warning"], {KEY: REFUSED})
+
+
+async def test_the_events_of_a_namespace_are_read_once_a_round(
+    jumping: LoopTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slicebus.agent.act.pod_refusals.now", lambda: NOW)
+    monkeypatch.setattr(KINDS["Job"], "pod_owners", None)
+    store, cluster = AgentStore(), _Namespace()
+    keys = [structs.replace(KEY, name=name) for name in ("train", "tune")]
+    for key in keys:
+        store.cache_of(JOBS).put(made(a_job(1), name=key.name))  # type: ignore[union-attr]
+    cluster.events = [about(f"{key.name}-6d5f9c7b9") for key in keys]
+    refusals = PodRefusals(store, cluster, changed=lambda _: None)  # type: ignore[arg-type]
+    running = asyncio.create_task(refusals.run())
+    for key in keys:
+        refusals.note(key)
+    await asyncio.sleep(16)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert cluster.asked.count(pod_refusals.OF_MAKERS) == 1
+    assert dict(store.refused_pods.items()) == dict.fromkeys(keys, REFUSED)
 
 
 def test_a_job_is_known_by_its_name() -> None:

@@ -8,11 +8,11 @@ import structlog
 
 from slicebus.agent.decide.pods import pod_refusals
 from slicebus.agent.state.store import AgentStore
-from slicebus.agent.state.views import JobKey
+from slicebus.agent.state.views import JobKey, WorkerView
 from slicebus.ambient.clock import now
 from slicebus.decisions.guard import guarded
 from slicebus.kube.client import KubeClient
-from slicebus.kube.resources import EVENTS
+from slicebus.kube.resources import EVENTS, JOB_RESOURCES
 from slicebus.proto.errors import SlicebusError
 from slicebus.proto.messages import Manifest
 from slicebus.slices.jobs import KINDS
@@ -56,21 +56,26 @@ class PodRefusals:
             await asyncio.sleep(_ROUND_S)
             time = asyncio.get_running_loop().time()
             due = sorted((key for key, at in self._due.items() if at <= time), key=self._due.__getitem__)
+            about_makers: dict[str, list[Manifest]] = {}
             for key in due[:_MOST]:
                 try:
-                    await self._read(key)
+                    await self._read(key, about_makers)
                 except SlicebusError as error:
                     _log.warning("pod_refusals.unread", job=str(key), error=str(error))
 
-    async def _read(self, key: JobKey) -> None:
+    async def _read(self, key: JobKey, about_makers: dict[str, list[Manifest]]) -> None:
+        """Read the Events of a job. `about_makers` are those of `OF_MAKERS` by namespace, which are read once a
+        round."""
         self._due[key] = asyncio.get_running_loop().time() + _AGAIN_S
         events, view = [], self._store.view(key)
         for fields in pod_refusals.selectors(view):
             events += await self._events(key.namespace, fields)
         if KINDS[key.kind].pod_owners is None:
-            of_namespace = await self._events(key.namespace, pod_refusals.OF_MAKERS)
-            has_job = partial(self._store.has_job, key.namespace)
-            events += guarded(pod_refusals.of_makers, of_namespace, view, has_job=has_job)
+            if key.namespace not in about_makers:
+                about_makers[key.namespace] = await self._events(key.namespace, pod_refusals.OF_MAKERS)
+            has_job, others = partial(self._store.has_job, key.namespace), self._namesakes(key)
+            of_namespace = about_makers[key.namespace]
+            events += guarded(pod_refusals.of_makers, of_namespace, view, has_job=has_job, namesakes=others)
         refusal = guarded(pod_refusals.why, events, now(), view=view)
         if key not in self._due or pod_refusals.says_same(refusal, self._store.refused_pods.get(key)):
             return
@@ -78,6 +83,11 @@ class PodRefusals:
             _log.warning("pods.refused", job=str(key), reason=refusal.reason, why=refusal.text)
         self._store.refused_pods[key] = refusal
         self._changed(key)
+
+    def _namesakes(self, key: JobKey) -> list[WorkerView]:
+        """The jobs of ours of other kinds that have the name of this one."""
+        named = (JobKey(kind, key.namespace, key.name) for kind in JOB_RESOURCES if kind != key.kind)
+        return [self._store.view(other) for other in named if self._store.reading(other) is not None]
 
     async def _events(self, namespace: str, fields: str) -> list[Manifest]:
         """The first pages of the Events that a field selector selects, with as much of each message as is read."""

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from slicebus.agent.state.views import PodsRefusal, WorkerView
 from slicebus.proto.messages import Manifest
 from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.workload.names import group_of
 from slicebus.slices.workload.waiting import (
     CONTROLLER_REFUSED,
     PODS_REFUSED,
@@ -79,18 +81,26 @@ def selectors(view: WorkerView) -> list[str]:
     return [f"involvedObject.{fields},type=Warning" for fields in about]
 
 
-def of_makers(events: Iterable[Manifest], view: WorkerView, *, has_job: Callable[[str], bool]) -> list[Manifest]:
+def of_makers(
+    events: Iterable[Manifest],
+    view: WorkerView,
+    *,
+    has_job: Callable[[str], bool],
+    namesakes: Iterable[WorkerView] = (),
+) -> list[Manifest]:
     """Those of the Events of `OF_MAKERS` about objects that are named after the job, as the ReplicaSet of a Deployment,
     the Jobs of a JobSet and the StatefulSets of a LeaderWorkerSet are: the newest of them, some at most. Without a pod
     nothing else tells whose they are.
 
     An object is of the job that has the longest name: `train-2-x7k2p` is of `train-2` where there is one. `has_job`
-    says whether there is, in the job's namespace.
+    says whether there is, in the job's namespace. Of `namesakes`, the jobs of other kinds with the same name, an object
+    is by its kind or by its UID.
     """
     about: dict[str, list[Manifest]] = {}
+    others = [_known_objects(other) for other in namesakes]
     for event in events:
         name = (event.get("involvedObject") or {}).get("name") or ""
-        if _named_after(name, view.key.name, has_job):
+        if _named_after(name, view.key.name, has_job) and not any(_is_about(event, known) for known in others):
             about.setdefault(_object_of(event), []).append(event)
     newest = sorted(about.values(), key=lambda of_one: max(map(_time_of, of_one)), reverse=True)
     return [event for of_one in newest[:_MOST_BETWEEN] for event in of_one]
@@ -211,6 +221,32 @@ def _named_after(name: str, job: str, has_job: Callable[[str], bool]) -> bool:
         return False
     parts = name[len(job) :].split("-")[1:]
     return not any(has_job("-".join((job, *parts[:count]))) for count in range(1, len(parts) + 1))
+
+
+class _Known(NamedTuple):
+    """What is known of the objects of a job."""
+
+    group: str
+    """The job's API group."""
+    job: tuple[str, str]
+    """Its kind and name."""
+    uids: frozenset[str]
+    """Those of the job, of its scale targets, and of what has made pods of it."""
+
+
+def _known_objects(view: WorkerView) -> _Known:
+    manifests = (view.job, *view.scale_targets)
+    uids = {manifest["metadata"]["uid"] for manifest in manifests if manifest is not None}
+    group = group_of(KINDS[view.key.kind].resource.api_version)
+    makers = {pod.owner_uid for pod in view.pods if pod.owner_uid}
+    return _Known(group, (view.key.kind, view.key.name), frozenset(uids | makers))
+
+
+def _is_about(event: Manifest, known: _Known) -> bool:
+    about = event.get("involvedObject") or {}
+    version = about.get("apiVersion")
+    is_named = (about.get("kind"), about.get("name")) == known.job and (not version or group_of(version) == known.group)
+    return is_named or about.get("uid") in known.uids
 
 
 def _object_of(event: Manifest) -> str:
