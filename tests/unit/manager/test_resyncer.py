@@ -361,7 +361,8 @@ async def test_those_that_nobody_has_looked_at_count_as_deletes_that_wait(
     await delete_strays(manager, *found)
     assert manager.published == []
     first = (await shown(manager))["status"]["heldDeletes"]
-    assert first["jobs"] == 2
+    assert (first["jobs"], first["unseen"]) == (2, 1)
+    assert "2 jobs would be deleted at once, and 1 more are looked at after these: look, then" in manager.events[-1][1]
     await manager.receive(inventory(*map(an_item, reversed(found)), round=2))
     await delete_strays(manager, *found)
     assert (await shown(manager))["status"]["heldDeletes"] == first, "the same jobs wait"

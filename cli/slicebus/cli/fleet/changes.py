@@ -52,13 +52,15 @@ def drain(cluster: Cluster, *, consent: Consent, access: ClusterAccess) -> None:
 def release(cluster: Cluster, *, consent: Consent, access: ClusterAccess) -> None:
     """Release the deletes that are held for a cluster.
 
-    Those of now; later ones are held again. It asks first; without a terminal it needs --yes.
+    Those of now; later ones are held again. Of more than a thousand jobs that should not be there the others are looked
+    at when these are gone, and held: it says how many. It asks first; without a terminal it needs --yes.
     """
     from slicebus.manager.decide.cluster.worker_cluster_status import held_deletes, release_of
     from slicebus.slices.api.api_names import RELEASE_ANNOTATION
 
     status = run(access, lambda client: worker_cluster(client, cluster)).get("status", {})
     held, release = sum(hold["jobs"] for hold in held_deletes(status)), release_of(status)
+    unseen = sum(hold.get("unseen", 0) for hold in held_deletes(status))
     if not release:
         screen.say(f"no deletes are held for {cluster}")
         return
@@ -66,6 +68,11 @@ def release(cluster: Cluster, *, consent: Consent, access: ClusterAccess) -> Non
     if not consent.dry_run:
         _patch(cluster, access, {"metadata": {"annotations": {RELEASE_ANNOTATION: release}}})
     screen.say(f"{'would release' if consent.dry_run else 'released'} {held} deletes on {cluster}")
+    if unseen:
+        screen.say(
+            f"up to {unseen} more jobs are looked at when these are gone, and their deletes held: wait until "
+            f"slicebus fleet get {cluster} shows them, then release them too"
+        )
 
 
 @with_options

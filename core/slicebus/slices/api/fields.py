@@ -132,7 +132,8 @@ FIELDS: Final[Mapping[str, Fields]] = {
         **_all(WRITTEN, *_below("status", ("schemaVersion", "kubernetesVersion", "capacity", "used", "ours", "room"))),
         **_all(WRITTEN, *_below("status", ("fenceSeconds", "jobs", "lackingNamespaces", "schedulerBackends[]"))),
         **_all(WRITTEN, *_below("status", ("containerDefaults", "podOverheads", "policy"))),
-        **_all(WRITTEN, *_below("status", ("lagSeconds", "outOfSync", "heldDeletes.id", "heldDeletes.jobs"))),
+        **_all(WRITTEN, *_below("status", ("lagSeconds", "outOfSync"))),
+        **_all(WRITTEN, *_below("status.heldDeletes", ("id", "jobs", "unseen"))),
         "status.heldDeletesByShard": WRITTEN,
     },
 }

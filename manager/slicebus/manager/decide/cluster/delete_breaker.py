@@ -35,6 +35,8 @@ class Hold(msgspec.Struct, frozen=True):
     jobs: frozenset[JobRef]
     unserved: frozenset[str] = frozenset()
     """The kinds of jobs among them that are missing since their kind was not served."""
+    unseen: int = 0
+    """How many more may have to be deleted: they are looked at when these are gone, and held anew."""
 
 
 class _Gone(NamedTuple):
@@ -108,7 +110,7 @@ class DeleteBreaker:
     def hold(self, since: str) -> Hold:
         """The present hold. Its id covers the jobs and `since` (RFC 3339): the same jobs later are another hold."""
         id = content_hash([since, sorted(job.uid for job in self._waiting)])
-        return Hold(id, frozenset(self._waiting), frozenset(job.kind for job in self._unserved))
+        return Hold(id, frozenset(self._waiting), frozenset(job.kind for job in self._unserved), self.unseen)
 
     def release(self, hold: Hold) -> list[JobRef]:
         """Release exactly the jobs of a hold that still wait, and return them."""

@@ -101,7 +101,8 @@ def is_held(cluster: Manifest, *, shard: int = 0) -> bool:
 
 
 def held_deletes(status: Manifest) -> list[Manifest]:
-    """The id and the number of jobs of each hold that the status of a WorkerCluster shows."""
+    """The id and the number of jobs of each hold that the status of a WorkerCluster shows, and of the jobs that are
+    looked at after them."""
     return [hold for hold in (status.get(_HELD), *status.get(_HELD_BY_SHARDS, {}).values()) if hold]
 
 
@@ -115,11 +116,12 @@ def deletes_held(cluster: Manifest, hold: Hold | None, *, now: str, shard: int =
     name, was_held, condition = cluster["metadata"]["name"], is_held(cluster, shard=shard), _held_condition(shard)
     if hold is None and not was_held:
         return []
-    shown = {"id": hold.id, "jobs": len(hold.jobs)} if hold else None
+    shown = {"id": hold.id, "jobs": len(hold.jobs), "unseen": hold.unseen} if hold else None
     if hold:
         kinds = ", ".join(sorted(hold.unserved))
         why = f", some because {kinds} was not served for a while" if kinds else " at once"
-        note = f"{len(hold.jobs)} jobs would be deleted{why}: look, then `slicebus fleet release {name}`"
+        more = f", and {hold.unseen} more are looked at after these" if hold.unseen else ""
+        note = f"{len(hold.jobs)} jobs would be deleted{why}{more}: look, then `slicebus fleet release {name}`"
         finding = Finding(condition, True, "KindNotServed" if kinds else "TooManyDeletes", note)
     else:
         note = "No deletes are held any more"
