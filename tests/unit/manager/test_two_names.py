@@ -15,7 +15,7 @@ from slicebus.manager.decide.cluster import identity
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.worker_clusters import pinned_uid
-from slicebus.proto.messages import ClusterUid, Heartbeat, Message, Terms
+from slicebus.proto.messages import ClusterName, ClusterUid, Heartbeat, Message, Terms
 from slicebus.proto.topology import shard_exchange
 from slicebus.slices.api.conditions import conditions_of
 from unit.manager.message_router import Manager, of_shard
@@ -131,14 +131,38 @@ async def test_who_loses_the_pin_lets_the_other_in(manager: Manager, release: Ca
     assert (await conflict_of(manager, "west"))[:2] == ("False", "OneCluster")
 
 
-async def test_pins_that_both_stand_count_apart(manager: Manager) -> None:
-    """Two may be written in one moment, and an older manager has written such."""
+async def test_of_two_that_are_pinned_in_one_moment_one_is_heard(manager: Manager) -> None:
     for name in ("east", "west"):
         await pin(manager, name, ONE)
     await manager.receive(Heartbeat(jobs=1), cluster="west", uid=ONE, epoch=AHEAD)
     await manager.receive(Heartbeat(jobs=2), uid=ONE)
-    jobs = {name: (await cluster_of(manager, name))["status"]["jobs"] for name in ("east", "west")}
-    assert jobs == {"east": 2, "west": 1}
+    jobs = {name: (await cluster_of(manager, name))["status"].get("jobs") for name in ("east", "west")}
+    assert jobs == {"east": 2, "west": None}
+    told = await conflict_of(manager, "west")
+    assert told[:2] == ("True", "OtherName")
+    assert told[2].endswith(": slicebus fleet revoke east"), "it is bound to the UID already"
+    await unpin(manager, "east")
+    await manager.receive(Heartbeat(jobs=3), cluster="west", uid=ONE, epoch=AHEAD)
+    assert (await cluster_of(manager, "west"))["status"]["jobs"] == 3
+    assert (await conflict_of(manager, "west"))[:2] == ("False", "OneCluster")
+
+
+EARLIER, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z"
+BOUND: dict[str, tuple[dict[str, str], str, str | None]] = {
+    "nobody": ({}, "east", None),
+    "itself": ({"east": EARLIER}, "east", None),
+    "another": ({"west": LATER}, "east", "west"),
+    "the older of both": ({"east": EARLIER, "west": LATER}, "east", None),
+    "the younger of both": ({"east": LATER, "west": EARLIER}, "east", "west"),
+    "both of one second": ({"east": LATER, "west": LATER}, "west", "east"),
+    "two others": ({"north": LATER, "west": EARLIER}, "east", "west"),
+}
+
+
+@pytest.mark.parametrize(("bound", "name", "other"), BOUND.values(), ids=BOUND.keys())
+def test_the_oldest_that_is_bound_to_a_uid_has_it(bound: dict[str, str], name: str, other: str | None) -> None:
+    clusters = [{"metadata": {"name": one, "creationTimestamp": at}} for one, at in bound.items()]
+    assert identity.other_name(ClusterName(name), clusters) == other
 
 
 @of_shard("1/2")

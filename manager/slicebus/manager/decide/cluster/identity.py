@@ -1,9 +1,11 @@
 """Decides which cluster has a name: the one whose UID was reported first (docs/decisions/0014). It has no other name.
 
 Messages of another cluster with the same name are refused, and it gets no orders; so are those of a cluster under a
-second name. The WorkerCluster that is spoken for shows the conflict.
+second name. Where two writes of one moment bound two names to one UID, the older WorkerCluster has it. The one that is
+spoken for shows the conflict.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from slicebus.decisions.commands import Command, Emit, Patch
@@ -20,14 +22,26 @@ _QUIET_S = 300.0
 """A cluster that was silent for so long has another name by now, or is gone."""
 
 
-def conflict(
-    cluster: Manifest, envelope: Envelope, *, now: str, other_name: ClusterName | None = None
-) -> list[Command]:
-    """Commands that show that another cluster speaks under the name: which, when, and what to do. `other_name` is the
-    other WorkerCluster that its UID is pinned to; None without one."""
-    finding = _other_cluster(cluster, envelope) if other_name is None else _other_name(cluster, envelope, other_name)
-    other, note = {"clusterUID": envelope.cluster_uid, "lastSeenTime": now}, finding.message
-    body = {"status": {_OTHER: other, "conditions": with_findings(cluster, finding, now=now)}}
+def other_name(name: ClusterName, bound: Iterable[Manifest]) -> ClusterName | None:
+    """The other WorkerCluster that has a UID, seen from the one with this name; None where no other has it.
+
+    `bound` are those that are bound to the UID: the one that was made first has it, of one second that with the lower
+    name.
+    """
+    first = min((cluster["metadata"] for cluster in bound), key=_order_of, default=None)
+    return ClusterName(first["name"]) if first is not None and first["name"] != name else None
+
+
+def _order_of(metadata: Manifest) -> tuple[str, str]:
+    return metadata.get("creationTimestamp", ""), metadata["name"]
+
+
+def conflict(cluster: Manifest, envelope: Envelope, *, now: str, other: ClusterName | None = None) -> list[Command]:
+    """Commands that show that another cluster speaks under the name: which, when, and what to do. `other` is the other
+    WorkerCluster that has its UID; None without one."""
+    finding = _other_cluster(cluster, envelope) if other is None else _other_name(cluster, envelope, other)
+    seen, note = {"clusterUID": envelope.cluster_uid, "lastSeenTime": now}, finding.message
+    body = {"status": {_OTHER: seen, "conditions": with_findings(cluster, finding, now=now)}}
     write = Patch(resource=WORKERCLUSTERS, target=cluster, body=body, subresource="status")
     if has_finding(cluster, finding):
         return [write]
@@ -45,7 +59,7 @@ def _other_cluster(cluster: Manifest, envelope: Envelope) -> Finding:
 
 def _other_name(cluster: Manifest, envelope: Envelope, other: ClusterName) -> Finding:
     name, uid = cluster["metadata"]["name"], envelope.cluster_uid
-    then = f", and then slicebus fleet repin {name}" if pinned_uid(cluster) else ""
+    then = f", and then slicebus fleet repin {name}" if pinned_uid(cluster) not in (None, uid) else ""
     note = (
         f"A cluster speaks as {name} whose UID, {uid}, WorkerCluster {other} is bound to. A cluster that was restored "
         f"from {other}'s backup has that UID too: if it replaces {other}, give its agent that name, or take the UID "

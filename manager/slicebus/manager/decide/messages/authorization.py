@@ -25,8 +25,7 @@ def check(
     `sender` is who may speak for the cluster that the envelope names; None where there is no such WorkerCluster.
     `newest_epoch` is the highest that an agent can have by now. A higher one is refused. Where one is stored it fences
     nobody, or it would fence every agent until that time.
-    `other_name` is the other WorkerCluster that the UID of the envelope is pinned to; None without one. A pin to that
-    UID of the sender's own stands beside it: no message counts against both.
+    `other_name` is the other WorkerCluster that has the UID of the envelope; None without one.
     """
     if sender is None:
         raise ProtocolError(DeadReason.UNKNOWN_CLUSTER, f"there is no WorkerCluster {envelope.cluster!r}")
@@ -37,7 +36,7 @@ def check(
     if envelope.user_id != sender.user:
         detail = f"user {envelope.user_id!r} may not speak for cluster {envelope.cluster!r}, only {sender.user!r} may"
         raise ProtocolError(DeadReason.WRONG_USER, detail)
-    if other_name is not None and envelope.cluster_uid != sender.uid:
+    if other_name is not None:
         detail = f"cluster {envelope.cluster_uid} speaks as {envelope.cluster!r}, and its name is {other_name!r}"
         raise ProtocolError(DeadReason.WRONG_CLUSTER, detail)
     if sender.uid and envelope.cluster_uid != sender.uid:

@@ -85,9 +85,9 @@ def authorize(store: ManagerStore, envelope: Envelope, *, now: str) -> None:
 
 
 def _other_name(store: ManagerStore, envelope: Envelope) -> ClusterName | None:
-    """The other WorkerCluster that the UID of a message is pinned to; None without one."""
-    names = (ClusterName(name) for _, name in store.clusters.keyed_by(BY_UID, envelope.cluster_uid))
-    return min((name for name in names if name != envelope.cluster), default=None)
+    """The other WorkerCluster that has the UID of a message; None without one."""
+    bound = (store.clusters.get(None, name) for _, name in store.clusters.keyed_by(BY_UID, envelope.cluster_uid))
+    return identity.other_name(envelope.cluster, filter(None, bound))
 
 
 def refuse_cluster(store: ManagerStore, *, incoming: Incoming[Report], now: str) -> Sequence[Command]:
@@ -96,7 +96,7 @@ def refuse_cluster(store: ManagerStore, *, incoming: Incoming[Report], now: str)
     cluster = store.clusters.get(None, envelope.cluster)
     if cluster is None or not isinstance(incoming.message, Hello | Heartbeat):
         return []
-    return identity.conflict(cluster, envelope, now=now, other_name=_other_name(store, envelope))
+    return identity.conflict(cluster, envelope, now=now, other=_other_name(store, envelope))
 
 
 def note_clock(store: ManagerStore, *, incoming: Incoming[Report], now: str) -> Sequence[Command]:
