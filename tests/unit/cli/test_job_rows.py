@@ -8,6 +8,8 @@ from slicebus.cli.cluster.listing import Listing
 from slicebus.cli.cluster.options import Output, OutputFormat
 from slicebus.cli.jobs.command import JobFilter
 from slicebus.cli.jobs.rows import COLUMNS, JobRow, in_order, shown_refs
+from slicebus.cli.live.observation import observe, reported_pods
+from slicebus.manager.decide.explain import explain
 from slicebus.manager.decide.problems import ALL, Sight
 from slicebus.manager.state.shown_states import ShownState
 from slicebus.manager.state.store import ManagerStore
@@ -31,6 +33,11 @@ def admitted(count: int = 2, *, conditions: tuple[Manifest, ...] = (), **how: An
 
 def suspended(job: Manifest) -> Manifest:
     return job | {"spec": job["spec"] | {"suspend": True}}
+
+
+def finished(workload: Manifest) -> Manifest:
+    conditions = [*workload["status"]["conditions"], condition("Finished", True, "Succeeded")]
+    return workload | {"status": workload["status"] | {"conditions": conditions}}
 
 
 def ready(job: Manifest, count: int) -> Manifest:
@@ -86,6 +93,20 @@ def test_the_size_of_a_job_that_grows_and_why_it_waits() -> None:
     assert (row.wanted, row.granted, row.ready) == ({"main": 4}, {"main": 2}, 2)
     assert (row.reason, row.message) == ("Pending", message)
     assert (row.queue, row.cluster_queue, row.cluster) == ("queue", "cq", "east")
+
+
+def test_a_job_that_waits_after_its_eviction_is_on_no_cluster() -> None:
+    """Its Workload names the one that it had, which has its suspended copy: it may go to another one."""
+    evicting = admitted(conditions=(condition("Evicted", True, "Preempted"),))
+    waiting = evicting | {"status": {name: value for name, value in evicting["status"].items() if name != "admission"}}
+    waiting["status"]["conditions"] = [condition("Evicted", True, "Preempted"), condition("QuotaReserved", False)]
+    store = a_store(a_job(2), waiting)
+    assert (store.view(REF).cluster, waiting["status"]["clusterName"]) == ("east", "east")
+    row, explanation = the_row(store), explain(store, REF)
+    [seen] = observe(store, [REF], reported_pods).jobs
+    assert (row.state, row.cluster, explanation.cluster, seen.cluster) == (ShownState.PENDING, "", "", "")
+    assert the_row(a_store(a_job(2), evicting)).cluster == "east", "until its quota is given back"
+    assert the_row(a_store(a_job(2, over="Complete"), finished(waiting))).cluster == "east", "where it ran"
 
 
 def test_what_the_pods_of_a_silent_cluster_do_is_not_told() -> None:

@@ -7,7 +7,7 @@ import msgspec
 from slicebus.cli.cluster.listing import Column
 from slicebus.cli.durations import age_of
 from slicebus.kube.resources import JOB_RESOURCES
-from slicebus.manager.decide.job.shown_state import ready_pods, shown_state
+from slicebus.manager.decide.job.shown_state import ready_pods, shown_cluster, shown_state
 from slicebus.manager.decide.problems import ALL, Sight, is_reached, why
 from slicebus.manager.state.annotations import job_ref
 from slicebus.manager.state.requirements import is_nearly_managed, is_reported_unmanaged
@@ -29,7 +29,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     priority: int | None
     """That of its newest slice; null where it has none yet."""
     cluster: str
-    """The worker cluster that has it, or shall have it; empty for none."""
+    """The worker cluster that has it, or shall have it; empty for none, and without quota."""
     wanted: Counts
     granted: Counts
     ready: int | None
@@ -71,7 +71,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
             queue=view.queue,
             cluster_queue=store.quotas.cluster_queue_of((ref.namespace, view.queue)),
             priority=view.priority,
-            cluster=view.cluster or "",
+            cluster=shown_cluster(view),
             wanted=view.desired.counts if view.job is not None else {},
             granted=view.holder.granted if view.holder is not None else {},
             ready=None if state is ShownState.UNKNOWN else ready_pods(view),

@@ -7,7 +7,7 @@ from itertools import accumulate
 import msgspec
 
 from slicebus.cli.queues.rows import QueueRow, in_order
-from slicebus.manager.decide.job.shown_state import ready_pods, shown_state
+from slicebus.manager.decide.job.shown_state import ready_pods, shown_cluster, shown_state
 from slicebus.manager.decide.problems import ALL, Sight, is_reached, why
 from slicebus.manager.state.shown_states import ShownState
 from slicebus.manager.state.store import ManagerStore
@@ -177,7 +177,7 @@ def _job(
         kind=ref.kind,
         namespace=ref.namespace,
         name=ref.name,
-        cluster=view.cluster or "",
+        cluster=shown_cluster(view),
         state=shown_state(view, is_reached=is_reached(store, view, sight)),
         pods=count(view),
         slices=slices,

@@ -9,7 +9,7 @@ from slicebus.manager.decide.admission.budgets_left import BudgetLeft, budgets_l
 from slicebus.manager.decide.admission.queue_status import fair_sharing_of
 from slicebus.manager.decide.job import attempts
 from slicebus.manager.decide.job.displaced import displaced
-from slicebus.manager.decide.job.shown_state import shown_state
+from slicebus.manager.decide.job.shown_state import shown_cluster, shown_state
 from slicebus.manager.decide.problems import ALL, Sight, is_reached, problems
 from slicebus.manager.state.owners import job_of
 from slicebus.manager.state.shown_states import ShownState
@@ -131,7 +131,7 @@ def explain(store: ManagerStore, ref: JobRef, sight: Sight = ALL, *, moment: dat
         cluster_queue=cluster_queue,
         cohort=queue_spec.cohort if queue_spec else "",
         fair_sharing=fair_sharing,
-        cluster=view.cluster or "",
+        cluster=shown_cluster(view),
         priority=view.priority,
         wanted=desired.counts,
         wanted_by=asked + ended if desired.correlation else "its spec",

@@ -1,4 +1,4 @@
-"""The state of a job in one word, for everybody who shows jobs."""
+"""The state of a job in one word and the cluster that it is on, for everybody who shows jobs."""
 
 from typing import Any
 
@@ -31,6 +31,13 @@ def shown_state(view: JobView, *, is_reached: bool = True) -> ShownState:
     if any(slice.evicting for slice in view.slices):
         return ShownState.EVICTING
     return ShownState.REFUSED if view.problems or _is_refused(job) else ShownState.PENDING
+
+
+def shown_cluster(view: JobView) -> str:
+    """The worker cluster that a job is on, or goes to; empty for none, and for a job that waits without quota: the
+    cluster that it had may keep a copy of it without pods, and it may go to another one."""
+    waits = bool(view.unfinished) and all(slice.admission is None for slice in view.unfinished)
+    return "" if waits else view.cluster or ""
 
 
 def ready_pods(view: JobView) -> int | None:
