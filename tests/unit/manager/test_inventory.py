@@ -53,11 +53,11 @@ def dispatched(version: int = 3, applied: int = 3, **how: Any) -> JobView:
     return a_view(a_job(), a_workload(admitted=1, dispatched=version, applied=applied, **how))
 
 
-def suspending(applied: int = 2) -> JobView:
+def suspending(applied: int = 2, **how: Any) -> JobView:
     workload = a_workload(admitted=1, dispatched=3, applied=applied)
     record = Dispatch(3, CONTENT, suspended=True)
     workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
-    return a_view(a_job(), workload)
+    return a_view(a_job(), workload, **how)
 
 
 def left_behind() -> JobView:
@@ -78,6 +78,7 @@ CASES: dict[str, tuple[JobView, InventoryItem | None, str]] = {
     "not reported yet, and held": (dispatched(applied=2), an_item(), "HELD"),
     "suspended, and not reported yet": (suspending(), an_item(), "AGAIN"),
     "suspended, and lost": (suspending(applied=3), None, "RENEW"),
+    "suspended beside a Kueue, and lost": (suspending(applied=3, checks=frozenset({"slicebus"})), None, "NONE"),
     "to be suspended, and not there": (suspending(), None, "AGAIN"),
     "on its way": (dispatched(applied=2), an_item(2), "AGAIN"),
     "never arrived": (dispatched(1, 0), None, "AGAIN"),

@@ -11,7 +11,7 @@ from slicebus.manager.decide.job import unknown_ends
 from slicebus.manager.decide.kueue import beside_kueue
 from slicebus.manager.decide.kueue.beside_kueue import Places
 from slicebus.manager.decide.messages import message_handlers
-from slicebus.manager.state.outbox import Dispatch
+from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Applied, JobPhase, Status
@@ -46,6 +46,14 @@ def suspended(*, applied: int) -> Manifest:
     return workload
 
 
+def resized_and_lost(*, checks: frozenset[str] = frozenset()) -> JobView:
+    """Evicted after a resize, with its quota given back, and its suspended copy is lost since."""
+    waits = a_workload("w2", 2, replaces="w1", applied=4, conditions=(condition("Evicted"),))
+    record = Dispatch(4, LOST, cluster="east", suspended=True, lost_version=4)
+    waits["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
+    return a_view(a_job(), runs(conditions=(condition("Finished"),)), waits, checks=checks)
+
+
 MAY_HAVE_ENDED: dict[str, tuple[JobView, Any, bool]] = {
     "it ran, and went unseen": (a_view(a_job(), runs()), False, True),
     "it ran, and was seen to go": (a_view(a_job(), runs()), True, False),
@@ -58,6 +66,8 @@ MAY_HAVE_ENDED: dict[str, tuple[JobView, Any, bool]] = {
         UNSET,
         False,
     ),
+    "its worker had suspended it, and lost the copy": (resized_and_lost(), False, False),
+    "a Kueue has evicted it": (resized_and_lost(checks=frozenset({"slicebus"})), False, True),
     "a Kueue has yet to admit it": (a_view(a_job(), a_workload(dispatched=1, applied=1)), False, False),
     "a slice of it had quota before": (
         a_view(a_job(), runs(conditions=(condition("Finished"),)), a_workload("w2", 2, replaces="w1")),

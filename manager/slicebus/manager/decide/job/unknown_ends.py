@@ -26,9 +26,11 @@ def may_have_ended(view: JobView, report: Status) -> bool:
     """Whether a job that its agent reports as gone may have ended before.
 
     It cannot have ended where the agent saw it go unfinished, where the worker had reported it as suspended and without
-    pods, or where it never had quota.
+    pods, or where it never had quota. An evicted job has given its quota back only after that report.
     """
-    if report.seen or view.is_without_pods:
+    evicted = view.evicted
+    has_given_back = evicted is not None and evicted.admission is None and not view.checks
+    if report.seen or view.is_without_pods or has_given_back:
         return False
     return any(slice.condition(Condition.ADMITTED) for slice in view.slices)
 

@@ -192,7 +192,8 @@ def difference(
         if view.state.held is Held.HOLD:
             return not_held
         # A suspended copy that is lost does not keep its pods: the answer to the next order says that there is none.
-        is_lost = view.state == STOPPED and can_suspend(view.ref.kind)
+        # Beside a Kueue that makes another Workload for edited pods, and their former copy is deleted with the old one.
+        is_lost = view.state == STOPPED and can_suspend(view.ref.kind) and not view.checks
         return Difference.RENEW if is_lost else Difference.NONE if reported else Difference.AGAIN
     if not item.spec_hash:
         if not reported:
