@@ -145,6 +145,30 @@ async def test_it_keeps_its_pods_where_nobody_waits_any_more(
         assert not is_suspended(await world.manager.get(low.resource, low.name, NAMESPACE))
 
 
+async def test_it_keeps_the_pods_that_were_to_go_for_one_of_two(world: World, urls: dict[str, str]) -> None:
+    """The other one waits no longer for that."""
+    async with roles.manager(world, urls, decisions=ALLOWED), roles.agent(world, urls, EAST):
+        low = await submit_low(world, "Job", notice=LONG)
+        began = await low.running()
+        await submit_high(world, 3, name="first")
+        before = await told(low, 3)
+        second = await submit_high(world, 2, name="second")
+
+        async def are_told() -> bool:
+            return sum(bool(_note(one)) for one in await low.pods()) == 5
+
+        await eventually(are_told, "pods are told for both")
+        await world.manager.delete(JOBS, "first", NAMESPACE)
+        after = await told(low, 2)
+        assert (*map(len, (before["for"], after["for"])), after["to"]) == (1, 1, {"main": 6})
+        assert after["for"] != before["for"]
+        assert after["deadline"] == before["deadline"]
+        assert await low.running() == began
+        await agree(low, after["id"])
+        await second.expect_pods(running=2)
+        await expect_left(low, 6)
+
+
 async def test_a_size_of_the_worker_outlasts_an_eviction_that_is_withdrawn(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls, decisions=ALLOWED), roles.agent(world, urls, EAST):
         low = await submit_low(world, "Job", notice=LONG, can_shrink=False)

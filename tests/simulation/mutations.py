@@ -24,7 +24,7 @@ from slicebus.kube.informers import Informers
 from slicebus.manager.decide.admission import admission_writes, snapshots
 from slicebus.manager.decide.cluster.delete_breaker import DeleteBreaker
 from slicebus.manager.decide.forecast import verdict
-from slicebus.manager.decide.job import charges, execution_time, reclaims
+from slicebus.manager.decide.job import charges, execution_time, reclaims, withdrawals
 from slicebus.manager.decide.order import record_copies
 from slicebus.manager.state import budgets, store
 from slicebus.manager.state.annotations import SizeRequest
@@ -179,8 +179,8 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "notices": lambda: patch.object(notices, "_is_over", lambda *_, **__: True),
     "copied versions": _by_own_records,
     "earlier words": lambda: patch.object(earlier_words, "note", lambda *_: {}),
-    "withdrawals": lambda: patch.object(reclaims, "_withdraw_eviction", lambda *_, **__: []),
-    "shrink withdrawals": lambda: patch.object(reclaims, "_withdraw", lambda _: []),
+    "withdrawals": lambda: patch.object(withdrawals, "withdraw_eviction", lambda *_, **__: []),
+    "shrink withdrawals": lambda: patch.object(withdrawals, "withdraw", lambda *_: []),
     "edits": lambda: patch.object(edits, "_STATUS", ""),
     "forecasts": lambda: patch.object(verdict, "cycle", _cycle_without_clusters),
     "rank": lambda: patch.object(Slice, "ranked_since", property(lambda slice: slice.created)),

@@ -344,6 +344,48 @@ def test_a_word_that_leaves_more_takes_the_place_of_those_that_leave_less(
     assert len(worker.told) == 8 - size, "whoever stays is told nothing"
 
 
+@pytest.mark.parametrize(
+    ("sizes", "left", "deadline"),
+    [((6, 5), 6, DEADLINES[0]), ((6, 5), 7, DEADLINES[1]), ((7, 4), 5, DEADLINES[1])],
+    ids=["for the second", "more than the first leaves", "for a part of the second"],
+)
+def test_a_word_that_spares_pods_keeps_the_deadline_of_the_others(
+    sizes: tuple[int, ...], left: int, deadline: str
+) -> None:
+    worker = steps(*sizes)
+    worker.take(shrink(left, id="word-2", version=9))
+    assert len(worker.told) == 8 - left
+    worker.reconcile(deadline)
+    assert (worker.job["spec"]["parallelism"], worker.reclaim) == (left, None)
+    assert worker.noted(api_names.FOLLOWS_ANNOTATION) == "word-2"
+
+
+@pytest.mark.parametrize(("size", "left"), [(5, 7), (3, 3)], ids=["as it was left", "its user has resized it"])
+@pytest.mark.parametrize("runs", [True, False], ids=["while the second runs", "when both are over"])
+def test_a_word_that_spares_pods_gives_back_what_is_gone(size: int, left: int, runs: bool) -> None:
+    """The first word took three, whoever wanted them is gone, and the manager has not heard that they are."""
+    worker = steps(5, 4)
+    worker.reconcile(DEADLINES[0] if runs else DEADLINES[1])
+    assert worker.job["spec"]["parallelism"] == (5 if runs else 4)
+    if size == 3:
+        worker.job["spec"]["parallelism"] = 3
+    worker.take(shrink(7, id="word-2", version=9))
+    assert (worker.job["spec"]["parallelism"], worker.reclaim) == (left, None)
+    words = [worker.noted(name) for name in (api_names.FOLLOWS_ANNOTATION, api_names.TAKEN_BACK_ANNOTATION)]
+    assert (words, annotations.baseline(worker.job)) == (["word-2"] * 2, {"main": 7})
+
+
+def test_a_word_that_spares_pods_of_a_job_that_has_grown_ends_no_notice() -> None:
+    """The manager's spec says four, and its user has made it eight on the worker."""
+    worker = Worker()
+    worker.job["metadata"]["annotations"][api_names.BASELINE_ANNOTATION] = '{"main":4}'
+    worker.take(shrink(5))
+    worker.take(shrink(7, version=3))
+    assert (worker.job["spec"]["parallelism"], len(worker.told)) == (8, 1)
+    worker.reconcile(DEADLINE)
+    assert worker.job["spec"]["parallelism"] == 7
+
+
 def test_a_shorter_notice_ends_no_earlier_than_those_before_it() -> None:
     worker = steps(6)
     worker.take(shrink(4, id="word-2", version=3, notice_s=5.0))

@@ -8,7 +8,7 @@ from msgspec import UNSET, structs
 from slicebus.decisions.commands import Emit, Publish, Requeue
 from slicebus.manager.decide.job import reclaims
 from slicebus.manager.decide.order import dispatch
-from slicebus.manager.state.reclaims import ElasticRules, allowed, is_awaited
+from slicebus.manager.state.reclaims import ElasticRules, allowed, gone, is_awaited
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import Delete, JobOrder, Notice, Resync, Suspend, WorkloadSpec
@@ -197,6 +197,69 @@ def test_so_is_one_that_has_followed_an_earlier_word(story: Story) -> None:
     assert story.sizes == [8]
 
 
+OTHER = Beneficiary(workload="team/other", uid="uid-other", job_uid="job-other")
+
+
+@pytest.fixture
+def for_two() -> Story:
+    """A job that is told to lose two of its eight pods, and then another one for somebody else."""
+    story = Story(notice="120s", cap_s=600)
+    story.shrink(6)
+    story.reconcile()
+    story.report()
+    story.shrink(5, beneficiary=OTHER)
+    story.reconcile()
+    story.report()
+    return story
+
+
+@pytest.mark.parametrize(("gone", "left", "names"), [("high", 7, ["team/other"]), ("other", 6, ["team/high"])])
+def test_pods_stay_that_were_to_go_for_one_of_two(for_two: Story, gone: str, left: int, names: list[str]) -> None:
+    word = for_two.note
+    assert word is not None
+    for_two.gone = frozenset([f"uid-{gone}"])
+    commands = for_two.reconcile()
+    [order] = for_two.orders(commands)
+    assert counts_of(order) == (left, {"main": 8})
+    assert order.notice == Notice(
+        id=word.id, notice_s=120, why=f"Shrunk to main={left} to accommodate {names[0]}", beneficiaries=names
+    )
+    assert (order.taken_back, order.resized_reason) == (word.id, api_names.RECLAIMED), "the word stays the same"
+    texts = [each.note for each in commands if isinstance(each, Emit) and each.reason == "ReclaimWithdrawn"]
+    assert texts == [f"The pods that were to be taken for team/{gone} stay: goes to main={left}"]
+    for_two.report()
+    assert for_two.orders(for_two.reconcile()) == [], "once"
+    for_two.ask(left, follows=word.id)
+    for_two.reconcile()
+    assert for_two.sizes == [left, 8], "the quota of the others is free, and they come back"
+
+
+@pytest.mark.parametrize("follows", ["last", "first"])
+def test_a_worker_that_has_followed_a_word_meanwhile_gets_back_what_is_spared(for_two: Story, follows: str) -> None:
+    """It says so after the word is for fewer pods, and before it hears of that."""
+    word = for_two.note
+    assert word is not None
+    first = reclaims_of(Story(notice="120s", cap_s=600), 6)
+    for_two.gone = frozenset(["uid-high"])
+    for_two.reconcile()
+    for_two.ask(*{"last": (5,), "first": (6,)}[follows], follows=word.id if follows == "last" else first)
+    for_two.reconcile()
+    [slice] = [slice for slice in for_two.view.unfinished if slice.admission is not None]
+    assert slice.granted == {"main": 7}, "its worker is told 7, and may run them"
+    assert (for_two.note is not None, for_two.view.desired.sent) == (True, {"main": 7})
+    for_two.report()
+    for_two.ask(7, follows=word.id)
+    for_two.reconcile()
+    assert for_two.sizes == [7, 8]
+
+
+def reclaims_of(story: Story, to: int) -> str:
+    """The id of the word by which a job of this kind goes to a size."""
+    story.shrink(to)
+    assert story.note is not None
+    return story.note.id
+
+
 def evicted() -> Story:
     """A job that is told to go, whose worker knows nothing of it yet."""
     story = Story(notice="120s", cap_s=600)
@@ -342,6 +405,23 @@ AWAITED: dict[str, tuple[Slice, list[Slice], bool]] = {
 @pytest.mark.parametrize(("slice", "chain", "wanted"), AWAITED.values(), ids=AWAITED.keys())
 def test_whether_anybody_waits(slice: Slice, chain: list[Slice], wanted: bool) -> None:
     assert is_awaited([slice], {"team/job-high": chain}.__getitem__, lambda uid, job_uid: False) is wanted
+
+
+GONE: dict[str, tuple[Slice, list[Slice], bool]] = {
+    "it waits": (a_slice(), [waiting()], False),
+    "it is gone": (a_slice(), [], True),
+    "it has ended": (a_slice(), [waiting(finished=True)], True),
+    "it is deactivated": (a_slice(), [waiting(active=False)], True),
+    "it has quota": (a_slice(), [Slice.from_manifest(a_workload("high", admitted=1))], False),
+    "all is done": (a_slice(done=True), [], False),
+    "nobody was told": (a_slice(told=False), [], False),
+}
+
+
+@pytest.mark.parametrize(("slice", "chain", "is_gone"), GONE.values(), ids=GONE.keys())
+def test_who_is_gone_of_those_for_whom_pods_go(slice: Slice, chain: list[Slice], is_gone: bool) -> None:
+    """Who has quota otherwise is not: others may count on what was to be freed for it."""
+    assert gone([slice], {"team/job-high": chain}.__getitem__) == ({"uid-high"} if is_gone else set())
 
 
 def preempted(*, notice: str = "9s", status: str = "True", by: str = PREEMPTOR) -> Slice:

@@ -31,13 +31,14 @@ BEGAN = "2026-01-01T00:00:00Z"
 """When the slices of these tests got their quota."""
 
 
-def shrink(to: int, *, message: str = "so it is") -> Shrink:
+def shrink(to: int, *, message: str = "so it is", beneficiary: Beneficiary = HIGH) -> Shrink:
     return Shrink(
         key=SliceKey("team/w1"),
         to={"main": to},
-        beneficiary=HIGH,
+        beneficiary=beneficiary,
         preemption="InClusterQueue",
         message=message,
+        is_alone=True,
     )
 
 
@@ -59,6 +60,7 @@ class Story:
             says[api_names.NOTICE_ANNOTATION] = notice
         self.job = a_job(size, annotations=says)
         self.now, self.is_awaited, self.allowed = now, True, ElasticRules(notice_cap_s=cap_s)
+        self.gone = frozenset[str]()
         workload = a_workload(count=size, admitted=size, dispatched=1, applied=1)
         workload["metadata"]["annotations"] |= says
         self.workloads = {"w1": workload}
@@ -68,7 +70,8 @@ class Story:
 
     @property
     def view(self) -> JobView:
-        return a_view(self.job, *self.workloads.values(), allowed=self.allowed, is_awaited=self.is_awaited)
+        how = {"allowed": self.allowed, "is_awaited": self.is_awaited, "gone": self.gone}
+        return a_view(self.job, *self.workloads.values(), **how)
 
     @property
     def note(self) -> Reclaimed | None:
@@ -110,7 +113,7 @@ class Story:
                 return done
         raise AssertionError(commands)
 
-    def shrink(self, to: int, **how: str) -> list[Command]:
+    def shrink(self, to: int, **how: Any) -> list[Command]:
         holder = self.view.holder
         assert holder is not None
         return self.carry_out(admitting.commands(self.view, holder, shrink(to, **how), now=self.now))

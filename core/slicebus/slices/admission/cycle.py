@@ -12,7 +12,7 @@ import msgspec
 
 from slicebus.slices.admission.awaited import Losers, awaited
 from slicebus.slices.admission.cycle_order import Pending, by_distance, by_share, nominated_by
-from slicebus.slices.admission.decisions import Admit, Decision, Evict, Shrink, Wait, deed_of, wait_for
+from slicebus.slices.admission.decisions import Admit, Decision, Evict, Shrink, Wait, deed_of, deeds_of, wait_for
 from slicebus.slices.admission.growth_limit import Growths
 from slicebus.slices.admission.idle_quota import Grow, IdleQuota
 from slicebus.slices.admission.lines import Behind
@@ -281,7 +281,7 @@ class _Cycle:
         self.use.preempt(victims)
         self.growths.note(replaced, victims)
         self.search.forget()
-        decided = [deed_of(preemptor, victim) for victim in victims]
+        decided = deeds_of(preemptor, victims, own=self.use.own(queue.name, slice))
         return [*decided, *self._await_room(slice, queue, nomination, decided)]
 
     def _note_lost(self, victims: Sequence[Victim], *, times: int = 1) -> None:

@@ -1,5 +1,7 @@
 """What an admission cycle decides about a slice."""
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec.structs import replace
 
@@ -8,6 +10,7 @@ from slicebus.slices.admission.preemption import Preemptor, message_of
 from slicebus.slices.admission.reductions import Victim
 from slicebus.slices.api.kueue import EvictionReason
 from slicebus.slices.placement.flavors import Misfit
+from slicebus.slices.quota.quota import Usage
 from slicebus.slices.workload.reclaimed import Beneficiary
 from slicebus.slices.workload.workload import Admission, Counts, Slice, SliceKey
 
@@ -56,21 +59,31 @@ class Shrink(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     preemption: str
     """The `PreemptionReason`."""
     message: str
+    is_alone: bool = False
+    """That of `Taken`."""
 
 
 Decision = Admit | Wait | Evict | Shrink | Grow
 
 
-def deed_of(preemptor: Preemptor, victim: Victim) -> Evict | Shrink:
-    """What a victim loses to a preemptor. A job that has ended loses all the pods that it has left, as no worker makes
-    it smaller any more."""
+def deeds_of(preemptor: Preemptor, victims: Sequence[Victim], *, own: Usage) -> list[Evict | Shrink]:
+    """What each victim loses to a preemptor, whose chain holds `own`."""
+    wanted = {key: need - own.get(key, 0) for key, need in preemptor.needs.items()}
+    freed = {key for victim in victims for key in victim.freed}
+    is_alone = all(sum(victim.freed.get(key, 0) for victim in victims) <= wanted.get(key, 0) for key in freed)
+    return [deed_of(preemptor, victim, is_alone=is_alone) for victim in victims]
+
+
+def deed_of(preemptor: Preemptor, victim: Victim, *, is_alone: bool = False) -> Evict | Shrink:
+    """What one victim loses. A job that has ended loses all the pods that it has left, as no worker makes it smaller
+    any more."""
     holder, slice, to = victim.candidate.slice, preemptor.slice, victim.to
     if to is None or holder.waits_for_pods:
         message = message_of(preemptor, replace(victim, to=None))
         return Evict(key=holder.key, reason=EvictionReason.PREEMPTED, message=message, preemption=victim.reason)
     beneficiary = Beneficiary(workload=slice.key, uid=slice.uid, job_uid=slice.job_uid)
-    message = message_of(preemptor, victim)
-    return Shrink(key=holder.key, to=to, beneficiary=beneficiary, preemption=victim.reason, message=message)
+    message, why = message_of(preemptor, victim), victim.reason
+    return Shrink(key=holder.key, to=to, beneficiary=beneficiary, preemption=why, message=message, is_alone=is_alone)
 
 
 def wait_for(slice: Slice, misfit: Misfit) -> Wait:

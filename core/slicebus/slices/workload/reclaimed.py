@@ -4,12 +4,12 @@ The quota of these pods is held until their worker has none of them left. The no
 job gets back what it lost, and nobody takes pods back and forth.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
-from slicebus.proto.messages import Counts, Time
+from slicebus.proto.messages import Counts, Time, counts_text
 from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.kueue import PreemptionReason
@@ -34,6 +34,10 @@ class Taken(Beneficiary, frozen=True, kw_only=True, omit_defaults=True, rename="
     at: Time
     opportunistic: bool = False
     """Whether it got only pods that nobody had asked for: that is no preemption."""
+    took: Counts = {}
+    """How many pods the job loses for it, by pod set."""
+    is_alone: bool = False
+    """Whether everybody else fits without these pods once it is gone: no more was taken for it than it wanted."""
 
 
 class Reclaimed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -58,6 +62,8 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     asked: Counts = {}
     """The size that somebody asked for, where the job was given quota that nobody else wanted: its pods beyond that are
     opportunistic. Empty where it was not."""
+    spares: bool = False
+    """Whether the same word was for fewer pods at first. A worker that has followed that gives some of them back."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -102,8 +108,11 @@ def take_back(
     at: str,
     reason: str,
     message: str,
+    held: Mapping[str, int] = {},
+    is_alone: bool = False,
 ) -> Reclaimed:
-    """The note of a job that wants this size and shall hold no more than `to`. `note` is what it has so far.
+    """The note of a job that wants this size and shall hold no more than `to`. `note` is what it has so far, `held`
+    what it holds, and `is_alone` that of `Taken`. Without `held` nobody knows how many pods go for the beneficiary.
 
     What it wants to have again is what it wants now, and no less than it keeps; while pods of an earlier note are to
     go, what it wanted before that. It never wants more than somebody asked for. The same arguments give the same note,
@@ -114,13 +123,17 @@ def take_back(
     before = {name: max(count, min(wished[name], asked.get(name, wished[name]))) for name, count in to.items()}
     earlier = note.beneficiaries if note is not None else ()
     others = tuple(other for other in earlier if other.uid != beneficiary.uid)
-    has_preempted = any(other.uid == beneficiary.uid and not other.opportunistic for other in earlier)
+    own = [other for other in earlier if other.uid == beneficiary.uid]
+    has_preempted = any(not other.opportunistic for other in own)
+    left = (note.left_of(held) if note is not None else None) or held
     taken = Taken(
         workload=beneficiary.workload,
         uid=beneficiary.uid,
         job_uid=beneficiary.job_uid,
         at=at,
         opportunistic=reason == PreemptionReason.OPPORTUNISTIC and not has_preempted,
+        took={name: max(0, left.get(name, count) - count) for name, count in to.items()},
+        is_alone=is_alone and not own,
     )
     return Reclaimed(
         id=content_hash([before, to, at, message]),
@@ -158,6 +171,36 @@ def withdraw(note: Reclaimed, kept: Counts) -> Reclaimed:
     )
 
 
+def spare(note: Reclaimed, held: Counts, gone: Collection[str]) -> Reclaimed | None:
+    """The note of a job that keeps what it was to lose for these beneficiaries, by UID; None where that is nothing.
+
+    Pods go in the order in which they were taken, so those that are left are for the last ones. Somebody whose pods are
+    gone in part, or who is not alone with them, leaves the note as it is: others may count on the rest. The word stays
+    the same.
+    """
+    to_go = {name: max(0, held.get(name, count) - count) for name, count in note.to.items()}
+    spared = list[Taken]()
+    for taken in reversed(note.beneficiaries):
+        part = {name: min(count, taken.took.get(name, 0)) for name, count in to_go.items()}
+        to_go = {name: count - part[name] for name, count in to_go.items()}
+        if taken.uid in gone and taken.is_alone and part == taken.took and any(part.values()):
+            spared.append(taken)
+    if not spared:
+        return None
+    to = {name: count + sum(taken.took[name] for taken in spared) for name, count in note.to.items()}
+    beneficiaries = tuple(taken for taken in note.beneficiaries if taken not in spared)
+    last = beneficiaries[-1].workload if beneficiaries else ""
+    return replace(
+        note,
+        before={name: max(count, to[name]) for name, count in note.before.items()},
+        to=to,
+        beneficiaries=beneficiaries,
+        message=f"Shrunk to {counts_text(to)} to accommodate {last}",
+        asked=_beyond(note.asked or note.before, to),
+        spares=True,
+    )
+
+
 def give_back(note: Reclaimed, to: Counts, *, at: str, message: str) -> Reclaimed:
     """The note of a job that may not have the pods any more that nobody asked for. It wants none of them again."""
     return replace(
@@ -170,6 +213,7 @@ def give_back(note: Reclaimed, to: Counts, *, at: str, message: str) -> Reclaime
         message=message,
         notice_s=0.0,
         done=False,
+        spares=False,
         asked=_beyond(note.asked, to),
     )
 

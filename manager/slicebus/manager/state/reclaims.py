@@ -21,7 +21,7 @@ from slicebus.slices.admission.preemption import preempted_for, preemptor_job
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.quota.quota import ClusterQueue
-from slicebus.slices.workload.reclaimed import Reclaimed
+from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed
 from slicebus.slices.workload.workload import Slice, chain_id
 
 RING = timedelta(minutes=10)
@@ -127,11 +127,31 @@ def is_awaited(
         if not (preemptor and evicted.elasticity.notice_s):
             return True
         return waits(preemptor, preemptor_job(evicted.conditions[Condition.PREEMPTED]["message"]))
+    note = _told_note(slices)
+    return note is None or any(slice.pending for each in note.beneficiaries for slice in chain_of(_chain(each)))
+
+
+def gone(slices: Collection[Slice], chain_of: Callable[[str], Iterable[Slice]]) -> frozenset[str]:
+    """The UIDs of those for whom this chain is told to lose pods, and of whose chain no slice wants quota or has any.
+
+    Who has got it otherwise is not gone: others may have counted on what was to be freed for it.
+    """
+    note = _told_note(slices)
+    return frozenset(
+        each.uid
+        for each in (note.beneficiaries if note is not None else ())
+        if not any(slice.pending or slice.keeps_quota or slice.evicting for slice in chain_of(_chain(each)))
+    )
+
+
+def _told_note(slices: Collection[Slice]) -> Reclaimed | None:
+    """The note of a chain whose notice may run."""
     note = next((slice.reclaimed for slice in slices if slice.keeps_quota and slice.reclaimed is not None), None)
-    if note is None or note.done or not note.notice_s:
-        return True
-    chains = (chain_id(each.workload.partition("/")[0], each.job_uid or each.uid) for each in note.beneficiaries)
-    return any(slice.pending for chain in chains for slice in chain_of(chain))
+    return note if note is not None and note.notice_s and not note.done else None
+
+
+def _chain(beneficiary: Beneficiary) -> str:
+    return chain_id(beneficiary.workload.partition("/")[0], beneficiary.job_uid or beneficiary.uid)
 
 
 def is_known(note: Reclaimed, outbox: Outbox | None) -> bool:

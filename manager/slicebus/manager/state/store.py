@@ -277,6 +277,7 @@ class ManagerStore:
             fixed_jobs=self.settings.fixed_jobs,
             refused_s=self.settings.refused_requeue_s,
             is_awaited=reclaims.is_awaited(chain, self.quotas.ledger.chain, self.quotas.ledger.waits),
+            gone=reclaims.gone(chain, self.quotas.ledger.chain),
             allowed=reclaims.allowed(self.quotas.queue_of(chain), self.settings, beside_kueue=self.beside_kueue),
         )
 

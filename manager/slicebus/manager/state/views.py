@@ -109,6 +109,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """How long a job that its controller refuses keeps its quota; 0 for ever."""
     is_awaited: bool = True
     """Whether somebody still waits for the pods that it is told to lose."""
+    gone: frozenset[str] = frozenset()
+    """The UIDs of those whom it is told to lose pods for and who want no quota any more, nor have any."""
     allowed: ElasticRules = ElasticRules()
     """What its queue and the manager allow it of what it says of its size."""
 

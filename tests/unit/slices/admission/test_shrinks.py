@@ -281,6 +281,7 @@ def test_the_words_of_a_shrink_and_of_who_waits_for_it() -> None:
         preemption=IN_QUEUE,
         message="Shrunk to main=7 to accommodate a workload (UID: uid-w, JobUID: job-w) due to prioritization in the "
         "ClusterQueue; preemptor path: /cq; preemptee path: /cq",
+        is_alone=True,
     )
     assert preemptor_uid(shrink.message) == "uid-w"
     assert preemptor_job(f"Previously: {shrink.message}") == "job-w"
@@ -289,6 +290,15 @@ def test_the_words_of_a_shrink_and_of_who_waits_for_it() -> None:
     assert wait.reason == WAITING_FOR_PREEMPTED
     assert wait.message.endswith("3 more needed. Pending the preemption of pods of 1 workload(s)")
     assert wait.would_admit == "fewer pods of team/a"
+
+
+@pytest.mark.parametrize(("wanted", "is_alone"), [(2000, True), (1500, False), (2500, False)])
+def test_who_gets_more_than_it_wants_is_not_alone_with_the_pods(wanted: int, is_alone: bool) -> None:
+    """A pod has one core. Somebody else may count on the half that is left over."""
+    slice = waiting("w", 0, 1, pod_sets=(a_pod_set(requests={"cpu": wanted}),))
+    shrink, *_ = cycle(world(elastic("a", 10, 2), slice))
+    assert isinstance(shrink, Shrink)
+    assert shrink.is_alone is is_alone
 
 
 def test_the_words_where_others_are_evicted_too() -> None:

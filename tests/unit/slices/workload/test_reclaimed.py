@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.slices.api import api_names
-from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed, grow, take_back, withdraw
+from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed, grow, spare, take_back, withdraw
 from slicebus.slices.workload.workload import Slice
 from unit.slices.builders import a_pod_set, a_slice, admitted, with_counts
 
@@ -171,3 +171,92 @@ def test_a_withdrawn_word_leaves_what_somebody_had_asked_for() -> None:
     assert (note.before, note.to, note.asked, note.done) == ({"main": 11}, {"main": 11}, {}, True)
     some_lost = withdraw(taken(None, 11, 6), {"main": 8})
     assert (some_lost.before, some_lost.to, some_lost.asked) == ({"main": 11}, {"main": 8}, {})
+
+
+def for_each(*sizes: int, held: int = 10, alone: bool = True) -> Reclaimed:
+    """The note of a job of 10 that goes down to each of these sizes for another beneficiary, `uid-0` first."""
+    note: Reclaimed | None = None
+    for number, size in enumerate(sizes):
+        beneficiary = Beneficiary(workload=f"team/{number}", uid=f"uid-{number}", job_uid=f"job-{number}")
+        note = take_back(
+            note,
+            {"main": 10},
+            {"main": size},
+            held={"main": held},
+            beneficiary=beneficiary,
+            is_alone=alone,
+            at=AT,
+            reason="InClusterQueue",
+            message="why",
+        )
+    assert note is not None
+    return note
+
+
+SPARED: dict[str, tuple[Reclaimed, int, set[str], int | None]] = {
+    "the last one is gone": (for_each(7, 5), 10, {"uid-1"}, 7),
+    "the first one is": (for_each(7, 5), 10, {"uid-0"}, 8),
+    "two of three are": (for_each(7, 5, 4), 10, {"uid-0", "uid-2"}, 8),
+    "all are": (for_each(7, 5), 10, {"uid-0", "uid-1"}, 10),
+    "nobody is": (for_each(7, 5), 10, set(), None),
+    "one whose pods are gone": (for_each(7, 5), 7, {"uid-0"}, None),
+    "one of whose pods some are gone": (for_each(7, 5), 8, {"uid-0"}, None),
+    "the last one, when those of the first are gone": (for_each(7, 5), 7, {"uid-1"}, 7),
+    "others may count on its pods": (for_each(7, 5, alone=False), 10, {"uid-0"}, None),
+    "nobody knows how many went for it": (for_each(7, 5, held=0), 10, {"uid-0"}, None),
+}
+
+
+@pytest.mark.parametrize(("note", "held", "gone", "to"), SPARED.values(), ids=SPARED.keys())
+def test_a_word_takes_no_pods_for_those_who_are_gone(
+    note: Reclaimed, held: int, gone: set[str], to: int | None
+) -> None:
+    left = spare(note, {"main": held}, gone)
+    assert (left.to["main"] if left is not None else None) == to
+    if left is not None:
+        assert (left.id, left.at, left.done, left.before) == (note.id, note.at, False, {"main": 10})
+        assert {taken.uid for taken in left.beneficiaries} == {taken.uid for taken in note.beneficiaries} - gone
+
+
+def test_its_words_are_of_those_who_still_wait() -> None:
+    left = spare(for_each(7, 5), {"main": 10}, {"uid-1"})
+    assert left is not None
+    assert left.message == "Shrunk to main=7 to accommodate team/0"
+
+
+def test_who_takes_pods_twice_is_not_alone_with_them() -> None:
+    """Both words together may have taken more than it wants."""
+    note = for_each(7)
+    again = take_back(
+        note,
+        {"main": 10},
+        {"main": 6},
+        held={"main": 10},
+        beneficiary=note.beneficiaries[0],
+        is_alone=True,
+        at=LATER,
+        reason="InClusterQueue",
+        message="why",
+    )
+    assert spare(again, {"main": 10}, {"uid-0"}) is None
+
+
+def test_pods_that_are_spared_of_those_that_nobody_had_asked_for_stay_so() -> None:
+    grown = grow(None, {"main": 10}, {"main": 10}, asked={"main": 4}, at=AT, message="idle")
+    note: Reclaimed | None = grown
+    for size, beneficiary in ((8, FIRST), (3, SECOND)):
+        note = take_back(
+            note,
+            {"main": 10},
+            {"main": size},
+            held={"main": 10},
+            beneficiary=beneficiary,
+            is_alone=True,
+            at=AT,
+            reason="InClusterQueue",
+            message="why",
+        )
+    assert note is not None
+    left = spare(note, {"main": 10}, {"uid-first"})
+    assert left is not None
+    assert (left.to, left.before, left.asked, left.grows) == ({"main": 5}, {"main": 5}, {"main": 4}, False)

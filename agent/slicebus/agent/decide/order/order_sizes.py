@@ -48,7 +48,7 @@ def sets_another(order: WorkloadSpec, job: WorkerJobReading) -> bool:
 
 def waits(order: WorkloadSpec, job: WorkerJobReading) -> bool:
     """Whether the size that the manager has set is for when the job's notice is over (`notices`)."""
-    is_told = order.notice is not msgspec.UNSET and job.runs and _can_run(order)
+    is_told = order.notice is not msgspec.UNSET and job.runs and _can_run(order) and not _withdraws(order, job)
     return is_told and annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION) != order.taken_back
 
 
@@ -269,10 +269,13 @@ def _sized(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> Mani
 
 
 def _withdraws(order: WorkloadSpec, job: WorkerJobReading) -> bool:
-    """Whether an order gives back what the job's notice was to take. The job may have lost pods of an earlier notice,
-    of which the manager has not heard yet: their quota was never free."""
-    is_of_notice = job.reclaim is not None and job.reclaim.word == order.taken_back
-    return is_of_notice and order.resized_reason == api_names.RESTORED
+    """Whether an order gives back what the job's notice was to take, or leaves it more than an earlier notice has. The
+    job may have lost pods of that one, of which the manager has not heard yet: their quota was never free."""
+    if job.reclaim is None or job.reclaim.word != order.taken_back:
+        return False
+    size, left = counts_of(order), job.reclaim.notices[0].before
+    is_more = size != left and all(size.get(name, 0) >= count for name, count in left.items())
+    return order.resized_reason == api_names.RESTORED or is_more
 
 
 def reclaimed_size(view: WorkerView, job: WorkerJobReading, size: Counts, *, waits_for: Counts) -> Counts:

@@ -9,18 +9,16 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from slicebus.decisions.commands import Command, Emit, Patch, Publish, Requeue
+from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import WORKLOADS
-from slicebus.manager.decide.job import size_bounds
-from slicebus.manager.decide.manifests import findings_patch
+from slicebus.manager.decide.job import size_bounds, withdrawals
 from slicebus.manager.decide.order import dispatch, size_requests
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack, annotation
 from slicebus.manager.state.reclaims import RING, is_known, taken_back
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import Counts, Resync, counts_text
+from slicebus.proto.messages import Counts, counts_text
 from slicebus.slices.admission.cycle import Grow, Shrink
 from slicebus.slices.api import api_names
-from slicebus.slices.api.conditions import Finding
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
@@ -32,9 +30,6 @@ from slicebus.slices.workload.workload import Slice
 
 _LOOK_S = 5.0
 """After so long it is asked again whether anybody waits for the pods, or the quota, of a job whose notice runs."""
-_WITHDRAWN = "ReclaimWithdrawn"
-_NOBODY_WAITS = "Nobody waits any more for the pods that were to be taken"
-_BELOW_LEAST = "The job has another least size since pods were to be taken"
 _MARGIN_S = 1.0
 """Times in notes are whole seconds."""
 
@@ -46,7 +41,9 @@ def take_back(view: JobView, decision: Shrink, *, now: str) -> Reclaimed:
         view.desired.reclaimed,
         view.desired.counts,
         decision.to,
+        held=view.holder.held_counts if view.holder is not None else {},
         beneficiary=decision.beneficiary,
+        is_alone=decision.is_alone,
         at=now,
         reason=decision.preemption,
         message=decision.message,
@@ -86,10 +83,11 @@ def heard(view: JobView, request: SizeRequest) -> tuple[SizeRequest, Reclaimed |
     A request that carries the note out leaves it, and so does one for the very size that was set: an agent that ended
     in between could not say more. Any other is somebody's resize on the worker, and wins. While pods are still to go,
     one for no more than what is left needs no note; one for more is what the job wants to have again, and its worker is
-    told once more what is left. One that carries out an earlier note, when the last one is withdrawn, leaves that: its
-    worker is given these pods back. Where nobody takes any, it is what somebody asks for. One for more that comes when
-    they are gone, and before the worker has applied an order with the note, is what the job wants to have again, too:
-    that order is on its way, and leaves it no more than the note does.
+    told once more what is left. One that carries out an earlier note, or this one as it was, when the last one is
+    withdrawn or takes fewer pods since, leaves that: its worker is given these pods back. Where nobody takes any, it is
+    what somebody asks for. One for more that comes when they are gone, and before the worker has applied an order with
+    the note, is what the job wants to have again, too: that order is on its way, and leaves it no more than the note
+    does.
     """
     note, taken = view.desired.reclaimed, view.desired.taken_back
     if note is None or taken is None:
@@ -97,6 +95,8 @@ def heard(view: JobView, request: SizeRequest) -> tuple[SizeRequest, Reclaimed |
     follows = request.follows == note.id or request.size == taken.counts
     if taken.counts_ended:
         return _heard_with_ended(view, request, note, taken, follows=follows)
+    if follows and _is_too_small(request, note, taken):
+        return replace(request, follows=note.id, taken_back=replace(taken, request=request.key)), note
     if follows:
         return replace(request, follows=note.id), note
     return _resized(view, request, note, taken, asked=request.size)
@@ -113,6 +113,8 @@ def _heard_with_ended(
     last = view.desired.requested or SizeRequest.nothing()
     news = {name: request.finished.get(name, 0) - last.finished.get(name, 0) for name in note.to}
     note, before = reclaimed.after_ends(note, news), last.size if last.asks_for_size else view.desired.own
+    if follows and _is_too_small(request, note, taken):
+        return replace(request, follows=note.id, taken_back=_taken_by(view, note, request, at=taken.at)), note
     is_settled, is_same = note.done or note.grows, request.size == before or request.follows
     if follows and (is_settled or not _is_more(request.counts, note)):
         return replace(request, follows=note.id), note
@@ -127,6 +129,12 @@ def _heard_with_ended(
     return replace(request, follows="", taken_back=other), again
 
 
+def _is_too_small(request: SizeRequest, note: Reclaimed, taken: TakenBack) -> bool:
+    """Whether a request carries out a word that has been for fewer pods since: its worker is given the others back."""
+    size = request.size
+    return note.spares and not note.done and any(size.get(name, 0) < count for name, count in taken.counts.items())
+
+
 def _is_more(asked: Counts, note: Reclaimed) -> bool:
     return asked.keys() == note.to.keys() and any(asked[name] > count for name, count in note.to.items())
 
@@ -136,7 +144,7 @@ def _resized(
 ) -> tuple[SizeRequest, Reclaimed | None]:
     """The same for a request that does not carry the note out."""
     is_on_its_way = not (note.done and (note.asked or is_known(note, view.outbox)))
-    is_withdrawn = note.done and bool(request.follows)
+    is_withdrawn = (note.done or note.spares) and bool(request.follows)
     if note.grows or not (is_withdrawn or (is_on_its_way and _is_more(asked, note))):
         return replace(request, follows=""), None
     overrules = replace(request, follows="", taken_back=replace(taken, request=request.key))
@@ -233,13 +241,18 @@ def _brought_together(view: JobView, slice: Slice, wanted: Mapping[str, str]) ->
 def reconcile(view: JobView, *, now: str) -> list[Command]:
     """Forget the note of a job that has everything back, when nobody needs it any more to see a ring. Withdraw a
     notice for which nobody waits, and one that leaves less than the job's least size by now: who waits preempts anew.
+    Take fewer pods where some of those are gone for whom they were to go.
     Take pods back that nobody asked for where the job may not have them any more."""
     if not is_released(view):
         return []
     if not view.is_awaited:
-        return _withdraw_eviction(view, now=now) if view.evicted is not None else _withdraw(view, _NOBODY_WAITS)
-    if _is_below_least(view):
-        return _withdraw(view, _BELOW_LEAST)
+        if view.evicted is not None:
+            return withdrawals.withdraw_eviction(view, now=now)
+        return withdrawals.withdraw(view, withdrawals.NOBODY_WAITS)
+    if withdrawals.is_below_least(view):
+        return withdrawals.withdraw(view, withdrawals.BELOW_LEAST)
+    if spared := withdrawals.spare(view):
+        return spared
     if given_back := _give_back(view, now=now):
         return given_back
     requested, taken = view.desired.requested, view.desired.taken_back
@@ -253,7 +266,7 @@ def requeue_after(view: JobView, *, now: str) -> list[Command]:
     """Reconcile the job when its note is no longer needed."""
     left_s = _remembered_s(view, datetime.fromisoformat(now))
     note = view.desired.reclaimed if view.job is not None else None
-    if _is_told_to_go(view) or (note is not None and note.notice_s and not note.done):
+    if withdrawals.is_told_to_go(view) or (note is not None and note.notice_s and not note.done):
         left_s = _LOOK_S
     return [Requeue(job=view.ref, delay_s=max(0.0, left_s) + _MARGIN_S)] if left_s is not None else []
 
@@ -279,65 +292,6 @@ def _give_back(view: JobView, *, now: str) -> list[Command]:
     return [
         *size_requests.record(view, overruled(view, given, now=now), note=given),
         Emit(regarding=job, reason=api_names.RECLAIMED, note=text),
-    ]
-
-
-def _is_told_to_go(view: JobView) -> bool:
-    """Whether a job is preempted whole, and its pods may still run, as they have notice."""
-    slice = view.evicted
-    if slice is None or not (slice.evicting and slice.condition(Condition.PREEMPTED) and view.in_fleet):
-        return False
-    return bool(view.notice_s(slice)) and not (view.is_stopped or view.is_withdrawing)
-
-
-def _withdraw_eviction(view: JobView, *, now: str) -> list[Command]:
-    """Leave a job its quota and its pods that is told to go for somebody who waits no more. A worker that has suspended
-    it resumes it, as its quota is held. What stops it for another reason evicts it again. A size that the worker asked
-    for meanwhile was not heard: it asks again."""
-    slice, job = view.evicted, view.job
-    cluster = view.cluster
-    if slice is None or job is None or cluster is None or view.given_up or view.is_suspended_by_user:
-        return []
-    if not _is_told_to_go(view):
-        return []
-    text = f"Nobody waits any more for its quota: keeps {counts_text(slice.held_counts)}"
-    findings = [Finding(type, False, _WITHDRAWN, text) for type in (Condition.EVICTED, Condition.PREEMPTED)]
-    findings.append(Finding(api_names.DISPATCHED_CONDITION, True, "Dispatched", f"Stays on cluster {cluster}"))
-    workload = view.workload(slice)
-    body = findings_patch(workload, *findings, now=now)
-    return [
-        Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
-        Publish(cluster=cluster, message=Resync(reason=_WITHDRAWN, jobs=[view.ref])),
-        *(Emit(regarding=target, reason=_WITHDRAWN, note=text) for target in (workload, job)),
-    ]
-
-
-def _is_below_least(view: JobView) -> bool:
-    """Whether pods are still to go, after their notice, that the job has said since not to do without. One that names
-    no least size any more would be evicted instead: it loses what it was told."""
-    note, holder = view.desired.reclaimed, view.holder
-    if note is None or holder is None or note.done or not note.notice_s or view.evicted is not None:
-        return False
-    for name, left in note.to.items():
-        held = holder.held_counts.get(name, left)
-        floor = holder.elasticity.floor(name, step=holder.replica_sizes.get(name, 1))
-        # Pods that nobody asked for go whatever the job says.
-        if floor is not None and left < min(floor, held, note.asked.get(name, held)):
-            return True
-    return False
-
-
-def _withdraw(view: JobView, why: str) -> list[Command]:
-    """Leave a job the pods that it has not lost yet. The word stays the same: a worker that has followed it gives them
-    back, as their quota is held."""
-    note, requested, holder = view.desired.reclaimed, view.desired.requested, view.holder
-    if view.job is None or note is None or requested is None or holder is None or note.done:
-        return []
-    kept = {name: max(count, holder.held_counts.get(name, 0)) for name, count in note.to.items()}
-    text = f"{why}: keeps {counts_text(kept)}"
-    return [
-        *size_requests.record(view, requested, note=reclaimed.withdraw(note, kept)),
-        Emit(regarding=view.job, reason=_WITHDRAWN, note=text),
     ]
 
 

@@ -1,0 +1,99 @@
+"""Withdraws what a job was told to lose, whole or in part, while its notice runs.
+
+The word stays the same: a worker that has followed it gives the pods back, as their quota is held.
+"""
+
+from msgspec.structs import replace
+
+from slicebus.decisions.commands import Command, Emit, Patch, Publish
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.decide.manifests import findings_patch
+from slicebus.manager.decide.order import size_requests
+from slicebus.manager.state.reclaims import taken_back
+from slicebus.manager.state.views import JobView
+from slicebus.proto.messages import Resync, counts_text
+from slicebus.slices.api import api_names
+from slicebus.slices.api.conditions import Finding
+from slicebus.slices.api.kueue import Condition
+from slicebus.slices.workload import reclaimed
+
+NOBODY_WAITS = "Nobody waits any more for the pods that were to be taken"
+BELOW_LEAST = "The job has another least size since pods were to be taken"
+_WITHDRAWN = "ReclaimWithdrawn"
+
+
+def is_told_to_go(view: JobView) -> bool:
+    """Whether a job is preempted whole, and its pods may still run, as they have notice."""
+    slice = view.evicted
+    if slice is None or not (slice.evicting and slice.condition(Condition.PREEMPTED) and view.in_fleet):
+        return False
+    return bool(view.notice_s(slice)) and not (view.is_stopped or view.is_withdrawing)
+
+
+def withdraw_eviction(view: JobView, *, now: str) -> list[Command]:
+    """Leave a job its quota and its pods that is told to go for somebody who waits no more. A worker that has suspended
+    it resumes it, as its quota is held. What stops it for another reason evicts it again. A size that the worker asked
+    for meanwhile was not heard: it asks again."""
+    slice, job = view.evicted, view.job
+    cluster = view.cluster
+    if slice is None or job is None or cluster is None or view.given_up or view.is_suspended_by_user:
+        return []
+    if not is_told_to_go(view):
+        return []
+    text = f"Nobody waits any more for its quota: keeps {counts_text(slice.held_counts)}"
+    findings = [Finding(type, False, _WITHDRAWN, text) for type in (Condition.EVICTED, Condition.PREEMPTED)]
+    findings.append(Finding(api_names.DISPATCHED_CONDITION, True, "Dispatched", f"Stays on cluster {cluster}"))
+    workload = view.workload(slice)
+    body = findings_patch(workload, *findings, now=now)
+    return [
+        Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"),
+        Publish(cluster=cluster, message=Resync(reason=_WITHDRAWN, jobs=[view.ref])),
+        *(Emit(regarding=target, reason=_WITHDRAWN, note=text) for target in (workload, job)),
+    ]
+
+
+def is_below_least(view: JobView) -> bool:
+    """Whether pods are still to go, after their notice, that the job has said since not to do without. One that names
+    no least size any more would be evicted instead: it loses what it was told."""
+    note, holder = view.desired.reclaimed, view.holder
+    if note is None or holder is None or note.done or not note.notice_s or view.evicted is not None:
+        return False
+    for name, left in note.to.items():
+        held = holder.held_counts.get(name, left)
+        floor = holder.elasticity.floor(name, step=holder.replica_sizes.get(name, 1))
+        # Pods that nobody asked for go whatever the job says.
+        if floor is not None and left < min(floor, held, note.asked.get(name, held)):
+            return True
+    return False
+
+
+def withdraw(view: JobView, why: str) -> list[Command]:
+    """Leave a job the pods that it has not lost yet. The word stays the same: a worker that has followed it gives them
+    back, as their quota is held."""
+    note, requested, holder = view.desired.reclaimed, view.desired.requested, view.holder
+    if view.job is None or note is None or requested is None or holder is None or note.done:
+        return []
+    kept = {name: max(count, holder.held_counts.get(name, 0)) for name, count in note.to.items()}
+    text = f"{why}: keeps {counts_text(kept)}"
+    return [
+        *size_requests.record(view, requested, note=reclaimed.withdraw(note, kept)),
+        Emit(regarding=view.job, reason=_WITHDRAWN, note=text),
+    ]
+
+
+def spare(view: JobView) -> list[Command]:
+    """Leave a job the pods that were to go for those who are gone, while others still wait."""
+    note, requested, holder = view.desired.reclaimed, view.desired.requested, view.holder
+    if view.job is None or note is None or requested is None or holder is None or view.evicted is not None:
+        return []
+    taken, less = view.desired.taken_back, reclaimed.spare(note, holder.held_counts, view.gone)
+    if taken is None or less is None:
+        return []
+    if less.left_of(holder.held_counts) is None:
+        return withdraw(view, NOBODY_WAITS)
+    names = ", ".join(each.workload for each in note.beneficiaries if each not in less.beneficiaries)
+    desired = replace(view.desired, taken_back=None)
+    other = taken_back(view.job, desired, requested, less.to, at=taken.at, message=less.message, note=less.id)
+    overrules = replace(requested, taken_back=other, follows="")
+    text = f"The pods that were to be taken for {names} stay: goes to {counts_text(less.to)}"
+    return [*size_requests.record(view, overrules, note=less), Emit(regarding=view.job, reason=_WITHDRAWN, note=text)]
