@@ -433,6 +433,17 @@ def test_a_notice_that_is_withdrawn_gives_back_what_an_earlier_one_took(size: in
     assert (worker.job["spec"]["parallelism"], worker.reclaim) == (left, None)
 
 
+@pytest.mark.parametrize(("before", "to"), [(6, 8), (10, 8)])
+def test_a_notice_that_is_withdrawn_leaves_a_resize_of_meanwhile(before: int, to: int) -> None:
+    """Its user has gone back to the size of the manager's spec, and the manager has not heard of that."""
+    worker = Worker(before)
+    worker.job["metadata"]["annotations"][api_names.BASELINE_ANNOTATION] = f'{{"main":{to}}}'
+    worker.take(shrink())
+    worker.job["spec"]["parallelism"] = to
+    worker.take(structs.replace(shrink(before, version=3), resized_reason=api_names.RESTORED, notice=UNSET))
+    assert (worker.job["spec"]["parallelism"], worker.reclaim) == (to, None)
+
+
 def test_the_newest_word_is_followed() -> None:
     worker = Worker()
     worker.take(shrink())

@@ -260,8 +260,11 @@ def _sized(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> Mani
     if not order.resized_reason or is_suspended(job.manifest):
         return order.manifest
     present, noted = view.counts, annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION)
-    if noted == order.taken_back or _withdraws(order, job):
+    if noted == order.taken_back:
         return order.manifest if present == annotations.baseline(job.manifest) else None
+    if _withdraws(order, job):
+        # Where no earlier word has set the size, the job has lost nothing.
+        return order.manifest if job.last_word is not None and present == job.last_word.size else None
     if order.resized_reason == api_names.GROWN:
         return None
     least = reclaimed_size(view, job, counts_of(order), waits_for=order.waits_for or {})
