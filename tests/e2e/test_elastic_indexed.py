@@ -1,4 +1,5 @@
-"""Indexed Jobs whose completions follow their parallelism: both travel, and the end names every index."""
+"""Indexed Jobs with as many completions as pods: both travel with a resize, and the end names every index. What others
+take lowers the completions only where these follow."""
 
 from contextlib import suppress
 from typing import Any
@@ -19,11 +20,15 @@ from support.waiting import eventually
 Manifest = dict[str, Any]
 
 
-async def submitted(world: World, pods: int, *, quota: int = 10, least: int | None = None) -> Scenario:
+async def submitted(
+    world: World, pods: int, *, quota: int = 10, least: int | None = None, follows: bool = False
+) -> Scenario:
     await set_quota(world, quota)
     manifest = objects.job("sweep", parallelism=pods)
     if least is not None:
         manifest["metadata"].setdefault("annotations", {})[api_names.MIN_SIZE_ANNOTATION] = f"main={least}"
+    if follows:
+        manifest["metadata"].setdefault("annotations", {})[kueue.SYNC_COMPLETIONS_ANNOTATION] = "true"
     manifest["spec"] |= {"completions": pods, "completionMode": "Indexed"}
     await world.manager.create(JOBS, manifest)
     scenario = Scenario(world, "Job", "sweep")
@@ -149,23 +154,48 @@ async def test_an_eviction_brings_both_back_to_the_spec(world: World, indexes: i
     await expect_end(scenario, "0,1", 2)
 
 
-async def test_a_preemption_takes_the_highest_index_that_runs(world: World) -> None:
-    """Of six indexes two have succeeded, and one pod is lacking. All of them succeed in the end."""
-    scenario = await submitted(world, 6, quota=6, least=2)
+async def preempted(world: World, *, done: int, follows: bool) -> Scenario:
+    """Of six indexes so many have succeeded, and another job takes pods of the others until three are left."""
+    scenario = await submitted(world, 6, quota=6, least=2, follows=follows)
     await allow_preemption(world)
     worker = await scenario.worker()
     for pod in await scenario.pods():
-        if int(pod["metadata"]["labels"][INDEX]) < 2:
+        if int(pod["metadata"]["labels"][INDEX]) < done:
             body = MergePatch({"status": {"phase": "Succeeded", "conditions": []}})
             await worker.patch(PODS, pod["metadata"]["name"], NAMESPACE, body, subresource="status")
-    await expect_used(world, "4")
+    await expect_used(world, str(6 - done))
     high = objects.job("high", parallelism=3)
     high["metadata"].setdefault("labels", {})[kueue.PRIORITY_CLASS_LABEL] = "high"
     await world.manager.create(JOBS, high)
     await Scenario(world, "Job", "high").expect_pods(running=3)
-    await expect_size(worker, 5, 5)
+    await expect_size(worker, *((3 + done, 3 + done) if follows else (3, 6)))
     await scenario.expect_pods(running=3)
     await expect_size(world.manager, 6, 6)
+    return scenario
+
+
+@pytest.mark.real
+async def test_a_preemption_takes_pods_and_leaves_each_index(world: World) -> None:
+    """The job ends before it has its pods back, with all of its indexes."""
+    scenario = await preempted(world, done=0, follows=False)
+    await succeed(scenario, all_of=6)
+    await world.manager.delete(JOBS, "high", NAMESPACE)
+    await expect_end(scenario, "0-5", 6)
+
+
+async def test_pods_come_back_for_the_indexes_that_are_left(world: World) -> None:
+    scenario = await preempted(world, done=0, follows=False)
+    await world.manager.delete(JOBS, "high", NAMESPACE)
+    await expect_size(await scenario.worker(), 6, 6)
+    await scenario.expect_pods(running=6)
+    await succeed(scenario, all_of=6)
+    await expect_end(scenario, "0-5", 6)
+
+
+async def test_a_preemption_takes_the_highest_index_that_runs_where_completions_follow(world: World) -> None:
+    """Two have succeeded before, and all of them do in the end."""
+    scenario = await preempted(world, done=2, follows=True)
+    worker = await scenario.worker()
     await world.manager.delete(JOBS, "high", NAMESPACE)
     await expect_size(worker, 6, 6)
     await scenario.expect_pods(running=4)

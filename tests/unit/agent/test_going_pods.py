@@ -33,7 +33,8 @@ def view_of(job: Manifest, pods: Iterable[Manifest], *, to: Counts) -> WorkerVie
     """A worker's job whose notice leaves it so many pods."""
     metadata = a_job(8, baseline=8, granted=8)["metadata"]
     reclaim = PendingReclaim(id="a", before={}, to=to, deadline=DEADLINE)
-    noted = metadata["annotations"] | {api_names.RECLAIM_ANNOTATION: reclaim.to_annotation()}
+    own = job["metadata"].get("annotations", {})
+    noted = metadata["annotations"] | own | {api_names.RECLAIM_ANNOTATION: reclaim.to_annotation()}
     job = job | {"metadata": metadata | {"annotations": noted}}
     return WorkerView(
         key=JobKey(job["kind"], "team", "demo"),
@@ -76,14 +77,16 @@ def indexed(numbers: Iterable[int], *, pod_set: str = "main", of: str = "p") -> 
 )
 def test_an_indexed_job_loses_its_highest_indexes(present: Collection[int], names: set[str]) -> None:
     job = a_job(11)
+    job["metadata"]["annotations"][kueue.SYNC_COMPLETIONS_ANNOTATION] = "true"
     job["spec"] |= {"completionMode": "Indexed", "completions": 11}
     view = view_of(job, indexed(present), to={"main": 9})
     assert (going(view), is_told(view)) == (names, True)
 
 
-def test_one_whose_completions_stay_does_not() -> None:
+@pytest.mark.parametrize("completions", [9, 3])
+def test_one_whose_completions_stay_does_not(completions: int) -> None:
     job = a_job(3)
-    job["spec"] |= {"completionMode": "Indexed", "completions": 9}
+    job["spec"] |= {"completionMode": "Indexed", "completions": completions}
     assert going(view_of(job, indexed(range(3)), to={"main": 2})) == {"p0"}
 
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET, structs
 
 from slicebus.agent.decide.job import inventory, reconcile
-from slicebus.agent.decide.order import notices, orders
+from slicebus.agent.decide.order import notices, order_sizes, orders
 from slicebus.agent.decide.pods.going_pods import going_pods
 from slicebus.agent.decide.pods.next_pods import next_pods
 from slicebus.agent.state import annotations
@@ -17,7 +17,7 @@ from slicebus.decisions.commands import Command, Emit, Patch, Publish, Remember,
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import Applied, JobOrder, Notice, Suspend, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import json_patch, merge_patch
-from slicebus.slices.api import api_names
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.fingerprints import spec_hash
 from slicebus.slices.jobs import KINDS
 from unit.agent.objects import EAST, REF, a_copy, a_job, a_pod, a_spec, a_view
@@ -37,6 +37,12 @@ def shrink(to: int = 4, *, id: str = "word-1", version: int = 2, notice_s: float
         taken_back=id,
         notice=Notice(id=id, notice_s=notice_s, why="so it is", beneficiaries=["team/high"]),
     )
+
+
+def restored(to: int, *, id: str = "word-1", version: int = 3) -> WorkloadSpec:
+    """An order that gives pods back."""
+    order = structs.replace(shrink(to, id=id, version=version), resized_reason=api_names.RESTORED)
+    return structs.replace(order, notice=UNSET)
 
 
 def suspension(version: int = 2, *, id: str = "eviction-1") -> Suspend:
@@ -538,18 +544,31 @@ def test_the_pods_go_that_the_job_controller_picks(how: dict[str, Any]) -> None:
     assert [pod.name for pod in going_pods(worker.view, reclaim)] == ["p1"]
 
 
-def indexed(size: int, *, bound: int = 8) -> Worker:
-    """An Indexed Job whose completions are its size; the manager has last set `bound`."""
+def shares(size: int, *, bound: int = 8) -> Worker:
+    """An Indexed Job with as many completions as pods; the manager has last set `bound`."""
     worker = Worker(bound)
     worker.job["spec"] |= {"completionMode": "Indexed", "parallelism": size, "completions": size}
     worker.job["metadata"]["annotations"][api_names.BOUNDS_ANNOTATION] = f'{{"completions":{bound}}}'
     return worker
 
 
-def to_completions(order: WorkloadSpec) -> WorkloadSpec:
-    spec = order.manifest["spec"]
-    spec |= {"completionMode": "Indexed", "completions": spec["parallelism"]}
+def indexed(size: int, *, bound: int = 8) -> Worker:
+    """One whose completions follow its size."""
+    worker = shares(size, bound=bound)
+    worker.job["metadata"]["annotations"][kueue.SYNC_COMPLETIONS_ANNOTATION] = "true"
+    return worker
+
+
+def with_completions(order: WorkloadSpec, number: int) -> WorkloadSpec:
+    order.manifest["spec"] |= {"completionMode": "Indexed", "completions": number}
     return order
+
+
+def to_completions(order: WorkloadSpec) -> WorkloadSpec:
+    """An order for a job whose completions follow its size."""
+    annotations = order.manifest["metadata"].setdefault("annotations", {})
+    annotations[kueue.SYNC_COMPLETIONS_ANNOTATION] = "true"
+    return with_completions(order, order.manifest["spec"]["parallelism"])
 
 
 def sizes(worker: Worker) -> tuple[int, int, Manifest | None]:
@@ -567,6 +586,64 @@ def test_completions_go_down_with_the_pods_when_the_notice_is_over() -> None:
     assert sizes(worker) == (4, 4, {"completions": 4})
     worker.take(to_completions(shrink()))
     assert (sizes(worker), worker.reclaim) == ((4, 4, {"completions": 4}), None), "the order comes twice"
+
+
+@pytest.mark.parametrize("has_notice", [True, False], ids=["with a notice", "at once"])
+def test_completions_stay_that_do_not_follow(has_notice: bool) -> None:
+    worker = shares(8)
+    succeeded(worker, 0, 1, 2)
+    order = with_completions(shrink(), 8)
+    worker.take(order if has_notice else structs.replace(order, notice=UNSET))
+    assert len(worker.told) == has_notice, "four of the five that run stay"
+    worker.reconcile(DEADLINE)
+    assert sizes(worker) == (4, 8, {"completions": 8})
+    worker.take(with_completions(restored(5), 8))
+    assert sizes(worker) == (5, 8, {"completions": 8})
+
+
+SHARES: dict[str, tuple[int, int, list[tuple[int, int, tuple[int, int, int]]]]] = {
+    "as its user has it": (8, 8, [(4, 8, (4, 8, 8)), (8, 8, (8, 8, 8))]),
+    "made larger where it runs": (8, 4, [(6, 6, (6, 8, 4)), (2, 4, (2, 8, 4)), (7, 7, (7, 8, 4)), (8, 8, (8, 8, 4))]),
+    "made smaller where it runs": (4, 8, [(2, 8, (2, 4, 8)), (4, 8, (4, 4, 8))]),
+}
+"""The size on the worker, what the manager has last set, and each order's pods and completions with what becomes of
+it."""
+
+
+@pytest.mark.parametrize(("size", "bound", "words"), SHARES.values(), ids=SHARES.keys())
+def test_they_stay_what_they_were_made_where_it_runs(
+    size: int, bound: int, words: list[tuple[int, int, tuple[int, int, int]]]
+) -> None:
+    worker, before, word = shares(size, bound=bound), size, 0
+    for version, (pods, completions, (left, most, noted)) in enumerate(words, 2):
+        word += pods < before
+        order = (shrink if pods < before else restored)(pods, id=f"word-{word}", version=version)
+        worker.take(with_completions(structs.replace(order, notice=UNSET), completions))
+        assert sizes(worker) == (left, most, {"completions": noted})
+        before = pods
+
+
+def test_completions_that_were_edited_before_pods_were_taken_are_taken_over() -> None:
+    """The agent was away during the edit."""
+    order = structs.replace(with_completions(shrink(5), 12), notice=UNSET)
+    view = shares(8).view
+    assert view.reading is not None
+    patches = [one.body for one in order_sizes.changes(view, order, view.reading) if isinstance(one, Patch)]
+    assert patches == [
+        [
+            {"op": "add", "path": "/spec/parallelism", "value": 12},
+            {"op": "add", "path": "/spec/completions", "value": 12},
+        ],
+        [{"op": "add", "path": "/spec/parallelism", "value": 5}],
+    ]
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_whether_they_follow_is_what_the_managers_job_says_last(follows: bool) -> None:
+    worker, order = (shares if follows else indexed)(8), structs.replace(with_completions(shrink(), 8), notice=UNSET)
+    worker.take(to_completions(order) if follows else order)
+    assert sizes(worker)[:2] == ((4, 4) if follows else (4, 8))
+    assert worker.noted(kueue.SYNC_COMPLETIONS_ANNOTATION) == ("true" if follows else None)
 
 
 @pytest.mark.parametrize("has_notice", [True, False], ids=["with a notice", "at once"])

@@ -496,10 +496,12 @@ def test_pods_that_have_ended_are_not_wished_for() -> None:
     assert [slice.unfinished_counts["main"] for slice in story.view.unfinished] == [3]
 
 
-def indexed(*, notice: str | None = None) -> Story:
-    """An Indexed Job whose completions are its size, of eight."""
+def indexed(*, notice: str | None = None, follows: bool = True) -> Story:
+    """An Indexed Job with as many completions as pods, eight, which follow them."""
     story = Story(8, notice=notice, cap_s=600.0)
     story.job["spec"] |= {"completionMode": "Indexed", "completions": 8}
+    if follows:
+        story.job["metadata"]["annotations"][kueue.SYNC_COMPLETIONS_ANNOTATION] = "true"
     story.reconcile()
     story.report()
     return story
@@ -535,6 +537,43 @@ def test_an_indexed_job_loses_the_highest_indexes_that_run(indexes: str, number:
     assert story.note is not None
     assert (story.note.before, story.note.to) == ({"main": 8 - number}, {"main": to})
     assert order.waits_for == {"main": 8}
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_one_whose_completions_do_not_follow_loses_pods_alone(number: int) -> None:
+    story = indexed(follows=False)
+    if number:
+        ended(story, "0-2", number)
+    [order] = story.orders(story.shrink(4))
+    assert (completions(order), order.waits_for) == ((4, 8), {"main": 8 - number})
+    story.report()
+    assert story.note is not None
+    story.ask(4, follows=story.note.id)
+    story.reconcile()
+    holder, waits = story.view.unfinished
+    assert (holder.granted, waits.counts) == ({"main": 4}, {"main": 8 - number})
+    assert completions(story.admit(8 - number)) == (8 - number, 8)
+
+
+def test_its_quota_is_free_with_each_share_that_ends_past_its_pods() -> None:
+    story = indexed(follows=False).shrunk(4)
+    assert story.note is not None
+    story.ask(3, finished=1, follows=story.note.id)
+    story.reconcile()
+    assert [slice.unfinished_counts for slice in story.view.unfinished] == [{"main": 3}], "three are left at all"
+
+
+@pytest.mark.parametrize(("to", "size"), [(9, (9, 9)), (6, (6, 8))])
+def test_it_has_as_many_completions_as_pods_where_it_was_made_larger_on_its_worker(
+    to: int, size: tuple[int, int]
+) -> None:
+    story = indexed(follows=False)
+    story.ask(12)
+    story.reconcile()
+    story.admit(12)
+    story.report()
+    [order] = story.orders(story.shrink(to))
+    assert completions(order) == size
 
 
 def test_without_a_status_that_names_them_the_lowest_have_succeeded() -> None:

@@ -167,6 +167,7 @@ def test_an_annotation_that_makes_no_sense_is_told(text: str) -> None:
     assert size_bounds.most_of(job, {"main": 1}, factor=100) == {"main": 100}
 
 
+SYNC = kueue.SYNC_COMPLETIONS_ANNOTATION
 MIN, MAX, NOTICE = api_names.MIN_SIZE_ANNOTATION, api_names.MAX_SIZE_ANNOTATION, api_names.NOTICE_ANNOTATION
 CLUSTER = {"minReplicas": 1, "replicas": 4, "maxReplicas": 8}
 
@@ -198,7 +199,11 @@ SENSELESS: dict[str, tuple[Manifest, str, str]] = {
     "a head that goes": (grid({MIN: "head=0,small-group=2"}), "InvalidMinSize", "which it always has"),
     "fewer than its spec keeps": (grid({MIN: "small-group=0"}), "InvalidMinSize", "than the job keeps by its spec: 1"),
     "the same in pods": (grid({MIN: "small-group=0"}, hosts=2), "InvalidMinSize", "than the job keeps by its spec: 2"),
-    "no completion of an Indexed Job": (indexed(4, annotations={MIN: "main=0"}), "InvalidMinSize", "main no pod"),
+    "no completion of an Indexed Job": (
+        indexed(4, annotations={MIN: "main=0", SYNC: "true"}),
+        "InvalidMinSize",
+        "main no pod",
+    ),
     "another pod set in a map": (
         a_job(4, annotations={MAX: '{"mian":5}'}),
         "InvalidMaxSize",
@@ -381,7 +386,7 @@ def test_a_greatest_size_means_nothing_to_a_job_of_a_fixed_size_or_a_gang() -> N
     assert told == "a job of a fixed size takes no quota that nobody waits for"
 
 
-@pytest.mark.parametrize("name", [PARTIAL, kueue.ELASTIC_ANNOTATION, api_names.PARTIAL_SCALE_UP_ANNOTATION])
+@pytest.mark.parametrize("name", [PARTIAL, SYNC, kueue.ELASTIC_ANNOTATION, api_names.PARTIAL_SCALE_UP_ANNOTATION])
 def test_an_annotation_that_is_true_or_false_has_no_other_value(name: str) -> None:
     told = size_bounds.unheeded(a_view(a_job(4, annotations={name: "True"}), fixed_jobs=True))
     assert told[f"metadata.annotations[{name}]"] == "it may be 'true' or 'false', and is 'True'"
@@ -434,6 +439,29 @@ def test_a_greatest_size_is_no_more_than_its_spec_lets_it_have() -> None:
     assert size_bounds.said_by(job, fixed=False)[MAX] == "main=4"
     job["spec"]["completions"] = 9
     assert size_bounds.said_by(job, fixed=False)[MAX] == "main=8"
+
+
+@pytest.mark.parametrize(("follows", "most"), [("true", "main=8"), ("false", "main=4"), (None, "main=4")])
+def test_an_indexed_job_has_more_pods_only_where_its_completions_follow(follows: str | None, most: str) -> None:
+    job = indexed(4, annotations={MAX: "main=8"} | ({SYNC: follows} if follows else {}))
+    assert (size_bounds.problems(job), size_bounds.said_by(job, fixed=False)[MAX]) == ([], most)
+    told = size_bounds.unheeded(a_view(job))
+    instead = f"the job has no more pods than completions: {SYNC} 'true' says that these follow"
+    assert told == ({} if follows == "true" else {f"metadata.annotations[{MAX}]": instead})
+    job["metadata"]["annotations"][MAX] = "main=4"
+    assert size_bounds.unheeded(a_view(job)) == {}, "it asks for no more"
+
+
+def test_one_whose_completions_stay_may_lose_all_its_pods() -> None:
+    job = indexed(4, annotations={MIN: "main=0"})
+    assert (size_bounds.problems(job), size_bounds.said_by(job, fixed=False)[MIN]) == ([], "main=0")
+
+
+@pytest.mark.parametrize("job", [a_job(4, annotations={SYNC: "true"}), indexed(4, annotations={SYNC: "true"})])
+def test_completions_follow_only_where_there_are_as_many(job: Manifest) -> None:
+    job["spec"]["completions"] = 9
+    told = "completions stay as they are: only an Indexed Job with as many as pods at a time has them follow"
+    assert size_bounds.unheeded(a_view(job)) == {f"metadata.annotations[{SYNC}]": told}
 
 
 @pytest.mark.parametrize("text", ["8", '{"main":8}', None])

@@ -156,12 +156,12 @@ JOB_KEYS: Final[Fields] = {
         kueue.ELASTIC_ANNOTATION,
         kueue.MAX_EXECUTION_TIME_LABEL,
         kueue.PARTIAL_PREEMPTION_ANNOTATION,
+        kueue.SYNC_COMPLETIONS_ANNOTATION,
         # Without partial preemption it is refused with the job.
         kueue.MIN_PARALLELISM_ANNOTATION,
     ),
     **_all(WRITTEN, kueue.PREBUILT_NAME, kueue.SLICE_NAME_ANNOTATION, kueue.JOB_UID_LABEL, kueue.POD_SET_LABEL),
     **_all(WRITTEN, kueue.REPLICA_SIZES_ANNOTATION, kueue.RAYCLUSTER_GENERATION_ANNOTATION),
-    f"{kueue.GROUP}/job-completions-equal-parallelism": _told("completions stay as they are"),
     f"{kueue.GROUP}/admission-gated-by": _told("it is admitted as soon as there is quota"),
     f"{kueue.GROUP}/priority-boost": _told("its priority is that of its class"),
     **_all(_told(_ANY_NODES), *(f"{kueue.GROUP}/{name}" for name in _OF_TOPOLOGIES)),

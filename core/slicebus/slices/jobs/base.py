@@ -253,14 +253,24 @@ class JobKind(Protocol):
 
     def ends_by_size(self, job: Manifest) -> bool:
         """Whether a job ends when as many pods have succeeded as it has, as an Indexed Job with as many completions as
-        pods. Its bounds travel with its size, and pods that have ended for good count in that."""
+        pods."""
+
+    def end_follows(self, job: Manifest) -> bool:
+        """Whether a job that ends by its size says that its end follows the pods that others take from it, and give it.
+        Its bounds then travel with its size, and pods that have ended for good count in that. Any other job loses pods
+        alone, and ends as before."""
+
+    def with_pods(self, job: Manifest, counts: Counts, *, present: Manifest) -> Manifest:
+        """The manager's job with these counts, which others leave it, or give it. Without `end_follows` its end is that
+        of `present`, the job as it is."""
 
     def left_at(self, job: Manifest, size: Counts) -> Counts:
-        """The pods that have yet to end of a job that gets this size: fewer than that where it ends by its size."""
+        """The pods that have yet to end of a job to which others leave this size: fewer than that where it ends by its
+        size, and pods of that have ended."""
 
     def size_for(self, job: Manifest, left: Counts, finished: Counts) -> Counts:
-        """The size at which so many pods have yet to end: more than those where the job ends by its size. `finished`
-        are the pods that have ended for good; the job's status may be older."""
+        """The size at which so many pods have yet to end of a job that ends by its size. `finished` are the pods that
+        have ended for good; the job's status may be older."""
 
     def set_bounds(self, target: Manifest, bounds: Manifest) -> list[Manifest]:
         """The JSON patch that gives a job, or the object that carries its size, these bounds. Empty where it has

@@ -124,11 +124,28 @@ class BatchJob(PlainKind):
         """An Indexed Job with as many completions as pods."""
         return _completions(job) == _parallelism(job)
 
+    def end_follows(self, job: Manifest) -> bool:
+        """Such a Job with Kueue's annotation for that. Without it, its indexes may be shares of the work."""
+        notes = job["metadata"].get("annotations") or {}
+        return self.ends_by_size(job) and notes.get(kueue.SYNC_COMPLETIONS_ANNOTATION) == "true"
+
+    def with_pods(self, job: Manifest, counts: Counts, *, present: Manifest) -> Manifest:
+        """The completions of an Indexed Job stay, unless they follow; they are never fewer than the pods, as these may
+        have been added where it runs."""
+        completions = _completions(present)
+        if self.end_follows(job) or _POD_SET not in counts or _completions(job) is None or completions is None:
+            return self.with_counts(job, counts)
+        size = counts[_POD_SET]
+        return job | {"spec": job["spec"] | {"parallelism": size, "completions": max(size, completions)}}
+
     def left_at(self, job: Manifest, size: Counts) -> Counts:
-        """Without the indexes below the completions that have ended."""
+        """Without the indexes below the completions that have ended: the completions are the size, or stay."""
         if not self.ends_by_size(job):
             return size
-        return {name: count - len(_ended(job, below=count)) for name, count in size.items()}
+        if self.end_follows(job):
+            return {name: count - len(_ended(job, below=count)) for name, count in size.items()}
+        most = _parallelism(job)
+        return {name: min(count, most - len(_ended(job, below=most))) for name, count in size.items()}
 
     def size_for(self, job: Manifest, left: Counts, finished: Counts) -> Counts:
         """The indexes below the first one that is too many. Without a status that names all that have ended, these
@@ -196,7 +213,7 @@ class BatchJob(PlainKind):
 
     def index_label(self, job: Manifest, pod_set: str) -> str:
         """Of an Indexed Job whose completions go down too."""
-        return INDEX_LABEL if self.ends_by_size(job) else ""
+        return INDEX_LABEL if self.end_follows(job) else ""
 
     def scaler(self, scale_target: Manifest) -> str:
         """Its user changes the parallelism."""

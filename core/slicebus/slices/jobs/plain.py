@@ -128,6 +128,14 @@ class PlainKind:
         """No: its controller or its own program ends it."""
         return False
 
+    def end_follows(self, job: Manifest) -> bool:
+        """No: it does not end by its size."""
+        return False
+
+    def with_pods(self: JobKind, job: Manifest, counts: Counts, *, present: Manifest) -> Manifest:
+        """As for any other size."""
+        return self.with_counts(job, counts)
+
     def left_at(self, job: Manifest, size: Counts) -> Counts:
         """All of them."""
         return size

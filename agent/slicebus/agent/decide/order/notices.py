@@ -121,7 +121,7 @@ def _shrink(
     if order_sizes.lacks_cluster(view, job):
         return []
     least = order_sizes.reclaimed_size(view, job, reclaim.to, waits_for=reclaim.waits_for)
-    sized = KINDS[view.key.kind].with_counts(job.manifest, least)
+    sized = KINDS[view.key.kind].with_pods(job.manifest, least, present=job.manifest)
     resized = [*order_sizes.set_size(view, job, sized), *order_sizes.set_caps(view, reclaim.to)]
     fields = order_sizes.as_fields(job, resized)
     if resized and not fields:

@@ -19,7 +19,7 @@ from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Counts, Manifest, WorkloadSpec
-from slicebus.slices.api import api_names
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.copies import without
 from slicebus.slices.jobs.suspension import is_suspended
@@ -61,7 +61,7 @@ def sets_other_bounds(order: WorkloadSpec, job: WorkerJobReading) -> bool:
 def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str | None]:
     """The annotations of a job by which the next order is compared with this one, and None for one that it loses. `job`
     is None where it is made."""
-    noted: dict[str, str | None] = {}
+    noted = _note_end(order, job)
     if bounds := _noted_bounds(order, job):
         noted |= _bounds_note(bounds)
     if job is not None and waits(order, job):
@@ -78,7 +78,7 @@ def note(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str | N
 def note_travelling(job: WorkerJobReading, size: Counts) -> dict[str, str]:
     """The annotation of a job whose bounds go to this size with its pods; empty for any other."""
     kind = KINDS[job.ref.kind]
-    if not kind.ends_by_size(job.manifest):
+    if not kind.end_follows(job.manifest):
         return {}
     return _bounds_note(kind.bounds(kind.with_counts(job.manifest, size)))
 
@@ -261,14 +261,30 @@ def _sized(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> Mani
         return order.manifest
     present, noted = view.counts, annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION)
     if noted == order.taken_back:
-        return order.manifest if present == annotations.baseline(job.manifest) else None
+        return _with_pods(order, job, counts_of(order)) if present == annotations.baseline(job.manifest) else None
     if _withdraws(order, job):
         # Where no earlier word has set the size, the job has lost nothing.
-        return order.manifest if job.last_word is not None and present == job.last_word.size else None
+        is_set = job.last_word is not None and present == job.last_word.size
+        return _with_pods(order, job, counts_of(order)) if is_set else None
     if order.resized_reason == api_names.GROWN:
         return None
-    least = reclaimed_size(view, job, counts_of(order), waits_for=order.waits_for or {})
-    return KINDS[view.key.kind].with_counts(order.manifest, least)
+    return _with_pods(order, job, reclaimed_size(view, job, counts_of(order), waits_for=order.waits_for or {}))
+
+
+def _with_pods(order: WorkloadSpec, job: WorkerJobReading, counts: Counts) -> Manifest:
+    """The manager's job with the counts that others leave this one, or give it. Where its end does not follow them, it
+    is what it has become here, unless the manager's user has set another one since."""
+    present = order.manifest if _sets_end(order, job) else job.manifest
+    return KINDS[order.job.kind].with_pods(order.manifest, counts, present=present)
+
+
+def _sets_end(order: WorkloadSpec, job: WorkerJobReading) -> bool:
+    """Whether the manager's user has set another end than the noted one. An end that is only as large as the size may
+    be there for the size alone, where somebody has made the job larger here."""
+    kind, noted = KINDS[order.job.kind], annotations.bounds(job.manifest)
+    if noted is None or noted == _bounds(order):
+        return False
+    return not kind.ends_by_size(order.manifest) or noted == kind.bounds(job.manifest)
 
 
 def _withdraws(order: WorkloadSpec, job: WorkerJobReading) -> bool:
@@ -288,7 +304,7 @@ def reclaimed_size(view: WorkerView, job: WorkerJobReading, size: Counts, *, wai
     ended. A job that waits for more is not complete by it: its next request says that nothing else is left.
     """
     kind, present, word = KINDS[view.key.kind], view.counts, job.last_word
-    if kind.ends_by_size(job.manifest):
+    if kind.end_follows(job.manifest):
         if waits_for and not any(kind.left_at(job.manifest, size).values()):
             return present
         if word is not None and word.size == present:
@@ -321,9 +337,12 @@ def _patch(target: Manifest, body: list[Manifest]) -> Patch:
 def _noted_bounds(order: WorkloadSpec, job: WorkerJobReading | None) -> Manifest:
     """The order's bounds; for what is impossible the noted ones, so that each later order tries again. The noted ones
     too while they travel with a size that waits for the end of a notice."""
-    bounds, travel = _bounds(order), KINDS[order.job.kind].ends_by_size(order.manifest)
+    kind, bounds = KINDS[order.job.kind], _bounds(order)
+    travel = kind.ends_by_size(order.manifest)
     if job is not None and (not _can_run(order) or (travel and waits(order, job))):
         return annotations.bounds(job.manifest) or {}
+    if job is not None and travel and order.resized_reason and not kind.end_follows(order.manifest):
+        return bounds if _sets_end(order, job) else annotations.bounds(job.manifest) or {}
     if job is None or not _edited_fields(order, job) or _can_be_had(order, job):
         return bounds
     return bounds | {_FIELDS: (annotations.bounds(job.manifest) or {})[_FIELDS]}
@@ -360,6 +379,14 @@ def _requests(pod_sets: list[Manifest]) -> dict[str, dict[str, int]]:
     """What one pod requests, by pod set. A Kueue may have written a RuntimeClass' overhead into the pod sets of the
     slice."""
     return {pod_set["name"]: pod_requests(without(pod_set["template"]["spec"], ("overhead",))) for pod_set in pod_sets}
+
+
+def _note_end(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str | None]:
+    """The annotation that says whether the job's end follows its pods, where the manager's user has changed it."""
+    said = annotations.annotation(order.manifest, kueue.SYNC_COMPLETIONS_ANNOTATION)
+    if job is None or annotations.annotation(job.manifest, kueue.SYNC_COMPLETIONS_ANNOTATION) == said:
+        return {}
+    return {kueue.SYNC_COMPLETIONS_ANNOTATION: said}
 
 
 def _bounds_note(bounds: Manifest) -> dict[str, str]:

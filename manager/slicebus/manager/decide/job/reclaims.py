@@ -164,7 +164,7 @@ def _resized(
 def is_released(view: JobView) -> bool:
     """Whether the quota of the pods is free that have ended for good, in a job whose size counts them. How many others
     it has is not known before."""
-    if view.job is None or not KINDS[view.ref.kind].ends_by_size(view.job):
+    if view.job is None or not KINDS[view.ref.kind].end_follows(view.job):
         return True
     desired = with_kept_quota(view)
     planned = plan(view.slices, desired.counts, finished=desired.finished)

@@ -122,6 +122,8 @@ def unheeded(view: JobView) -> dict[str, str]:
     told = {name: f"it makes no sense, as {problem.message}" for name, problem in _problems(view.job).items()}
     told |= {name: instead for name, instead in _not_allowed(view, view.job) if name not in told}
     told |= _neither_true_nor_false(view.job)
+    if annotation(view.job, _SYNC) == "true" and not KINDS[view.ref.kind].end_follows(view.job):
+        told[_SYNC] = "completions stay as they are: only an Indexed Job with as many as pods at a time has them follow"
     if view.is_fixed and annotation(view.job, _MIN) is not None:
         told[_MIN] = "a job of a fixed size loses all of its pods or none"
     elif kept := _kept_by_gang(view):
@@ -146,8 +148,8 @@ def _neither_true_nor_false(job: Manifest) -> dict[str, str]:
 
 
 def _not_allowed(view: JobView, job: Manifest) -> Iterator[tuple[str, str]]:
-    """What the job's queue, or the manager, does not allow: what happens instead, by annotation."""
-    allowed = view.allowed
+    """What the job's queue, the manager, or its own end does not allow: what happens instead, by annotation."""
+    allowed, most = view.allowed, _completions(job)
     if (annotation(job, _MIN) is not None or _is_partial(job)) and not allowed.gives_pods:
         said = _MIN if annotation(job, _MIN) is not None else _PARTIAL
         yield said, "the job loses all of its pods or none, as its ClusterQueue or the manager says"
@@ -161,6 +163,10 @@ def _not_allowed(view: JobView, job: Manifest) -> Iterator[tuple[str, str]]:
     elif _names_pod_sets(annotation(job, _MAX) or "") and (view.is_fixed or (is_gang(job) and not view.is_autoscaled)):
         what = "a job of a fixed size" if view.is_fixed else "a job with a gang scheduler"
         yield _MAX, f"{what} takes no quota that nobody waits for"
+    elif _names_pod_sets(annotation(job, _MAX) or "") and any(
+        count > most[name] for name, count in max_size(job).items() if name in most
+    ):
+        yield _MAX, f"the job has no more pods than completions: {_SYNC} 'true' says that these follow"
     if (seconds(annotation(job, _NOTICE) or "") or 0.0) > allowed.notice_cap_s:
         yield _NOTICE, f"the longest notice that its ClusterQueue and the manager allow is {allowed.notice_cap_s:g} s"
 
@@ -265,7 +271,7 @@ def _too_few(job: Manifest, sizes: Counts, text: str) -> str:
     for name, least in Elasticity.from_annotations({_MIN: text}, sizes).least.items():
         step = kind.step(job, name)
         whole = in_whole(least, step)
-        if not whole and kind.ends_by_size(job):
+        if not whole and kind.end_follows(job):
             return f"the annotation {_MIN} leaves {name} no pod, and a job with as many completions has ended then"
         if (left := _resized(job, name, whole)) > whole:
             return f"the annotation {_MIN} has fewer pods of {name} than the job keeps by its spec: {left}"
@@ -274,11 +280,18 @@ def _too_few(job: Manifest, sizes: Counts, text: str) -> str:
 
 def _possible(job: Manifest, text: str) -> str:
     """A greatest size without what the job's spec does not let it have: more than its maxReplicas or completions."""
-    bounds = KINDS[job["kind"]].most(job)
+    bounds = {**KINDS[job["kind"]].most(job), **_completions(job)}
     named = Elasticity.from_annotations({_MAX: text}, _sizes(job)).most
     within = {name: min(count, bounds.get(name, count)) for name, count in named.items()}
     possible = {name: min(count, _resized(job, name, count)) for name, count in within.items()}
     return text if possible == named else ",".join(f"{name}={count}" for name, count in possible.items())
+
+
+def _completions(job: Manifest) -> Counts:
+    """The most pods by pod set of a job that ends by its size, where its end does not follow the pods that it is given.
+    Empty for any other."""
+    kind = KINDS[job["kind"]]
+    return _sizes(job) if kind.ends_by_size(job) and not kind.end_follows(job) else {}
 
 
 def _resized(job: Manifest, pod_set: str, count: int) -> int:
@@ -305,7 +318,8 @@ _MIN, _MAX, _NOTICE = api_names.MIN_SIZE_ANNOTATION, api_names.MAX_SIZE_ANNOTATI
 _SAID = (_MIN, _MAX, _NOTICE)
 _TOGETHER = api_names.SIZED_TOGETHER_ANNOTATION
 _PARTIAL = kueue.PARTIAL_PREEMPTION_ANNOTATION
-_SWITCHES = (_PARTIAL, kueue.ELASTIC_ANNOTATION, api_names.PARTIAL_SCALE_UP_ANNOTATION)
+_SYNC = kueue.SYNC_COMPLETIONS_ANNOTATION
+_SWITCHES = (_PARTIAL, _SYNC, kueue.ELASTIC_ANNOTATION, api_names.PARTIAL_SCALE_UP_ANNOTATION)
 _SHOWN = 63
 """Characters of a value that is none of these."""
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_PODS)]

@@ -267,10 +267,13 @@ def note_vanished(view: JobView, *, vanished: bool = True) -> list[Command]:
 
 
 def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:
-    """The job as its worker shall have it: with its user's counts, those that a fixed size keeps, or those before a
-    scale-up that was taken back, and with the fields that only a copy may have."""
+    """The job as its worker shall have it: with its user's counts, those that a fixed size keeps, those before a
+    scale-up that was taken back, or those that others leave it, and with the fields that only a copy may have."""
+    kind = KINDS[job["kind"]]
+    if desired.kept is None and desired.taken_back is not None and desired.taken_back.note:
+        return as_copied(kind.with_pods(job, desired.sent, present=job))
     is_other = desired.requested is not None or desired.kept is not None
-    return as_copied(KINDS[job["kind"]].with_counts(job, desired.sent) if is_other else job)
+    return as_copied(kind.with_counts(job, desired.sent) if is_other else job)
 
 
 def _order(
