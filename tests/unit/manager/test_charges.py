@@ -128,6 +128,18 @@ def test_it_ends_with_its_cause() -> None:
     assert conditions["slicebus.dev/ChargedMore"]["status"] == "False"
 
 
+def test_pods_that_request_nothing_any_more_are_charged_where_the_slice_before_them_was() -> None:
+    """A default that its cluster has no more stays on the pods, and they stay where they are."""
+    queues = {"cq": a_queue(quotas={"ondemand": {"cpu": "20"}, "spot": {"cpu": "20"}})}
+    silent = a_workload("w2", 2, admitted=2, dispatched=1, applied=1, replaces="w1")
+    silent["status"]["admission"]["podSetAssignments"][0] |= {"flavors": {}, "resourceUsage": {}}
+    view = a_view(a_job(2), a_workload("w1", 1, admitted=1, dispatched=1, applied=1), silent)
+    [patch, *_] = charges.take(view, reported(2, cpu="500m"), an_envelope(), queues=queues, now=NOW)
+    assert isinstance(patch, Patch)
+    known = msgspec.json.decode(patch.body["metadata"]["annotations"][api_names.OBSERVED_ANNOTATION])  # type: ignore[call-overload]
+    assert known["pod_sets"] == {"main": {"requests": {"cpu": 250}, "flavors": {"cpu": SPOT}}}
+
+
 def test_what_is_known_of_the_pods_is_charged_for_the_next_slice_before_it_is_admitted() -> None:
     view = said(a_running(), reported(5, cpu="10", memory="10Gi"))
     workload = view.workloads["w1"]

@@ -110,6 +110,14 @@ class _Assessment(msgspec.Struct, frozen=True, gc=False):
         return self.distance == 0 or not rules.next_when_borrowing
 
 
+def flavors_held(slice: Slice, pod_set: str) -> dict[str, FlavorName]:
+    """The flavors that a pod set is charged by, by resource: those that it was admitted with, and those of what only
+    its pods request."""
+    observed = slice.observed.pod_sets.get(pod_set) if slice.observed is not None else None
+    beyond = {resource: FlavorName(name) for resource, name in observed.flavors.items()} if observed is not None else {}
+    return beyond | dict(slice.admission.flavors_of(pod_set) if slice.admission is not None else {})
+
+
 def assign(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Admission | Misfit:
     """Flavors with room now for every pod set of a slice, all or nothing."""
     nomination = nominate(slice, room, replaced=replaced)
@@ -130,7 +138,7 @@ def nominate(slice: Slice, room: Room, *, replaced: Slice | None = None) -> Nomi
     assessments: list[_Assessment] = []
     misfit: Misfit | None = None
     for pod_set in slice.pod_sets:
-        sticky = replaced.admission.flavors_of(pod_set.name) if replaced and replaced.admission else {}
+        sticky = flavors_held(replaced, pod_set.name) if replaced is not None else {}
         if not (pod_set.count or sticky):
             assignments.append(PodSetAssignment(name=pod_set.name, flavors={}, usage={}, count=0))
             continue

@@ -78,7 +78,8 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     @property
     def grows(self) -> bool:
         """Whether it gives the job more than somebody asked for, and takes nothing."""
-        return bool(self.asked) and any(count > self.to.get(name, count) for name, count in self.before.items())
+        asked, to = self.asked, self.to
+        return any(count > max(to.get(name, count), asked.get(name, count)) for name, count in self.before.items())
 
     def left_of(self, held: Mapping[str, int]) -> Counts | None:
         """The size that a job with these pods goes down to; None where nothing of it is still to go."""

@@ -8,6 +8,7 @@ import pytest
 from slicebus.slices.placement.flavors import Misfit, Room, assign
 from slicebus.slices.quota.cohorts import grow
 from slicebus.slices.quota.quota import ClusterQueue, ResourceFlavor
+from slicebus.slices.workload.observed import Observed, ObservedPods
 from slicebus.slices.workload.workload import Admission, FlavorName, Slice
 from unit.slices.builders import a_flavor, a_pod_set, a_queue, a_slice, admitted, replacement, with_counts
 
@@ -192,6 +193,12 @@ class TestSticky:
     def test_a_replacement_keeps_the_flavor_even_where_an_earlier_one_has_room(self) -> None:
         found = given_to(replacement(self.old, "s2", 2), a_room(), self.old)
         assert found.flavors_of("main") == {"cpu": "on-demand"}
+
+    def test_it_keeps_the_flavor_of_what_only_the_pods_request(self) -> None:
+        seen = Observed("worker", {"main": ObservedPods(requests={"cpu": 1000}, flavors={"cpu": "on-demand"})})
+        silent = admitted(a_slice("s1", 1, pod_sets=(a_pod_set(count=1, requests={}),))).with_observed(seen)
+        found = given_to(replacement(silent, "s2", 2), a_room(), silent)
+        assert found.flavors_of("main") == {"cpu": DEMAND}
 
     def test_it_waits_rather_than_change_its_flavor(self) -> None:
         quotas = {"smaller-flavor": {"cpu": "1"}, "larger-flavor": {"cpu": "2"}}

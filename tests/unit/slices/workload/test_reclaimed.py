@@ -66,6 +66,18 @@ def test_the_same_words_give_the_same_id_and_others_another() -> None:
     assert len(ids) == 4
 
 
+def test_a_word_that_takes_asked_pods_of_a_job_with_unasked_ones_gives_it_nothing() -> None:
+    """Else it would count as carried out, and its pods as given back, as soon as its worker has read it."""
+    held, more, asked = {"a": 4, "b": 2}, {"a": 6, "b": 2}, {"a": 4, "b": 2}
+    grown = grow(None, held, more, asked=asked, at=AT, message="why")
+    settled = msgspec.structs.replace(grown, done=True)
+    word = take_back(
+        settled, more, {"a": 6, "b": 1}, beneficiary=FIRST, at=LATER, reason="InClusterQueue", message="why"
+    )
+    assert (grown.grows, word.grows) == (True, False)
+    assert (word.before, word.asked) == ({"a": 6, "b": 2}, asked)
+
+
 def test_what_is_taken_again_adds_to_what_was() -> None:
     first = msgspec.structs.replace(taken(None, 10, 6), done=True)
     again = taken(first, 10, 4, SECOND, LATER)

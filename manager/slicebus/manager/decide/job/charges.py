@@ -18,6 +18,7 @@ from slicebus.proto.messages import ClusterName, PodSetUse, Status
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding, has_finding
 from slicebus.slices.api.quantities import add, amounts, format_amount
+from slicebus.slices.placement.flavors import flavors_held
 from slicebus.slices.quota.quota import ClusterQueue, Usage
 from slicebus.slices.workload.observed import QUOTA_GIVEN_BACK, Observed, ObservedPods
 from slicebus.slices.workload.workload import Admission, FlavorName, Slice
@@ -32,6 +33,8 @@ _NO_POD_SET = ""
 Queues = Mapping[str, ClusterQueue]
 """The ClusterQueues by name."""
 NO_QUEUES: Queues = {}
+_FlavorsOf = Callable[[str, Iterable[str]], dict[str, FlavorName]]
+"""The flavors of some resources of a pod set."""
 
 
 def take(view: JobView, report: Status, envelope: Envelope, *, queues: Queues, now: str) -> list[Command]:
@@ -45,7 +48,8 @@ def take(view: JobView, report: Status, envelope: Envelope, *, queues: Queues, n
     if slice is None or slice.admission is None:
         return []
     used = {name: pods.use for name, pods in report.pods.items()}
-    observed = _observed(slice, slice.admission, used, cluster=envelope.cluster, queues=queues)
+    flavors_of = _flavors(slice, slice.admission, view.slices, queues)
+    observed = _observed(slice, slice.admission, used, cluster=envelope.cluster, flavors_of=flavors_of)
     is_charged = observed is not None and not view.checks  # Else a Kueue charges.
     workload, note = view.workload(slice), observed.to_annotation() if observed and is_charged else None
     commands: list[Command] = []
@@ -77,8 +81,9 @@ def differs(view: JobView, used: Mapping[str, PodSetUse], *, queues: Queues) -> 
     slice = _charged(view)
     if slice is None or slice.admission is None or view.cluster is None or view.checks:
         return False
+    flavors_of = _flavors(slice, slice.admission, view.slices, queues)
     try:
-        return _observed(slice, slice.admission, used, cluster=view.cluster, queues=queues) != slice.observed
+        return _observed(slice, slice.admission, used, cluster=view.cluster, flavors_of=flavors_of) != slice.observed
     except ProtocolError:
         return False
 
@@ -109,12 +114,16 @@ def _charged(view: JobView) -> Slice | None:
 
 
 def _observed(
-    slice: Slice, admission: Admission, used: Mapping[str, PodSetUse], *, cluster: ClusterName, queues: Queues
+    slice: Slice,
+    admission: Admission,
+    used: Mapping[str, PodSetUse],
+    *,
+    cluster: ClusterName,
+    flavors_of: _FlavorsOf,
 ) -> Observed | None:
     """What is to be recorded. What was once seen stays as long as it is more than the template says: the next slice of
     the chain begins with it. None where there is nothing."""
     known = slice.observed.pod_sets if slice.observed is not None else {}
-    flavors_of = _flavors(admission, queues)
     pod_sets: dict[str, ObservedPods] = {}
     for name, (count, together) in _by_pod_set(admission, used).items():
         before = known.get(name)
@@ -159,19 +168,21 @@ def _by_pod_set(admission: Admission, used: Mapping[str, PodSetUse]) -> dict[str
     return total
 
 
-def _flavors(admission: Admission, queues: Queues) -> Callable[[str, Iterable[str]], dict[str, FlavorName]]:
+def _flavors(slice: Slice, admission: Admission, slices: Iterable[Slice], queues: Queues) -> _FlavorsOf:
     """By what flavor each resource of a pod set is charged, as far as the quota covers it: that of the pod set, else
-    that of another resource of its group, else the first of the group."""
+    that of another resource of its group, also in the slice before, as the pods stay where they are; else the first of
+    the group."""
     queue = queues.get(admission.cluster_queue)
+    replaced = next((one for one in slices if one.key == slice.replaces), None)
 
     def flavor(name: str, resource: str) -> FlavorName | None:
-        own = admission.flavors_of(name)
+        own, before = flavors_held(slice, name), flavors_held(replaced, name) if replaced is not None else {}
         if resource in own:
             return own[resource]
         group = next((one for one in queue.resource_groups if resource in one.resources), None) if queue else None
         if group is None or not group.flavors:
             return None
-        others = (own, *(assignment.flavors for assignment in admission.pod_sets))
+        others = (own, before, *(assignment.flavors for assignment in admission.pod_sets))
         taken = (flavors[other] for flavors in others for other in group.resources if other in flavors)
         return next(taken, group.flavors[0].name)
 
