@@ -241,8 +241,8 @@ def _brought_together(view: JobView, slice: Slice, wanted: Mapping[str, str]) ->
 def reconcile(view: JobView, *, now: str) -> list[Command]:
     """Forget the note of a job that has everything back, when nobody needs it any more to see a ring. Withdraw a
     notice for which nobody waits, and one that leaves less than the job's least size by now: who waits preempts anew.
-    Take fewer pods where some of those are gone for whom they were to go.
-    Take pods back that nobody asked for where the job may not have them any more."""
+    Take fewer pods where some of those are gone for whom they were to go, and pods that nobody asked for where the job
+    may not have them any more."""
     if not is_released(view):
         return []
     if not view.is_awaited:
