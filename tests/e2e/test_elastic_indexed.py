@@ -1,5 +1,5 @@
 """Indexed Jobs with as many completions as pods: both travel with a resize, and the end names every index. What others
-take lowers the completions only where these follow."""
+take lowers the completions too, unless these are to stay."""
 
 from contextlib import suppress
 from typing import Any
@@ -21,14 +21,14 @@ Manifest = dict[str, Any]
 
 
 async def submitted(
-    world: World, pods: int, *, quota: int = 10, least: int | None = None, follows: bool = False
+    world: World, pods: int, *, quota: int = 10, least: int | None = None, follows: bool = True
 ) -> Scenario:
     await set_quota(world, quota)
     manifest = objects.job("sweep", parallelism=pods)
     if least is not None:
         manifest["metadata"].setdefault("annotations", {})[api_names.MIN_SIZE_ANNOTATION] = f"main={least}"
-    if follows:
-        manifest["metadata"].setdefault("annotations", {})[kueue.SYNC_COMPLETIONS_ANNOTATION] = "true"
+    if not follows:
+        manifest["metadata"].setdefault("annotations", {})[kueue.SYNC_COMPLETIONS_ANNOTATION] = "false"
     manifest["spec"] |= {"completions": pods, "completionMode": "Indexed"}
     await world.manager.create(JOBS, manifest)
     scenario = Scenario(world, "Job", "sweep")

@@ -77,7 +77,6 @@ def indexed(numbers: Iterable[int], *, pod_set: str = "main", of: str = "p") -> 
 )
 def test_an_indexed_job_loses_its_highest_indexes(present: Collection[int], names: set[str]) -> None:
     job = a_job(11)
-    job["metadata"]["annotations"][kueue.SYNC_COMPLETIONS_ANNOTATION] = "true"
     job["spec"] |= {"completionMode": "Indexed", "completions": 11}
     view = view_of(job, indexed(present), to={"main": 9})
     assert (going(view), is_told(view)) == (names, True)
@@ -87,6 +86,7 @@ def test_an_indexed_job_loses_its_highest_indexes(present: Collection[int], name
 def test_one_whose_completions_stay_does_not(completions: int) -> None:
     job = a_job(3)
     job["spec"] |= {"completionMode": "Indexed", "completions": completions}
+    job["metadata"]["annotations"] = {kueue.SYNC_COMPLETIONS_ANNOTATION: "false"}
     assert going(view_of(job, indexed(range(3)), to={"main": 2})) == {"p0"}
 
 

@@ -545,30 +545,36 @@ def test_the_pods_go_that_the_job_controller_picks(how: dict[str, Any]) -> None:
 
 
 def shares(size: int, *, bound: int = 8) -> Worker:
-    """An Indexed Job with as many completions as pods; the manager has last set `bound`."""
+    """An Indexed Job with as many completions as pods, which stay; the manager has last set `bound`."""
     worker = Worker(bound)
     worker.job["spec"] |= {"completionMode": "Indexed", "parallelism": size, "completions": size}
-    worker.job["metadata"]["annotations"][api_names.BOUNDS_ANNOTATION] = f'{{"completions":{bound}}}'
+    worker.job["metadata"]["annotations"] |= {
+        api_names.BOUNDS_ANNOTATION: f'{{"completions":{bound}}}',
+        kueue.SYNC_COMPLETIONS_ANNOTATION: "false",
+    }
     return worker
 
 
 def indexed(size: int, *, bound: int = 8) -> Worker:
     """One whose completions follow its size."""
     worker = shares(size, bound=bound)
-    worker.job["metadata"]["annotations"][kueue.SYNC_COMPLETIONS_ANNOTATION] = "true"
+    del worker.job["metadata"]["annotations"][kueue.SYNC_COMPLETIONS_ANNOTATION]
     return worker
 
 
 def with_completions(order: WorkloadSpec, number: int) -> WorkloadSpec:
+    """An order for a job whose completions stay."""
+    annotations = order.manifest["metadata"].setdefault("annotations", {})
+    annotations[kueue.SYNC_COMPLETIONS_ANNOTATION] = "false"
     order.manifest["spec"] |= {"completionMode": "Indexed", "completions": number}
     return order
 
 
 def to_completions(order: WorkloadSpec) -> WorkloadSpec:
     """An order for a job whose completions follow its size."""
-    annotations = order.manifest["metadata"].setdefault("annotations", {})
-    annotations[kueue.SYNC_COMPLETIONS_ANNOTATION] = "true"
-    return with_completions(order, order.manifest["spec"]["parallelism"])
+    with_completions(order, order.manifest["spec"]["parallelism"])
+    del order.manifest["metadata"]["annotations"][kueue.SYNC_COMPLETIONS_ANNOTATION]
+    return order
 
 
 def sizes(worker: Worker) -> tuple[int, int, Manifest | None]:
@@ -643,7 +649,7 @@ def test_whether_they_follow_is_what_the_managers_job_says_last(follows: bool) -
     worker, order = (shares if follows else indexed)(8), structs.replace(with_completions(shrink(), 8), notice=UNSET)
     worker.take(to_completions(order) if follows else order)
     assert sizes(worker)[:2] == ((4, 4) if follows else (4, 8))
-    assert worker.noted(kueue.SYNC_COMPLETIONS_ANNOTATION) == ("true" if follows else None)
+    assert worker.noted(kueue.SYNC_COMPLETIONS_ANNOTATION) == (None if follows else "false")
 
 
 @pytest.mark.parametrize("has_notice", [True, False], ids=["with a notice", "at once"])

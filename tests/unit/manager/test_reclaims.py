@@ -497,11 +497,11 @@ def test_pods_that_have_ended_are_not_wished_for() -> None:
 
 
 def indexed(*, notice: str | None = None, follows: bool = True) -> Story:
-    """An Indexed Job with as many completions as pods, eight, which follow them."""
+    """An Indexed Job with as many completions as pods, eight, which follow them or stay."""
     story = Story(8, notice=notice, cap_s=600.0)
     story.job["spec"] |= {"completionMode": "Indexed", "completions": 8}
-    if follows:
-        story.job["metadata"]["annotations"][kueue.SYNC_COMPLETIONS_ANNOTATION] = "true"
+    if not follows:
+        story.job["metadata"]["annotations"][kueue.SYNC_COMPLETIONS_ANNOTATION] = "false"
     story.reconcile()
     story.report()
     return story

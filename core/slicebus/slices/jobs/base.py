@@ -256,8 +256,8 @@ class JobKind(Protocol):
         pods."""
 
     def end_follows(self, job: Manifest) -> bool:
-        """Whether a job that ends by its size says that its end follows the pods that others take from it, and give it.
-        Its bounds then travel with its size, and pods that have ended for good count in that. Any other job loses pods
+        """Whether the end of a job that ends by its size follows the pods that others take from it, and give it. Its
+        bounds then travel with its size, and pods that have ended for good count in that. Any other job loses pods
         alone, and ends as before."""
 
     def with_pods(self, job: Manifest, counts: Counts, *, present: Manifest) -> Manifest:

@@ -125,9 +125,9 @@ class BatchJob(PlainKind):
         return _completions(job) == _parallelism(job)
 
     def end_follows(self, job: Manifest) -> bool:
-        """Such a Job with Kueue's annotation for that. Without it, its indexes may be shares of the work."""
+        """Such a Job, unless Kueue's annotation for that says that its indexes are shares of the work."""
         notes = job["metadata"].get("annotations") or {}
-        return self.ends_by_size(job) and notes.get(kueue.SYNC_COMPLETIONS_ANNOTATION) == "true"
+        return self.ends_by_size(job) and notes.get(kueue.SYNC_COMPLETIONS_ANNOTATION) != "false"
 
     def with_pods(self, job: Manifest, counts: Counts, *, present: Manifest) -> Manifest:
         """The completions of an Indexed Job stay, unless they follow; they are never fewer than the pods, as these may

@@ -230,7 +230,7 @@ def an_indexed(parallelism: int, completions: int, **status: Any) -> dict[str, A
     return job | {"status": status}
 
 
-def following(job: dict[str, Any], value: str = "true") -> dict[str, Any]:
+def following(job: dict[str, Any], value: str) -> dict[str, Any]:
     """The job with Kueue's annotation for completions that follow its pods."""
     return job | {"metadata": job["metadata"] | {"annotations": {kueue.SYNC_COMPLETIONS_ANNOTATION: value}}}
 
@@ -273,31 +273,32 @@ def test_completions_are_what_may_change_beside_the_size() -> None:
 
 
 def test_succeeded_indexes_count_in_the_size_of_a_job_that_ends_by_it() -> None:
-    job = following(an_indexed(8, 8, succeeded=4, completedIndexes="0,2,6,7"))
+    job = an_indexed(8, 8, succeeded=4, completedIndexes="0,2,6,7")
     assert [JOB.left_at(job, {"main": size})["main"] for size in (8, 7, 6, 2, 0)] == [4, 4, 4, 1, 0]
     assert [JOB.size_for(job, {"main": left}, {})["main"] for left in (4, 3, 2, 1, 0)] == [8, 5, 4, 3, 1]
     assert JOB.size_for(job, {"main": 3}, {"main": 5}) == {"main": 8}, "the status is older"
-    assert JOB.left_at(following(an_indexed(8, 8, completedIndexes="x")), {"main": 5}) == {"main": 5}
+    assert JOB.left_at(an_indexed(8, 8, completedIndexes="x"), {"main": 5}) == {"main": 5}
     for other in (an_indexed(4, 8, completedIndexes="0,2"), a_job(parallelism=8, completions=8)):
         assert JOB.left_at(other, {"main": 3}) == JOB.size_for(other, {"main": 3}, {"main": 2}) == {"main": 3}
 
 
-def test_others_take_indexes_only_where_the_completions_follow() -> None:
+def test_others_take_indexes_unless_the_completions_stay() -> None:
     job = an_indexed(8, 8, succeeded=4, completedIndexes="0,2,6,7")
-    sizes = {"follow": following(job), "stay": job, "stay too": following(job, "false"), "more": an_indexed(4, 8)}
-    assert [name for name, one in sizes.items() if JOB.end_follows(one)] == ["follow"]
-    assert [JOB.left_at(job, {"main": size})["main"] for size in (8, 7, 6, 2, 0)] == [4, 4, 4, 2, 0]
+    stays = following(job, "false")
+    sizes = {"follow": job, "follow too": following(job, "true"), "stay": stays, "more": an_indexed(4, 8)}
+    assert [name for name, one in sizes.items() if JOB.end_follows(one)] == ["follow", "follow too"]
+    assert [JOB.left_at(stays, {"main": size})["main"] for size in (8, 7, 6, 2, 0)] == [4, 4, 4, 2, 0]
     left = {name: JOB.with_pods(one, {"main": 3}, present=one)["spec"] for name, one in sizes.items()}
     assert {name: (spec["parallelism"], spec["completions"]) for name, spec in left.items()} == {
         "follow": (3, 3),
+        "follow too": (3, 3),
         "stay": (3, 8),
-        "stay too": (3, 8),
         "more": (3, 8),
     }
-    assert [JOB.index_label(one, "main") != "" for one in sizes.values()] == [True, False, False, False]
-    made = JOB.with_pods(an_indexed(4, 4), {"main": 6}, present=an_indexed(9, 9))["spec"]
+    assert [JOB.index_label(one, "main") != "" for one in sizes.values()] == [True, True, False, False]
+    made = JOB.with_pods(four := following(an_indexed(4, 4), "false"), {"main": 6}, present=an_indexed(9, 9))["spec"]
     assert (made["parallelism"], made["completions"]) == (6, 9), "what it was made where it runs"
-    made = JOB.with_pods(an_indexed(4, 4), {"main": 6}, present=an_indexed(4, 4))["spec"]
+    made = JOB.with_pods(four, {"main": 6}, present=four)["spec"]
     assert (made["parallelism"], made["completions"]) == (6, 6)
     plain = a_job(parallelism=8, completions=8)
     assert JOB.with_pods(plain, {"main": 3}, present=plain) == JOB.with_counts(plain, {"main": 3})

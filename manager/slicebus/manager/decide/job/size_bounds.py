@@ -166,7 +166,7 @@ def _not_allowed(view: JobView, job: Manifest) -> Iterator[tuple[str, str]]:
     elif _names_pod_sets(annotation(job, _MAX) or "") and any(
         count > most[name] for name, count in max_size(job).items() if name in most
     ):
-        yield _MAX, f"the job has no more pods than completions: {_SYNC} 'true' says that these follow"
+        yield _MAX, f"the job has no more pods than completions: these stay, as {_SYNC} says 'false'"
     if (seconds(annotation(job, _NOTICE) or "") or 0.0) > allowed.notice_cap_s:
         yield _NOTICE, f"the longest notice that its ClusterQueue and the manager allow is {allowed.notice_cap_s:g} s"
 
