@@ -552,6 +552,9 @@ def test_one_whose_completions_do_not_follow_loses_pods_alone(number: int) -> No
     story.reconcile()
     holder, waits = story.view.unfinished
     assert (holder.granted, waits.counts) == ({"main": 4}, {"main": 8 - number})
+    taken_back = story.view.desired.taken_back
+    assert taken_back is not None
+    assert (taken_back.counts, story.orders(story.reconcile())) == ({"main": 4}, []), "nothing is back yet"
     assert completions(story.admit(8 - number)) == (8 - number, 8)
 
 

@@ -68,11 +68,11 @@ def as_reclaimed(desired: DesiredSize, holder: Slice | None, outbox: Outbox | No
         return desired
     if not (note.done or (is_known(note, outbox) if note.grows else _is_done(note, requested, holder))):
         return replace(desired, reclaimed=note)
-    size = _set_size(note, holder, counts=holder.unfinished_counts if taken.counts_ended else holder.counts)
+    left, ended = holder.unfinished_counts, {name: requested.finished.get(name, 0) for name in holder.counts}
+    size = _set_size(note, holder, counts=left if taken.counts_ended else with_ended(left, ended))
     what = "In quota that nobody waits for" if note.asked else "Pods are back"
     restored = replace(taken, counts=size, message=f"{what}: {counts_text(size)} of {counts_text(note.before)}")
     if taken.counts_ended:
-        ended = {name: requested.finished.get(name, 0) for name in size}
         restored = replace(restored, counts=with_ended(size, ended), finished=ended)
     return replace(
         desired,
