@@ -117,6 +117,14 @@ def test_those_of_the_slice_start(kind: str) -> None:
     assert pod_fit.problem(view) is None
 
 
+@pytest.mark.parametrize("metadata", [None, {"labels": None}, {}])
+def test_a_template_that_has_lost_its_labels_on_the_worker_stops_nothing(metadata: Manifest | None) -> None:
+    made = Made("RayCluster")
+    pod = made.pod("a")
+    made.template()["metadata"] = metadata
+    assert let_go(made.view(pod)) == ["a"]
+
+
 @PER_KIND
 def test_larger_ones_stay_gated_and_smaller_ones_start_in_their_place(kind: str) -> None:
     """Also where the edit was taken back since."""

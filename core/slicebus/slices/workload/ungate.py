@@ -130,8 +130,8 @@ def by_pod_set(pods: Iterable[Pod]) -> PodSets:
 
 
 def pod_set_of(pod: Manifest) -> str:
-    """The pod set of a pod, from the label that the template gave it."""
-    name: str = pod["metadata"].get("labels", {}).get(kueue.POD_SET_LABEL, "")
+    """The pod set of a pod or of a template, by its label; empty for none."""
+    name: str = (pod["metadata"].get("labels") or {}).get(kueue.POD_SET_LABEL, "")
     return name
 
 
