@@ -95,6 +95,12 @@ def test_an_order_that_brings_what_it_names_is_carried_out(order: WorkloadSpec) 
     assert orders.next_step(orders.workload_spec(order, EAST), 0, a_view(None)).commands
 
 
+def pods_of(**container: Any) -> list[Manifest]:
+    """The pod sets of a Workload with one container, which lacks what is None."""
+    fields = {key: value for key, value in ({"name": "main"} | container).items() if value is not None}
+    return [{"name": "main", "template": {"spec": {"containers": [fields]}}}]
+
+
 UNREADABLE: dict[str, tuple[WorkloadSpec, str]] = {
     "no metadata": (changed(MANIFEST, "metadata", None), "manifest: .*metadata"),
     "no name": (changed(WORKLOAD, "metadata|name", None), r"workload: .*name.*\$.metadata"),
@@ -106,9 +112,19 @@ UNREADABLE: dict[str, tuple[WorkloadSpec, str]] = {
     "a size that is text": (changed(MANIFEST, "spec|parallelism", "many"), "no Job that can be read"),
     "no pod sets": (changed(WORKLOAD, "spec|podSets", None), r"workload.spec: .*podSets"),
     "a pod set without a template": (changed(WORKLOAD, "spec|podSets", [{"name": "main"}]), "template"),
-    "containers without a name": (
-        changed(WORKLOAD, "spec|podSets", [{"name": "main", "template": {"spec": {"containers": [{}]}}}]),
-        "no Job that can be read",
+    "containers without a name": (changed(WORKLOAD, "spec|podSets", pods_of(name=None)), "workload.spec: KeyError"),
+    "a number of resources": (changed(WORKLOAD, "spec|podSets", pods_of(resources=4)), "workload.spec: AttributeError"),
+    "a number of requests": (
+        changed(WORKLOAD, "spec|podSets", pods_of(resources={"requests": 4})),
+        "workload.spec: TypeError",
+    ),
+    "a request that is a list": (
+        changed(WORKLOAD, "spec|podSets", pods_of(resources={"requests": {"cpu": [1]}})),
+        "workload.spec: TypeError",
+    ),
+    "a negative request": (
+        changed(WORKLOAD, "spec|podSets", pods_of(resources={"requests": {"cpu": -1}})),
+        "workload.spec: .*negative request",
     ),
     "a status that is a list": (changed(WORKLOAD, "status", []), "workload.status"),
 }

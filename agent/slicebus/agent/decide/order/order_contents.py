@@ -17,7 +17,7 @@ from slicebus.slices.jobs import KINDS, spec_shape_of
 from slicebus.slices.jobs.base import Exposure, JobKind
 from slicebus.slices.jobs.template_shape import INVALID_POD_TEMPLATE
 from slicebus.slices.workload.names import group_of
-from slicebus.slices.workload.pod_requests import container_resources
+from slicebus.slices.workload.pod_requests import container_resources, pod_requests
 
 OTHER_OBJECT = "OtherObject"
 """The reason of an order that brings another object than it names."""
@@ -100,6 +100,12 @@ def ensure_readable(order: WorkloadSpec) -> None:
         charged_of(order)
     except ValueError as error:
         raise ProtocolError(DeadReason.MALFORMED, f"workload.status: {error}") from error
+    try:
+        for pod_set in order.workload["spec"]["podSets"]:
+            container_resources(pod_set["template"]["spec"])
+            pod_requests(pod_set["template"]["spec"])
+    except _UNREADABLE as error:
+        raise ProtocolError(DeadReason.MALFORMED, f"workload.spec: {type(error).__name__}: {error}") from error
     kind = KINDS.get(order.job.kind)
     if kind is None:
         return
@@ -159,8 +165,6 @@ def ensure_pods_readable(order: WorkloadSpec) -> None:
 
 def _ensure_kind_reads(kind: JobKind, order: WorkloadSpec) -> None:
     """Reads everything that carrying out the order reads."""
-    for pod_set in order.workload["spec"]["podSets"]:
-        container_resources(pod_set["template"]["spec"])
     copy = kind.worker_copy(order.manifest, {})
     kind.pod_sets(copy)
     kind.problems(order.manifest)
