@@ -325,7 +325,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.reading is None:
             return self.pod_sets
         own, label = self.reading.ref.uid, api_names.MANAGER_UID_LABEL
-        pods = [p for p in self.known_pods if p.labels.get(label, own) == own or p.owner_uid in self._own_uids]
+        pods = [p for p in self.known_pods if p.labels.get(label, own) == own or p.owner_uid in self.own_uids]
         return self.pod_sets if len(pods) == len(self.known_pods) else by_pod_set(pods)
 
     @cached_property
@@ -334,14 +334,14 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return [pod for pod in self.pods if not self._is_strangers(pod)]
 
     @cached_property
-    def _own_uids(self) -> set[str]:
+    def own_uids(self) -> set[str]:
         """UIDs of the job's objects that may own pods."""
         return {target["metadata"]["uid"] for target in (*filter(None, [self.job]), *self.scale_targets)}
 
     def _is_strangers(self, pod: Pod) -> bool:
         """Whether somebody has made a pod that only looks like one of the job: it would be charged to it. A tenant may
         write any label but that of the manager's UID, and a definition may leave that one out."""
-        if api_names.MANAGER_UID_LABEL in pod.labels or pod.owner_uid in self._own_uids:
+        if api_names.MANAGER_UID_LABEL in pod.labels or pod.owner_uid in self.own_uids:
             return False
         owners = KINDS[self.key.kind].pod_owners
         return pod.owner is None or (owners is not None and pod.owner.kind not in owners)

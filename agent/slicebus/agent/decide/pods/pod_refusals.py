@@ -235,11 +235,9 @@ class _Known(NamedTuple):
 
 
 def _known_objects(view: WorkerView) -> _Known:
-    manifests = (view.job, *view.scale_targets)
-    uids = {manifest["metadata"]["uid"] for manifest in manifests if manifest is not None}
     group = group_of(KINDS[view.key.kind].resource.api_version)
     makers = {pod.owner_uid for pod in view.pods if pod.owner_uid}
-    return _Known(group, (view.key.kind, view.key.name), frozenset(uids | makers))
+    return _Known(group, (view.key.kind, view.key.name), frozenset(view.own_uids | makers))
 
 
 def _is_about(event: Manifest, known: _Known) -> bool:

@@ -33,8 +33,6 @@ _NO_POD_SET = ""
 Queues = Mapping[str, ClusterQueue]
 """The ClusterQueues by name."""
 NO_QUEUES: Queues = {}
-_FlavorsOf = Callable[[str, Iterable[str]], dict[str, FlavorName]]
-"""The flavors of some resources of a pod set."""
 
 
 def take(view: JobView, report: Status, envelope: Envelope, *, queues: Queues, now: str) -> list[Command]:
@@ -48,8 +46,7 @@ def take(view: JobView, report: Status, envelope: Envelope, *, queues: Queues, n
     if slice is None or slice.admission is None:
         return []
     used = {name: pods.use for name, pods in report.pods.items()}
-    flavors_of = _flavors(slice, slice.admission, view.slices, queues)
-    observed = _observed(slice, slice.admission, used, cluster=envelope.cluster, flavors_of=flavors_of)
+    observed = _observed(view, slice, slice.admission, used, cluster=envelope.cluster, queues=queues)
     is_charged = observed is not None and not view.checks  # Else a Kueue charges.
     workload, note = view.workload(slice), observed.to_annotation() if observed and is_charged else None
     commands: list[Command] = []
@@ -81,9 +78,8 @@ def differs(view: JobView, used: Mapping[str, PodSetUse], *, queues: Queues) -> 
     slice = _charged(view)
     if slice is None or slice.admission is None or view.cluster is None or view.checks:
         return False
-    flavors_of = _flavors(slice, slice.admission, view.slices, queues)
     try:
-        return _observed(slice, slice.admission, used, cluster=view.cluster, flavors_of=flavors_of) != slice.observed
+        return _observed(view, slice, slice.admission, used, cluster=view.cluster, queues=queues) != slice.observed
     except ProtocolError:
         return False
 
@@ -114,16 +110,18 @@ def _charged(view: JobView) -> Slice | None:
 
 
 def _observed(
+    view: JobView,
     slice: Slice,
     admission: Admission,
     used: Mapping[str, PodSetUse],
     *,
     cluster: ClusterName,
-    flavors_of: _FlavorsOf,
+    queues: Queues,
 ) -> Observed | None:
     """What is to be recorded. What was once seen stays as long as it is more than the template says: the next slice of
     the chain begins with it. None where there is nothing."""
     known = slice.observed.pod_sets if slice.observed is not None else {}
+    flavors_of = _flavors(view, slice, admission, queues)
     pod_sets: dict[str, ObservedPods] = {}
     for name, (count, together) in _by_pod_set(admission, used).items():
         before = known.get(name)
@@ -168,12 +166,14 @@ def _by_pod_set(admission: Admission, used: Mapping[str, PodSetUse]) -> dict[str
     return total
 
 
-def _flavors(slice: Slice, admission: Admission, slices: Iterable[Slice], queues: Queues) -> _FlavorsOf:
+def _flavors(
+    view: JobView, slice: Slice, admission: Admission, queues: Queues
+) -> Callable[[str, Iterable[str]], dict[str, FlavorName]]:
     """By what flavor each resource of a pod set is charged, as far as the quota covers it: that of the pod set, else
     that of another resource of its group, also in the slice before, as the pods stay where they are; else the first of
     the group."""
     queue = queues.get(admission.cluster_queue)
-    replaced = next((one for one in slices if one.key == slice.replaces), None)
+    replaced = next((one for one in view.slices if one.key == slice.replaces), None)
 
     def flavor(name: str, resource: str) -> FlavorName | None:
         own, before = flavors_held(slice, name), flavors_held(replaced, name) if replaced is not None else {}
