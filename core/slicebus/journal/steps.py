@@ -56,7 +56,7 @@ _CONDITION_WORDS = {
     (Condition.EVICTED, "True"): "is evicted",
     (Condition.FINISHED, "True"): "finished",
     (api_names.RESIZABLE_CONDITION, "False"): "cannot be resized",
-    (api_names.DISPATCHED_CONDITION, "False"): "is refused by the worker",
+    (api_names.DISPATCHED_CONDITION, "False"): "is not carried out",
 }
 """The conditions of a slice that are steps, and the words for them."""
 _NONSENSE = (LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError)

@@ -34,7 +34,7 @@ from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.slices.api import api_names, kueue
-from unit.manager.objects import a_job, a_workload, uid_of
+from unit.manager.objects import SPOT, a_job, a_workload, uid_of
 
 Manifest = dict[str, Any]
 
@@ -46,6 +46,7 @@ class Manager:
         self.client = client
         self.store = ManagerStore()
         self.store.configure(LeaderSettings(shard=shard))
+        self.store.flavors.put(SPOT)
         self.shard = self.store.shards.own
         self.broker = MemoryBroker()
         # A message that is not for managers is bound here only by mistake.

@@ -19,6 +19,8 @@ Manifest = dict[str, Any]
 EAST, WEST = ClusterName("east"), ClusterName("west")
 REF = JobRef("batch/v1", "Job", "team", "train", "uid-train")
 NOW = "2026-01-31T12:00:00Z"
+SPOT = {"kind": "ResourceFlavor", "metadata": {"name": "spot", "uid": "uid-spot", "resourceVersion": "1"}, "spec": {}}
+"""The flavor of each `a_workload` with quota."""
 CONTENT = "the-hash-of-what-it-shall-hold"
 POD = {"containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]}
 
@@ -164,7 +166,8 @@ def withdrawn(name: str = "w1", *, dispatched: int = 2, applied: int = 2, **how:
 
 
 def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobView:
-    """The view of a job. The request on a job of `asking` is read as on its newest Workload with quota."""
+    """The view of a job whose flavor is there. The request on a job of `asking` is read as on its newest Workload with
+    quota."""
     slices = tuple(oldest_first(map(Slice.from_manifest, workloads)))
     outbox = Outbox.newest(map(Outbox.from_manifest, workloads), left=Outbox.left_on(job) if job else None)
     named = {workload["metadata"]["name"]: workload for workload in workloads}
@@ -181,7 +184,7 @@ def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobVie
         requests=requests,
         outbox=outbox,
         cluster=cluster_of(slices, outbox),
-        **changes,
+        **({"flavors": {"spot": SPOT}} | changes),
     )
 
 

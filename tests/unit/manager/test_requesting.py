@@ -16,7 +16,7 @@ from slicebus.proto.codec import Decoded
 from slicebus.proto.messages import Report, ScaleRequest, Waits
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names, kueue
-from unit.manager.objects import NOW, REF, a_job, a_workload, an_envelope, condition
+from unit.manager.objects import NOW, REF, SPOT, a_job, a_workload, an_envelope, condition
 
 Manifest = dict[str, Any]
 CLUSTER = {
@@ -35,6 +35,7 @@ class Fleet:
         self.versions = itertools.count(100)
         self.store = ManagerStore()
         self.store.clusters.put(CLUSTER)
+        self.store.flavors.put(SPOT)
         self._put(a_job(size))
         self._put(a_workload("w1", size, admitted=size))
         self.settle()

@@ -163,7 +163,7 @@ class World:
 
     def verdict(self, slice: Slice) -> Admit:
         given = tuple(
-            PodSetAssignment(name=name, flavors={"cpu": FlavorName("f")}, usage={"cpu": count}, count=count)
+            PodSetAssignment(name=name, flavors={"cpu": FlavorName("spot")}, usage={"cpu": count}, count=count)
             for name, count in slice.counts.items()
         )
         return Admit(key=slice.key, admission=Admission(cluster_queue="cq", pod_sets=given), cluster="east")

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from slicebus.kube.cache import Cache, Change
 from slicebus.manager.state.annotations import job_ref
-from slicebus.manager.state.requirements import is_of_concern
+from slicebus.manager.state.requirements import is_of_concern, waits_for_flavor
 from slicebus.manager.state.store import ManagerStore, owner_ref
 from slicebus.manager.state.worker_clusters import WorkerCluster
 from slicebus.proto.messages import JobRef, Manifest
@@ -14,7 +14,8 @@ Callback = Callable[[JobRef], None]
 
 
 def on_job_change(store: ManagerStore, callback: Callback, *, when: Callable[[Change], bool]) -> None:
-    """Call back with this shard's job of every change that `when` lets pass, and when its priority class changes.
+    """Call back with this shard's job of every change that `when` lets pass, and when its priority class changes, or a
+    flavor that its order may wait for.
 
     A change of a queue may give the shard jobs: it calls back with all jobs of that queue.
     """
@@ -50,7 +51,16 @@ def on_job_change(store: ManagerStore, callback: Callback, *, when: Callable[[Ch
             if ref.namespace == _namespace(change) and store.has(ref) and store.view(ref).holder is None:
                 callback(ref)
 
+    def flavor_changed(change: Change) -> None:
+        """Call back with the jobs whose orders wait for a flavor."""
+        waiting = [slice for slice in store.slices.values() if waits_for_flavor(slice)]
+        for workload in filter(None, (store.workloads.get(slice.namespace, slice.name) for slice in waiting)):
+            ref = owner_ref(workload)
+            if ref is not None and store.has(ref):
+                callback(ref)
+
     store.priority_classes.subscribe(class_changed)
+    _subscribe_from_now_on(store.flavors, flavor_changed)
     _subscribe_from_now_on(store.claim_templates, template_changed)
     for cache in store.jobs.values():
         cache.subscribe(job_changed)

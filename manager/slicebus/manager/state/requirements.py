@@ -9,11 +9,14 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.api.owners import Owner
 from slicebus.slices.jobs import KINDS
+from slicebus.slices.workload.workload import Slice
 
 NOT_MANAGED = "NotManaged"
 """Why a job is left alone, as the reason of the condition and of the Event."""
 OPT_IN_REMOVED = "OptInRemoved"
 PRIORITY_CLASS_MISSING = "PriorityClassNotFound"
+FLAVOR_NOT_FOUND = "FlavorNotFound"
+"""Why the order for a job waits, as the reason of the condition and of the Event."""
 TIME_LIMIT_CHANGED = "MaximumExecutionTimeChanged"
 QUEUE_CHANGED = "QueueChanged"
 SIZE_EDITED = "AutoscalerOwnsSize"
@@ -71,6 +74,12 @@ def says_unmanaged(condition: Manifest) -> bool:
 def is_our_check(check: Manifest) -> bool:
     """Whether an AdmissionCheck is for slicebus."""
     return bool(check.get("spec", {}).get("controllerName") == api_names.CHECK_CONTROLLER)
+
+
+def waits_for_flavor(slice: Slice) -> bool:
+    """Whether the order for a slice waits for a flavor, by its condition."""
+    shown = slice.conditions.get(api_names.DISPATCHED_CONDITION, {})
+    return shown.get("status") == "False" and shown.get("reason") == FLAVOR_NOT_FOUND
 
 
 def queue_of(job: Manifest) -> str:

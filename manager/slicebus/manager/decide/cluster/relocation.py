@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.resources import WORKERCLUSTERS
-from slicebus.manager.decide.order import too_large
+from slicebus.manager.decide.order import withheld
 from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.manager.state.worker_clusters import GIVEN_UP, WorkerCluster
 from slicebus.proto.messages import Manifest
@@ -122,5 +122,5 @@ def is_refused(workload: Manifest) -> bool:
     shown = next(
         (condition for condition in conditions_of(workload) if condition["type"] == api_names.DISPATCHED_CONDITION), {}
     )
-    is_shown = shown.get("status") == "False" and shown.get("reason") not in (api_names.SUSPENDING, too_large.REASON)
+    is_shown = shown.get("status") == "False" and shown.get("reason") not in (api_names.SUSPENDING, *withheld.REASONS)
     return is_shown and record is not None and record.version > applied_version(workload)

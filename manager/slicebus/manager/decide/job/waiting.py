@@ -13,7 +13,7 @@ from slicebus.kube.resources import JOB_RESOURCES
 from slicebus.manager.decide.job import size_bounds
 from slicebus.manager.decide.manifests import annotation_patch
 from slicebus.manager.decide.order import dispatch
-from slicebus.manager.state.requirements import FIXED_SIZE
+from slicebus.manager.state.requirements import FIXED_SIZE, waits_for_flavor
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.manager.state.views import JobView, ReportedPods
 from slicebus.proto.envelope import Envelope
@@ -86,6 +86,7 @@ def reason_for(view: JobView) -> WaitReason | None:
         return None
     wait = (
         _for_suspension(view, job)
+        or _for_flavor(view)
         or _for_fixed_size(view)
         or _for_refused_request(view)
         or _for_quota(view, job)
@@ -223,6 +224,15 @@ def _for_suspension(view: JobView, job: Manifest) -> WaitReason | None:
     message = f"Its user has suspended it: it has no quota, and runs when somebody sets {path} to false"
     granted = view.holder.granted if view.holder else {}
     return WaitReason(Waiting.of(view.desired.counts, granted, reason=SUSPENDED, message=message, since=since))
+
+
+def _for_flavor(view: JobView) -> WaitReason | None:
+    """An order that waits for a flavor."""
+    holder = view.holder
+    if holder is None or not waits_for_flavor(holder):
+        return None
+    shown = holder.conditions[api_names.DISPATCHED_CONDITION]
+    return WaitReason(_of_condition(shown, view.desired.counts, holder.granted))
 
 
 def _for_refused_request(view: JobView) -> WaitReason | None:

@@ -355,7 +355,7 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
         flavors={
             pod_set.name: _flavor(view, slice, pod_set.name)
             for pod_set in slice.pod_sets
-            if slice.admission is None or slice.admission.is_placed(pod_set.name)
+            if slice.admission is None or _has_place(view, slice, pod_set.name)
         },
         answers=record.answers,
         resized_because=desired.taken_back.message if desired.taken_back else msgspec.UNSET,
@@ -376,6 +376,14 @@ def _spec_messages(view: JobView, slice: Slice, record: Dispatch, cluster: Clust
         )
         messages.append(Publish(cluster=cluster, message=relabel, correlation=desired.correlation))
     return messages
+
+
+def _has_place(view: JobView, slice: Slice, pod_set: str) -> bool:
+    """Whether a pod set has flavors, and each of them is there. Pods without one stay gated where they are not placed
+    yet, as in a copy that is made of an order for one that was lost meanwhile."""
+    if slice.admission is None or not slice.admission.is_placed(pod_set):
+        return False
+    return view.flavors.keys() >= {*slice.admission.flavors_of(pod_set).values()}
 
 
 def _flavor(view: JobView, slice: Slice, pod_set: str) -> PodSetFlavor:

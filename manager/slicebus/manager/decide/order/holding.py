@@ -3,15 +3,15 @@
 from slicebus.decisions.commands import Command, Patch
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.manifests import counts_patch
-from slicebus.manager.decide.order import dispatch, too_large
+from slicebus.manager.decide.order import dispatch, withheld
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.workload.workload import Slice
 
 
 def hold(view: JobView, holder: Slice, *, now: str) -> list[Command]:
-    """Commands that make the worker hold an admitted slice, or that show that the order for it is too large."""
-    return too_large.checked(view, holder, dispatch.hold(view, holder), now=now)
+    """Commands that make the worker hold an admitted slice, or that show why the order for it waits."""
+    return withheld.checked(view, holder, dispatch.hold(view, holder), now=now)
 
 
 def set_counts(view: JobView, slice: Slice, counts: Counts, *, orders: bool, now: str) -> list[Command]:
