@@ -160,7 +160,7 @@ async def test_the_pods_are_those_that_are_charged(
     job = job_of(kind, shape, fields)
     assert KINDS[kind].problems(job) == []
     charged = {pod_set["name"]: pod_set for pod_set in KINDS[kind].pod_sets(job)}
-    at_once = charged.keys() - KINDS[kind].late_pod_sets
+    at_once = charged.keys() - KINDS[kind].late_pod_sets(job)
     await make(job)
 
     async def pods() -> list[Manifest] | None:

@@ -106,8 +106,6 @@ class JobKind(Protocol):
     pod_owners: frozenset[str] | None
     """The kinds of objects, beside the job and its scale targets, whose controllers make its pods. None where nobody
     knows them: then some may be named after the job, as ReplicaSets are."""
-    late_pod_sets: frozenset[str]
-    """Pod sets whose pods its controller makes only when others run: no gang can wait for them."""
     refusal: Refusal
     """How its status says why a job is refused."""
     ends_with_pods: bool
@@ -136,6 +134,9 @@ class JobKind(Protocol):
     def most(self, job: Manifest) -> Counts:
         """The most pods by pod set that the job's spec allows, whatever anybody scales; a pod set without a bound is
         left out."""
+
+    def late_pod_sets(self, job: Manifest) -> frozenset[str]:
+        """Pod sets whose pods its controller makes only when others run: no gang can wait for them."""
 
     def finished(self, job: Manifest) -> Counts:
         """Pods by pod set that its counts have and nobody runs any more: by its status they have ended for good, or

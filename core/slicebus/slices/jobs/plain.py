@@ -19,7 +19,6 @@ class PlainKind:
     pod_sets: Callable[[Manifest], list[Manifest]]
     child_kind = ""
     pod_owners: frozenset[str] | None = None
-    late_pod_sets = frozenset[str]()
     refusal = Refusal()
     ends_with_pods = False
     spec_shape: type[msgspec.Struct] = PlainSpec
@@ -38,6 +37,10 @@ class PlainKind:
     def most(self, job: Manifest) -> Counts:
         """Nothing: its spec has one size, and no bounds."""
         return {}
+
+    def late_pod_sets(self, job: Manifest) -> frozenset[str]:
+        """None."""
+        return frozenset()
 
     def finished(self, job: Manifest) -> Counts:
         """None: its pods run until it ends."""

@@ -40,7 +40,6 @@ class RayJob(RayParent):
     cluster_field = "rayClusterSpec"
     # The submitter's is a Job.
     pod_owners: frozenset[str] | None = frozenset({"Job"})
-    late_pod_sets = frozenset({_SUBMITTER})
     refusal = Refusal(conditions=False)
     # KubeRay then shuts down the cluster at once, and keeps the RayJob.
     suspend_path: Path | None = SUSPEND_PATH
@@ -64,6 +63,10 @@ class RayJob(RayParent):
     def most(self, job: Manifest) -> Counts:
         """Those of its cluster, and one submitter where the job has one: a group may have that name elsewhere."""
         return super().most(job) | ({_SUBMITTER: 1} if _has_submitter_pod(job["spec"]) else {})
+
+    def late_pod_sets(self, job: Manifest) -> frozenset[str]:
+        """The submitter's, where the job has one."""
+        return frozenset({_SUBMITTER} if _has_submitter_pod(job["spec"]) else ())
 
     def counts(self, job: Manifest, scale_target: Manifest) -> Counts:
         """The pods of the cluster that KubeRay will make, and the submitter."""

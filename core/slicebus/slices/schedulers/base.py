@@ -111,7 +111,7 @@ class SchedulerBackend(Protocol):
 
 def is_late(job: Manifest, pod_set: str) -> bool:
     """Whether the pods of a pod set come only when others run: they are in no gang."""
-    return pod_set in KINDS[job["kind"]].late_pod_sets
+    return pod_set in KINDS[job["kind"]].late_pod_sets(job)
 
 
 def object_name(job: Manifest, pod_set: str = "") -> str:

@@ -334,6 +334,17 @@ def test_a_pod_that_comes_when_others_run_is_in_no_gang(name: str) -> None:
     assert not any("group" in key for key in (*submitter.annotations, *submitter.labels))
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "default"])
+def test_a_group_that_is_called_as_a_submitter_is_in_the_gang(name: str) -> None:
+    job = a_rayjob(submissionMode="HTTPMode")
+    job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]["groupName"] = "submitter"
+    backend = init(Profile(name, queue="research"))
+    group, other = backend.prepare(job, "submitter"), backend.prepare(job, "small")
+    assert group.annotations.keys() == other.annotations.keys()
+    assert group.labels.keys() == other.labels.keys()
+    assert bool(group.pod_group) == bool(other.pod_group)
+
+
 PREPARED: dict[str, tuple[str, dict[str, str], dict[str, str], str]] = {
     "default": ("", {}, {}, ""),
     "kube": ("", {}, {}, "job-demo.main"),

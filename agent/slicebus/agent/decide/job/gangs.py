@@ -183,7 +183,7 @@ def _scheduled(view: WorkerView) -> _Scheduled | None:
 def _minimum(view: WorkerView, job: WorkerJobReading) -> Counts:
     """The pods of each pod set that start together: what was granted when it began to have pods, or the least size that
     the job names, or less by now."""
-    known, late = annotations.gang(job.manifest), KINDS[view.key.kind].late_pod_sets
+    known, late = annotations.gang(job.manifest), KINDS[view.key.kind].late_pod_sets(job.manifest)
     granted = {name: count for name, count in job.granted.items() if count and name not in late}
     least = _least(view, job)
     return {name: min(known.get(name) or least.get(name, count), count) for name, count in granted.items()}
