@@ -165,6 +165,20 @@ def test_the_oldest_that_is_bound_to_a_uid_has_it(bound: dict[str, str], name: s
     assert identity.other_name(ClusterName(name), clusters) == other
 
 
+async def test_one_that_is_not_accepted_silences_no_other_that_is_bound(manager: Manager) -> None:
+    for name in ("north", "west"):
+        await pin(manager, name, ONE)
+    await manager.receive(Heartbeat(jobs=1), cluster="west", uid=ONE)
+    assert (await cluster_of(manager, "west"))["status"]["jobs"] == 1
+
+
+async def test_one_that_is_not_accepted_keeps_its_uid_from_those_that_are_not_bound(manager: Manager) -> None:
+    await pin(manager, "north", ONE)
+    await manager.receive(Heartbeat(jobs=1), cluster="west", uid=ONE)
+    assert (await conflict_of(manager, "west"))[2].endswith(": slicebus fleet revoke north")
+    assert pinned_uid(await cluster_of(manager, "west")) is None
+
+
 @of_shard("1/2")
 @pytest.mark.parametrize("message", [HELLO, Heartbeat()], ids=["hello", "heartbeat"])
 @pytest.mark.parametrize("is_pinned", [True, False], ids=["pinned", "not yet"])

@@ -1,8 +1,8 @@
 """Decides which cluster has a name: the one whose UID was reported first (docs/decisions/0014). It has no other name.
 
 Messages of another cluster with the same name are refused, and it gets no orders; so are those of a cluster under a
-second name. Where two writes of one moment bound two names to one UID, the older WorkerCluster has it. The one that is
-spoken for shows the conflict.
+second name. Where two writes of one moment bound two names to one UID, the older WorkerCluster that is accepted has it.
+The one that is spoken for shows the conflict.
 """
 
 from collections.abc import Iterable
@@ -25,15 +25,18 @@ _QUIET_S = 300.0
 def other_name(name: ClusterName, bound: Iterable[Manifest]) -> ClusterName | None:
     """The other WorkerCluster that has a UID, seen from the one with this name; None where no other has it.
 
-    `bound` are those that are bound to the UID: the one that was made first has it, of one second that with the lower
-    name.
+    `bound` are those that are bound to the UID: of those that are accepted the one that was made first has it, of one
+    second that with the lower name. Nobody is heard by a name that is not accepted: it has the UID only where no
+    accepted one is bound to it.
     """
-    first = min((cluster["metadata"] for cluster in bound), key=_order_of, default=None)
-    return ClusterName(first["name"]) if first is not None and first["name"] != name else None
+    first = min(bound, key=_order_of, default=None)
+    has_it = first["metadata"]["name"] if first is not None else name
+    return ClusterName(has_it) if has_it != name else None
 
 
-def _order_of(metadata: Manifest) -> tuple[str, str]:
-    return metadata.get("creationTimestamp", ""), metadata["name"]
+def _order_of(cluster: Manifest) -> tuple[bool, str, str]:
+    metadata, is_accepted = cluster["metadata"], cluster.get("spec", {}).get("accepted", False)
+    return not is_accepted, metadata.get("creationTimestamp", ""), metadata["name"]
 
 
 def conflict(cluster: Manifest, envelope: Envelope, *, now: str, other: ClusterName | None = None) -> list[Command]:
