@@ -7,12 +7,14 @@ import pytest
 from slicebus.decisions.commands import Patch
 from slicebus.kube.resources import JOB_RESOURCES, PODS, WORKLOADS
 from slicebus.manager.decide.admission.builtin import reconcile
+from slicebus.manager.decide.job import charges
 from slicebus.proto.messages import ClusterName
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import api_names
 from slicebus.slices.workload.observed import Observed, ObservedPods
 from slicebus.slices.workload.workload import FlavorName, Slice
-from unit.manager.objects import EAST, NOW, WEST, a_view, a_workload
+from unit.manager.objects import EAST, NOW, WEST, a_view, a_workload, condition
+from unit.manager.objects import a_job as a_job_of
 from unit.manager.test_charges import after, reported, taken
 from unit.manager.test_evictions import evicted, forgetting
 from unit.properties.world import started
@@ -60,6 +62,30 @@ def test_without_a_record_nothing_is_said_of_one() -> None:
     [patch] = reconcile(a_view(forgetting(), evicted(1, version=4, applied=4), published=4), NOW)
     assert isinstance(patch, Patch)
     assert "ChargedMore" not in str(patch.body)
+
+
+FORMER = {
+    "evicted": recorded(evicted(1, version=4, applied=4) | {"status": {"conditions": [condition("Evicted")]}}),
+    "without another": recorded(a_workload()),
+}
+
+
+@pytest.mark.parametrize("workload", FORMER.values(), ids=FORMER.keys())
+def test_a_record_that_an_earlier_version_left_on_a_slice_that_waits_ends(workload: Manifest) -> None:
+    job = forgetting(suspended=workload is FORMER["evicted"])
+    assert Slice.from_manifest(workload).pod_sets[0].charged == {"cpu": 30_000}
+    view = a_view(job, workload, published=4)
+    [patch] = reconcile(view, NOW)
+    assert isinstance(patch, Patch)
+    written = merge_patch(workload, {"status": patch.body["status"]})  # type: ignore[call-overload]
+    assert Slice.from_manifest(written).pod_sets[0].charged == {"cpu": 1000}
+    assert reconcile(a_view(job, written, published=4), NOW) == []
+
+
+def test_what_a_slice_that_waits_knows_of_pods_that_run_stays() -> None:
+    held, larger = a_workload("w1", 1, admitted=1, dispatched=5, applied=5), a_workload("w2", 3, replaces="w1")
+    view = a_view(a_job_of(3), held, recorded(larger))
+    assert charges.end_former(view, now=NOW) == []
 
 
 @pytest.mark.parametrize(("cores", "charged"), [("1", 1000), ("3", 3000), ("30", 30_000)])

@@ -164,7 +164,7 @@ def _reconcile_chain(view: JobView, job: Manifest, now: str) -> list[Command]:
         return []
     if resumed := evictions.resume_without_slices(view):
         return resumed
-    if over := execution_limit.reconcile(view, now=now):
+    if over := execution_limit.reconcile(view, now=now) or charges.end_former(view, now=now):
         return over
     if refused := refused_there.reconcile(view, now=now) or refusals.take_back(view, now=now):
         return refused

@@ -73,6 +73,23 @@ def given_back(slice: Slice) -> list[Finding]:
     return [Finding(api_names.CHARGED_MORE_CONDITION, False, QUOTA_GIVEN_BACK, message)]
 
 
+def end_former(view: JobView, *, now: str) -> list[Command]:
+    """End what slices that wait say of pods that have gone, as an earlier version or a restore left it: no pod could
+    disprove it, and the job would wait for that much quota."""
+    if not view.is_without_pods or any(slice.admission is not None for slice in view.unfinished):
+        return []
+    return [
+        Patch(
+            resource=WORKLOADS,
+            target=view.workload(slice),
+            body=findings_patch(view.workload(slice), *findings, now=now),
+            subresource="status",
+        )
+        for slice in view.unfinished
+        if (findings := given_back(slice))
+    ]
+
+
 def differs(view: JobView, used: Mapping[str, PodSetUse], *, queues: Queues) -> bool:
     """Whether an inventory shows pods that request other than their slice is charged for: their status is asked for."""
     slice = _charged(view)
