@@ -12,6 +12,7 @@ from slicebus.decisions.commands import Patch
 from slicebus.manager.decide.messages.inventory import (
     Assembly,
     Difference,
+    Listed,
     Stamp,
     difference,
     forget_lost_requests,
@@ -21,6 +22,7 @@ from slicebus.manager.decide.messages.inventory import (
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.views import JobView
+from slicebus.proto.envelope import Envelope
 from slicebus.proto.errors import ProtocolError
 from slicebus.proto.messages import Inventory, InventoryItem, JobPhase, RequestKey, Waits
 from slicebus.slices.api import api_names
@@ -233,6 +235,14 @@ def a_page(number: int, *, of: int = 3, round: int = 1) -> Inventory:
     return Inventory(round=round, page=number, last=number == of - 1, items=[an_item(uid=f"{round}-{number}")])
 
 
+def added(assembly: Assembly, envelope: Envelope, page: Inventory) -> Listed | None:
+    """The inventory that a page completes, read."""
+    listed = assembly.add(envelope, page)
+    for _ in listed.read() if listed is not None else ():
+        pass
+    return listed
+
+
 def uids(listed: Any) -> list[str]:
     return sorted(job.uid for job in listed.items)
 
@@ -240,7 +250,7 @@ def uids(listed: Any) -> list[str]:
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_pages_make_an_inventory_in_any_order(order: tuple[int, ...]) -> None:
     assembly = Assembly()
-    found = [assembly.add(an_envelope(sequence=10 + number), a_page(number)) for number in order]
+    found = [added(assembly, an_envelope(sequence=10 + number), a_page(number)) for number in order]
     assert found[:2] == [None, None]
     assert found[2] is not None
     assert uids(found[2]) == ["1-0", "1-1", "1-2"]
@@ -270,14 +280,14 @@ def test_a_newer_inventory_drops_one_that_is_not_complete(epoch: int, round: int
     assert assembly.add(newer, a_page(2, round=round)) is None
     assert assembly.add(an_envelope(), a_page(2)) is None
     assembly.add(newer, a_page(1, round=round))
-    listed = assembly.add(newer, a_page(0, round=round))
+    listed = added(assembly, newer, a_page(0, round=round))
     assert listed is not None
     assert uids(listed) == [f"{round}-0", f"{round}-1", f"{round}-2"]
 
 
 def test_items_of_unknown_kinds_are_ignored() -> None:
     other = InventoryItem("Pod", "team", "x", "u", 1, "h", "h")
-    listed = Assembly().add(an_envelope(), Inventory(round=1, page=0, last=True, items=[other, an_item()]))
+    listed = added(Assembly(), an_envelope(), Inventory(round=1, page=0, last=True, items=[other, an_item()]))
     assert listed is not None
     assert list(listed.items) == [REF]
 
@@ -287,7 +297,7 @@ def test_whatever_arrives_only_whole_inventories_come_out(arrivals: list[tuple[i
     assembly, seen = Assembly(), {}
     for epoch, round, number in arrivals:
         seen.setdefault((epoch, round), set()).add(number)
-        listed = assembly.add(an_envelope(epoch=epoch), a_page(number, round=round))
+        listed = added(assembly, an_envelope(epoch=epoch), a_page(number, round=round))
         if listed is not None:
             assert len(listed.items) == 3
             assert seen[epoch, round] == {0, 1, 2}
@@ -312,7 +322,7 @@ def test_an_inventory_that_never_ends_is_given_up_and_the_next_one_counts() -> N
     assert not assembly.is_half
     late = Inventory(round=1, page=0, last=True, items=[])
     assert assembly.add(an_envelope(sequence=2000), late) is None
-    assert uids(assembly.add(an_envelope(sequence=2001), a_page(0, of=1, round=2))) == ["2-0"]
+    assert uids(added(assembly, an_envelope(sequence=2001), a_page(0, of=1, round=2))) == ["2-0"]
 
 
 def test_empty_pages_count_too() -> None:
@@ -331,7 +341,7 @@ def of_requests(number: int) -> Inventory:
 
 def test_an_inventory_of_50000_jobs_counts() -> None:
     assembly = Assembly()
-    *_, listed = [assembly.add(an_envelope(sequence=number), of_items(number)) for number in range(50)]
+    *_, listed = [added(assembly, an_envelope(sequence=number), of_items(number)) for number in range(50)]
     assert listed is not None
     assert len(listed.items) == 50_000
 

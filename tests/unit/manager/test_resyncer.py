@@ -31,7 +31,7 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices.api.fingerprints import status_hash
 from unit.manager.message_router import Manager
-from unit.manager.objects import CONTENT
+from unit.manager.objects import CONTENT, an_envelope
 from unit.manager.test_inbox import HELLO
 
 NO_STATUS = status_hash({}, JobPhase.RUNNING, None)
@@ -333,6 +333,18 @@ async def test_others_run_while_the_strays_of_an_inventory_are_looked_at(manager
         turns += 1
     assert turns >= 30
     assert len(manager.requeued) == 1000
+
+
+async def test_others_run_while_a_complete_inventory_is_decoded(manager: Manager) -> None:
+    envelope = an_envelope(sequence=1)
+    for number in range(40):
+        await manager.resyncer.take(envelope, Inventory(round=1, page=number, last=False, items=[]))
+    taking = asyncio.create_task(manager.resyncer.take(envelope, Inventory(round=1, page=40, last=True, items=[])))
+    turns = 0
+    while not taking.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 40
 
 
 async def test_strays_beyond_those_that_are_looked_at_are_told_and_come_with_the_next_inventory(

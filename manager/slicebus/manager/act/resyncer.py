@@ -140,6 +140,8 @@ class Resyncer:
             if assembly.is_half:
                 self._expiries[agent] = asyncio.get_running_loop().call_later(_HALF_S, assembly.finish)
             return
+        for _ in listed.read():
+            await asyncio.sleep(0)
         await self._compare(listed)
         assembly.finish()
 

@@ -4,6 +4,7 @@ A complete inventory is compared job by job; equal jobs cost nothing more. What 
 began the inventory is newer, so the inventory does not count for that job.
 """
 
+from collections.abc import Iterator
 from enum import StrEnum, auto
 from typing import NamedTuple, NewType
 
@@ -66,9 +67,19 @@ class Listed(msgspec.Struct, frozen=True):
     """The `Envelope.agent`."""
     since: Stamp
     """When it was begun. Later messages are newer."""
-    items: dict[JobRef, InventoryItem]
-    unanswered: dict[str, RequestKey] = {}
+    items: dict[JobRef, InventoryItem] = msgspec.field(default_factory=dict)
+    unanswered: dict[str, RequestKey] = msgspec.field(default_factory=dict)
     """The requests that no order has answered, by the UID of their job."""
+    unread: list[bytes] = msgspec.field(default_factory=list)
+    """The pages that are still to be decoded, the last one first."""
+
+    def read(self) -> Iterator[None]:
+        """Decode page by page: a large inventory takes a second, and others may run after each."""
+        while self.unread:
+            page = msgspec.json.decode(self.unread.pop(), type=Inventory)
+            self.items.update({job_of(item): item for item in page.items if item.kind in JOB_RESOURCES})
+            self.unanswered.update(page.unanswered if isinstance(page.unanswered, dict) else {})
+            yield
 
 
 _MOST_BYTES = 16 * 1024**2
@@ -115,8 +126,8 @@ class Assembly:
         return bool(self._pages)
 
     def add(self, envelope: Envelope, page: Inventory) -> Listed | None:
-        """Return the inventory when this page completes it. Pages may come twice, late, or after a newer one's. Raises
-        ProtocolError where they take too much; nothing more of that inventory is kept."""
+        """Return the inventory, which is to be read, when this page completes it. Pages may come twice, late, or after
+        a newer one's. Raises ProtocolError where they take too much; nothing more of that inventory is kept."""
         round = envelope.epoch, page.round
         if round < self._round or (round == self._round and self._done):
             return None
@@ -127,17 +138,8 @@ class Assembly:
         self._since = min(self._since or stamp_of(envelope), stamp_of(envelope))
         if self._last is None or len(self._pages) != self._last + 1 or max(self._pages) != self._last:
             return None
-        pages = [msgspec.json.decode(held.body, type=Inventory) for held in self._pages.values()]
-        items = (item for held in pages for item in held.items if item.kind in JOB_RESOURCES)
-        requests = [held.unanswered for held in pages if isinstance(held.unanswered, dict)]
-        return Listed(
-            envelope.cluster,
-            envelope.cluster_uid,
-            envelope.agent,
-            self._since,
-            {job_of(item): item for item in items},
-            {uid: request for page in requests for uid, request in page.items()},
-        )
+        pages = [held.body for held in reversed(self._pages.values())]
+        return Listed(envelope.cluster, envelope.cluster_uid, envelope.agent, self._since, unread=pages)
 
     def _keep(self, page: Inventory) -> None:
         held, before = _HeldPage.of(page), self._pages.get(page.page, _NO_PAGE)
