@@ -68,8 +68,6 @@ from slicebus.slices.api import api_names
 _log = structlog.get_logger()
 _COLLECT_S = 60.0
 _SHOW_AGAIN_S = 30.0
-_CLUSTER_PREFETCH = 32
-"""Messages of each lane of a cluster that this process holds, at most."""
 _ADMITTED_WORKERS = 8
 """How many workers only handle jobs that were admitted, to send their orders: in a burst all others wait for the API
 server."""
@@ -328,8 +326,9 @@ class Manager(Role[ManagerSettings]):
     async def _serve_clusters(self, store: ManagerStore, parts: _Parts, group: asyncio.TaskGroup) -> None:
         """Consume what comes from each cluster. What agents address to no other shard comes to the first one."""
         await self.leading.wait()
-        prefetch = min(_CLUSTER_PREFETCH, self._settings.prefetch_of(len(Lane)))
-        await ClusterLanes(self._bus, store, parts.inbox, parts.resyncer, prefetch=prefetch).run(group)
+        most, held_bytes = self._settings.prefetch, self._settings.held_bytes
+        lanes = ClusterLanes(self._bus, store, parts.inbox, parts.resyncer, most_prefetch=most, held_bytes=held_bytes)
+        await lanes.run(group)
 
     async def _read(
         self, informers: Informers, caches: Iterable[tuple[Resource, Cache]], group: asyncio.TaskGroup

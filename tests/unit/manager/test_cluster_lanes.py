@@ -9,12 +9,12 @@ import pytest
 
 from slicebus.bus.contract import Delivery
 from slicebus.bus.lanes import consume
-from slicebus.bus.sizes import Keep
-from slicebus.manager.act.cluster_lanes import ClusterLanes
+from slicebus.bus.sizes import MESSAGE_BYTES, Keep
+from slicebus.manager.act.cluster_lanes import KEPT_BYTES, ClusterLanes
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.envelope import WireMessage
 from slicebus.proto.errors import ForbiddenError, InvalidError, NotFoundError, UnavailableError
-from slicebus.proto.messages import ClusterName, Lane
+from slicebus.proto.messages import MESSAGES, ClusterName, Direction, Heartbeat, Lane
 from slicebus.proto.topology import UP, Topology, cluster_queue, manager_queue, manager_topology
 from slicebus.sandbox.bus import MemoryBroker, MemoryBus
 from slicebus.sandbox.queues import MemorySubscription
@@ -34,6 +34,8 @@ class World:
         self.taken: list[str] = []
         self.asked: list[str] = []
         self.version = 0
+        self.most_prefetch = 2
+        self.prefetch: dict[str, int] = {}
 
     def put(self, name: str, *, accepted: bool = True) -> None:
         self.version += 1
@@ -51,6 +53,7 @@ class World:
 
     async def run_cluster(self, cluster: ClusterName, *, prefetch: int) -> None:
         """As the inbox."""
+        self.prefetch[cluster] = prefetch
         queues = [cluster_queue(cluster, lane) for lane in Lane]
         async with self.bus.subscribe(*queues, prefetch=prefetch) as subscription:
             await consume(subscription, self._take, key=lambda delivery: delivery.message.routing_key)
@@ -64,7 +67,8 @@ class World:
 
     @asynccontextmanager
     async def served(self) -> AsyncIterator[None]:
-        lanes = ClusterLanes(self.bus, self.store, self, self, prefetch=2)  # type: ignore[arg-type]
+        most, held_bytes = self.most_prefetch, 128 * 1024**2
+        lanes = ClusterLanes(self.bus, self.store, self, self, most_prefetch=most, held_bytes=held_bytes)  # type: ignore[arg-type]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(lanes.run(group))]
             await asyncio.sleep(1)
@@ -201,3 +205,36 @@ async def test_queues_that_are_lost_while_they_are_consumed_are_consumed_again(w
         await asyncio.sleep(60)
         assert world.taken == ["east.status"]
         assert world.asked == ["east"], "what may have been lost is asked for"
+
+
+@pytest.mark.parametrize(
+    ("clusters", "prefetch"), [(1, 32), (32, 32), (64, 16), (128, 8), (400, 8)], ids=lambda count: f"{count}"
+)
+async def test_the_lanes_of_all_clusters_share_the_bytes_that_are_held(
+    world: World, clusters: int, prefetch: int
+) -> None:
+    world.most_prefetch = 200
+    for number in range(clusters):
+        world.put(f"c-{number}")
+    async with world.served():
+        assert set(world.prefetch.values()) == {prefetch}
+        assert len(world.prefetch) == clusters
+
+
+async def test_a_cluster_that_comes_later_gets_the_share_of_a_larger_fleet(world: World) -> None:
+    world.most_prefetch = 200
+    for number in range(32):
+        world.put(f"c-{number}")
+    async with world.served():
+        world.put("late")
+        await asyncio.sleep(1)
+        assert (world.prefetch["c-0"], world.prefetch["late"]) == (32, 31)
+
+
+def test_no_message_of_an_agent_but_a_heartbeat_is_larger_than_what_is_counted() -> None:
+    sizes = {
+        message.most_bytes or MESSAGE_BYTES
+        for message in MESSAGES.values()
+        if message.direction is Direction.UP and message is not Heartbeat
+    }
+    assert max(sizes) == KEPT_BYTES

@@ -22,6 +22,13 @@ from slicebus.proto.messages import ClusterName, Lane
 from slicebus.proto.topology import cluster_queue, cluster_topology
 
 _log = structlog.get_logger()
+KEPT_BYTES = 64 * 1024
+"""What is kept of an agent's message, at most (`most_bytes` of its type). Heartbeats are larger, and two of a cluster
+wait at most."""
+_PREFETCH = 32
+"""Messages of each lane of a cluster that this process holds, at most."""
+_LEAST_PREFETCH = 8
+"""The same in the largest fleet. With fewer a lane would stand still for some messages that hang."""
 _AT_ONCE = 8
 """So many clusters get their queues at once: a manager that begins has all of them to make."""
 _LOOKS_S = 0.5
@@ -33,13 +40,22 @@ class ClusterLanes:
     """Makes and consumes the queues of every cluster that is accepted, and unbinds those of others."""
 
     def __init__(
-        self, bus: Bus, store: ManagerStore, inbox: ManagerInbox, resyncer: Resyncer, *, prefetch: int
+        self,
+        bus: Bus,
+        store: ManagerStore,
+        inbox: ManagerInbox,
+        resyncer: Resyncer,
+        *,
+        most_prefetch: int,
+        held_bytes: int,
     ) -> None:
+        """`held_bytes`: of the messages of all clusters together, which get equal shares of it."""
         self._bus = bus
         self._store = store
         self._inbox = inbox
         self._resyncer = resyncer
-        self._prefetch = prefetch
+        self._most_prefetch = most_prefetch
+        self._held_bytes = held_bytes
         self._bound: dict[ClusterName, asyncio.Event] = {}
         """The clusters that have a task, each with what wakes that when its WorkerCluster changes."""
         self._room = asyncio.Semaphore(_AT_ONCE)
@@ -55,6 +71,12 @@ class ClusterLanes:
                     self._bound[name] = asyncio.Event()
                     group.create_task(self._serve(name, self._bound[name]), name=f"cluster:{name}")
             await self._changed.wait()
+
+    def _prefetch(self) -> int:
+        """The prefetch of a lane of a cluster that begins now. Those that began with fewer clusters keep theirs: a
+        consumer that ends gives its messages back, and each may come back only so many times."""
+        share = self._held_bytes // (len(self._bound) * len(Lane) * KEPT_BYTES)
+        return min(self._most_prefetch, _PREFETCH, max(_LEAST_PREFETCH, share))
 
     def _names(self) -> Iterator[ClusterName]:
         return (ClusterName(cluster["metadata"]["name"]) for cluster in self._store.clusters.all())
@@ -95,7 +117,8 @@ class ClusterLanes:
         3.10 may close the whole connection of one."""
         async with self._room:
             await self._bus.declare(cluster_topology(name))
-        consuming = asyncio.create_task(self._inbox.run_cluster(name, prefetch=self._prefetch), name=f"inbox:{name}")
+        running = self._inbox.run_cluster(name, prefetch=self._prefetch())
+        consuming = asyncio.create_task(running, name=f"inbox:{name}")
         ending = asyncio.create_task(self._until_unwanted(name, changed), name=f"ending:{name}")
         try:
             await asyncio.wait((consuming, ending), return_when=asyncio.FIRST_COMPLETED)
