@@ -6,12 +6,15 @@ import msgspec
 import pytest
 
 from slicebus.decisions.commands import Command, Patch, Publish, Remember, Requeue
+from slicebus.manager.decide.job import waiting
 from slicebus.manager.decide.kueue import beside_kueue, kueue_messages, kueue_status
 from slicebus.manager.decide.kueue.beside_kueue import Places
 from slicebus.manager.decide.manifests import merge_difference
 from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.state.annotations import SizeRequest, SpecCounts
 from slicebus.manager.state.outbox import Dispatch, applied_version
+from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
+from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import Applied, ClusterName, JobPhase, Manifest, ScaleRequest, Status, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.admission.cycle import Evict
@@ -666,3 +669,16 @@ def test_a_copy_stays_while_the_end_of_its_job_is_being_written(tried_at: str | 
     commands = reconcile(kueues_job(), running, end_tried_at=tried_at)
     assert (commands == [Requeue(job=REF, delay_s=1.0)]) is waits
     assert any(isinstance(command, Publish) for command in commands) is not waits
+
+
+def test_a_job_that_kueue_suspends_is_none_of_its_user_when_our_check_is_deleted() -> None:
+    store = ManagerStore()
+    store.configure(LeaderSettings(admission=AdmissionModeName.KUEUE))
+    metadata = {"name": "slicebus", "uid": "uid-check", "resourceVersion": "1"}
+    check = {"metadata": metadata, "spec": {"controllerName": api_names.CHECK_CONTROLLER}}
+    store.admission_checks.put(check)
+    store.jobs["Job"].put(kueues_job(suspended=True))
+    store.workloads.put(kueues_workload())
+    assert waiting.reason_for(store.view(REF)) is None
+    store.admission_checks.remove(check)
+    assert waiting.reason_for(store.view(REF)) is None

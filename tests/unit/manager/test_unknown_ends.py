@@ -46,7 +46,7 @@ def suspended(*, applied: int) -> Manifest:
     return workload
 
 
-def resized_and_lost(*, checks: frozenset[str] = frozenset()) -> JobView:
+def resized_and_lost(*, checks: frozenset[str] | None = None) -> JobView:
     """Evicted after a resize, with its quota given back, and its suspended copy is lost since."""
     waits = a_workload("w2", 2, replaces="w1", applied=4, conditions=(condition("Evicted"),))
     record = Dispatch(4, LOST, cluster="east", suspended=True, lost_version=4)
@@ -95,7 +95,7 @@ class World:
 
     @property
     def view(self) -> JobView:
-        checks = frozenset({"slicebus"} if self.beside_kueue else ())
+        checks = frozenset({"slicebus"}) if self.beside_kueue else None
         return a_view(
             self.job, *self.workloads.values(), published=self.published, checks=checks, given_up=self.given_up
         )

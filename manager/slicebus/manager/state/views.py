@@ -79,8 +79,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The version of the last delete published to each of these clusters, since its agent last said hello."""
     published: int = 0
     """The newest version that this process has published since the worker's agent last said hello."""
-    checks: frozenset[str] = frozenset()
-    """The names of our AdmissionChecks, where a Kueue admits."""
+    checks: frozenset[str] | None = None
+    """The names of our AdmissionChecks, where a Kueue admits; there may be none any more. None where slicebus does."""
     reported: Status | None = None
     """The worker's last status of the job, where a Kueue admits."""
     last_notice: str = ""
@@ -117,6 +117,11 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def notice_s(self, slice: Slice) -> float:
         """How long before it loses pods the job is told: what it asks for, as far as that is allowed."""
         return min(slice.elasticity.notice_s, self.allowed.notice_cap_s)
+
+    @property
+    def beside_kueue(self) -> bool:
+        """Whether a Kueue admits the job, rather than slicebus."""
+        return self.checks is not None
 
     @property
     def job(self) -> Manifest | None:
@@ -196,7 +201,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def kept_counts(self) -> Counts | None:
         """The size that Ray's autoscaler has asked for, or began with, where somebody has edited another one since. So
         of any job whose replicas were edited to have another number of hosts, which is for its next start."""
-        if self.holder is None or self.checks or not (self.is_autoscaled or self.resized_replicas):
+        if self.holder is None or self.beside_kueue or not (self.is_autoscaled or self.resized_replicas):
             return None
         edited, requested = self._edited, self.requested
         if edited.correlation is not None or edited.reclaimed is not None:
@@ -209,7 +214,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """The pods that the suspended copy of a job makes with the replicas of its spec, where these have another
         number of hosts by now: the copy keeps its own."""
         edited = self._edited
-        if self.checks or self.state.held is not Held.SUSPENDED or self.is_withdrawn or not self.unfinished:
+        if self.beside_kueue or self.state.held is not Held.SUSPENDED or self.is_withdrawn or not self.unfinished:
             return None
         if edited.correlation is not None or edited.reclaimed is not None:
             return None
@@ -275,7 +280,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def is_fixed(self) -> bool:
         """Whether the job has one Workload whose size stays: by that Workload, or before there is one by the job's
         metadata."""
-        if self.job is None or self.checks:
+        if self.job is None or self.beside_kueue:
             return False
         return not (self.unfinished[-1].elastic if self.unfinished else is_elastic(self.job))
 
@@ -315,7 +320,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
         The manager suspends only evicted ones. Where their slices have ended since, it has still to resume them.
         """
-        if self.job is None or self.checks or not is_suspended(self.job):
+        if self.job is None or self.beside_kueue or not is_suspended(self.job):
             return False
         if annotation(self.job, api_names.SUSPENDED_ANNOTATION) is None:
             return True

@@ -47,7 +47,7 @@ def take(view: JobView, report: Status, envelope: Envelope, *, queues: Queues, n
         return []
     used = {name: pods.use for name, pods in report.pods.items()}
     observed = _observed(view, slice, slice.admission, used, cluster=envelope.cluster, queues=queues)
-    is_charged = observed is not None and not view.checks  # Else a Kueue charges.
+    is_charged = observed is not None and not view.beside_kueue  # Else a Kueue charges.
     workload, note = view.workload(slice), observed.to_annotation() if observed and is_charged else None
     commands: list[Command] = []
     if annotation(workload, api_names.OBSERVED_ANNOTATION) != note:
@@ -93,7 +93,7 @@ def end_former(view: JobView, *, now: str) -> list[Command]:
 def differs(view: JobView, used: Mapping[str, PodSetUse], *, queues: Queues) -> bool:
     """Whether an inventory shows pods that request other than their slice is charged for: their status is asked for."""
     slice = _charged(view)
-    if slice is None or slice.admission is None or view.cluster is None or view.checks:
+    if slice is None or slice.admission is None or view.cluster is None or view.beside_kueue:
         return False
     try:
         return _observed(view, slice, slice.admission, used, cluster=view.cluster, queues=queues) != slice.observed

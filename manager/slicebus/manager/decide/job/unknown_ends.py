@@ -29,7 +29,7 @@ def may_have_ended(view: JobView, report: Status) -> bool:
     pods, or where it never had quota. An evicted job has given its quota back only after that report.
     """
     evicted = view.evicted
-    has_given_back = evicted is not None and evicted.admission is None and not view.checks
+    has_given_back = evicted is not None and evicted.admission is None and not view.beside_kueue
     if report.seen or view.is_without_pods or has_given_back:
         return False
     return any(slice.condition(Condition.ADMITTED) for slice in view.slices)

@@ -31,10 +31,10 @@ def report(check: Manifest, clusters: Sequence[WorkerCluster], *, now: str) -> l
     ]
 
 
-def entry_of(workload: Manifest, checks: frozenset[str]) -> Manifest | None:
-    """The Workload's entry of our check; None where its ClusterQueue has no such check."""
+def entry_of(workload: Manifest, checks: frozenset[str] | None) -> Manifest | None:
+    """The Workload's entry of our check; None where its ClusterQueue has no such check, or the check is gone."""
     entries = workload.get("status", {}).get("admissionChecks") or ()
-    return next((entry for entry in entries if entry["name"] in checks), None)
+    return next((entry for entry in entries if entry["name"] in (checks or ())), None)
 
 
 def answer(workload: Manifest, entry: Manifest, state: CheckState, message: str, *, now: str) -> list[Command]:

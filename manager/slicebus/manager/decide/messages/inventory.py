@@ -195,7 +195,7 @@ def difference(
             return not_held
         # A suspended copy that is lost does not keep its pods: the answer to the next order says that there is none.
         # Beside a Kueue that makes another Workload for edited pods, and their former copy is deleted with the old one.
-        is_lost = view.state == STOPPED and can_suspend(view.ref.kind) and not view.checks
+        is_lost = view.state == STOPPED and can_suspend(view.ref.kind) and not view.beside_kueue
         return Difference.RENEW if is_lost else Difference.NONE if reported else Difference.AGAIN
     if not item.spec_hash:
         if not reported:
@@ -307,7 +307,7 @@ def _status_hash(view: JobView) -> str:
         return status_hash(reported_status(view.job), phase, None, left=waiting.granted)
     if phase is not JobPhase.RUNNING:
         return ""
-    if view.checks:
+    if view.beside_kueue:
         return _reported_hash(view, view.job)
     conditions = view.holder.conditions if view.holder else {}
     ready = conditions.get(Condition.PODS_READY, {}).get("status")

@@ -221,7 +221,7 @@ def gang(view: JobView, report: Status, cluster: ClusterName) -> list[Command]:
     word of it the note goes. Of a job beside a Kueue nobody asks."""
     record = view.outbox.record if view.outbox is not None else None
     is_present = record is not None and record.is_of_this_run(report.spec_version) and view.cluster == cluster
-    if view.job is None or view.checks or not is_present or report.phase is not JobPhase.RUNNING:
+    if view.job is None or view.beside_kueue or not is_present or report.phase is not JobPhase.RUNNING:
         return []
     return [
         Patch(resource=WORKLOADS, target=workload, body=annotation_patch(api_names.GANG_ANNOTATION, note))
