@@ -3,6 +3,7 @@
 import pytest
 
 from slicebus.decisions.commands import Command, Emit, Patch, Publish
+from slicebus.kube.resources import JOBS, PODS, RESOURCEFLAVORS, WORKLOADS
 from slicebus.manager.decide.admission import builtin
 from slicebus.manager.decide.cluster import relocation
 from slicebus.manager.decide.job import waiting
@@ -16,6 +17,9 @@ from slicebus.slices.api.api_names import APPLIED_ANNOTATION, DISPATCHED_CONDITI
 from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.workload.waiting import Waiting
 from unit.manager.objects import REF, SPOT, a_job, a_view, a_workload, condition
+from unit.properties.world import started
+from unit.slices.jobs.manifests import a_job as a_job_of_somebody
+from unit.slices.jobs.manifests import a_template
 
 NOW = "2026-01-31T12:00:00Z"
 FIRST = {
@@ -110,3 +114,31 @@ def test_a_job_that_waits_is_reconciled_when_the_flavor_is_there() -> None:
     requeued.clear()
     store.flavors.put(SPOT)
     assert requeued == [REF]
+
+
+def test_no_pod_runs_anywhere_else_than_its_flavor_says() -> None:
+    world, ref = started(
+        a_job_of_somebody(suspend=False, parallelism=2, template=a_template("1", restartPolicy="Never"))
+    )
+
+    def waits() -> Waiting | None:
+        job = world.here.get(JOBS, ref.name)
+        assert job is not None
+        return Waiting.from_manifest(job)
+
+    world.go_on(1)
+    world._manage()
+    [workload] = world.here.all(WORKLOADS)
+    assert workload["status"]["admission"], "and nothing is published yet"
+    [flavor] = world.here.all(RESOURCEFLAVORS)
+    world.here.delete(RESOURCEFLAVORS, flavor)
+    world.go_on()
+    assert world.there.all(PODS) == []
+    said = waits()
+    assert said is not None
+    assert said.reason == "FlavorNotFound"
+    labelled = {"metadata": {"name": "default"}, "spec": {"nodeLabels": {"pool": "spot"}}}
+    world.here.create(RESOURCEFLAVORS, flavor | labelled)
+    world.go_on()
+    assert [pod["spec"]["nodeSelector"] for pod in world.there.all(PODS)] == [{"pool": "spot"}] * 2
+    assert waits() is None
