@@ -262,7 +262,7 @@ class ManagerStore:
             left_copies=left_copies,
             recalled={name: self.recalled.get((name, ref), 0) for name in left_copies},
             published=self.published.get(ref, 0),
-            checks=self._checks if self.beside_kueue else None,
+            checks=self._checks if self._checks or self.beside_kueue else None,
             device_resources=self._device_resources,
             claim_templates=self.claim_templates.keyed_by(_BY_NAMESPACE, ref.namespace),
             reported=self.reported.get(ref),

@@ -80,7 +80,8 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     published: int = 0
     """The newest version that this process has published since the worker's agent last said hello."""
     checks: frozenset[str] | None = None
-    """The names of our AdmissionChecks, where a Kueue admits; there may be none any more. None where slicebus does."""
+    """The names of our AdmissionChecks, where a Kueue admits; there may be none any more. None where slicebus does. Who
+    does not know the settings, as a command, tells it by the checks that are there."""
     reported: Status | None = None
     """The worker's last status of the job, where a Kueue admits."""
     last_notice: str = ""
