@@ -103,7 +103,12 @@ async def test_requests_and_grants_that_are_refused_on_the_manager_come_through_
     await scenario.expect_pods(running=3)
 
 
-WORKERS = {"a policy": answers.POLICY, "a quota": answers.FORBIDDEN, "a webhook that is down": answers.WEBHOOK_DOWN}
+WORKERS = {
+    "a policy": answers.POLICY,
+    "a quota": answers.FORBIDDEN,
+    "a webhook that is down": answers.WEBHOOK_DOWN,
+    "a webhook that fails": answers.WEBHOOK_FAILS,
+}
 
 
 @pytest.mark.parametrize("error", WORKERS.values(), ids=WORKERS.keys())

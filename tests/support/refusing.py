@@ -16,6 +16,7 @@ POLICY = ApiError(
     reason="Invalid",
 )
 WEBHOOK_DENIES = ApiError(403, 'admission webhook "jobs.example.dev" denied the request: not on a Friday')
+WEBHOOK_FAILS = ApiError(409, 'admission webhook "jobs.example.dev" denied the request: it cannot write its own record')
 WEBHOOK_DOWN = ApiError(500, 'Internal error occurred: failed calling webhook "jobs.example.dev": connection refused')
 UNSERVED = ApiError(404, "the server could not find the requested resource")
 

@@ -42,10 +42,13 @@ _BY_REASON: dict[str, type[SlicebusError]] = {"AlreadyExists": AlreadyExistsErro
 """The reason of a Status distinguishes two kinds of 409; a watch reports 410 as a Status too."""
 _WEBHOOK = "failed calling webhook"
 """The API server's words, since Kubernetes 1.9: k8s.io/apiserver, `webhook.ErrCallingWebhook`."""
+_DENIALS = (("admission webhook", "denied the request"), ("AdmissionPolicy", "denied request"))
+"""The API server's words where a webhook or a policy denies a request, since 1.9: `webhook/errors.ToStatusErr` and
+`policy/validating` of k8s.io/apiserver. The code and the reason are those of whoever denies: any, also 401, 409 and
+500."""
 _UNSERVED = ("the server could not find the requested resource", "404 page not found")
 """The API server's words for a path, where other 404s are about an object: apimachinery, `NewGenericServerResponse`,
 and Go's `http.NotFound`."""
-_UNAUTHORIZED = 401
 _ASK_TO_WAIT = (429, 503)
 """The statuses whose Retry-After counts (RFC 9110, 10.2.3; RFC 6585)."""
 _MOST_WAIT_S = 30.0
@@ -58,11 +61,14 @@ def error_of(status: int, body: bytes, *, retry_after: str = "") -> SlicebusErro
     header Retry-After, empty without one."""
     message, reason = _message(body)
     error = _BY_REASON.get(reason) or _BY_STATUS.get(status, UnavailableError)
-    if reason == "InternalError" and _WEBHOOK in message:
+    if any(all(part in message for part in words) for words in _DENIALS):
+        # Somebody has to change something, whatever the code says: neither a moment nor a newer version helps.
+        error = InvalidError if error is InvalidError else ForbiddenError
+    elif reason == "InternalError" and _WEBHOOK in message:
         error = WebhookError
     if status == 404 and message.strip() in _UNSERVED:
         error = NotServedError
-    if status == _UNAUTHORIZED:
+    if error is UnauthorizedError:
         message = f"{message}: the API server does not take these credentials"
     made = error(f"{status}: {message}")
     if isinstance(made, TransientError) and status in _ASK_TO_WAIT:

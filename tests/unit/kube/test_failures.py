@@ -103,6 +103,35 @@ def test_a_server_says_how_long_to_wait(code: int, retry_after: str, pause_s: fl
     assert error.retry_after_s == pause_s
 
 
+WEBHOOK = 'admission webhook "jobs.example.dev" denied the request: not on a Friday'
+POLICY = "jobs.batch \"a\" is forbidden: ValidatingAdmissionPolicy 'frozen' with binding 'all' denied request: frozen"
+
+
+@pytest.mark.parametrize("message", [WEBHOOK, POLICY], ids=["a webhook", "a policy"])
+@pytest.mark.parametrize(
+    ("code", "reason", "expected"),
+    [
+        (401, "Unauthorized", ForbiddenError),
+        (403, "Forbidden", ForbiddenError),
+        (404, "NotFound", ForbiddenError),
+        (409, "Conflict", ForbiddenError),
+        (409, "AlreadyExists", ForbiddenError),
+        (410, "Expired", ForbiddenError),
+        (413, "RequestEntityTooLarge", InvalidError),
+        (422, "Invalid", InvalidError),
+        (429, "TooManyRequests", ForbiddenError),
+        (500, "InternalError", ForbiddenError),
+        (503, "", ForbiddenError),
+    ],
+)
+def test_whoever_denies_a_request_chooses_its_code(
+    code: int, reason: str, expected: type[SlicebusError], message: str
+) -> None:
+    error = error_of(code, status(reason, message))
+    assert type(error) is expected
+    assert str(error) == f"{code}: {message}"
+
+
 EXCEPTIONS = {
     "refused": ConnectionRefusedError(111, "refused"),
     "reset": ConnectionResetError(104, "reset"),
