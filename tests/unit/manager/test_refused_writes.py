@@ -13,10 +13,21 @@ from slicebus.manager.decide.job import waiting
 from slicebus.manager.state.annotations import SizeRequest
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.proto.errors import ForbiddenError, InvalidError, PermanentError, UnauthorizedError, WebhookError
-from slicebus.proto.messages import Applied, Heartbeat, JobPhase, JobRef, Message, Pending, Resync, Status
+from slicebus.proto.messages import (
+    Applied,
+    Heartbeat,
+    JobPhase,
+    JobRef,
+    Message,
+    Pending,
+    PodSetStatus,
+    Resync,
+    Status,
+    Waits,
+)
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import conditions_of
-from slicebus.slices.workload.waiting import Waiting
+from slicebus.slices.workload.waiting import PODS_REFUSED, Waiting
 from unit.manager.message_router import Manager
 from unit.manager.test_inbox import HELLO, request, status
 
@@ -194,6 +205,36 @@ async def test_a_report_on_the_cluster_is_no_dead_letter(
     assert manager.inbox.refused_clusters == {"east": str(error)}, "the Lease says so"
     await manager.receive(HELLO)
     assert manager.inbox.refused_clusters == {}
+
+
+@REFUSALS
+async def test_what_a_report_says_of_pods_counts_where_the_status_is_refused_for_ever(
+    manager: Manager, error: PermanentError
+) -> None:
+    ref = await manager.given_job()
+    waits = Waits(wanted={"main": 1}, reason=PODS_REFUSED, message="no room for it", since="2026-01-31T12:00:00Z")
+    pods = {"main": PodSetStatus(ready=1, total=1, requests={"cpu": "30"})}
+    report = Status(
+        job=ref,
+        workload="w1",
+        spec_version=1,
+        phase=JobPhase.RUNNING,
+        pods=pods,
+        job_status={"active": 1, "ready": 1},
+        waits=waits,
+    )
+    with refusing(manager, error, (JOBS, "status")):
+        await manager.receive(report)
+        for _ in range(3):
+            assert await reconcile(manager, ref) is error
+        workload = await manager.client.get(WORKLOADS, "w1", "team")
+        assert api_names.OBSERVED_ANNOTATION in workload["metadata"]["annotations"], "the pods are charged"
+        shown = {entry["type"]: entry["status"] for entry in conditions_of(workload)}
+        assert (shown["PodsReady"], shown[api_names.CHARGED_MORE_CONDITION]) == ("True", "True")
+        assert manager.store.view(ref).waits == waits
+    assert await manager.inbox.retry(ref) is None
+    assert (await manager.job_status())["active"] == 1
+    assert [reason for reason, _ in manager.events].count("ChargedMore") == 1
 
 
 async def test_credentials_that_are_not_taken_for_a_moment_lose_no_message(manager: Manager) -> None:

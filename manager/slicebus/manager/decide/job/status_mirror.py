@@ -17,7 +17,8 @@ from slicebus.slices.jobs import KINDS
 
 
 def mirror(view: JobView, report: Status, now: str) -> list[Command]:
-    """Mirror the worker's status onto the manager's job, and whether its pods are ready onto its slice.
+    """Mirror whether the worker's pods are ready onto the slice, then its status onto the manager's job: the API server
+    may refuse that for ever.
 
     The end of a job whose pods run on is shown after its slice is charged for those.
 
@@ -28,7 +29,7 @@ def mirror(view: JobView, report: Status, now: str) -> list[Command]:
         return []
     charged = pods_left.take(view, report, now=now) if report.has_left_pods else []
     mirrored = _mirror(view.job, report.job_status, if_refused=unshown_ends.if_refused(view, report))
-    return charged + mirrored + _pods_ready(view, report, now=now)
+    return charged + _pods_ready(view, report, now=now) + mirrored
 
 
 def complete(job: Manifest) -> list[Command]:

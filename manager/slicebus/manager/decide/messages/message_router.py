@@ -28,6 +28,7 @@ from slicebus.proto.messages import (
     Heartbeat,
     Hello,
     Inventory,
+    JobPhase,
     JobRef,
     Manifest,
     Refused,
@@ -189,7 +190,11 @@ def _handle_status(store: ManagerStore, envelope: Envelope, message: Status, now
     taken = message_handlers.status(view, message, envelope, now=now, take=mode_of(store).mirror)
     charged = charges.take(view, message, envelope, queues=store.quotas.cluster_queues, now=now)
     gang = message_handlers.gang(view, message, envelope.cluster)
-    return [*notes, *taken, *charged, *gang, *waiting.take_report(view, message, envelope.cluster)]
+    waits = waiting.take_report(view, message, envelope.cluster)
+    if message.phase is JobPhase.RUNNING:
+        # The status is only shown: where that is refused, what decides about quota is written all the same.
+        return [*notes, *charged, *gang, *waits, *taken]
+    return [*notes, *taken, *charged, *gang, *waits]
 
 
 def _ensure_typed(message: Status) -> None:
