@@ -64,9 +64,9 @@ class Patch(msgspec.Struct, frozen=True, kw_only=True):
     if_refused: Remember | None = None
     """What to remember where the API server or a webhook refuses the patch, as in `Create`."""
     only_shows: bool = False
-    """Whether it only shows something: where the API server refuses it, the other commands go on, and its job is
-    reconciled again after a while. An object whose annotations are full has no room for it, and a right, a policy or a
-    webhook may be missing."""
+    """Whether it only shows something: where the API server refuses it, an Event says so, the other commands go on, and
+    its job is reconciled again after a while. An object whose annotations are full has no room for it, and a right, a
+    policy or a webhook may be missing."""
 
 
 class PatchEach(msgspec.Struct, frozen=True, kw_only=True):

@@ -92,6 +92,8 @@ class World:
         self.beside_kueue = beside_kueue
         self.published = 0
         self.given_up = False
+        self.shows = True
+        """Whether the API server takes what only shows something."""
 
     @property
     def view(self) -> JobView:
@@ -115,6 +117,8 @@ class World:
 
     def carry_out(self, commands: list[Command]) -> None:
         for command in commands:
+            if isinstance(command, Patch) and command.only_shows and not self.shows:
+                continue
             if isinstance(command, Patch) and command.resource.kind == "Workload":
                 name = command.target["metadata"]["name"]
                 self.workloads[name] = merge_patch(self.workloads[name], command.body)
@@ -195,6 +199,22 @@ def test_it_gives_its_quota_back_when_the_worker_holds_nothing() -> None:
     assert "active" not in world.job["status"]
     world.take(GONE)
     assert world.reconcile() == []
+
+
+def test_it_gives_its_quota_back_and_may_run_anew_where_the_job_may_show_nothing() -> None:
+    world = World(runs())
+    world.shows = False
+    world.take(GONE)
+    for _ in range(3):
+        world.reconcile()
+    evict(world)
+    world.reconcile()
+    world.take(Applied(job=REF, workload="", spec_version=4, deleted=True))
+    for _ in range(3):
+        world.reconcile()
+    assert not world.workloads["w1"]["status"].get("admission")
+    assert world.view.outbox is not None
+    assert world.view.outbox.record.unknown_end is UNSET
 
 
 def test_it_is_shown_as_suspended_when_its_cluster_is_given_up() -> None:

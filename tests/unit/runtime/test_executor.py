@@ -700,6 +700,8 @@ async def test_what_only_shows_holds_up_nothing_where_the_server_takes_no_such_w
     changes = Patch(resource=CONFIGMAPS, target=present, body={"data": {"a": "changed"}})
     assert not await shell.executor.run([shows, changes])
     assert shell.unshown == ["one"]
+    told = {"reason": "NotShown", "note": str(error), "warning": True}
+    assert [event for regarding, event in shell.done if regarding == present] == [told]
     changed = shell.cached()
     assert changed is not None
     assert changed["data"] == {"a": "changed"}

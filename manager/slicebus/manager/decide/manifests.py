@@ -160,14 +160,24 @@ def merge_difference(present: Manifest, wanted: Manifest) -> Manifest:
     return difference
 
 
-def write_status(job: Manifest, wanted: Manifest, *, if_refused: Remember | None = None) -> list[Command]:
-    """The command that gives a job the wanted status; none when it has it. `if_refused` as in `Patch`."""
+def write_status(
+    job: Manifest, wanted: Manifest, *, if_refused: Remember | None = None, only_shows: bool = False
+) -> list[Command]:
+    """The command that gives a job the wanted status; none when it has it. `if_refused` and `only_shows` as in
+    `Patch`."""
     difference = merge_difference(job.get("status", {}), wanted)
     if not difference:
         return []
-    resource = JOB_RESOURCES[job["kind"]]
-    body = {"status": difference}
-    return [Patch(resource=resource, target=job, body=body, subresource="status", if_refused=if_refused)]
+    return [
+        Patch(
+            resource=JOB_RESOURCES[job["kind"]],
+            target=job,
+            body={"status": difference},
+            subresource="status",
+            if_refused=if_refused,
+            only_shows=only_shows,
+        )
+    ]
 
 
 def free_name(base: str, slices: tuple[Slice, ...]) -> str:

@@ -217,7 +217,7 @@ def _replaced(view: JobView, planned: Sequence[ChainCommand]) -> list[Command]:
 
 
 def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
-    """Give the quota of a job with an unknown end back, as for an eviction."""
+    """Give the quota of a job with an unknown end back, as for an eviction. What only shows it holds nothing up."""
     if stopping := unknown_ends.stop(view, now=now):
         return stopping
     ended = [command for command in plan(view.slices, view.desired.counts) if isinstance(command, FinishSlice)]
@@ -226,12 +226,14 @@ def _stop(view: JobView, job: Manifest, now: str) -> list[Command]:
             _finish(view, command.slice, reason=command.reason, message=command.message, now=now) for command in ended
         ]
     following = evictions.reconcile(view, view.evicted, wanted=view.desired.counts, now=now) if view.evicted else []
-    return (
-        following
-        or dispatch.withdraw(view, reason=unknown_ends.VANISHED)
-        or unknown_ends.show_suspended(view, job, now=now)
-        or unknown_ends.close(view)
-    )
+    shown = [command for command in following if isinstance(command, Patch) and command.only_shows]
+    if following != shown:
+        return following
+    withdrawn = dispatch.withdraw(view, reason=unknown_ends.VANISHED)
+    return [
+        *shown,
+        *(withdrawn or [*unknown_ends.show_suspended(view, job, now=now), *unknown_ends.close(view)]),
+    ]
 
 
 def _commands_for(

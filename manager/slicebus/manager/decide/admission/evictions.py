@@ -28,12 +28,19 @@ def reconcile(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[
 
     One write a reconcile. The slice gets its new counts before it waits, or it would be admitted at the old ones. If it
     had shrunk before, its admission is reduced first, or the new counts would charge it for more again.
+
+    That the manager's own job is suspended only shows it: where the API server refuses that for ever, all else goes on.
     """
     suspended = _set_suspended(view, True)
     if view.given_up and (abandoned := dispatch.abandon(view)):
         return [*suspended, *abandoned, *_tell(view, suspended)]
-    if suspending := [*suspended, *dispatch.suspend(view, slice)]:
-        return [*suspending, *_tell(view, suspended)]
+    if suspending := dispatch.suspend(view, slice):
+        return [*suspended, *suspending, *_tell(view, suspended)]
+    return [*suspended, *_go_on(view, slice, wanted=wanted, now=now)]
+
+
+def _go_on(view: JobView, slice: Slice, *, wanted: Counts, now: str) -> list[Command]:
+    """The next write of a slice whose worker is told to suspend it."""
     if not slice.evicting or not view.is_without_pods:
         return []
     if forgotten := _forget_request(view):
@@ -70,17 +77,17 @@ def _set_suspended(view: JobView, suspended: bool) -> list[Command]:
     if view.job is None or not (body := to_suspend(view.job) if suspended else to_resume(view.job)):
         return []
     mark = annotation_patch(api_names.SUSPENDED_ANNOTATION, "true" if suspended else None)
-    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=mark | body)]
+    return [Patch(resource=JOB_RESOURCES[view.ref.kind], target=view.job, body=mark | body, only_shows=suspended)]
 
 
 def _tell(view: JobView, suspended: list[Command]) -> list[Command]:
-    """The Event that says how to keep a job suspended that was suspended just now: whoever sets the field then changes
+    """The Event that says how to keep a job suspended that is suspended now: whoever sets the field then changes
     nothing, so nobody learns of it."""
     if not suspended or view.job is None:
         return []
     path = text_of(KINDS[view.ref.kind].suspend_path or ())
     note = (
-        f"slicebus has set {path} until the job has quota again. To keep it suspended, remove its annotation "
+        f"slicebus sets {path} until the job has quota again. To keep it suspended, remove its annotation "
         f"{api_names.SUSPENDED_ANNOTATION}: to set {path} once more changes nothing"
     )
     return [Emit(regarding=view.job, reason=_SUSPENDED, note=note)]

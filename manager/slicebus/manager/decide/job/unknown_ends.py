@@ -45,7 +45,11 @@ def stop(view: JobView, *, now: str) -> list[Command]:
         status = KINDS[view.ref.kind].refusal.status(view.job, finding, now=now)
         return [
             Patch(
-                resource=JOB_RESOURCES[view.ref.kind], target=view.job, body={"status": status}, subresource="status"
+                resource=JOB_RESOURCES[view.ref.kind],
+                target=view.job,
+                body={"status": status},
+                subresource="status",
+                only_shows=True,
             ),
             Patch(
                 resource=WORKLOADS,
@@ -73,7 +77,7 @@ def show_suspended(view: JobView, job: Manifest, *, now: str) -> list[Command]:
     suspended = KINDS[view.ref.kind].suspended_status(job.get("status", {}), active=False, now=now)
     shown = job | {"status": {"conditions": conditions_of(job)} | suspended}
     finding_status = KINDS[view.ref.kind].refusal.status(shown, _finding(view, slice), now=now)
-    return write_status(job, suspended | finding_status)
+    return write_status(job, suspended | finding_status, only_shows=True)
 
 
 def close(view: JobView) -> list[Command]:
