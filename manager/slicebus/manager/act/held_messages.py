@@ -1,15 +1,20 @@
-"""Keeps the reports on jobs whose writes the API server refuses: they are no dead letters, and are tried again.
+"""Keeps the reports on jobs whose writes the API server refuses, or for which a webhook does not answer it: they are no
+dead letters, and are tried again.
 
 A right, a policy or a webhook may be mended at any time, and the worker does not say the same twice. Whoever starts
 again has none of these: it asks every cluster for its inventory, and is told again what it does not know.
 """
 
+import asyncio
 from collections.abc import Iterator
 
 from slicebus.decisions.decider import Incoming
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import PermanentError
-from slicebus.proto.messages import ClusterName, JobRef, Report
+from slicebus.proto.errors import PermanentError, WebhookError
+from slicebus.proto.messages import ClusterName, JobRef, Report, job_of
+
+_WEBHOOK_S = 5.0
+"""A webhook that has not answered for so long counts as a refusal, as an agent has it."""
 
 
 class HeldMessages:
@@ -20,8 +25,16 @@ class HeldMessages:
         self._held: dict[JobRef, dict[str, Incoming[Report]]] = {}
         self.refused_clusters: dict[ClusterName, str] = {}
         """The clusters whose status the API server refuses to write, with its words, until it takes one."""
+        self._unanswered_since: dict[JobRef | ClusterName, float] = {}
+        """Since when a webhook has kept a report of each job, or cluster, from being written, by the loop's time."""
 
-    def hold(self, job: JobRef | None, incoming: Incoming[Report], error: PermanentError) -> None:
+    def is_kept_long(self, incoming: Incoming[Report]) -> bool:
+        """Whether a webhook, which has just not answered again, has kept such reports away for so long that it is to be
+        told."""
+        now_s, about = asyncio.get_running_loop().time(), job_of(incoming.message) or incoming.envelope.cluster
+        return now_s - self._unanswered_since.setdefault(about, now_s) >= _WEBHOOK_S
+
+    def hold(self, job: JobRef | None, incoming: Incoming[Report], error: PermanentError | WebhookError) -> None:
         """Keep a message in place of an older one of its type; of one on the cluster itself, which comes again by
         itself, only why it is refused."""
         if job is None:
@@ -36,6 +49,7 @@ class HeldMessages:
 
     def settle(self, job: JobRef | None, incoming: Incoming[Report]) -> None:
         """Drop what a message that was handled is, or has superseded. One that comes late supersedes nothing."""
+        self._unanswered_since.pop(job or incoming.envelope.cluster, None)
         if job is None:
             self.refused_clusters.pop(incoming.envelope.cluster, None)
             return
@@ -49,6 +63,7 @@ class HeldMessages:
     def forget(self, job: JobRef) -> None:
         """Drop everything of a job."""
         self._held.pop(job, None)
+        self._unanswered_since.pop(job, None)
         self._store.refused_requests.pop(job, None)
 
 

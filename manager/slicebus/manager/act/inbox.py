@@ -9,7 +9,7 @@ one of an epoch that is to come: the cluster shows that its clock is ahead, and 
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 
@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from slicebus.ambient.backoff import Backoff
 from slicebus.ambient.retries import repeated
-from slicebus.bus.contract import Bus, Delivery, Subscription
+from slicebus.bus.contract import Bus, Delivery
 from slicebus.bus.dead_letters.headers import as_sent, was_passed_on
 from slicebus.bus.lanes import Backlog, Keeps, OnDead, consume, turns_of
 from slicebus.bus.metering import DeliveryMetrics
@@ -30,6 +30,7 @@ from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
 from slicebus.manager.act.held_messages import HeldMessages
+from slicebus.manager.act.own_deliveries import OwnDeliveries, cluster_of
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.act.router import Router
 from slicebus.manager.decide.messages import heartbeat_bounds, message_router
@@ -41,11 +42,13 @@ from slicebus.proto.codec import Decoded, decode_report
 from slicebus.proto.envelope import Envelope, WireMessage
 from slicebus.proto.errors import (
     DeadReason,
+    DecisionError,
     ForbiddenError,
     NotFoundError,
     PermanentError,
     ProtocolError,
     TransientError,
+    WebhookError,
 )
 from slicebus.proto.headers import DECIMAL_PATTERN, PREFIX, SUBJECT
 from slicebus.proto.messages import (
@@ -177,7 +180,7 @@ class ManagerInbox:
     async def _consume(self, *queues: str, prefetch: int, of: int, only: ClusterName | None = None) -> None:
         async with self._bus.subscribe(*queues, prefetch=prefetch, keep=self._keep) as subscription:
             await consume(
-                subscription if only is None else _Own(subscription, only),
+                subscription if only is None else OwnDeliveries(subscription, only),
                 partial(self._handle, of=of),
                 key=_order_key,
                 turns=self._turns,
@@ -250,12 +253,14 @@ class ManagerInbox:
             await self._resyncer.take(envelope, message)
 
     async def _write(self, incoming: Incoming[Report], commands: Sequence[Command]) -> None:
-        """Carry out what a message changes. Where the API server refuses that, the message is kept, and the job says
-        so; a report on the cluster itself comes again by itself."""
+        """Carry out what a message changes. Where the API server refuses that, or a webhook does not answer it for some
+        seconds, the message is kept, and the job says so; a report on the cluster itself comes again by itself."""
         job = job_of(incoming.message)
         try:
             await self._carry_out(incoming, commands)
-        except PermanentError as error:
+        except (PermanentError, WebhookError) as error:
+            if isinstance(error, WebhookError) and not self._held.is_kept_long(incoming):
+                raise
             labels = {"cluster": incoming.envelope.cluster, "type": incoming.envelope.type}
             _log.warning("message.refused", **labels, job=job.key if job else "", error=str(error))
             self._refused.labels(**labels).inc()
@@ -274,18 +279,18 @@ class ManagerInbox:
         if job is not None or commands:
             self._held.settle(job, incoming)
 
-    async def retry(self, job: JobRef) -> PermanentError | None:
-        """Handle the kept messages of a job again; return the error of one that is still refused. The caller holds the
-        job's lock."""
-        problem = None
+    async def retry(self, job: JobRef) -> PermanentError | WebhookError | None:
+        """Handle the kept messages of a job again; return the error of one that is still refused. One that may not be
+        acted on any more is dropped. The caller holds the job's lock."""
+        problem: PermanentError | WebhookError | None = None
         for incoming in self._held.of(job):
             try:
                 commands = self._decide(message_router.receive, incoming=incoming, now=now_text(), passed_on=True)
                 await self._carry_out(incoming, commands)
-            except ProtocolError as error:
-                _log.info("message.dropped", job=job.key, type=incoming.envelope.type, detail=error.detail)
+            except (ProtocolError, DecisionError) as error:
+                _log.warning("message.dropped", job=job.key, type=incoming.envelope.type, error=str(error))
                 self._held.settle(job, incoming)
-            except PermanentError as error:
+            except (PermanentError, WebhookError) as error:
                 problem = error
         return problem
 
@@ -348,31 +353,9 @@ class ManagerInbox:
             self._requeue(ref)
 
 
-class _Own:
-    """The deliveries of a cluster's own messages. RabbitMQ 3 puts a message into the queues of others too, whose keys
-    its header CC names without a right: such a copy is settled at once, and waits for nobody's turn."""
-
-    def __init__(self, subscription: Subscription, cluster: ClusterName) -> None:
-        self._subscription = subscription
-        self._cluster = cluster
-
-    async def __aiter__(self) -> AsyncIterator[Delivery]:
-        async for delivery in self._subscription:
-            if _cluster_of(delivery) == self._cluster:
-                yield delivery
-            else:
-                _log.info("delivery.of.another", queue=delivery.queue, user=delivery.message.user_id)
-                await delivery.ack()
-
-
-def _cluster_of(delivery: Delivery) -> str:
-    """The cluster of a message's routing key, which the broker has checked."""
-    return words(delivery.message.routing_key)[0]
-
-
 def _lane_of(delivery: Delivery) -> str:
     """Who waits for turns: the lane of a cluster. Statuses that hang hold up no requests."""
-    return f"{delivery.queue}/{_cluster_of(delivery)}"
+    return f"{delivery.queue}/{cluster_of(delivery)}"
 
 
 def _rest_s(delivery: Delivery) -> float:

@@ -11,7 +11,7 @@ from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide import catalog
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
+from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError, WebhookError
 from slicebus.proto.messages import JobRef
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
@@ -32,7 +32,7 @@ class ManagerReconciler:
         locks: Locks[JobRef],
         guard: DeleteGuard,
         resyncer: Resyncer,
-        retry: Callable[[JobRef], Awaitable[PermanentError | None]],
+        retry: Callable[[JobRef], Awaitable[PermanentError | WebhookError | None]],
     ) -> None:
         """`retry` handles the messages about a job again whose writes were refused, and returns the last refusal."""
         self._decide = decide
@@ -43,15 +43,16 @@ class ManagerReconciler:
         self._retry = retry
 
     async def reconcile_job(self, ref: JobRef) -> None:
-        """Do everything that one job needs now. A PermanentError gets an Event on the job, and is raised. So is a
-        DecisionError, which the job shows until a decision about it succeeds."""
+        """Do everything that one job needs now. A PermanentError gets an Event on the job, and is raised; so does a
+        webhook that does not answer. A DecisionError is raised too: the job shows it until a decision about it
+        succeeds."""
         async with self._locks.of(ref):
             refused = await self._retry(ref)
             try:
                 deletes_held = await self._guard.holds(ref)
                 commands = self._decide(catalog.reconcile_job, job=ref, deletes_held=deletes_held, now=now_text())
                 await self._executor.run(commands)
-            except PermanentError as error:
+            except (PermanentError, WebhookError) as error:
                 if (job := self._decide.state.view(ref).job) is not None:
                     failed = Emit(regarding=job, reason="ReconcileFailed", note=str(error), warning=True)
                     await self._executor.run([failed])

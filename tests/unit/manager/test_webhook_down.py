@@ -1,0 +1,102 @@
+"""A webhook of the manager's cluster that does not answer: it is told, and what came meanwhile is tried again."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from slicebus.decisions.decider import Decider
+from slicebus.kube.resources import JOBS, WORKLOADS
+from slicebus.manager.act import held_messages
+from slicebus.manager.act.reconciler import ManagerReconciler
+from slicebus.manager.decide.job import waiting
+from slicebus.manager.decide.messages import message_router
+from slicebus.manager.state.annotations import SizeRequest, job_ref
+from slicebus.proto.errors import WebhookError
+from slicebus.proto.messages import JobRef, Pending
+from slicebus.runtime.locks import Locks
+from unit.manager.message_router import Manager
+from unit.manager.objects import a_job
+from unit.manager.test_inbox import request
+from unit.manager.test_refused_writes import refusing
+
+DOWN = WebhookError('500: Internal error occurred: failed calling webhook "jobs.example.dev": connection refused')
+
+
+def a_reconciler(manager: Manager) -> ManagerReconciler:
+    return ManagerReconciler(
+        Decider(manager.store),
+        manager._executor,
+        locks=Locks[JobRef](),
+        guard=manager.guard,
+        resyncer=manager.resyncer,
+        retry=manager.inbox.retry,
+    )
+
+
+def told(manager: Manager) -> list[str]:
+    return [reason for reason, note in manager.events if note == str(DOWN)]
+
+
+async def test_a_job_that_cannot_be_taken_says_so(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
+    ref = job_ref(await manager.given(JOBS, a_job()))
+
+    async def down(*_: object, **__: object) -> None:
+        raise DOWN
+
+    monkeypatch.setattr(manager.client, "create", down)
+    with pytest.raises(WebhookError):
+        await a_reconciler(manager).reconcile_job(ref)
+    assert told(manager) == ["ReconcileFailed"]
+
+
+async def test_a_short_while_is_waited_for(manager: Manager) -> None:
+    ref = await manager.given_job()
+    with refusing(manager, DOWN, (WORKLOADS, "")):
+        published = asyncio.create_task(manager.receive(request(ref, wanted=5)))
+        await asyncio.sleep(0.05)
+    await published
+    written = SizeRequest.from_manifest(await manager.client.get(WORKLOADS, "w1", "team"))
+    assert written is not None
+    assert written.counts == {"main": 5}
+    assert not [message for message in manager.published if isinstance(message, Pending)]
+
+
+async def test_a_request_that_waits_for_it_is_told_on_both_sides(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_messages, "_WEBHOOK_S", 0.1)
+    ref, reconciler = await manager.given_job(), a_reconciler(manager)
+    with refusing(manager, DOWN, (WORKLOADS, "")):
+        async with asyncio.timeout(5.0):
+            await manager.receive(request(ref, wanted=5))
+        assert manager.dead == []
+        [notice] = [message for message in manager.published if isinstance(message, Pending)]
+        assert (notice.reason, notice.wanted) == (waiting.REQUEST_REFUSED, {"main": 5})
+        assert str(DOWN) in notice.message
+        with pytest.raises(WebhookError):
+            await reconciler.reconcile_job(ref)
+    await reconciler.reconcile_job(ref)
+    written = SizeRequest.from_manifest(await manager.client.get(WORKLOADS, "w1", "team"))
+    assert written is not None
+    assert written.counts == {"main": 5}
+    assert not manager.store.refused_requests
+
+
+@pytest.mark.decisions_fail
+async def test_a_kept_message_that_no_decision_takes_is_dropped(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_messages, "_WEBHOOK_S", 0.0)
+    ref = await manager.given_job()
+    with refusing(manager, DOWN, (WORKLOADS, "")):
+        await manager.receive(request(ref, wanted=5))
+
+    def stumbles(*_: object, **__: object) -> Callable[..., object]:
+        raise KeyError("main")
+
+    monkeypatch.setattr(message_router, "_handle_request", stumbles)
+    await a_reconciler(manager).reconcile_job(ref)
+    monkeypatch.undo()
+    assert await manager.inbox.retry(ref) is None
+    assert SizeRequest.from_manifest(await manager.client.get(WORKLOADS, "w1", "team")) is None
