@@ -1,6 +1,8 @@
 """API servers that refuse for a while: nothing ends, nothing is lost, everything is told, and goes on by itself."""
 
 import asyncio
+import itertools
+import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -126,6 +128,28 @@ async def test_what_a_worker_refuses_is_told_on_the_managers_job(world: World, e
         await scenario.submit()
         said = await scenario.expect_event("Invalid", "Forbidden", "WebhookUnavailable", on=world.manager)
         assert error.message in said
+    await scenario.expect_pods(running=1)
+
+
+@pytest.mark.parametrize("by_turns", [False, True], ids=["with an ID of the request", "by two webhooks in turns"])
+async def test_a_refusal_with_other_words_each_time_is_tried_again_in_its_time(world: World, by_turns: bool) -> None:
+    await set_quota(world, 20)
+    scenario, numbers = Scenario(world, "Job", "train"), itertools.count()
+
+    def error() -> ApiError:
+        number = next(numbers)
+        words = ("not on a Friday", "nor here")[number % 2] if by_turns else f"not on a Friday, {uuid.UUID(int=number)}"
+        return ApiError(403, f'admission webhook "jobs.example.dev" denied the request: {words}')
+
+    first, second = (api_of(world, client) for client in world.workers.values())
+    with (
+        refusing(first, error, verbs="POST", path="/jobs") as there,
+        refusing(second, error, verbs="POST", path="/jobs") as here,
+    ):
+        await scenario.submit()
+        await scenario.expect_event("Forbidden", on=world.manager)
+        await asyncio.sleep(4)
+        assert 2 <= len(there.requests + here.requests) < 10, "every second, as the test has it"
     await scenario.expect_pods(running=1)
 
 

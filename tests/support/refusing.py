@@ -1,7 +1,7 @@
 """An embedded API server that refuses requests for a while, as tokens, rights, policies and webhooks do."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from slicebus.kube.transport import Request
@@ -29,14 +29,21 @@ class Refused:
 
 
 @contextmanager
-def refusing(api: Api, error: ApiError, *, verbs: str = "POST PUT PATCH DELETE", path: str = "") -> Iterator[Refused]:
-    """Refuse with this error every request with one of the verbs whose path has what the pattern says."""
+def refusing(
+    api: Api,
+    error: ApiError | Callable[[], ApiError],
+    *,
+    verbs: str = "POST PUT PATCH DELETE",
+    path: str = "",
+) -> Iterator[Refused]:
+    """Refuse with this error every request with one of the verbs whose path has what the pattern says. A function makes
+    one for each request."""
     before, seen = api.refuses, Refused()
 
     def refuses(request: Request) -> ApiError | None:
         if request.method in verbs.split() and re.search(path, request.path):
             seen.requests.append(f"{request.method} {request.path}")
-            return error
+            return error() if callable(error) else error
         return before(request)
 
     api.refuses = refuses

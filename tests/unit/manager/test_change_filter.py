@@ -92,6 +92,21 @@ def test_which_changes_of_a_workload_have_the_job_reconciled(workload: Manifest,
     assert needs_reconcile(Change(workload, changed_by(workload, edit))) is asks
 
 
+def refused(reason: str, message: str) -> Edit:
+    return lambda workload: workload["status"]["conditions"].append(
+        condition(api_names.DISPATCHED_CONDITION, False, reason, message)
+    )
+
+
+def test_a_refusal_in_other_words_has_nothing_reconciled() -> None:
+    """The reconcile would publish at once the order that is refused again."""
+    before = a_slice(dispatched())
+    first, second = (changed_by(before, refused(*how)) for how in (("Forbidden", "no"), ("Invalid", "nor so")))
+    assert needs_reconcile(Change(before, first))
+    assert not needs_reconcile(Change(first, second))
+    assert needs_reconcile(Change(second, changed_by(before, shown(api_names.DISPATCHED_CONDITION))))
+
+
 def test_a_slice_that_was_made_here_waits_for_admission() -> None:
     assert not needs_reconcile(Change(None, a_workload(), is_own=True))
     assert needs_reconcile(Change(None, a_workload()))

@@ -113,6 +113,7 @@ REQUEST = ScaleRequest(
 )
 STATUS = Status(job=REF, workload="w1", spec_version=1, phase=JobPhase.RUNNING, job_status={"active": 1})
 APPLIED = Applied(job=REF, workload="w1", spec_version=1)
+THIS_TRY, OTHER_TRY = (f"it is there (request 1f3c2a1{number}-7c1e-4d1c-9a55-0242ac120002)" for number in (1, 2))
 REFUSED = Refused(job=REF, workload="w1", spec_version=1, reason="JobExists", message="it is there")
 NOT_THERE = {
     "no job": a_view(None),
@@ -314,6 +315,12 @@ REFUSALS: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
         [("w1", f"{DISPATCHED_CONDITION}=False JobExists"), ("requeue", 30.0)],
     ),
 }
+
+
+def test_a_refusal_is_shown_once_whatever_its_words_say_of_one_try() -> None:
+    shown = condition(DISPATCHED_CONDITION, False, "JobExists", f"Cluster east refused version 1: {OTHER_TRY}")
+    view = a_view(a_job(), a_workload(admitted=1, dispatched=1, conditions=(shown,)))
+    assert taken_in(view, msgspec.structs.replace(REFUSED, message=THIS_TRY)) == [("requeue", 30.0)]
 
 
 @pytest.mark.parametrize(("view", "expected"), REFUSALS.values(), ids=REFUSALS.keys())

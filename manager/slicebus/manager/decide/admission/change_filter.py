@@ -2,7 +2,8 @@
 
 No decision depends on a running job's mirrored status (`status_mirror`). A released Workload needs nothing. Nor does a
 report that the worker has applied the dispatch, when nothing has waited for it. A new slice waits for its admission,
-which changes it in any case.
+which changes it in any case. A worker that refuses an order in other words than before has nothing reconciled: the
+order would be published again at once.
 """
 
 from slicebus.kube.cache import Change
@@ -57,6 +58,12 @@ def _relevant(manifest: Manifest, ignored: frozenset[str]) -> tuple[object, ...]
         without(metadata, ignored | {"annotations"}),
         without(metadata.get("annotations", {}), ignored),
         manifest.get("spec"),
-        [condition for condition in conditions_of(manifest) if condition["type"] != Condition.PODS_READY],
+        [_known(condition) for condition in conditions_of(manifest) if condition["type"] != Condition.PODS_READY],
         kind.outcome(manifest) if kind else without(status, ("conditions",)),
     )
+
+
+def _known(condition: Manifest) -> object:
+    """What decisions read of a condition."""
+    is_refused = (condition["type"], condition.get("status")) == (api_names.DISPATCHED_CONDITION, "False")
+    return condition["type"] if is_refused else condition

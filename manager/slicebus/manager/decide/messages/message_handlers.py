@@ -31,9 +31,10 @@ from slicebus.proto.messages import (
     Status,
 )
 from slicebus.slices.api import api_names
-from slicebus.slices.api.conditions import Finding, has_finding
+from slicebus.slices.api.conditions import Finding, conditions_of
 from slicebus.slices.jobs.copies import MOST_PODS
 from slicebus.slices.jobs.suspension import can_suspend
+from slicebus.slices.workload.waiting import without_details
 from slicebus.slices.workload.workload import Slice
 
 _RETRY_REFUSED_S = 30.0
@@ -154,11 +155,23 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
         Forget(table=ManagerTable.PUBLISHED, key=view.ref),
         Requeue(job=view.ref, delay_s=_RETRY_REFUSED_S),
     ]
-    if has_finding(workload, finding):
+    if _is_shown(workload, finding):
         return retry
     body = findings_patch(workload, finding, now=now)
     events = [Emit(regarding=view.job, reason=refusal.reason, note=message, warning=True)] if view.job else []
     return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *events, *retry]
+
+
+def _is_shown(workload: Manifest, refusal: Finding) -> bool:
+    """Whether a Workload shows a refusal, whatever its text says of one try alone: a write would have the order
+    published again at once."""
+    shown = next((entry for entry in conditions_of(workload) if entry["type"] == refusal.type), {})
+    text = without_details(shown.get("message", ""))
+    return (shown.get("status"), shown.get("reason"), text) == (
+        "False",
+        refusal.reason,
+        without_details(refusal.message),
+    )
 
 
 def _ordered_by(view: JobView, refusal: Refused) -> Manifest | None:
