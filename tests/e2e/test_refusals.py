@@ -130,6 +130,12 @@ async def test_what_a_worker_refuses_is_told_on_the_managers_job(world: World, e
         assert error.message in said
     await scenario.expect_pods(running=1)
 
+    async def is_shown() -> bool:
+        [slice] = await scenario.chain()
+        return slice.condition(api_names.DISPATCHED_CONDITION)
+
+    await eventually(is_shown, "its Workload does not say any more that it is refused")
+
 
 @pytest.mark.parametrize("by_turns", [False, True], ids=["with an ID of the request", "by two webhooks in turns"])
 async def test_a_refusal_with_other_words_each_time_is_tried_again_in_its_time(world: World, by_turns: bool) -> None:

@@ -337,6 +337,23 @@ def test_a_refused_delete_is_shown_on_the_workload_that_has_the_order() -> None:
     assert taken_in(a_view(None, withdrawn(applied=2)), refusal) == []
 
 
+HELD_NOW: dict[str, tuple[Manifest, bool]] = {
+    "it was refused": (a_workload(admitted=1, dispatched=1, conditions=(SHOWN,)), True),
+    "a newer order was refused": (a_workload(admitted=1, dispatched=2, conditions=(SHOWN,)), False),
+    "it is too large by now": (
+        a_workload(admitted=1, dispatched=1, conditions=(condition(DISPATCHED_CONDITION, False, "TooLarge"),)),
+        False,
+    ),
+    "nothing was refused": (a_workload(admitted=1, dispatched=1), False),
+}
+
+
+@pytest.mark.parametrize(("workload", "is_shown"), HELD_NOW.values(), ids=HELD_NOW.keys())
+def test_what_a_worker_holds_is_shown_as_refused_no_longer(workload: Manifest, is_shown: bool) -> None:
+    commands = message_handlers.carried_out(a_view(a_job(), workload), APPLIED, FROM_EAST, now=NOW)
+    assert shorts(commands) == ([("w1", f"{DISPATCHED_CONDITION}=True Dispatched")] if is_shown else [])
+
+
 # --- status ---------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, 
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.job import pods_left, reclaims, status_mirror, unknown_ends
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, one_write_each
-from slicebus.manager.decide.order import dispatch, size_requests
+from slicebus.manager.decide.order import dispatch, size_requests, too_large
 from slicebus.manager.decide.order.outbox import write
 from slicebus.manager.state.annotations import SizeRequest, annotation, correlation_of
 from slicebus.manager.state.outbox import MOST_BELIEVED, Dispatch, Held, Outbox, Progress, applied_version
@@ -115,6 +115,26 @@ def applied(view: JobView, report: Applied, envelope: Envelope) -> list[Command]
     return one_write_each([*forgotten, *noted, *_withdrawn(view, report)])
 
 
+def carried_out(view: JobView, report: Applied, envelope: Envelope, *, now: str) -> list[Command]:
+    """Show that the worker holds what it had refused before; nothing where nothing shows a refusal of it."""
+    outbox, workload = view.outbox, view.workloads.get(report.workload)
+    if outbox is None or workload is None or outbox.recorded_on is not workload or view.state.held is not Held.HOLD:
+        return []
+    if report.spec_version < outbox.record.version or not _is_from_here(view, envelope):
+        return []
+    shown = _dispatched(workload)
+    if shown.get("status") != "False" or shown.get("reason") in (api_names.SUSPENDING, too_large.REASON):
+        return []
+    finding = Finding(api_names.DISPATCHED_CONDITION, True, "Dispatched", f"Cluster {envelope.cluster} holds it")
+    body = findings_patch(workload, finding, now=now)
+    return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
+
+
+def _dispatched(workload: Manifest) -> Manifest:
+    """The condition that says whether a Workload's order can be carried out; empty without one."""
+    return next((entry for entry in conditions_of(workload) if entry["type"] == api_names.DISPATCHED_CONDITION), {})
+
+
 def _withdrawn(view: JobView, report: Applied) -> list[Command]:
     outbox = view.outbox
     if outbox is None or not report.deleted or outbox.is_reported or report.spec_version < outbox.record.version:
@@ -165,7 +185,7 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
 def _is_shown(workload: Manifest, refusal: Finding) -> bool:
     """Whether a Workload shows a refusal, whatever its text says of one try alone: a write would have the order
     published again at once."""
-    shown = next((entry for entry in conditions_of(workload) if entry["type"] == refusal.type), {})
+    shown = _dispatched(workload)
     text = without_details(shown.get("message", ""))
     return (shown.get("status"), shown.get("reason"), text) == (
         "False",

@@ -67,7 +67,8 @@ def _handle(store: ManagerStore, envelope: Envelope, message: Report, *, now: st
             return _handle_request(store, envelope, message, now)
         case Applied():
             view = store.view(_known(message.job))
-            return mode_of(store).with_applied(view, message_handlers.applied(view, message, envelope), now)
+            noted = mode_of(store).with_applied(view, message_handlers.applied(view, message, envelope), now)
+            return [*noted, *message_handlers.carried_out(view, message, envelope, now=now)]
         case Refused():
             return message_handlers.refused(store.view(_known(message.job)), message, envelope, now=now)
         case Status():
