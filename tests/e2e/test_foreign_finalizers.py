@@ -2,10 +2,12 @@
 
 import pytest
 
+from slicebus.agent.act import inbox
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS, WORKLOADS
+from slicebus.kube.resources import CLUSTERQUEUES, JOBS, PODS, WORKERCLUSTERS, WORKLOADS
+from slicebus.manager.decide.messages import message_handlers
 from support.finalizers import hold, let_go
 from support.scenario import NAMESPACE, Scenario, expect_used, set_quota
 from support.waiting import eventually
@@ -99,3 +101,27 @@ async def test_a_workload_that_is_deleted(world: World) -> None:
     await eventually(another, "the job has another slice")
     await scenario.expect_pods(running=1)
     await expect_used(world, "1")
+
+
+async def test_a_job_of_the_name_is_told_what_it_waits_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else decides when the copy before it goes: its quota is held, and nothing runs."""
+    monkeypatch.setattr(inbox, "_STUCK_S", 0.5)
+    monkeypatch.setattr(message_handlers, "_RETRY_REFUSED_S", 1.0)
+    scenario = await running(world)
+    worker = await scenario.worker()
+    await hold(worker, JOBS, "kept")
+    await world.manager.delete(JOBS, "kept", NAMESPACE)
+    await expect_used(world, "0")
+    for cluster, client in world.workers.items():
+        if client is not worker:
+            await world.manager.patch(WORKERCLUSTERS, cluster, None, MergePatch({"spec": {"cordoned": True}}))
+    await eventually(lambda: is_gone(world), "the first job is gone")
+    await scenario.submit()
+    said = await scenario.expect_event("Conflict", on=world.manager)
+    assert "an earlier Job/team-a/kept is still there" in said
+    await let_go(worker, JOBS, "kept")
+    await scenario.expect_pods(running=1)
+
+
+async def is_gone(world: World) -> bool:
+    return not (await world.manager.list(JOBS, namespace=NAMESPACE)).items

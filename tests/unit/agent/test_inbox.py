@@ -17,7 +17,15 @@ from slicebus.bus.dead_letters.headers import DETAIL_HEADER, REASON_HEADER
 from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import CONFIGMAPS, JOBS, PODS, Resource
 from slicebus.proto.codec import encode
-from slicebus.proto.errors import ForbiddenError, InvalidError, PermanentError, UnavailableError, WebhookError
+from slicebus.proto.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    PermanentError,
+    SlicebusError,
+    UnavailableError,
+    WebhookError,
+)
 from slicebus.proto.issuer import Issuer
 from slicebus.proto.messages import (
     Applied,
@@ -531,6 +539,25 @@ async def test_a_webhook_that_is_down_is_told_after_some_seconds(
     [refused] = worker.published
     assert isinstance(refused, Refused)
     assert (refused.reason, manager.dead, clock() - began >= 0.2) == ("WebhookUnavailable", [], True)
+    await manager.order(FIRST)
+    assert await standing(worker) == ("w1", 1, {"main": 1}, False)
+
+
+@pytest.mark.parametrize("error", [ConflictError("an earlier Job is still there"), UnavailableError("500: no space")])
+async def test_what_an_order_waits_for_is_told_after_a_while(
+    worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch, error: SlicebusError
+) -> None:
+    monkeypatch.setattr(inbox, "_STUCK_S", 0.2)
+    with monkeypatch.context() as refusing:
+        refuse_writes(worker, refusing, error)
+        await manager.order(FIRST)
+    [refused] = worker.published
+    assert isinstance(refused, Refused)
+    assert (refused.reason, refused.message, manager.dead) == (
+        type(error).__name__.removesuffix("Error"),
+        str(error),
+        [],
+    )
     await manager.order(FIRST)
     assert await standing(worker) == ("w1", 1, {"main": 1}, False)
 

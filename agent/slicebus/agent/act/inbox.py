@@ -56,6 +56,8 @@ from slicebus.runtime.locks import Locks
 
 _log = structlog.get_logger()
 _WEBHOOK_S = 5.0
+_STUCK_S = 15.0
+"""After so long the manager hears what an order waits for here, such as a job before it that does not go."""
 _AWAITING = Backoff(first_s=0.2, most_s=5.0)
 
 
@@ -101,8 +103,8 @@ class AgentInbox:
         self._on_settled = on_settled
         self._note_taken = note
         self._open: set[str] = set()
-        self._webhook_down_since: dict[JobKey, float] = {}
-        """Since when a webhook has kept an order of a job from being carried out, by the loop's time."""
+        self._stuck_since: dict[JobKey, float] = {}
+        """Since when an order of a job has not been carried out, as it would go later, by the loop's time."""
 
     def queues(self) -> list[str]:
         """The names of its queues."""
@@ -181,11 +183,11 @@ class AgentInbox:
                 await self._carry_out(incoming, order)
         except PermanentError as error:
             await self._answer_refused(incoming, order, error)
-        except WebhookError as error:
-            if not self._is_down_for_long(key):
+        except (ConflictError, TransientError) as error:
+            if not self._is_stuck(order, error):
                 raise
             await self._answer_refused(incoming, order, error)
-        self._webhook_down_since.pop(key, None)
+        self._stuck_since.pop(key, None)
         self._requeue(key)
 
     async def _carry_out(self, incoming: Incoming[Order], order: JobOrder) -> None:
@@ -199,13 +201,18 @@ class AgentInbox:
             if is_first and isinstance(order, Relabel):
                 await self._let_start(JobKey.of(order.job))
 
-    def _is_down_for_long(self, key: JobKey) -> bool:
-        """Whether a webhook that has to agree has not answered for so long that the manager is to hear of it."""
+    def _is_stuck(self, order: JobOrder, error: ConflictError | TransientError) -> bool:
+        """Whether an order has waited for so long that the manager is to hear of it: for a webhook that has to agree,
+        for an object before it that does not go, or for an API server that fails. A notice waits: nobody repeats it."""
+        is_of_webhook = isinstance(error, WebhookError)
+        if isinstance(order, Pending) and not is_of_webhook:
+            return False
         now_s = asyncio.get_running_loop().time()
-        return now_s - self._webhook_down_since.setdefault(key, now_s) >= _WEBHOOK_S
+        since_s = self._stuck_since.setdefault(JobKey.of(order.job), now_s)
+        return now_s - since_s >= (_WEBHOOK_S if is_of_webhook else _STUCK_S)
 
     async def _answer_refused(
-        self, incoming: Incoming[Order], order: JobOrder, error: PermanentError | WebhookError
+        self, incoming: Incoming[Order], order: JobOrder, error: PermanentError | ConflictError | TransientError
     ) -> None:
         """Tell the manager that this cluster refuses an order: it shows why, and sends it again in a while. A notice
         that cannot be shown is let go."""

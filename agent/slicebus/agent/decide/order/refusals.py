@@ -1,7 +1,7 @@
 """The refusals of well-formed orders that this cluster does not carry out."""
 
 from slicebus.decisions.commands import Command, Publish
-from slicebus.proto.errors import ForbiddenError, PermanentError, WebhookError
+from slicebus.proto.errors import ConflictError, ForbiddenError, PermanentError, TransientError, WebhookError
 from slicebus.proto.messages import ClusterName, Delete, Refused, Relabel, Suspend, WorkloadSpec
 
 _REFUSAL_LENGTH = 4000
@@ -26,8 +26,8 @@ class KindNotServed(RefusedOrder):
         super().__init__("KindNotServed", f"it does not serve {kind}: {why}")
 
 
-def reason_of(error: PermanentError | WebhookError) -> str:
-    """Why an order is refused, as one CamelCase word."""
+def reason_of(error: PermanentError | ConflictError | TransientError) -> str:
+    """Why an order is refused, as one CamelCase word; `Conflict` where it waits for an object before it."""
     if isinstance(error, RefusedOrder):
         return error.reason
     if isinstance(error, WebhookError):
@@ -38,7 +38,9 @@ def reason_of(error: PermanentError | WebhookError) -> str:
 
 
 def refusal(
-    order: WorkloadSpec | Relabel | Suspend | Delete, error: PermanentError | WebhookError, cluster: ClusterName
+    order: WorkloadSpec | Relabel | Suspend | Delete,
+    error: PermanentError | ConflictError | TransientError,
+    cluster: ClusterName,
 ) -> list[Command]:
     """Reports to the manager that an order cannot be carried out now, and why."""
     refused = Refused(
