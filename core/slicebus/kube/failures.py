@@ -49,6 +49,7 @@ _DENIALS = (("admission webhook", "denied the request"), ("AdmissionPolicy", "de
 _UNSERVED = ("the server could not find the requested resource", "404 page not found")
 """The API server's words for a path, where other 404s are about an object: apimachinery, `NewGenericServerResponse`,
 and Go's `http.NotFound`."""
+_INTERNAL = 500
 _ASK_TO_WAIT = (429, 503)
 """The statuses whose Retry-After counts (RFC 9110, 10.2.3; RFC 6585)."""
 _MOST_WAIT_S = 30.0
@@ -71,6 +72,8 @@ def error_of(status: int, body: bytes, *, retry_after: str = "") -> SlicebusErro
     if error is UnauthorizedError:
         message = f"{message}: the API server does not take these credentials"
     made = error(f"{status}: {message}")
+    if isinstance(made, UnavailableError):
+        made.is_answer = status == _INTERNAL
     if isinstance(made, TransientError) and status in _ASK_TO_WAIT:
         made.retry_after_s = _seconds(retry_after)
     return made

@@ -44,6 +44,9 @@ class TransientError(SlicebusError):
 class UnavailableError(TransientError):
     """A server cannot be reached, failed, or did not answer in time. The call may or may not have taken effect."""
 
+    is_answer: bool = False
+    """Whether the server has answered that it fails at this call (500): it may do so for ever, and at no other."""
+
 
 class WebhookError(UnavailableError):
     """A webhook that has to agree does not answer the API server. The call has not taken effect."""

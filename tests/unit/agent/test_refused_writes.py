@@ -11,9 +11,11 @@ from slicebus.agent.act.reconciler import _SHOW_AGAIN_S
 from slicebus.agent.decide.cluster.reach import Unreached
 from slicebus.agent.decide.job import reconcile
 from slicebus.kube.client import MergePatch
+from slicebus.kube.failures import error_of
 from slicebus.kube.resources import JOBS, PODS, Resource
 from slicebus.proto.errors import ForbiddenError, InvalidError, SlicebusError, UnavailableError, WebhookError
 from slicebus.proto.messages import JobPhase, Status, Waits
+from slicebus.runtime import told_failures
 from slicebus.slices.api import api_names
 from slicebus.slices.workload.waiting import MANAGER_NOT_REACHED, WRITE_REFUSED, shown_on
 from unit.agent.objects import KEY, a_job, a_pod, an_end
@@ -109,6 +111,22 @@ async def test_what_is_only_unavailable_is_not_told(worker: Worker) -> None:
     with refusing(worker, UnavailableError("503"), JOBS):
         assert await refused(worker, UnavailableError("503")) == []
     assert worker.events == []
+
+
+async def test_what_the_server_fails_at_for_long_is_told(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    await given_job(worker)
+    await patch_job(worker, {"spec": {"parallelism": 5}})
+    error = error_of(500, b'{"message": "etcdserver: request is too large", "reason": ""}')
+    with refusing(worker, error, JOBS):
+        assert await refused(worker, error) == []
+        monkeypatch.setattr(told_failures, "_LONG_S", 0.0)
+        [status] = await refused(worker, error)
+        told = waits(status)
+        assert told is not None
+        assert (told.reason, str(error) in told.message) == (WRITE_REFUSED, True)
+        assert await refused(worker, error) == []
+    await worker.reconcile_job()
+    assert KEY not in worker.store.refused_writes
 
 
 async def test_a_job_that_is_not_ours_is_told_nothing(worker: Worker) -> None:

@@ -1,4 +1,5 @@
-"""A webhook of the manager's cluster that does not answer: it is told, and what came meanwhile is tried again."""
+"""A webhook of the manager's cluster that does not answer, or its API server that fails at one write: it is told, and
+what came meanwhile is tried again."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,14 +7,16 @@ from collections.abc import Callable
 import pytest
 
 from slicebus.decisions.decider import Decider
+from slicebus.kube.failures import error_of
 from slicebus.kube.resources import JOBS, WORKLOADS
 from slicebus.manager.act import held_messages
 from slicebus.manager.act.reconciler import ManagerReconciler
 from slicebus.manager.decide.job import waiting
 from slicebus.manager.decide.messages import message_router
 from slicebus.manager.state.annotations import SizeRequest, job_ref
-from slicebus.proto.errors import WebhookError
+from slicebus.proto.errors import UnavailableError, WebhookError
 from slicebus.proto.messages import JobRef, Pending
+from slicebus.runtime import told_failures
 from slicebus.runtime.locks import Locks
 from unit.manager.message_router import Manager
 from unit.manager.objects import a_job
@@ -21,6 +24,8 @@ from unit.manager.test_inbox import request
 from unit.manager.test_refused_writes import refusing
 
 DOWN = WebhookError('500: Internal error occurred: failed calling webhook "jobs.example.dev": connection refused')
+
+FAILS = error_of(500, b'{"message": "etcdserver: request is too large", "reason": ""}')
 
 
 def a_reconciler(manager: Manager) -> ManagerReconciler:
@@ -50,6 +55,24 @@ async def test_a_job_that_cannot_be_taken_says_so(manager: Manager, monkeypatch:
     assert told(manager) == ["ReconcileFailed"]
 
 
+async def test_a_server_that_fails_at_one_write_for_long_is_told(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ref, reconciler = job_ref(await manager.given(JOBS, a_job())), a_reconciler(manager)
+
+    async def fails(*_: object, **__: object) -> None:
+        raise FAILS
+
+    monkeypatch.setattr(manager.client, "create", fails)
+    with pytest.raises(UnavailableError):
+        await reconciler.reconcile_job(ref)
+    assert manager.events == []
+    monkeypatch.setattr(told_failures, "_LONG_S", 0.0)
+    with pytest.raises(UnavailableError):
+        await reconciler.reconcile_job(ref)
+    assert manager.events == [("ReconcileFailed", str(FAILS))]
+
+
 async def test_a_short_while_is_waited_for(manager: Manager) -> None:
     ref = await manager.given_job()
     with refusing(manager, DOWN, (WORKLOADS, "")):
@@ -62,19 +85,21 @@ async def test_a_short_while_is_waited_for(manager: Manager) -> None:
     assert not [message for message in manager.published if isinstance(message, Pending)]
 
 
+@pytest.mark.parametrize("error", [DOWN, FAILS], ids=["a webhook", "the server"])
 async def test_a_request_that_waits_for_it_is_told_on_both_sides(
-    manager: Manager, monkeypatch: pytest.MonkeyPatch
+    manager: Manager, monkeypatch: pytest.MonkeyPatch, error: UnavailableError
 ) -> None:
-    monkeypatch.setattr(held_messages, "_WEBHOOK_S", 0.1)
+    for name in ("_WEBHOOK_S", "_FAILS_S"):
+        monkeypatch.setattr(held_messages, name, 0.1)
     ref, reconciler = await manager.given_job(), a_reconciler(manager)
-    with refusing(manager, DOWN, (WORKLOADS, "")):
+    with refusing(manager, error, (WORKLOADS, "")):
         async with asyncio.timeout(5.0):
             await manager.receive(request(ref, wanted=5))
         assert manager.dead == []
         [notice] = [message for message in manager.published if isinstance(message, Pending)]
         assert (notice.reason, notice.wanted) == (waiting.REQUEST_REFUSED, {"main": 5})
-        assert str(DOWN) in notice.message
-        with pytest.raises(WebhookError):
+        assert str(error) in notice.message
+        with pytest.raises(type(error)):
             await reconciler.reconcile_job(ref)
     await reconciler.reconcile_job(ref)
     written = SizeRequest.from_manifest(await manager.client.get(WORKLOADS, "w1", "team"))

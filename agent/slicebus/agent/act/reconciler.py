@@ -37,6 +37,7 @@ from slicebus.proto.errors import (
 from slicebus.proto.messages import Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
+from slicebus.runtime.told_failures import ToldFailures
 
 _log = structlog.get_logger()
 _ASK_AGAIN_S = 20.0
@@ -80,6 +81,7 @@ class AgentReconciler:
         self._queue = queue
         self._fence = fence
         self._unreached = unreached
+        self._failures = ToldFailures[JobKey]()
         self._epoch = 0
         self._not_taken_over: set[JobKey] = set()
         """The jobs with pods that an earlier agent may still be about to ungate."""
@@ -128,20 +130,22 @@ class AgentReconciler:
                 await asyncio.sleep(_CONFLICTS.pause_s(failures))
 
     async def reconcile_job(self, key: JobKey) -> None:
-        """Do everything that one job needs now. What the API server refuses is told, and raised. So is a DecisionError,
-        which the job shows until a decision about it succeeds."""
+        """Do everything that one job needs now. What the API server refuses, or fails at for long, is told, and raised.
+        So is a DecisionError, which the job shows until a decision about it succeeds."""
         async with self._locks.of(key):
             try:
                 if await self.reconcile_in_turn(key) is Continuation.FIND:
                     await self._reconcile_absent(key)
                 guarded(self._ask_for_copy, key)
                 guarded(self._reconciled, key)
-            except (PermanentError, WebhookError) as error:
-                await self._tell_refused(key, error)
+            except (PermanentError, UnavailableError) as error:
+                if self._failures.is_told(key, error):
+                    await self._tell_refused(key, error)
                 raise
             except DecisionError as error:
                 await self._show(key, error)
                 raise
+            self._failures.forget(key)
             if self._store.refused_writes.pop(key, None) is not None:
                 self._queue.add(key)
 

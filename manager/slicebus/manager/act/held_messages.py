@@ -10,11 +10,13 @@ from collections.abc import Iterator
 
 from slicebus.decisions.decider import Incoming
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import PermanentError, WebhookError
+from slicebus.proto.errors import PermanentError, UnavailableError, WebhookError
 from slicebus.proto.messages import ClusterName, JobRef, Report, job_of
 
 _WEBHOOK_S = 5.0
 """A webhook that has not answered for so long counts as a refusal, as an agent has it."""
+_FAILS_S = 15.0
+"""The same of an API server that fails at this write alone, as at an object that is too large for its store."""
 
 
 class HeldMessages:
@@ -26,15 +28,20 @@ class HeldMessages:
         self.refused_clusters: dict[ClusterName, str] = {}
         """The clusters whose status the API server refuses to write, with its words, until it takes one."""
         self._unanswered_since: dict[JobRef | ClusterName, float] = {}
-        """Since when a webhook has kept a report of each job, or cluster, from being written, by the loop's time."""
+        """Since when a report on each job, or cluster, has not been written, by the loop's time."""
 
-    def is_kept_long(self, incoming: Incoming[Report]) -> bool:
-        """Whether a webhook, which has just not answered again, has kept such reports away for so long that it is to be
-        told."""
+    def is_kept(self, incoming: Incoming[Report], error: PermanentError | UnavailableError) -> bool:
+        """Whether a report is kept, and that is told: it is refused, or a webhook has not answered, or the API server
+        has failed at it, for so long that it counts as refused. That the server is away says nothing of a report."""
+        if isinstance(error, PermanentError):
+            return True
+        if not (error.is_answer or isinstance(error, WebhookError)):
+            return False
         now_s, about = asyncio.get_running_loop().time(), job_of(incoming.message) or incoming.envelope.cluster
-        return now_s - self._unanswered_since.setdefault(about, now_s) >= _WEBHOOK_S
+        since_s = self._unanswered_since.setdefault(about, now_s)
+        return now_s - since_s >= (_WEBHOOK_S if isinstance(error, WebhookError) else _FAILS_S)
 
-    def hold(self, job: JobRef | None, incoming: Incoming[Report], error: PermanentError | WebhookError) -> None:
+    def hold(self, job: JobRef | None, incoming: Incoming[Report], error: PermanentError | UnavailableError) -> None:
         """Keep a message in place of an older one of its type; of one on the cluster itself, which comes again by
         itself, only why it is refused."""
         if job is None:

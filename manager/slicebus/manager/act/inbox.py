@@ -48,7 +48,7 @@ from slicebus.proto.errors import (
     PermanentError,
     ProtocolError,
     TransientError,
-    WebhookError,
+    UnavailableError,
 )
 from slicebus.proto.headers import DECIMAL_PATTERN, PREFIX, SUBJECT
 from slicebus.proto.messages import (
@@ -253,13 +253,13 @@ class ManagerInbox:
             await self._resyncer.take(envelope, message)
 
     async def _write(self, incoming: Incoming[Report], commands: Sequence[Command]) -> None:
-        """Carry out what a message changes. Where the API server refuses that, or a webhook does not answer it for some
-        seconds, the message is kept, and the job says so; a report on the cluster itself comes again by itself."""
+        """Carry out what a message changes. Where the API server refuses that, or fails at it for some seconds, the
+        message is kept, and the job says so; a report on the cluster itself comes again by itself."""
         job = job_of(incoming.message)
         try:
             await self._carry_out(incoming, commands)
-        except (PermanentError, WebhookError) as error:
-            if isinstance(error, WebhookError) and not self._held.is_kept_long(incoming):
+        except (PermanentError, UnavailableError) as error:
+            if not self._held.is_kept(incoming, error):
                 raise
             labels = {"cluster": incoming.envelope.cluster, "type": incoming.envelope.type}
             _log.warning("message.refused", **labels, job=job.key if job else "", error=str(error))
@@ -279,10 +279,10 @@ class ManagerInbox:
         if job is not None or commands:
             self._held.settle(job, incoming)
 
-    async def retry(self, job: JobRef) -> PermanentError | WebhookError | None:
+    async def retry(self, job: JobRef) -> PermanentError | UnavailableError | None:
         """Handle the kept messages of a job again; return the error of one that is still refused. One that may not be
         acted on any more is dropped. The caller holds the job's lock."""
-        problem: PermanentError | WebhookError | None = None
+        problem: PermanentError | UnavailableError | None = None
         for incoming in self._held.of(job):
             try:
                 commands = self._decide(message_router.receive, incoming=incoming, now=now_text(), passed_on=True)
@@ -290,7 +290,9 @@ class ManagerInbox:
             except (ProtocolError, DecisionError) as error:
                 _log.warning("message.dropped", job=job.key, type=incoming.envelope.type, error=str(error))
                 self._held.settle(job, incoming)
-            except (PermanentError, WebhookError) as error:
+            except (PermanentError, UnavailableError) as error:
+                if not self._held.is_kept(incoming, error):
+                    raise
                 problem = error
         return problem
 

@@ -11,10 +11,17 @@ from slicebus.manager.act.delete_guard import DeleteGuard
 from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide import catalog
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError, WebhookError
+from slicebus.proto.errors import (
+    ConflictError,
+    DecisionError,
+    PermanentError,
+    TransientError,
+    UnavailableError,
+)
 from slicebus.proto.messages import JobRef
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
+from slicebus.runtime.told_failures import ToldFailures
 
 _log = structlog.get_logger()
 _WRITES = 3
@@ -32,7 +39,7 @@ class ManagerReconciler:
         locks: Locks[JobRef],
         guard: DeleteGuard,
         resyncer: Resyncer,
-        retry: Callable[[JobRef], Awaitable[PermanentError | WebhookError | None]],
+        retry: Callable[[JobRef], Awaitable[PermanentError | UnavailableError | None]],
     ) -> None:
         """`retry` handles the messages about a job again whose writes were refused, and returns the last refusal."""
         self._decide = decide
@@ -41,25 +48,28 @@ class ManagerReconciler:
         self._guard = guard
         self._resyncer = resyncer
         self._retry = retry
+        self._failures = ToldFailures[JobRef]()
 
     async def reconcile_job(self, ref: JobRef) -> None:
         """Do everything that one job needs now. A PermanentError gets an Event on the job, and is raised; so does a
-        webhook that does not answer. A DecisionError is raised too: the job shows it until a decision about it
-        succeeds."""
+        webhook that does not answer, and an API server that fails for long. A DecisionError is raised too: the job
+        shows it until a decision about it succeeds."""
         async with self._locks.of(ref):
             refused = await self._retry(ref)
             try:
                 deletes_held = await self._guard.holds(ref)
                 commands = self._decide(catalog.reconcile_job, job=ref, deletes_held=deletes_held, now=now_text())
                 await self._executor.run(commands)
-            except (PermanentError, WebhookError) as error:
-                if (job := self._decide.state.view(ref).job) is not None:
+            except (PermanentError, UnavailableError) as error:
+                job = self._decide.state.view(ref).job
+                if self._failures.is_told(ref, error) and job is not None:
                     failed = Emit(regarding=job, reason="ReconcileFailed", note=str(error), warning=True)
                     await self._executor.run([failed])
                 raise
             except DecisionError as error:
                 await self._show(ref, error)
                 raise
+            self._failures.forget(ref)
             await self._resyncer.delete_strays(ref)
             if refused is not None:
                 raise refused
