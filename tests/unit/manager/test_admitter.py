@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.decisions.decider import Decider
+from slicebus.kube.failures import error_of
 from slicebus.kube.resources import JOBS
 from slicebus.manager.act.admitter import Admitter
 from slicebus.manager.decide import catalog
@@ -241,6 +242,22 @@ async def test_a_webhook_that_stays_down_is_said_and_the_slice_is_admitted_soon_
         world.errors.clear()
         await asyncio.sleep(10)
     assert world.admitted == ["w1", "w2"]
+
+
+async def test_a_server_that_fails_at_an_admission_for_long_is_said(jumping: LoopTime) -> None:
+    """The admission may have been written or not, so its quota is held for as long."""
+    fails = error_of(500, b'{"message": "etcdserver: request is too large", "reason": ""}')
+    world = World(cpu=1)
+    world.errors = {"w1": [fails] * 1000}
+    world.submit("w1")
+    async with admitting(world):
+        await asyncio.sleep(10)
+        assert world.said == []
+        await asyncio.sleep(30)
+        assert {(event.reason, event.note) for event in world.said} == {("AdmissionRefused", str(fails))}
+        world.errors.clear()
+        await asyncio.sleep(60)
+    assert world.admitted == ["w1"]
 
 
 async def test_one_that_stays_refused_is_not_tried_ever_more_often(jumping: LoopTime) -> None:

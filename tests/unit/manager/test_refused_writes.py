@@ -10,7 +10,8 @@ import pytest
 from slicebus.kube.client import JsonPatch, MergePatch
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS, Resource
 from slicebus.manager.decide.job import waiting
-from slicebus.manager.state.annotations import SizeRequest
+from slicebus.manager.state.annotations import SizeRequest, job_ref
+from slicebus.manager.state.requirements import PRIORITY_CLASS_MISSING
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.proto.errors import ForbiddenError, InvalidError, PermanentError, UnauthorizedError, WebhookError
 from slicebus.proto.messages import (
@@ -26,11 +27,11 @@ from slicebus.proto.messages import (
     Suspend,
     Waits,
 )
-from slicebus.slices.api import api_names
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.workload.waiting import PODS_REFUSED, Waiting
 from unit.manager.message_router import Manager
-from unit.manager.objects import condition
+from unit.manager.objects import a_job, condition
 from unit.manager.test_inbox import HELLO, request, status
 
 Manifest = dict[str, Any]
@@ -283,6 +284,18 @@ async def test_an_eviction_goes_on_where_nobody_may_suspend_the_managers_job(
         assert [reason for reason, _ in manager.events].count("Suspended") == 1
     await manager.reconcile_job(ref)
     assert (await the_job(manager))["spec"]["suspend"] is True
+
+
+@REFUSALS
+async def test_why_a_job_is_not_taken_is_told_where_its_status_is_refused(
+    manager: Manager, error: PermanentError
+) -> None:
+    job = a_job()
+    job["metadata"]["labels"] |= {kueue.PRIORITY_CLASS_LABEL: "nobody-has-it"}
+    ref = job_ref(await manager.given(JOBS, job))
+    with refusing(manager, error, (JOBS, "status")):
+        await manager.reconcile_job(ref)
+    assert [reason for reason, _ in manager.events] == ["NotShown", PRIORITY_CLASS_MISSING]
 
 
 @ENDS

@@ -46,11 +46,13 @@ from slicebus.proto.errors import (
     PermanentError,
     SlicebusError,
     TransientError,
+    UnavailableError,
     WebhookError,
 )
 from slicebus.proto.messages import JobRef, Manifest
 from slicebus.runtime.executor import Executor
 from slicebus.runtime.locks import Locks
+from slicebus.runtime.told_failures import ToldFailures
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Grow, Shrink, Wait
 from slicebus.slices.admission.growth_limit import is_limited
 from slicebus.slices.workload.workload import Slice, SliceKey
@@ -108,6 +110,7 @@ class Admitter:
         self.set_aside: set[str] = set()
         """The trees of quota whose decision raises: nothing is admitted there."""
         self._writes = SliceWrites(self._write, at_once=writers, is_long=self._assume, due=self._decide_again)
+        self._failures = ToldFailures[SliceKey]()
         self._assumed: set[SliceKey] = set()
         """The slices that count as admitted only because that write takes long."""
         self._limited: set[SliceKey] = set()
@@ -140,6 +143,7 @@ class Admitter:
             self._limited.discard(old.key)
         if old is not None and new is None:
             self._writes.forget(old.key)
+            self._failures.forget(old.key)
         if new is not None and is_limited(new):
             self._limited.add(new.key)
         if was_none and self._limited:
@@ -273,6 +277,8 @@ class Admitter:
             _log.warning("admission.unanswered", slice=decision.key, error=str(error))
             self._assumed.discard(decision.key)
             self._note_unanswered(decision, version)
+            if isinstance(error, UnavailableError) and self._failures.is_told(decision.key, error):
+                await self._say_refused(decision, error)
             return error
         except PermanentError as error:
             # One object that the server refuses must not end the admission of all others, nor hold them up.
@@ -283,6 +289,7 @@ class Admitter:
         except DecisionError as error:
             _log.error("admission.failed", slice=decision.key, error=str(error), exc_info=error)
             return None
+        self._failures.forget(decision.key)
         slice = self._store.slices.get(decision.key)
         if isinstance(decision, Admit) and slice is not None and slice.admission is not None:
             _log.info("slice.admitted", slice=decision.key, cluster=decision.cluster)

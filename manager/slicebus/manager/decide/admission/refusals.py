@@ -40,7 +40,13 @@ def refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command]
     if all(job.get("status", {}).get(name) == value for name, value in status.items()):
         return []
     return [
-        Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body={"status": status}, subresource="status"),
+        Patch(
+            resource=JOB_RESOURCES[job["kind"]],
+            target=job,
+            body={"status": status},
+            subresource="status",
+            only_shows=True,
+        ),
         Emit(regarding=job, reason=finding.reason, note=finding.message, warning=True),
     ]
 
