@@ -211,7 +211,7 @@ class Executor:
         except NotFoundError as error:
             # While a definition is upgraded, a subresource may be missing although its object is there.
             if await self.refresh(resource, command.target) is not None:
-                raise UnavailableError(f"{resource.kind} {namespace}/{name} is there, but not its path") from error
+                raise _unserved(f"{resource.kind} {namespace}/{name} is there, but not its path") from error
             raise ConflictError(f"{resource.kind} {namespace}/{name} is gone") from error
         except (PermanentError, WebhookError) as error:
             # A test of a JSON patch may fail because the object has changed: the server checks it before the version.
@@ -303,6 +303,13 @@ class Executor:
         if cache is not None and not self._is_watched(manifest):
             await self._confirm(resource)
             cache.remove(manifest)
+
+
+def _unserved(text: str) -> UnavailableError:
+    """The error for a path of an object that is not served: a definition may lack it for ever."""
+    error = UnavailableError(text)
+    error.is_answer = True
+    return error
 
 
 def _fenced(command: Patch) -> MergePatch | JsonPatch:

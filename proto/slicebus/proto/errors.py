@@ -45,7 +45,8 @@ class UnavailableError(TransientError):
     """A server cannot be reached, failed, or did not answer in time. The call may or may not have taken effect."""
 
     is_answer: bool = False
-    """Whether the server has answered that it fails at this call (500): it may do so for ever, and at no other."""
+    """Whether the server has answered that it fails at this call, by 500 or as it serves no such path of an object: it
+    may do so for ever, and at no other."""
 
 
 class WebhookError(UnavailableError):

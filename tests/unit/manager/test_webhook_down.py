@@ -3,6 +3,7 @@ what came meanwhile is tried again."""
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -14,14 +15,14 @@ from slicebus.manager.act.reconciler import ManagerReconciler
 from slicebus.manager.decide.job import waiting
 from slicebus.manager.decide.messages import message_router
 from slicebus.manager.state.annotations import SizeRequest, job_ref
-from slicebus.proto.errors import UnavailableError, WebhookError
+from slicebus.proto.errors import NotFoundError, SlicebusError, UnavailableError, WebhookError
 from slicebus.proto.messages import JobRef, Pending
 from slicebus.runtime import told_failures
 from slicebus.runtime.locks import Locks
 from unit.manager.message_router import Manager
 from unit.manager.objects import a_job
 from unit.manager.test_inbox import request
-from unit.manager.test_refused_writes import refusing
+from unit.manager.test_refused_writes import an_end, refusing
 
 DOWN = WebhookError('500: Internal error occurred: failed calling webhook "jobs.example.dev": connection refused')
 
@@ -106,6 +107,27 @@ async def test_a_request_that_waits_for_it_is_told_on_both_sides(
     assert written is not None
     assert written.counts == {"main": 5}
     assert not manager.store.refused_requests
+
+
+@pytest.mark.parametrize("error", [FAILS, NotFoundError("404: page not found")], ids=["500", "no status is served"])
+async def test_an_end_at_which_the_server_fails_for_long_frees_the_quota(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch, error: SlicebusError
+) -> None:
+    monkeypatch.setattr(held_messages, "_FAILS_S", 0.1)
+    monkeypatch.setattr(told_failures, "_LONG_S", 0.0)
+    ref, reconciler = await manager.given_job(), a_reconciler(manager)
+    with refusing(manager, error, (JOBS, "status")):
+        async with asyncio.timeout(5.0):
+            await manager.receive(an_end(ref))
+        for _ in range(3):
+            with suppress(UnavailableError):
+                await reconciler.reconcile_job(ref)
+        assert not manager.store.view(ref).unfinished, "its quota is free"
+        assert {"EndNotShown", "ReconcileFailed"} <= {reason for reason, _ in manager.events}
+    for _ in range(3):
+        await reconciler.reconcile_job(ref)
+    types = [entry["type"] for entry in (await manager.job_status())["conditions"]]
+    assert types == ["SuccessCriteriaMet", "Complete"]
 
 
 @pytest.mark.decisions_fail

@@ -25,7 +25,7 @@ from slicebus.bus.lanes import Backlog, Keeps, OnDead, consume, turns_of
 from slicebus.bus.metering import DeliveryMetrics
 from slicebus.bus.sizes import MESSAGE_BYTES, cut
 from slicebus.bus.turns import LARGE_BYTES, Pace
-from slicebus.decisions.commands import Command
+from slicebus.decisions.commands import Command, Patch
 from slicebus.decisions.decider import Decider, Incoming
 from slicebus.kube.cache import Change
 from slicebus.kube.times import now_text
@@ -267,6 +267,8 @@ class ManagerInbox:
             self._held.hold(job, incoming, error)
             if job is None:
                 return
+            if isinstance(error, UnavailableError):
+                await self._keep_end(job, incoming.message, commands, error)
             note = self._decide(message_router.note_refused, incoming=incoming, problem=str(error), now=now_text())
             await self._executor.run(note, caused_by=incoming.envelope)
             self._requeue(job)
@@ -278,6 +280,19 @@ class ManagerInbox:
             await self._executor.run(self._decide(message_router.keep_end, job=job))
         if job is not None or commands:
             self._held.settle(job, incoming)
+
+    async def _keep_end(
+        self, job: JobRef, message: Report, commands: Sequence[Command], error: UnavailableError
+    ) -> None:
+        """Keep an end that the API server fails to show, as one that it refuses. That of a job whose pods run on waits:
+        the write that charges it for those comes first, and may be the one that failed."""
+        refused = (command.if_refused for command in commands if isinstance(command, Patch))
+        note = next(filter(None, refused), None)
+        if note is None or (isinstance(message, Status) and message.has_left_pods):
+            return
+        kept = structs.replace(note, value=structs.replace(note.value, message=str(error)))
+        await self._executor.run([kept])
+        await self._executor.run(self._decide(message_router.keep_end, job=job))
 
     async def retry(self, job: JobRef) -> PermanentError | UnavailableError | None:
         """Handle the kept messages of a job again; return the error of one that is still refused. One that may not be
