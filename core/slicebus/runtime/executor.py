@@ -46,7 +46,7 @@ _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.1, most_s=10.0)
 _SHOWN = 500
 """The most characters of a refusal in the log: it may quote the write."""
-_NOT_SHOWN = "NotShown"
+NOT_SHOWN = "NotShown"
 """The Event on an object whose patch that only shows something was refused. Nothing else would tell of it."""
 _CONCURRENT_PATCHES = 16
 
@@ -220,7 +220,7 @@ class Executor:
                 raise ConflictError(f"{resource.kind} {namespace}/{name} has changed") from error
             if command.only_shows:
                 _log.warning("unshown", kind=resource.kind, namespace=namespace, name=name, error=str(error)[:_SHOWN])
-                self._record(command.target, reason=_NOT_SHOWN, note=str(error), warning=True)
+                self._record(command.target, reason=NOT_SHOWN, note=str(error), warning=True)
                 self._unshown(command.target)
                 return False
             self._note_refusal(command.if_refused, error)

@@ -6,10 +6,18 @@ from typing import Any
 
 import pytest
 
-from slicebus.decisions.commands import Command, Emit
+from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.cache import Cache
+from slicebus.kube.resources import CLUSTERQUEUES
 from slicebus.manager.act.status_writer import StatusWriter
-from slicebus.proto.errors import ConflictError, ForbiddenError, InvalidError, SlicebusError, UnavailableError
+from slicebus.proto.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    SlicebusError,
+    UnavailableError,
+    WebhookError,
+)
 from unit.kube.loop_time import LoopTime
 
 QUEUE: dict[str, Any] = {"metadata": {"name": "cq"}}
@@ -43,6 +51,31 @@ async def test_a_status_that_is_not_taken_is_written_again(
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert "first" in written
+
+
+@pytest.mark.parametrize("error", [ForbiddenError("403"), InvalidError("422"), WebhookError("500")], ids=repr)
+async def test_a_status_that_is_refused_is_told_on_its_object(jumping: LoopTime, error: SlicebusError) -> None:
+    write = Patch(resource=CLUSTERQUEUES, target=QUEUE, body={"status": {}}, subresource="status")
+    told, tried = list[Emit](), list[float]()
+
+    class Executor:
+        async def run(self, commands: Sequence[Command]) -> None:
+            for command in commands:
+                if isinstance(command, Emit):
+                    told.append(command)
+                    continue
+                tried.append(asyncio.get_running_loop().time())
+                raise error
+
+    writer = StatusWriter(lambda _: [write], Executor(), of=(), interval_s=1.0)  # type: ignore[arg-type]
+    task = asyncio.create_task(writer.run())
+    await asyncio.sleep(65)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert {(event.regarding["metadata"]["name"], event.reason, event.note) for event in told} == {
+        ("cq", "NotShown", str(error))
+    }
+    assert len(tried) == 3, "every half a minute"
 
 
 async def test_what_comes_together_is_written_once(jumping: LoopTime) -> None:

@@ -1,4 +1,4 @@
-"""Keeps the status of objects that users have made: queues and admission checks."""
+"""Keeps the status of objects that users have made: queues and admission checks. An Event says what is refused."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from slicebus.ambient.timers import Timers
-from slicebus.decisions.commands import Command
+from slicebus.decisions.commands import Command, Emit, Patch
 from slicebus.kube.cache import Cache
 from slicebus.kube.times import now_text
-from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
-from slicebus.runtime.executor import Executor
+from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError, WebhookError
+from slicebus.runtime.executor import NOT_SHOWN, Executor
 
 _log = structlog.get_logger()
 _REFUSED_S = 30.0
@@ -59,9 +59,12 @@ class StatusWriter:
         for command in commands:
             try:
                 await self._executor.run([command])
+            except (PermanentError, WebhookError) as error:
+                _log.warning("status.refused", error=str(error))
+                self._refused.start(None, _REFUSED_S)
+                if isinstance(command, Patch):
+                    told = Emit(regarding=command.target, reason=NOT_SHOWN, note=str(error), warning=True)
+                    await self._executor.run([told])
             except (ConflictError, TransientError) as error:
                 _log.info("status.unwritten", error=str(error))
                 self._changed.set()
-            except PermanentError as error:
-                _log.warning("status.refused", error=str(error))
-                self._refused.start(None, _REFUSED_S)
