@@ -577,6 +577,13 @@ def to_completions(order: WorkloadSpec) -> WorkloadSpec:
     return order
 
 
+def never_following(order: WorkloadSpec, number: int) -> WorkloadSpec:
+    """An order for a job with more completions than pods at the manager."""
+    with_completions(order, number)
+    del order.manifest["metadata"]["annotations"][kueue.SYNC_COMPLETIONS_ANNOTATION]
+    return order
+
+
 def sizes(worker: Worker) -> tuple[int, int, Manifest | None]:
     """Pods, completions, and the noted bounds."""
     spec = worker.job["spec"]
@@ -642,6 +649,62 @@ def test_completions_that_were_edited_before_pods_were_taken_are_taken_over() ->
         ],
         [{"op": "add", "path": "/spec/parallelism", "value": 5}],
     ]
+
+
+def undone(to: int) -> WorkloadSpec:
+    """An order that undoes a scale-up whose pods were not ready."""
+    return structs.replace(shrink(to), resized_reason=UNSET, notice=UNSET)
+
+
+UNDONE: dict[str, tuple[Worker, WorkloadSpec, tuple[int, int, int]]] = {
+    "ranks": (indexed(12), to_completions(undone(8)), (8, 8, 8)),
+    "shares, made larger where it runs": (shares(12), with_completions(undone(8), 8), (8, 12, 8)),
+    "shares, grown before from less": (shares(12, bound=6), with_completions(undone(8), 8), (8, 12, 6)),
+    "shares, made larger at the manager": (shares(8), with_completions(undone(5), 8), (5, 8, 8)),
+    "they never followed": (indexed(16, bound=12), never_following(undone(4), 12), (4, 16, 12)),
+}
+"""The worker's job, the order, and the pods, completions and noted bounds that are left."""
+
+
+@pytest.mark.parametrize(("worker", "order", "left"), UNDONE.values(), ids=UNDONE.keys())
+def test_a_scale_up_that_is_undone_leaves_the_completions_that_do_not_follow(
+    worker: Worker, order: WorkloadSpec, left: tuple[int, int, int]
+) -> None:
+    pods, most, noted = left
+    worker.take(order)
+    assert sizes(worker) == (pods, most, {"completions": noted})
+    worker.job["spec"] |= {"parallelism": 3, "completions": 3}
+    worker.take(structs.replace(order, spec_version=3))
+    assert sizes(worker)[:2] == (3, 3), "a later order sets it no more"
+
+
+@pytest.mark.parametrize("has_notice", [True, False], ids=["with a notice", "at once"])
+def test_they_do_not_follow_where_they_are_equal_on_the_worker_alone(has_notice: bool) -> None:
+    """All twelve indexes were to run, four at a time; somebody has let them run at once."""
+    worker = indexed(12, bound=12)
+    worker.job["metadata"]["annotations"][api_names.BASELINE_ANNOTATION] = '{"main":4}'
+    order = never_following(shrink(6), 12)
+    worker.take(order if has_notice else structs.replace(order, notice=UNSET))
+    worker.reconcile(DEADLINE)
+    assert sizes(worker) == (6, 12, {"completions": 12})
+
+
+@pytest.mark.parametrize("has_notice", [True, False], ids=["with a notice", "at once"])
+def test_they_do_not_follow_where_the_worker_has_more_of_them_than_pods(has_notice: bool) -> None:
+    """Somebody has made the pods fewer where it runs: all eight indexes run, four at a time."""
+    worker = indexed(8)
+    worker.job["spec"]["parallelism"] = 4
+    order = to_completions(shrink(2))
+    worker.take(order if has_notice else structs.replace(order, notice=UNSET))
+    worker.reconcile(DEADLINE)
+    assert sizes(worker)[:2] == (2, 8)
+    worker = indexed(8)
+    worker.job["spec"]["parallelism"] = 4
+    succeeded(worker, 0, 1, 2)
+    order = to_completions(shrink(5))
+    worker.take(order if has_notice else structs.replace(order, notice=UNSET))
+    worker.reconcile(DEADLINE)
+    assert sizes(worker)[:2] == (2, 8), "the manager counts those that have succeeded"
 
 
 @pytest.mark.parametrize("follows", [True, False])

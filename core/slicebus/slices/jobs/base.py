@@ -261,6 +261,9 @@ class JobKind(Protocol):
         bounds then travel with its size, and pods that have ended for good count in that. Any other job loses pods
         alone, and ends as before."""
 
+    def said_of_end(self, job: Manifest) -> str | None:
+        """What the worker's copy of a job says of that, by Kueue's annotation; None for nothing."""
+
     def with_pods(self, job: Manifest, counts: Counts, *, present: Manifest) -> Manifest:
         """The manager's job with these counts, which others leave it, or give it. Without `end_follows` its end is that
         of `present`, the job as it is."""

@@ -86,7 +86,10 @@ class BatchJob(PlainKind):
         with the labels by which the pods are found."""
         template = gated_template(_own_template(job), _POD_SET, placements.get(_POD_SET, Placement()))
         spec = without(job["spec"], ("selector", "manualSelector")) | {"template": template, "suspend": False}
-        return copy_of(job, spec)
+        copy, said = copy_of(job, spec), self.said_of_end(job)
+        if said is not None:
+            copy["metadata"].setdefault("annotations", {})[kueue.SYNC_COMPLETIONS_ANNOTATION] = said
+        return copy
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Patch the parallelism."""
@@ -126,23 +129,30 @@ class BatchJob(PlainKind):
 
     def end_follows(self, job: Manifest) -> bool:
         """Such a Job, unless Kueue's annotation for that says that its indexes are shares of the work."""
-        notes = job["metadata"].get("annotations") or {}
-        return self.ends_by_size(job) and notes.get(kueue.SYNC_COMPLETIONS_ANNOTATION) != "false"
+        return self.ends_by_size(job) and super().said_of_end(job) != "false"
+
+    def said_of_end(self, job: Manifest) -> str | None:
+        """That they do not follow, also of a Job that has more completions than pods: somebody may make them equal
+        where it runs."""
+        said = super().said_of_end(job)
+        return said if _completions(job) is None or self.end_follows(job) else "false"
 
     def with_pods(self, job: Manifest, counts: Counts, *, present: Manifest) -> Manifest:
-        """The completions of an Indexed Job stay, unless they follow; they are never fewer than the pods, as these may
-        have been added where it runs."""
-        completions = _completions(present)
-        if self.end_follows(job) or _POD_SET not in counts or _completions(job) is None or completions is None:
+        """The completions of an Indexed Job stay, unless they follow, and are as many as its pods where it runs too.
+        They are never fewer than the pods, as these may have been added there."""
+        completions, follow = _completions(present), self.end_follows(job) and self.ends_by_size(present)
+        if follow or _POD_SET not in counts or _completions(job) is None or completions is None:
             return self.with_counts(job, counts)
         size = counts[_POD_SET]
         return job | {"spec": job["spec"] | {"parallelism": size, "completions": max(size, completions)}}
 
     def left_at(self, job: Manifest, size: Counts) -> Counts:
-        """Without the indexes below the completions that have ended: the completions are the size, or stay."""
-        if not self.ends_by_size(job):
+        """Without the indexes below the completions that have ended: the completions are the size, or stay. So does the
+        manager count where the completions follow by its job, and stay in this one, which has more of them."""
+        follow = _completions(job) is not None and super().said_of_end(job) != "false"
+        if not (follow or self.ends_by_size(job)):
             return size
-        if self.end_follows(job):
+        if follow:
             return {name: count - len(_ended(job, below=count)) for name, count in size.items()}
         most = _parallelism(job)
         return {name: min(count, most - len(_ended(job, below=most))) for name, count in size.items()}

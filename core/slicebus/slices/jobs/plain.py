@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from slicebus.proto.messages import Counts
+from slicebus.slices.api import kueue
 from slicebus.slices.jobs.base import Exposure, JobKind, Refusal
 from slicebus.slices.jobs.shapes import PlainSpec, PlainStatus
 
@@ -134,6 +135,11 @@ class PlainKind:
     def end_follows(self, job: Manifest) -> bool:
         """No: it does not end by its size."""
         return False
+
+    def said_of_end(self, job: Manifest) -> str | None:
+        """What the job itself says."""
+        said: str | None = (job["metadata"].get("annotations") or {}).get(kueue.SYNC_COMPLETIONS_ANNOTATION)
+        return said
 
     def with_pods(self: JobKind, job: Manifest, counts: Counts, *, present: Manifest) -> Manifest:
         """As for any other size."""

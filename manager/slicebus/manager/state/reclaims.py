@@ -93,10 +93,9 @@ def taken_back(
     note: str | msgspec.UnsetType = msgspec.UNSET,
 ) -> TakenBack:
     """What overrules a request by the size at which so many pods are left. Where pods that have ended for good count in
-    that, it is no larger than the job is. Without a note it is the size before a resize of its user's, whose end goes
-    along."""
+    that, it is no larger than the job is."""
     kind = KINDS[job["kind"]]
-    if not (kind.end_follows(job) if note else kind.ends_by_size(job)):
+    if not kind.end_follows(job):
         return TakenBack(counts=left, request=request.key, at=at, message=message, note=note)
     size = kind.size_for(job | {"status": reported_status(job)}, left, request.finished)
     size = {name: min(count, max(desired.sent[name], request.size.get(name, 0))) for name, count in size.items()}

@@ -278,8 +278,20 @@ def test_succeeded_indexes_count_in_the_size_of_a_job_that_ends_by_it() -> None:
     assert [JOB.size_for(job, {"main": left}, {})["main"] for left in (4, 3, 2, 1, 0)] == [8, 5, 4, 3, 1]
     assert JOB.size_for(job, {"main": 3}, {"main": 5}) == {"main": 8}, "the status is older"
     assert JOB.left_at(an_indexed(8, 8, completedIndexes="x"), {"main": 5}) == {"main": 5}
-    for other in (an_indexed(4, 8, completedIndexes="0,2"), a_job(parallelism=8, completions=8)):
+    fewer = an_indexed(4, 8, completedIndexes="0,2")
+    assert JOB.left_at(fewer, {"main": 3}) == {"main": 1}, "the pods were made fewer where it runs"
+    for other in (following(fewer, "false"), a_job(parallelism=8, completions=8)):
         assert JOB.left_at(other, {"main": 3}) == JOB.size_for(other, {"main": 3}, {"main": 2}) == {"main": 3}
+
+
+def test_a_copy_says_that_completions_stay_which_do_not_follow_at_the_manager() -> None:
+    """Somebody may make both numbers equal where it runs."""
+    jobs = (an_indexed(4, 8), following(an_indexed(4, 8), "true"), following(an_indexed(4, 4), "false"))
+    for job in (*jobs, following(an_indexed(4, 4), "true"), an_indexed(4, 4), a_job(parallelism=4, completions=8)):
+        notes = JOB.worker_copy(job, {})["metadata"].get("annotations", {})
+        said = (job["metadata"].get("annotations") or {}).get(kueue.SYNC_COMPLETIONS_ANNOTATION)
+        assert notes.get(kueue.SYNC_COMPLETIONS_ANNOTATION) == ("false" if job in jobs else said)
+        assert (job["metadata"].get("annotations") or {}).get(kueue.SYNC_COMPLETIONS_ANNOTATION) == said
 
 
 def test_others_take_indexes_unless_the_completions_stay() -> None:
@@ -300,6 +312,8 @@ def test_others_take_indexes_unless_the_completions_stay() -> None:
     assert (made["parallelism"], made["completions"]) == (6, 9), "what it was made where it runs"
     made = JOB.with_pods(four, {"main": 6}, present=four)["spec"]
     assert (made["parallelism"], made["completions"]) == (6, 6)
+    fewer = JOB.with_pods(an_indexed(8, 8), {"main": 2}, present=an_indexed(4, 8))["spec"]
+    assert (fewer["parallelism"], fewer["completions"]) == (2, 8), "all indexes are to run there"
     plain = a_job(parallelism=8, completions=8)
     assert JOB.with_pods(plain, {"main": 3}, present=plain) == JOB.with_counts(plain, {"main": 3})
 

@@ -39,10 +39,8 @@ def sets_another(order: WorkloadSpec, job: WorkerJobReading) -> bool:
     counts as another: the worker may have grown from the same size."""
     if not _can_run(order) or waits(order, job):
         return False
-    taken_back = order.taken_back or None
-    is_news = (
-        taken_back is not None and annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION) != taken_back
-    )
+    noted = annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION)
+    is_news = bool(order.taken_back) and noted != order.taken_back
     return is_news or annotations.baseline(job.manifest) != counts_of(order)
 
 
@@ -254,11 +252,13 @@ def _is_set(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> boo
 def _sized(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> Manifest | None:
     """The manager's job with the size to set; None where the worker's keeps its own.
 
-    Where pods are taken back for others, none is added to a job that somebody has made smaller meanwhile. Pods that
-    come back, or that nobody asked for, are no reason to overrule what somebody has set since.
+    None is added to a job of which others take pods, and that somebody has made smaller meanwhile. Pods that come back,
+    or that nobody asked for, are no reason to overrule what somebody has set since.
     """
-    if not order.resized_reason or is_suspended(job.manifest):
+    if is_suspended(job.manifest) or not order.taken_back:
         return order.manifest
+    if not order.resized_reason:
+        return _with_pods(order, job, counts_of(order)) if sets_another(order, job) else None
     present, noted = view.counts, annotations.annotation(job.manifest, api_names.TAKEN_BACK_ANNOTATION)
     if noted == order.taken_back:
         return _with_pods(order, job, counts_of(order)) if present == annotations.baseline(job.manifest) else None
@@ -272,10 +272,11 @@ def _sized(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading) -> Mani
 
 
 def _with_pods(order: WorkloadSpec, job: WorkerJobReading, counts: Counts) -> Manifest:
-    """The manager's job with the counts that others leave this one, or give it. Where its end does not follow them, it
-    is what it has become here, unless the manager's user has set another one since."""
-    present = order.manifest if _sets_end(order, job) else job.manifest
-    return KINDS[order.job.kind].with_pods(order.manifest, counts, present=present)
+    """The manager's job with the counts that others leave this one, or give it. An end that does not follow them is
+    what it has become here, unless the manager's user has set another one since."""
+    kind = KINDS[order.job.kind]
+    is_set = not kind.end_follows(order.manifest) and _sets_end(order, job)
+    return kind.with_pods(order.manifest, counts, present=order.manifest if is_set else job.manifest)
 
 
 def _sets_end(order: WorkloadSpec, job: WorkerJobReading) -> bool:
@@ -304,11 +305,12 @@ def reclaimed_size(view: WorkerView, job: WorkerJobReading, size: Counts, *, wai
     ended. A job that waits for more is not complete by it: its next request says that nothing else is left.
     """
     kind, present, word = KINDS[view.key.kind], view.counts, job.last_word
-    if kind.end_follows(job.manifest):
-        if waits_for and not any(kind.left_at(job.manifest, size).values()):
-            return present
-        if word is not None and word.size == present:
-            return size
+    if not kind.end_follows(job.manifest):
+        size = kind.left_at(job.manifest, size)
+    elif waits_for and not any(kind.left_at(job.manifest, size).values()):
+        return present
+    elif word is not None and word.size == present:
+        return size
     return {name: min(count, present.get(name, count)) for name, count in size.items()}
 
 
@@ -341,7 +343,7 @@ def _noted_bounds(order: WorkloadSpec, job: WorkerJobReading | None) -> Manifest
     travel = kind.ends_by_size(order.manifest)
     if job is not None and (not _can_run(order) or (travel and waits(order, job))):
         return annotations.bounds(job.manifest) or {}
-    if job is not None and travel and order.resized_reason and not kind.end_follows(order.manifest):
+    if job is not None and travel and order.taken_back and not kind.end_follows(order.manifest):
         return bounds if _sets_end(order, job) else annotations.bounds(job.manifest) or {}
     if job is None or not _edited_fields(order, job) or _can_be_had(order, job):
         return bounds
@@ -383,7 +385,7 @@ def _requests(pod_sets: list[Manifest]) -> dict[str, dict[str, int]]:
 
 def _note_end(order: WorkloadSpec, job: WorkerJobReading | None) -> dict[str, str | None]:
     """The annotation that says whether the job's end follows its pods, where the manager's user has changed it."""
-    said = annotations.annotation(order.manifest, kueue.SYNC_COMPLETIONS_ANNOTATION)
+    said = KINDS[order.job.kind].said_of_end(order.manifest)
     if job is None or annotations.annotation(job.manifest, kueue.SYNC_COMPLETIONS_ANNOTATION) == said:
         return {}
     return {kueue.SYNC_COMPLETIONS_ANNOTATION: said}

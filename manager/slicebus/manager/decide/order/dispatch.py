@@ -270,7 +270,7 @@ def as_wanted(job: Manifest, desired: DesiredSize) -> Manifest:
     """The job as its worker shall have it: with its user's counts, those that a fixed size keeps, those before a
     scale-up that was taken back, or those that others leave it, and with the fields that only a copy may have."""
     kind = KINDS[job["kind"]]
-    if desired.kept is None and desired.taken_back is not None and desired.taken_back.note:
+    if desired.kept is None and desired.taken_back is not None:
         return as_copied(kind.with_pods(job, desired.sent, present=job))
     is_other = desired.requested is not None or desired.kept is not None
     return as_copied(kind.with_counts(job, desired.sent) if is_other else job)
