@@ -38,6 +38,8 @@ _GROUP_KEY, _GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-key", "leaderworke
 _LABEL_LENGTH = 63
 _NO_TEMPLATE: Manifest = {"spec": {"containers": []}}
 _CONTAINERS: Path = ("spec", "containers")
+_STAY = "false"
+_SAID_OF_END: Path = ("metadata", "annotations", kueue.SYNC_COMPLETIONS_ANNOTATION)
 
 
 class _PodSet(NamedTuple):
@@ -136,7 +138,8 @@ class DeclaredKind(PlainKind):
         managed_by = self.declaration.managed_by
         for path in (*([managed_by.path] if managed_by is not None else []), *self.declaration.dropped_paths):
             copy = without_value(copy, path_of(path))
-        return copy_of(job, copy["spec"])
+        copied, said = copy_of(job, copy["spec"]), self.said_of_end(job)
+        return copied if said is None else with_value(copied, _SAID_OF_END, said)
 
     def resize(self, scale_target: Manifest, counts: Counts) -> list[Manifest]:
         """Patch the numbers. Those in a list are guarded by the name of the entry."""
@@ -171,6 +174,28 @@ class DeclaredKind(PlainKind):
         for pod_set, wanted in self._wanted(job, counts):
             for path in pod_set.count_paths(job):
                 changed = with_value(changed, path, wanted)
+        return changed
+
+    def said_of_end(self, job: Manifest) -> str | None:
+        """That no field changes with the pods that others take, also of a job where none has their number: somebody may
+        make both equal where it runs."""
+        also = [pod_set for pod_set in self._pod_sets(job) if pod_set.declared.count_also_paths]
+        stay = also and not any(len(pod_set.count_paths(job)) > 1 for pod_set in also)
+        return _STAY if stay else super().said_of_end(job)
+
+    def with_pods(self, job: Manifest, counts: Counts, *, present: Manifest) -> Manifest:
+        """The fields that change with the count stay, unless they have its number there and where the job runs. They
+        are never less than that."""
+        changed, stay = self.with_counts(job, counts), self.said_of_end(job) == _STAY
+        there = {pod_set.name: pod_set for pod_set in self._pod_sets(present)}
+        for pod_set in self._pod_sets(job):
+            follow, now = {*pod_set.count_paths(job)}, there.get(pod_set.name)
+            if now is None or pod_set.name not in counts:
+                continue
+            for text in pod_set.declared.count_also_paths:
+                path, value = pod_set.path(text), value_at(present, now.path(text))
+                if _is_count(value) and (stay or path not in follow or value != now.count(present)):
+                    changed = with_value(changed, path, max(value, pod_set.count(changed)))
         return changed
 
     def mirrored_status(self, job: Manifest, reported: Manifest) -> Manifest:
@@ -220,7 +245,8 @@ class DeclaredKind(PlainKind):
         if self.declaration.replica_label == _GROUP_KEY:
             return _GROUP_INDEX
         entries = [entry for entry in self._pod_sets(job) if entry.name == pod_set]
-        return INDEX_LABEL if any(len(entry.count_paths(job)) > 1 for entry in entries) else ""
+        follow = self.said_of_end(job) != _STAY and any(len(entry.count_paths(job)) > 1 for entry in entries)
+        return INDEX_LABEL if follow else ""
 
     def scaler(self, scale_target: Manifest) -> str:
         """Its user changes the numbers."""

@@ -8,6 +8,7 @@ import pytest
 from slicebus.agent.decide.pods.pod_placement import is_unplaced
 from slicebus.proto.messages import MOST_COUNT, JobPhase
 from slicebus.sandbox.apiserver.patches import json_patch
+from slicebus.slices.api import kueue
 from slicebus.slices.jobs import Exposure, JobKind, Outcome, Placement, Problem
 from slicebus.slices.jobs.declared import DeclaredKind
 from slicebus.slices.workload.pod_sets import PodSet
@@ -89,6 +90,27 @@ def test_a_product_of_its_numbers_is_a_count_that_messages_take() -> None:
 def test_which_number_says_what_goes_first(name: str) -> None:
     kind, job = JOBS[name]
     assert {kind.index_label(job, pod_set) for pod_set in COUNTS[name][0]} == {NUMBERS.get(name, "")}
+
+
+def test_completions_go_with_the_pods_that_others_take_where_both_are_equal_on_both_sides() -> None:
+    def left(job: Manifest, present: Manifest, to: int) -> tuple[int, int]:
+        spec = JOBSET.with_pods(job, {"workers": 2 * to}, present=present)["spec"]["replicatedJobs"][0]["template"]
+        return spec["spec"]["parallelism"], spec["spec"]["completions"]
+
+    equal, fewer = (a_jobset(a_replicated_job(parallelism=4, completions=number)) for number in (4, 9))
+    assert [left(equal, present, 2) for present in (equal, fewer)] == [(2, 2), (2, 9)]
+    assert [left(fewer, present, 2) for present in (equal, fewer)] == [(2, 4), (2, 9)]
+    assert left(fewer, equal, 6) == (6, 6), "never fewer than the pods"
+    stays = equal | {"metadata": equal["metadata"] | {"annotations": {kueue.SYNC_COMPLETIONS_ANNOTATION: "false"}}}
+    assert left(stays, equal, 2) == (2, 4)
+    assert JOBSET.index_label(stays, "workers") == ""
+
+
+def test_a_copy_says_where_they_stay() -> None:
+    """Somebody may make both equal where it runs."""
+    for number, said in ((4, None), (9, "false")):
+        copy = JOBSET.worker_copy(a_jobset(a_replicated_job(parallelism=4, completions=number)), {})
+        assert copy["metadata"].get("annotations", {}).get(kueue.SYNC_COMPLETIONS_ANNOTATION) == said
 
 
 def test_none_does_where_the_completions_stay() -> None:
