@@ -8,12 +8,13 @@ from msgspec import UNSET, structs
 from slicebus.decisions.commands import Emit, Publish, Requeue
 from slicebus.manager.decide.job import reclaims
 from slicebus.manager.decide.order import dispatch
+from slicebus.manager.state.demand import Demand
 from slicebus.manager.state.reclaims import ElasticRules, allowed, gone, is_awaited
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import Delete, JobOrder, Notice, Resync, Suspend, WorkloadSpec
 from slicebus.slices.admission.cycle import Evict
-from slicebus.slices.api import api_names
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.kueue import Condition, EvictionReason
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.quota.ledger import Ledger
@@ -22,6 +23,8 @@ from slicebus.slices.workload.reclaimed import Beneficiary, take_back
 from slicebus.slices.workload.workload import Slice, SliceKey
 from unit.manager.objects import NOW, REF, a_workload, condition
 from unit.manager.test_reclaims import Story, counts_of
+
+Manifest = dict[str, Any]
 
 NOTICES: dict[str, tuple[str | None, float, float]] = {
     "none is asked for": (None, 600, 0),
@@ -453,4 +456,50 @@ def test_whether_anybody_waits_for_an_eviction(slice: Slice, others: list[Slice]
     ledger = Ledger()
     for other in others:
         ledger.put(other)
-    assert is_awaited([slice], ledger.chain, ledger.waits) is wanted
+    assert is_awaited([slice], ledger.chain, lambda *uids: any(ledger.pending(*uids))) is wanted
+
+
+def queue_of(kind: str, name: str, namespace: str | None = None, **spec: Any) -> Manifest:
+    place = {"namespace": namespace} if namespace else {}
+    return {
+        "apiVersion": kueue.API_VERSION,
+        "kind": kind,
+        "metadata": {"name": name, "uid": f"uid-{name}", "resourceVersion": "1"} | place,
+        "spec": spec,
+    }
+
+
+STOPS: dict[str, tuple[dict[str, str], str, bool]] = {
+    "nothing": ({}, "queue", True),
+    "the queue is held": ({"cq": "Hold"}, "queue", False),
+    "the queue is drained": ({"cq": "HoldAndDrain"}, "queue", False),
+    "the local queue is held": ({"queue": "Hold"}, "queue", False),
+    "another one is held": ({"other": "Hold", "else": "Hold"}, "queue", True),
+    "it was moved to the same quota": ({}, "same", True),
+    "it was moved to other quota": ({}, "else", False),
+    "it was moved nowhere": ({}, "missing", False),
+}
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["pods", "all"])
+@pytest.mark.parametrize(("stops", "queue", "wanted"), STOPS.values(), ids=STOPS.keys())
+def test_who_waits_in_a_queue_that_gives_it_nothing_of_a_job_takes_nothing(
+    stops: dict[str, str], queue: str, wanted: bool, whole: bool
+) -> None:
+    store = ManagerStore()
+    for name in ("cq", "lender", "other"):
+        cohort = {} if name == "other" else {"cohortName": "all"}
+        spec = {"stopPolicy": stops.get(name, "None"), "resourceGroups": [], "namespaceSelector": {}} | cohort
+        store.cluster_queues.put(queue_of("ClusterQueue", name, **spec))
+    for name, named in {"queue": "cq", "same": "lender", "else": "other"}.items():
+        spec = {"clusterQueue": named, "stopPolicy": stops.get(name, "None")}
+        store.local_queues.put(queue_of("LocalQueue", name, "team", **spec))
+    preemptor = a_workload("high")
+    preemptor["metadata"] |= {"uid": "uid-high", "labels": {kueue.JOB_UID_LABEL: "job-high"}}
+    preemptor["metadata"]["ownerReferences"][0]["uid"] = "job-high"
+    preemptor["spec"]["queueName"] = queue
+    store.workloads.put(preemptor)
+    losing = preempted() if whole else a_slice()
+    demand = Demand(store.quotas, [losing])
+    assert is_awaited([losing], demand.chain, demand.waits) is wanted
+    assert gone([losing], demand.chain) == (set() if wanted or whole else {"uid-high"})

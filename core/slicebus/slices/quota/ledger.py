@@ -162,10 +162,10 @@ class Ledger:
         """The slices that wait for quota in a LocalQueue."""
         return (self._slices[key] for key in self._waiting.keys_of(local_queue))
 
-    def waits(self, uid: str, job_uid: str) -> bool:
-        """Whether a Workload of this UID, or of a job of that UID, wants quota. Looks at everybody who waits."""
+    def pending(self, uid: str, job_uid: str) -> Iterator[Slice]:
+        """The Workload of this UID, and those of a job of that UID, that want quota. Looks at everybody who waits."""
         waiting = (slice for local_queue in self.waiting_in() for slice in self.waiting(local_queue))
-        return any(slice.pending and (slice.uid == uid or slice.job_uid == job_uid) for slice in waiting)
+        return (slice for slice in waiting if slice.pending and (slice.uid == uid or slice.job_uid == job_uid))
 
     @property
     def inactive(self) -> Collection[SliceKey]:

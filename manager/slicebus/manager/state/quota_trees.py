@@ -213,7 +213,7 @@ class Quotas:
             cohorts=cohorts,
             local_queues=self.local_queues,
             flavors={flavor.name: flavor for flavor in self._flavors.values.values()},
-            namespaces=self._namespace_labels(),
+            namespaces=self.namespace_labels(),
             part=self._assuming(assumed, self._part(queues, only, waiting)),
             behind=tuple(behind),
             clusters=tuple(cluster.place for cluster in self.worker_clusters),
@@ -326,7 +326,8 @@ class Quotas:
     def _namespace_changed(self, _: Change) -> None:
         self._labels = None
 
-    def _namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
+    def namespace_labels(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of each namespace."""
         if self._labels is None:
             labelled = (space["metadata"] for space in self._namespaces.all())
             self._labels = {metadata["name"]: metadata.get("labels") or {} for metadata in labelled}

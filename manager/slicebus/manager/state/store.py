@@ -25,6 +25,7 @@ from slicebus.kube.resources import (
 )
 from slicebus.manager.state import reclaims
 from slicebus.manager.state.annotations import SizeRequest, job_ref
+from slicebus.manager.state.demand import Demand
 from slicebus.manager.state.job_reading import JobReading
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.quota_trees import Quotas
@@ -276,8 +277,8 @@ class ManagerStore:
             readiness=self._readiness(place_of(chain)),
             fixed_jobs=self.settings.fixed_jobs,
             refused_s=self.settings.refused_requeue_s,
-            is_awaited=reclaims.is_awaited(chain, self.quotas.ledger.chain, self.quotas.ledger.waits),
-            gone=reclaims.gone(chain, self.quotas.ledger.chain),
+            is_awaited=reclaims.is_awaited(chain, (demand := Demand(self.quotas, chain)).chain, demand.waits),
+            gone=reclaims.gone(chain, demand.chain),
             allowed=reclaims.allowed(self.quotas.queue_of(chain), self.settings, beside_kueue=self.beside_kueue),
         )
 
