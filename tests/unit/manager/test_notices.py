@@ -292,6 +292,40 @@ def test_an_eviction_for_which_nobody_waits_is_withdrawn() -> None:
     assert not story.job["spec"].get("suspend")
 
 
+@pytest.mark.parametrize("off", ["by its job", "by its queue"])
+def test_it_is_withdrawn_also_where_there_are_no_notices_any_more(off: str) -> None:
+    """Its worker keeps the one that runs."""
+    story = evicted()
+    story.reconcile()
+    if off == "by its job":
+        del story.job["metadata"]["annotations"][api_names.NOTICE_ANNOTATION]
+    else:
+        story.allowed = ElasticRules(notice_cap_s=0.0)
+    story.reconcile()
+    evicted_one, outbox = story.view.evicted, story.view.outbox
+    assert evicted_one is not None
+    assert not is_awaited([evicted_one], lambda chain: [], lambda uid, job_uid: False, outbox=outbox)
+    story.is_awaited = False
+    assert "ReclaimWithdrawn" in [each.reason for each in story.reconcile() if isinstance(each, Emit)]
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["pods", "all"])
+def test_what_is_taken_next_without_a_notice_leaves_those_their_time_that_were_told(story: Story, whole: bool) -> None:
+    """Their worker gives it the deadline of the notice that runs."""
+    del story.job["metadata"]["annotations"][api_names.NOTICE_ANNOTATION]
+    story.reconcile()
+    if whole:
+        holder = story.view.holder
+        assert holder is not None
+        story.evict(Evict(key=SliceKey(holder.key), reason=EvictionReason.PREEMPTED, message=PREEMPTOR, preemption="x"))
+    else:
+        story.shrink(2)
+    orders = [each.message for each in story.reconcile() if isinstance(each, Publish)]
+    [order] = [each for each in orders if isinstance(each, Suspend | WorkloadSpec)][-1:]
+    assert isinstance(order.notice, Notice)
+    assert order.notice.notice_s > 0
+
+
 def test_an_eviction_that_the_worker_has_carried_out_stays() -> None:
     story = evicted()
     story.reconcile()

@@ -87,6 +87,8 @@ class Dispatch(msgspec.Struct, frozen=True):
     """The last scale-up that was taken back."""
     suspended: bool = False
     """Whether the worker shall hold the job without pods."""
+    notice_s: float | msgspec.UnsetType = msgspec.UNSET
+    """How long before that the job is told, as it was first ordered. Unset for anything else, and in old records."""
     previous_cluster: str = msgspec.field(default="", name="left")
     """The cluster of the dispatches before, where that was another. Messages from there are late."""
     since: Version | msgspec.UnsetType = msgspec.UNSET

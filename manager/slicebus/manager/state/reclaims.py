@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from datetime import timedelta
 
 import msgspec
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack, reported_status, with_ended
@@ -24,6 +25,7 @@ from slicebus.slices.quota.quota import ClusterQueue
 from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed
 from slicebus.slices.workload.workload import Slice, chain_id
 
+_MOMENT_S = 1.0
 RING = timedelta(minutes=10)
 """Workloads that have taken quota from each other in turn within this time do not begin again."""
 
@@ -113,8 +115,25 @@ def kept(desired: DesiredSize, slice: Slice) -> Slice:
     return slice.at_most(left) if left is not None else slice
 
 
+def told_s(outbox: Outbox | None) -> float | None:
+    """How long before its pods go an evicted job was told, by the order for that; None where there is none yet."""
+    record = outbox.record if outbox is not None else None
+    return record.notice_s if record is not None and record.suspended and record.notice_s is not UNSET else None
+
+
+def beside(note: Reclaimed | None, notice_s: float) -> float:
+    """A notice that comes while another one may run. Who has none any more is told for a moment: the worker ends no
+    notice before an earlier one, and those that were told keep their time."""
+    is_told = note is not None and note.notice_s > 0 and not note.done
+    return max(notice_s, _MOMENT_S) if is_told else notice_s
+
+
 def is_awaited(
-    slices: Collection[Slice], chain_of: Callable[[str], Iterable[Slice]], waits: Callable[[str, str], bool]
+    slices: Collection[Slice],
+    chain_of: Callable[[str], Iterable[Slice]],
+    waits: Callable[[str, str], bool],
+    *,
+    outbox: Outbox | None = None,
 ) -> bool:
     """Whether a slice waits for what this chain is told to lose; also where that is lost already, or not told before.
 
@@ -124,7 +143,8 @@ def is_awaited(
     evicted = next((slice for slice in slices if slice.evicting), None)
     if evicted is not None:
         preemptor = preempted_for(evicted)
-        if not (preemptor and evicted.elasticity.notice_s):
+        told = told_s(outbox)
+        if not (preemptor and (told if told is not None else beside(evicted.reclaimed, evicted.elasticity.notice_s))):
             return True
         return waits(preemptor, preemptor_job(evicted.conditions[Condition.PREEMPTED]["message"]))
     note = _told_note(slices)

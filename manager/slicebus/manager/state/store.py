@@ -247,6 +247,7 @@ class ManagerStore:
         cluster = cluster_of(chain, outbox)
         copies, fleet = outbox.record.left_copies.items() if outbox else (), self.clusters
         left_copies = {ClusterName(name): version for name, version in copies if fleet.get(None, name) is not None}
+        demand = Demand(self.quotas, chain)
         return JobView(
             ref=ref,
             reading=reading,
@@ -277,7 +278,7 @@ class ManagerStore:
             readiness=self._readiness(place_of(chain)),
             fixed_jobs=self.settings.fixed_jobs,
             refused_s=self.settings.refused_requeue_s,
-            is_awaited=reclaims.is_awaited(chain, (demand := Demand(self.quotas, chain)).chain, demand.waits),
+            is_awaited=reclaims.is_awaited(chain, demand.chain, demand.waits, outbox=outbox),
             gone=reclaims.gone(chain, demand.chain),
             allowed=reclaims.allowed(self.quotas.queue_of(chain), self.settings, beside_kueue=self.beside_kueue),
         )

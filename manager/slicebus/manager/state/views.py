@@ -11,7 +11,7 @@ from slicebus.kube.cache import Key
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, annotation, desired_size_of
 from slicebus.manager.state.job_reading import JobReading
 from slicebus.manager.state.outbox import STOPPED, WITHDRAWN, Held, Outbox, OutboxState
-from slicebus.manager.state.reclaims import ElasticRules, as_reclaimed
+from slicebus.manager.state.reclaims import ElasticRules, as_reclaimed, beside, told_s
 from slicebus.manager.state.requirements import is_elastic, is_managed, queue_of
 from slicebus.manager.state.unshown_end import UnshownEnd
 from slicebus.proto.messages import ClusterName, Counts, JobRef, Manifest, PodProblem, Status, Waits
@@ -118,6 +118,12 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def notice_s(self, slice: Slice) -> float:
         """How long before it loses pods the job is told: what it asks for, as far as that is allowed."""
         return min(slice.elasticity.notice_s, self.allowed.notice_cap_s)
+
+    def eviction_notice_s(self, slice: Slice) -> float:
+        """The same for an evicted slice: what it was told, whatever it asks for by now. Pods that were told before that
+        they go have their time."""
+        told = told_s(self.outbox)
+        return told if told is not None else beside(slice.reclaimed, self.notice_s(slice))
 
     @property
     def beside_kueue(self) -> bool:

@@ -14,7 +14,7 @@ from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.job import size_bounds, withdrawals
 from slicebus.manager.decide.order import dispatch, size_requests
 from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBack, annotation
-from slicebus.manager.state.reclaims import RING, is_known, taken_back
+from slicebus.manager.state.reclaims import RING, beside, is_known, taken_back
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Counts, counts_text
 from slicebus.slices.admission.cycle import Grow, Shrink
@@ -48,7 +48,8 @@ def take_back(view: JobView, decision: Shrink, *, now: str) -> Reclaimed:
         reason=decision.preemption,
         message=decision.message,
     )
-    return replace(note, notice_s=view.notice_s(view.holder) if view.holder is not None else 0.0)
+    notice_s = view.notice_s(view.holder) if view.holder is not None else 0.0
+    return replace(note, notice_s=beside(view.desired.reclaimed, notice_s))
 
 
 def give(view: JobView, holder: Slice, decision: Grow, *, now: str) -> Reclaimed:

@@ -27,7 +27,7 @@ def is_told_to_go(view: JobView) -> bool:
     slice = view.evicted
     if slice is None or not (slice.evicting and slice.condition(Condition.PREEMPTED) and view.in_fleet):
         return False
-    return bool(view.notice_s(slice)) and not (view.is_stopped or view.is_withdrawing)
+    return bool(view.eviction_notice_s(slice)) and not (view.is_stopped or view.is_withdrawing)
 
 
 def withdraw_eviction(view: JobView, *, now: str) -> list[Command]:

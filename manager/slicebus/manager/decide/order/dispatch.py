@@ -122,6 +122,7 @@ def suspend(view: JobView, slice: Slice) -> list[Command]:
         cluster=cluster,
         place=outbox.record.place,
         suspended=True,
+        notice_s=notice.notice_s if notice else 0.0,
     )
     return _order(view, Wanted(record=content, on=view.workload(slice)), messages, withdraws_because="Evicted")
 

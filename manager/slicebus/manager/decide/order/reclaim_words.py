@@ -40,7 +40,7 @@ def notice_of_shrink(desired: DesiredSize) -> Notice | msgspec.UnsetType:
 
 def notice_of_eviction(view: JobView, slice: Slice, evicted: Manifest) -> Notice | msgspec.UnsetType:
     """What the worker tells a job before it is evicted; unset where that is done at once."""
-    notice_s = view.notice_s(slice) if is_told_before(slice) else 0.0
+    notice_s = view.eviction_notice_s(slice) if is_told_before(slice) else 0.0
     if not notice_s:
         return msgspec.UNSET
     word = content_hash([slice.uid, evicted.get("lastTransitionTime", "")])
