@@ -14,7 +14,7 @@ from slicebus.slices.admission.awaited import Losers, awaited
 from slicebus.slices.admission.cycle_order import Pending, by_distance, by_share, nominated_by
 from slicebus.slices.admission.decisions import Admit, Decision, Evict, Shrink, Wait, deed_of, deeds_of, wait_for
 from slicebus.slices.admission.growth_limit import Growths
-from slicebus.slices.admission.idle_quota import Grow, IdleQuota
+from slicebus.slices.admission.idle_quota import Grow, IdleQuota, may_grow
 from slicebus.slices.admission.lines import Behind
 from slicebus.slices.admission.nominating import Nominator
 from slicebus.slices.admission.notices import Notices
@@ -156,11 +156,12 @@ class _Cycle:
 
     def _grow(self, slice: Slice) -> Iterator[Decision]:
         """Admit a slice for more than somebody asked for where that has room now, or let its job ask for no more."""
-        queue, holder = self._queue_of(slice), self.use.holder(slice.chain_id)
+        usable, holder = self._queue_of(slice), self.use.holder(slice.chain_id)
         is_next = holder is not None and holder.key == slice.replaces
         if holder is None or not is_next or self.use.is_evicted(holder) or self.use.is_shrinking(holder):
             return
-        if not isinstance(queue, str) and self._spent(slice := self._as_charged(slice, queue), queue) is None:
+        queue = usable if not isinstance(usable, str) and may_grow(slice, holder, usable) else None
+        if queue is not None and self._spent(slice := self._as_charged(slice, queue), queue) is None:
             with self.use.without(slice, queue.name):
                 room = msgspec.structs.replace(self.nominator.room(slice, queue), victims=None)
                 nomination = nominate(slice, room, replaced=holder)

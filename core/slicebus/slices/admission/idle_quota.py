@@ -15,7 +15,7 @@ from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.placement.placement import Placer
 from slicebus.slices.quota.cohorts import Node
-from slicebus.slices.quota.quota import FlavorResource, Usage
+from slicebus.slices.quota.quota import ClusterQueue, FlavorResource, Usage
 from slicebus.slices.workload.workload import Counts, Slice, SliceKey
 
 _TURNS = 8
@@ -141,6 +141,15 @@ class IdleQuota:
 
         has_quota = all(fits(node, key, need) for node in taker.nodes for key, need in needs.items())
         return has_quota and self._placer.leaves_headroom(taker.holder.cluster or "", needs, headroom)
+
+
+def may_grow(slice: Slice, holder: Slice, queue: ClusterQueue) -> bool:
+    """Whether the slice by which a job asks for more than somebody did may have that, as its job and its queue say by
+    now: one of them may have been edited since."""
+    held, most = holder.held_counts, holder.elasticity.most
+    return queue.opportunistic and all(
+        count <= max(held.get(name, 0), most.get(name, 0)) for name, count in slice.unfinished_counts.items()
+    )
 
 
 def _wanted(holder: Slice, useful: Counts) -> Counts:

@@ -208,6 +208,17 @@ class TestTheSliceThatAsks:
         given = msgspec.structs.replace(asks, admission=admit.admission, admitted=True, cluster="worker")
         assert (given.asked_counts, given.grows_unasked) == ({"main": 4}, False)
 
+    @pytest.mark.parametrize("off", ["by its queue", "by its job", "by its job in part"])
+    def test_it_gets_nothing_that_its_queue_or_its_job_has_taken_back_meanwhile(self, off: str) -> None:
+        """It would be given back as soon as its pods run."""
+        held = willing("a", 4, 8)
+        [decision] = decide(held)
+        assert isinstance(decision, Grow)
+        made = msgspec.structs.replace(queue(), opportunistic=off != "by its queue")
+        most = {"by its job": {}, "by its job in part": {"main": 6}}.get(off, {"main": 8})
+        found = cycle(world(*(taking(each, **most) for each in noted(held, decision)), queues=[made]))
+        assert found == [Grow(key=held.key, to={"main": 4}, asked={"main": 4})]
+
     def test_it_comes_last(self) -> None:
         held = willing("a", 4, 8, 9)
         [decision] = decide(held)
