@@ -411,10 +411,10 @@ def test_it_is_asked_again_while_the_notice_runs(story: Story) -> None:
     assert reclaims.requeue_after(story.view, now=NOW) == [Requeue(job=REF, delay_s=6.0)]
 
 
-def a_slice(*, told: bool = True, **of: Any) -> Slice:
+def a_slice(*, told: bool = True, reason: str = "", **of: Any) -> Slice:
     workload = a_workload(count=8, admitted=8)
     beneficiary = Beneficiary(workload="team/high", uid="uid-high", job_uid="job-high")
-    note = take_back(None, {"main": 8}, {"main": 4}, beneficiary=beneficiary, at=NOW, reason="", message="")
+    note = take_back(None, {"main": 8}, {"main": 4}, beneficiary=beneficiary, at=NOW, reason=reason, message="")
     note = structs.replace(note, notice_s=9.0 if told else 0.0, **of)
     workload["metadata"]["annotations"][api_names.RECLAIMED_ANNOTATION] = note.to_annotation()
     return Slice.from_manifest(workload)
@@ -503,6 +503,7 @@ def queue_of(kind: str, name: str, namespace: str | None = None, **spec: Any) ->
     }
 
 
+POLICY = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "LowerPriority"}
 STOPS: dict[str, tuple[dict[str, str], str, bool]] = {
     "nothing": ({}, "queue", True),
     "the queue is held": ({"cq": "Hold"}, "queue", False),
@@ -524,6 +525,7 @@ def test_who_waits_in_a_queue_that_gives_it_nothing_of_a_job_takes_nothing(
     for name in ("cq", "lender", "other"):
         cohort = {} if name == "other" else {"cohortName": "all"}
         spec = {"stopPolicy": stops.get(name, "None"), "resourceGroups": [], "namespaceSelector": {}} | cohort
+        spec["preemption"] = POLICY
         store.cluster_queues.put(queue_of("ClusterQueue", name, **spec))
     for name, named in {"queue": "cq", "same": "lender", "else": "other"}.items():
         spec = {"clusterQueue": named, "stopPolicy": stops.get(name, "None")}
@@ -531,9 +533,39 @@ def test_who_waits_in_a_queue_that_gives_it_nothing_of_a_job_takes_nothing(
     preemptor = a_workload("high")
     preemptor["metadata"] |= {"uid": "uid-high", "labels": {kueue.JOB_UID_LABEL: "job-high"}}
     preemptor["metadata"]["ownerReferences"][0]["uid"] = "job-high"
-    preemptor["spec"]["queueName"] = queue
+    preemptor["spec"] |= {"queueName": queue, "priority": 1}
     store.workloads.put(preemptor)
     losing = preempted() if whole else a_slice()
     demand = Demand(store.quotas, [losing])
     assert is_awaited([losing], demand.chain, demand.waits) is wanted
     assert gone([losing], demand.chain) == (set() if wanted or whole else {"uid-high"})
+
+
+PRIORITIES: dict[str, tuple[int, int, dict[str, str], str, bool]] = {
+    "it may take them": (1, 0, POLICY, "", True),
+    "its priority is no longer higher": (0, 0, POLICY, "", False),
+    "that of the job is as high by now": (1, 1, POLICY, "", False),
+    "its queue preempts nobody any more": (1, 0, {}, "", False),
+    "pods that nobody asked for go for everybody": (0, 9, {}, "Opportunistic", True),
+}
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["pods", "all"])
+@pytest.mark.parametrize(("own", "other", "policy", "reason", "wanted"), PRIORITIES.values(), ids=PRIORITIES.keys())
+def test_who_may_preempt_a_job_no_more_takes_nothing(
+    own: int, other: int, policy: dict[str, str], reason: str, wanted: bool, whole: bool
+) -> None:
+    store = ManagerStore()
+    store.cluster_queues.put(queue_of("ClusterQueue", "cq", resourceGroups=[], namespaceSelector={}, preemption=policy))
+    store.local_queues.put(queue_of("LocalQueue", "queue", "team", clusterQueue="cq"))
+    preemptor = a_workload("high")
+    preemptor["metadata"] |= {"uid": "uid-high", "labels": {kueue.JOB_UID_LABEL: "job-high"}}
+    preemptor["metadata"]["ownerReferences"][0]["uid"] = "job-high"
+    preemptor["spec"]["priority"] = own
+    store.workloads.put(preemptor)
+    losing = structs.replace(preempted() if whole else a_slice(reason=reason), priority=other)
+    if whole and reason:
+        condition = losing.conditions[Condition.PREEMPTED] | {"reason": reason}
+        losing = structs.replace(losing, conditions={**losing.conditions, Condition.PREEMPTED: condition})
+    demand = Demand(store.quotas, [losing])
+    assert is_awaited([losing], demand.chain, demand.waits) is wanted

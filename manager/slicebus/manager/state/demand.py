@@ -5,6 +5,8 @@ from collections.abc import Collection
 import msgspec
 
 from slicebus.manager.state.quota_trees import Quotas
+from slicebus.slices.admission.preemption import may_preempt
+from slicebus.slices.api.kueue import Condition, PreemptionReason
 from slicebus.slices.quota.cohorts import queue_node
 from slicebus.slices.quota.quota import usable_queue
 from slicebus.slices.workload.workload import Slice
@@ -26,11 +28,24 @@ class Demand(msgspec.Struct, frozen=True):
         return any(self._may_have(slice) for slice in self.quotas.ledger.pending(uid, job_uid))
 
     def _may_have(self, slice: Slice) -> bool:
-        """Whether a slice that waits may get what the job loses: its queue is not stopped, and of the same tree."""
+        """Whether a slice that waits may get what the job loses: its queue is not stopped, and of the same tree, and
+        would still preempt the job for it."""
         quotas = self.quotas
         queue = usable_queue(slice, quotas.cluster_queues, quotas.local_queues, quotas.namespace_labels())
-        if isinstance(queue, str):
+        loser = next((one for one in self.losing if one.keeps_quota or one.evicting), None)
+        if isinstance(queue, str) or loser is None or loser.admission is None:
+            return not isinstance(queue, str)
+        held = loser.admission.cluster_queue
+        if quotas.trees.get(queue_node(queue.name)) != quotas.trees.get(queue_node(held)):
             return False
-        held = {one.admission.cluster_queue for one in self.losing if one.admission is not None}
-        trees = {quotas.trees.get(queue_node(name)) for name in held}
-        return not held or quotas.trees.get(queue_node(queue.name)) in trees
+        policy = queue.preemption
+        whom = policy.within_queue if queue.name == held else policy.reclaim
+        return _goes_to_all(loser) or may_preempt(slice, loser, whom)
+
+
+def _goes_to_all(loser: Slice) -> bool:
+    """Whether a job loses pods that nobody had asked for: they go whatever the policies say."""
+    taken = loser.reclaimed.beneficiaries if loser.reclaimed is not None else ()
+    preempted = loser.conditions.get(Condition.PREEMPTED, {})
+    reasons = {preempted.get("reason") if loser.evicting else None}
+    return PreemptionReason.OPPORTUNISTIC in reasons or any(each.opportunistic for each in taken)
