@@ -10,7 +10,8 @@ from slicebus.kube.cache import Change
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.admission import admitting, change_filter
 from slicebus.manager.decide.job import reclaims
-from slicebus.manager.state.reclaims import ElasticRules
+from slicebus.manager.state.reclaims import ElasticRules, gone, is_awaited
+from slicebus.proto.messages import Notice
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.admission.cycle import Grow
 from slicebus.slices.api import api_names
@@ -29,9 +30,9 @@ def give(story: Story, to: int, *, asked: int) -> list[Command]:
     return story.carry_out(admitting.commands(story.view, holder, decision, now=story.now))
 
 
-def grown(to: int = 8) -> Story:
+def grown(to: int = 8, **how: Any) -> Story:
     """A job of four pods that was given more."""
-    story = Story(4, most=16)
+    story = Story(4, most=16, **how)
     give(story, to, asked=4)
     story.reconcile()
     story.report()
@@ -194,6 +195,56 @@ def test_a_queue_that_lends_none_any_more_gets_them_back() -> None:
     story.ask(4, follows=story.note.id if story.note else "")
     story.reconcile()
     assert (story.sizes, asked(story)) == ([4], None)
+
+
+@pytest.fixture
+def told() -> Story:
+    """A job that has notice of the four pods that its queue does not lend it any more."""
+    story = grown(notice="120s", cap_s=600)
+    story.allowed = ElasticRules(notice_cap_s=600, grows=False)
+    [order] = {order.spec_version: order for order in story.orders(story.reconcile())}.values()
+    assert isinstance(order.notice, Notice)
+    assert (order.notice.notice_s, order.manifest["spec"]["parallelism"]) == (120, 4)
+    story.report()
+    return story
+
+
+def test_it_has_its_notice_of_them(told: Story) -> None:
+    word = told.note
+    assert word is not None
+    holder = told.view.holder
+    assert holder is not None
+    assert is_awaited([holder], lambda chain: [], lambda uid, job_uid: False), "they go for nobody"
+    assert gone([holder], lambda chain: []) == set()
+    assert (told.orders(told.reconcile()), told.note) == ([], word)
+    told.ask(4, follows=word.id)
+    told.reconcile()
+    assert (told.sizes, asked(told)) == ([4], None)
+
+
+def test_a_larger_least_size_takes_nothing_of_that_back(told: Story) -> None:
+    word = told.note
+    told.job["metadata"]["annotations"][api_names.MIN_SIZE_ANNOTATION] = "main=4"
+    told.reconcile()
+    assert told.note == word
+
+
+def test_it_is_withdrawn_where_the_job_may_have_them_again(told: Story) -> None:
+    told.allowed = ElasticRules(notice_cap_s=600)
+    commands = told.reconcile()
+    assert "ReclaimWithdrawn" in [each.reason for each in commands if isinstance(each, Emit)]
+    [order] = {order.spec_version: order for order in told.orders(commands)}.values()
+    assert (order.manifest["spec"]["parallelism"], order.notice) == (8, UNSET)
+    told.report()
+    told.reconcile()
+    assert (told.sizes, asked(told)) == ([8], {"main": 4})
+
+
+def test_another_one_may_take_more_meanwhile(told: Story) -> None:
+    told.shrink(2)
+    told.reconcile()
+    assert told.note is not None
+    assert (told.note.before, told.note.to, told.note.to_nobody) == ({"main": 4}, {"main": 2}, False)
 
 
 def test_what_somebody_asked_for_comes_back() -> None:

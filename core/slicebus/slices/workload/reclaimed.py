@@ -62,6 +62,8 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     asked: Counts = {}
     """The size that somebody asked for, where the job was given quota that nobody else wanted: its pods beyond that are
     opportunistic. Empty where it was not."""
+    to_nobody: bool = False
+    """Whether the job gives these pods back as it may not have them any more, whoever waits."""
     spares: bool = False
     """Whether the same word was for fewer pods at first. A worker that has followed that gives some of them back."""
 
@@ -168,6 +170,7 @@ def withdraw(note: Reclaimed, kept: Counts) -> Reclaimed:
         before={name: max(count, kept[name]) for name, count in note.before.items()},
         to=kept,
         done=True,
+        to_nobody=False,
         asked=_beyond(note.asked or note.before, kept),
     )
 
@@ -202,7 +205,7 @@ def spare(note: Reclaimed, held: Counts, gone: Collection[str]) -> Reclaimed | N
     )
 
 
-def give_back(note: Reclaimed, to: Counts, *, at: str, message: str) -> Reclaimed:
+def give_back(note: Reclaimed, to: Counts, *, at: str, message: str, notice_s: float) -> Reclaimed:
     """The note of a job that may not have the pods any more that nobody asked for. It wants none of them again."""
     return replace(
         note,
@@ -212,8 +215,9 @@ def give_back(note: Reclaimed, to: Counts, *, at: str, message: str) -> Reclaime
         at=at,
         reason=PreemptionReason.OPPORTUNISTIC,
         message=message,
-        notice_s=0.0,
+        notice_s=notice_s,
         done=False,
+        to_nobody=True,
         spares=False,
         asked=_beyond(note.asked, to),
     )

@@ -165,9 +165,9 @@ def gone(slices: Collection[Slice], chain_of: Callable[[str], Iterable[Slice]]) 
 
 
 def _told_note(slices: Collection[Slice]) -> Reclaimed | None:
-    """The note of a chain whose notice may run."""
+    """The note of a chain whose notice may run, and by which pods go for somebody."""
     note = next((slice.reclaimed for slice in slices if slice.keeps_quota and slice.reclaimed is not None), None)
-    return note if note is not None and note.notice_s and not note.done else None
+    return note if note is not None and note.notice_s and not (note.done or note.to_nobody) else None
 
 
 def _chain(beneficiary: Beneficiary) -> str:

@@ -256,6 +256,8 @@ def reconcile(view: JobView, *, now: str) -> list[Command]:
         return spared
     if given_back := _give_back(view, now=now):
         return given_back
+    if _may_have_again(view):
+        return withdrawals.withdraw(view, withdrawals.MAY_HAVE)
     requested, taken = view.desired.requested, view.desired.taken_back
     left_s = _remembered_s(view, datetime.fromisoformat(now))
     if requested is None or taken is None or left_s is None or left_s > 0:
@@ -280,20 +282,34 @@ def _give_back(view: JobView, *, now: str) -> list[Command]:
         return []
     if any(problem.reason == INVALID_MAX_SIZE for problem in size_bounds.problems(job)):
         return []
-    most = holder.elasticity.most if view.allowed.grows else {}
-    left = {}
-    for name, held in holder.held_counts.items():
-        step, asked = holder.replica_sizes.get(name, 1), note.asked.get(name, held)
-        left[name] = min(held, in_whole(max(asked, most.get(name, asked)), step))
+    left = _most(view, holder, note.asked)
     if left == holder.held_counts or left.keys() != view.desired.counts.keys():
         return []
     message = f"It takes no more than {counts_text(left)} now"
-    given = reclaimed.give_back(note, left, at=now, message=message)
+    given = reclaimed.give_back(note, left, at=now, message=message, notice_s=view.notice_s(holder))
     text = f"Took back {taken_text(holder.held_counts, left)}: {message}"
     return [
         *size_requests.record(view, overruled(view, given, now=now), note=given),
         Emit(regarding=job, reason=api_names.RECLAIMED, note=text),
     ]
+
+
+def _may_have_again(view: JobView) -> bool:
+    """Whether a job has notice of pods that it was to give back, and may have all of these by now."""
+    note, holder = view.desired.reclaimed, view.holder
+    if note is None or holder is None or not (note.to_nobody and note.notice_s) or note.done:
+        return False
+    return view.evicted is None and _most(view, holder, note.asked or note.to) == holder.held_counts
+
+
+def _most(view: JobView, holder: Slice, asked: Counts) -> Counts:
+    """The pods that a job may have of those that it holds, where somebody has asked for so many."""
+    most = holder.elasticity.most if view.allowed.grows else {}
+    return {
+        name: min(held, in_whole(max(wanted := asked.get(name, held), most.get(name, wanted)), step))
+        for name, held in holder.held_counts.items()
+        for step in [holder.replica_sizes.get(name, 1)]
+    }
 
 
 def told(view: JobView) -> Iterator[str]:

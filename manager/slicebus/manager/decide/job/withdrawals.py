@@ -17,6 +17,7 @@ from slicebus.slices.api.conditions import Finding
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.workload import reclaimed
 
+MAY_HAVE = "The job may have the pods again that it was to give back"
 NOBODY_WAITS = "Nobody waits any more for the pods that were to be taken"
 BELOW_LEAST = "The job has another least size since pods were to be taken"
 _WITHDRAWN = "ReclaimWithdrawn"
@@ -57,6 +58,8 @@ def is_below_least(view: JobView) -> bool:
     no least size any more would be evicted instead: it loses what it was told."""
     note, holder = view.desired.reclaimed, view.holder
     if note is None or holder is None or note.done or not note.notice_s or view.evicted is not None:
+        return False
+    if note.to_nobody:
         return False
     for name, left in note.to.items():
         held = holder.held_counts.get(name, left)
