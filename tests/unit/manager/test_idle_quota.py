@@ -217,6 +217,9 @@ def test_it_has_its_notice_of_them(told: Story) -> None:
     assert is_awaited([holder], lambda chain: [], lambda uid, job_uid: False), "they go for nobody"
     assert gone([holder], lambda chain: []) == set()
     assert (told.orders(told.reconcile()), told.note) == ([], word)
+    assert [*reclaims.told(told.view)][-1:] == [
+        f"Reclaimed {told.now}: goes to main=4 after 120 s of notice: It takes no more than main=4 now"
+    ]
     told.ask(4, follows=word.id)
     told.reconcile()
     assert (told.sizes, asked(told)) == ([4], None)

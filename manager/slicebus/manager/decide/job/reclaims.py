@@ -326,8 +326,10 @@ def told(view: JobView) -> Iterator[str]:
             return
     head = f"{api_names.RECLAIMED} {note.at}"
     by = f"{counts_text(note.before)} for {', '.join(note.names)} ({note.reason})"
-    if not note.done:
-        after = f" after {note.notice_s:g} s of notice" if note.notice_s else ""
+    after = f" after {note.notice_s:g} s of notice" if note.notice_s else ""
+    if not note.done and note.to_nobody:
+        yield f"{head}: goes to {counts_text(note.to)}{after}: {note.message}"
+    elif not note.done:
         yield f"{head}: goes to {counts_text(note.to)} of {by}{after}; grows again when those are gone"
     elif _lacks(view, holder):
         yield f"{head}: has {counts_text(holder.granted)} of {by}; the rest comes back with quota"
