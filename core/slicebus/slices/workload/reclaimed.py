@@ -164,9 +164,11 @@ def after_ends(note: Reclaimed, ended: Mapping[str, int]) -> Reclaimed:
 
 def withdraw(note: Reclaimed, kept: Counts) -> Reclaimed:
     """The note of a job that keeps these pods, as nobody waits any more for those that it was to lose. Of these nobody
-    has asked for those beyond what it would have wanted again."""
+    has asked for those beyond what it would have wanted again. For whom they all stay has taken nothing."""
+    kept_from = _kept_from(note, {name: max(0, kept[name] - count) for name, count in note.to.items()})
     return replace(
         note,
+        beneficiaries=tuple(taken for taken in note.beneficiaries if taken not in kept_from),
         before={name: max(count, kept[name]) for name, count in note.before.items()},
         to=kept,
         done=True,
@@ -183,12 +185,7 @@ def spare(note: Reclaimed, held: Counts, gone: Collection[str]) -> Reclaimed | N
     the same.
     """
     to_go = {name: max(0, held.get(name, count) - count) for name, count in note.to.items()}
-    spared = list[Taken]()
-    for taken in reversed(note.beneficiaries):
-        part = {name: min(count, taken.took.get(name, 0)) for name, count in to_go.items()}
-        to_go = {name: count - part[name] for name, count in to_go.items()}
-        if taken.uid in gone and taken.is_alone and part == taken.took and any(part.values()):
-            spared.append(taken)
+    spared = [taken for taken in _kept_from(note, to_go) if taken.uid in gone]
     if not spared:
         return None
     to = {name: count + sum(taken.took[name] for taken in spared) for name, count in note.to.items()}
@@ -203,6 +200,18 @@ def spare(note: Reclaimed, held: Counts, gone: Collection[str]) -> Reclaimed | N
         asked=_beyond(note.asked or note.before, to),
         spares=True,
     )
+
+
+def _kept_from(note: Reclaimed, to_go: Counts) -> list[Taken]:
+    """The beneficiaries, the last one first, for whom all pods that were taken are among these, which have yet to go,
+    and who are alone with them. Pods go in the order in which they were taken."""
+    found = list[Taken]()
+    for taken in reversed(note.beneficiaries):
+        part = {name: min(count, taken.took.get(name, 0)) for name, count in to_go.items()}
+        to_go = {name: count - part[name] for name, count in to_go.items()}
+        if taken.is_alone and part == taken.took and any(part.values()):
+            found.append(taken)
+    return found
 
 
 def give_back(note: Reclaimed, to: Counts, *, at: str, message: str, notice_s: float) -> Reclaimed:

@@ -230,6 +230,20 @@ def test_a_word_takes_no_pods_for_those_who_are_gone(
         assert {taken.uid for taken in left.beneficiaries} == {taken.uid for taken in note.beneficiaries} - gone
 
 
+WITHDRAWN: dict[str, tuple[Reclaimed, int, set[str]]] = {
+    "all stay": (for_each(7, 5), 10, set()),
+    "those for the first one are gone": (for_each(7, 5), 7, {"uid-0"}),
+    "some of those for the last one are": (for_each(7, 5), 6, {"uid-0", "uid-1"}),
+    "others may count on them": (for_each(7, 5, alone=False), 10, {"uid-0", "uid-1"}),
+}
+
+
+@pytest.mark.parametrize(("note", "kept", "left"), WITHDRAWN.values(), ids=WITHDRAWN.keys())
+def test_who_got_no_pods_of_a_job_has_taken_none(note: Reclaimed, kept: int, left: set[str]) -> None:
+    """The job need not wait behind it, and may take some of it: that is no turn of a ring."""
+    assert {taken.uid for taken in withdraw(note, {"main": kept}).beneficiaries} == left
+
+
 def test_its_words_are_of_those_who_still_wait() -> None:
     left = spare(for_each(7, 5), {"main": 10}, {"uid-1"})
     assert left is not None
