@@ -444,7 +444,13 @@ def test_whether_anybody_waits(slice: Slice, chain: list[Slice], wanted: bool) -
     assert is_awaited([slice], {"team/job-high": chain}.__getitem__, lambda uid, job_uid: False) is wanted
 
 
+RUNS = Slice.from_manifest(a_workload("before", admitted=1))
+GREW = structs.replace(Slice.from_manifest(a_workload("high", admitted=1)), finished=True)
 GONE: dict[str, tuple[Slice, list[Slice], bool]] = {
+    "it runs, and grows no more": (a_slice(), [RUNS, waiting(finished=True)], True),
+    "it runs, and waits to grow to another size": (a_slice(), [RUNS, waiting(finished=True), waiting(uid="x")], False),
+    "it has grown, and has another size since": (a_slice(), [GREW, RUNS], False),
+    "it has grown to another size": (a_slice(), [waiting(finished=True), RUNS], False),
     "it waits": (a_slice(), [waiting()], False),
     "it is gone": (a_slice(), [], True),
     "it has ended": (a_slice(), [waiting(finished=True)], True),

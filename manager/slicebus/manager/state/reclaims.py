@@ -7,7 +7,7 @@ left, the job's size is what it keeps. From then on it wants again what it had, 
 A job that is given more than somebody asked for has such a note too: what it wants is then more than it had.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 
 import msgspec
@@ -152,16 +152,23 @@ def is_awaited(
 
 
 def gone(slices: Collection[Slice], chain_of: Callable[[str], Iterable[Slice]]) -> frozenset[str]:
-    """The UIDs of those for whom this chain is told to lose pods, and of whose chain no slice wants quota or has any.
+    """The UIDs of those for whom this chain is told to lose pods, and of whose chain no slice wants quota or has any;
+    also of those that run, and have given up what they wanted in addition.
 
     Who has got it otherwise is not gone: others may have counted on what was to be freed for it.
     """
     note = _told_note(slices)
-    return frozenset(
-        each.uid
-        for each in (note.beneficiaries if note is not None else ())
-        if not any(slice.pending or slice.keeps_quota or slice.evicting for slice in chain_of(_chain(each)))
-    )
+    beneficiaries = note.beneficiaries if note is not None else ()
+    return frozenset(each.uid for each in beneficiaries if _is_gone(each, [*chain_of(_chain(each))]))
+
+
+def _is_gone(beneficiary: Beneficiary, chain: Sequence[Slice]) -> bool:
+    """`chain` is sorted, oldest first."""
+    if any(slice.pending or slice.evicting for slice in chain):
+        return False
+    given_up = (at for at, slice in enumerate(chain) if slice.uid == beneficiary.uid and slice.finished)
+    since = next((at for at in given_up if chain[at].admission is None), 0)
+    return not any(slice.keeps_quota for slice in chain[since:])
 
 
 def _told_note(slices: Collection[Slice]) -> Reclaimed | None:
