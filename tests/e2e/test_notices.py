@@ -10,9 +10,10 @@ import pytest
 from e2e.test_preemption import allow_preemption
 from e2e.test_reclaimed import BOTH, EAST, POD_SET, REAL_FOR_JOBS, Manifest, shrinkable, submit_high
 from slicebus.ambient.clock import now
+from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import JOB_RESOURCES, JOBS
+from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, JOBS
 from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs.suspension import is_suspended
@@ -182,6 +183,32 @@ async def test_a_size_of_the_worker_outlasts_an_eviction_that_is_withdrawn(world
         await low.scale(7)
         await low.expect_pods(running=7)
         await low.expect_unfinished(7)
+
+
+@pytest.mark.parametrize("can_shrink", [True, False], ids=["shrink", "eviction"])
+async def test_it_keeps_its_pods_while_the_queue_is_held(world: World, urls: dict[str, str], can_shrink: bool) -> None:
+    """Whoever waits there gets nothing of them. When it may again, it takes them, after a notice of their own; the job
+    asks for none any more then, and those that were told keep theirs."""
+    async with roles.manager(world, urls, decisions=ALLOWED), roles.agent(world, urls, EAST):
+        low = await submit_low(world, "Job", notice=LONG, can_shrink=can_shrink)
+        await submit_high(world)
+        number = 4 if can_shrink else 8
+        await told(low, number)
+        await _stop(world, "Hold")
+        await expect_untold(low)
+        await low.expect_pods(running=8)
+        await _stop(world, "None")
+        await told(low, number)
+        unasked = {"metadata": {"annotations": {api_names.NOTICE_ANNOTATION: None}}}
+        await world.manager.patch(JOBS, "low", NAMESPACE, MergePatch(unasked))
+        await world.manager.delete(JOBS, "high", NAMESPACE)
+        await expect_untold(low)
+        await low.expect_pods(running=8)
+
+
+async def _stop(world: World, policy: str) -> None:
+    body = MergePatch({"spec": {"stopPolicy": policy}})
+    await world.manager.patch(CLUSTERQUEUES, objects.CLUSTER_QUEUE, None, body)
 
 
 async def test_without_leave_nothing_waits(world: World, urls: dict[str, str]) -> None:
