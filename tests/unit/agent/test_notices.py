@@ -705,6 +705,9 @@ def test_they_do_not_follow_where_the_worker_has_more_of_them_than_pods(has_noti
     worker.take(order if has_notice else structs.replace(order, notice=UNSET))
     worker.reconcile(DEADLINE)
     assert sizes(worker)[:2] == (2, 8), "the manager counts those that have succeeded"
+    for version, size in enumerate((2, 4), 3):
+        worker.take(to_completions(restored(size, version=version)))
+    assert sizes(worker)[:2] == (4, 8), "the worker has asked for what is left, and it comes back by that"
 
 
 @pytest.mark.parametrize("follows", [True, False])
