@@ -18,7 +18,7 @@ from slicebus.slices.api.kueue import Condition
 from slicebus.slices.workload import reclaimed
 
 MAY_HAVE = "The job may have the pods again that it was to give back"
-NOBODY_WAITS = "Nobody waits any more for the pods that were to be taken"
+NOBODY_WAITS = "Nobody waits any more who may have the pods that were to be taken"
 BELOW_LEAST = "The job has another least size since pods were to be taken"
 _WITHDRAWN = "ReclaimWithdrawn"
 
@@ -41,7 +41,7 @@ def withdraw_eviction(view: JobView, *, now: str) -> list[Command]:
         return []
     if not is_told_to_go(view):
         return []
-    text = f"Nobody waits any more for its quota: keeps {counts_text(slice.held_counts)}"
+    text = f"Nobody waits any more who may have its quota: keeps {counts_text(slice.held_counts)}"
     findings = [Finding(type, False, _WITHDRAWN, text) for type in (Condition.EVICTED, Condition.PREEMPTED)]
     findings.append(Finding(api_names.DISPATCHED_CONDITION, True, "Dispatched", f"Stays on cluster {cluster}"))
     workload = view.workload(slice)
