@@ -12,7 +12,7 @@ from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember, 
 from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.job import pods_left, reclaims, status_mirror, unknown_ends
 from slicebus.manager.decide.manifests import annotation_patch, findings_patch, one_write_each
-from slicebus.manager.decide.order import dispatch, size_requests, too_large
+from slicebus.manager.decide.order import dispatch, size_requests, withheld
 from slicebus.manager.decide.order.outbox import write
 from slicebus.manager.state.annotations import SizeRequest, annotation, correlation_of
 from slicebus.manager.state.outbox import MOST_BELIEVED, Dispatch, Held, Outbox, Progress, applied_version
@@ -123,7 +123,7 @@ def carried_out(view: JobView, report: Applied, envelope: Envelope, *, now: str)
     if report.spec_version < outbox.record.version or not _is_from_here(view, envelope):
         return []
     shown = _dispatched(workload)
-    if shown.get("status") != "False" or shown.get("reason") in (api_names.SUSPENDING, too_large.REASON):
+    if shown.get("status") != "False" or shown.get("reason") in (api_names.SUSPENDING, *withheld.REASONS):
         return []
     finding = Finding(api_names.DISPATCHED_CONDITION, True, "Dispatched", f"Cluster {envelope.cluster} holds it")
     body = findings_patch(workload, finding, now=now)
