@@ -5,10 +5,10 @@ from typing import Any
 from msgspec import structs
 
 from slicebus.decisions.commands import Command, Create, Emit, Forget, Patch, Publish, Remember, Remove, Requeue
-from slicebus.manager.state.annotations import DesiredSize, SizeRequest, job_ref
+from slicebus.manager.state.annotations import DesiredSize, SizeRequest, job_ref, size_requests_of
 from slicebus.manager.state.job_reading import JobReading
 from slicebus.manager.state.outbox import NO_REQUEST, Dispatch, Held, Outbox
-from slicebus.manager.state.views import JobView, cluster_of, requests_of
+from slicebus.manager.state.views import JobView, cluster_of
 from slicebus.proto.envelope import Envelope, MessageId
 from slicebus.proto.messages import ClusterName, ClusterUid, Counts, JobRef, RequestKey
 from slicebus.slices.api import api_names, kueue
@@ -171,7 +171,7 @@ def a_view(job: Manifest | None, *workloads: Manifest, **changes: Any) -> JobVie
     slices = tuple(oldest_first(map(Slice.from_manifest, workloads)))
     outbox = Outbox.newest(map(Outbox.from_manifest, workloads), left=Outbox.left_on(job) if job else None)
     named = {workload["metadata"]["name"]: workload for workload in workloads}
-    requests, asked = requests_of(named), SizeRequest.from_manifest(job) if job else None
+    requests, asked = size_requests_of(named), SizeRequest.from_manifest(job) if job else None
     if asked is not None and slices:
         lasting = [slice for slice in slices if slice.admitted] or [s for s in slices if not s.finished] or slices
         newest = max((request.revision for request in requests.values()), default=0)

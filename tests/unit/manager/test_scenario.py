@@ -16,8 +16,9 @@ from slicebus.kube.cache import Change
 from slicebus.manager.decide.admission import admission_writes, builtin, requesting
 from slicebus.manager.decide.admission.change_filter import needs_reconcile
 from slicebus.manager.decide.messages import message_handlers
+from slicebus.manager.state.annotations import size_requests_of
 from slicebus.manager.state.tables import ManagerTable
-from slicebus.manager.state.views import JobView, requests_of
+from slicebus.manager.state.views import JobView
 from slicebus.proto.errors import ConflictError
 from slicebus.proto.messages import Applied, Counts, Delete, Message, Relabel, ScaleRequest, WorkloadSpec
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -83,7 +84,7 @@ class World:
     def view(self) -> JobView:
         view = a_view(self.job, *self.workloads.values(), published=self.published)
         # What a job keeps of requests after its last Workload is none of a Workload's: `a_view` would read it so.
-        return msgspec.structs.replace(view, ref=REF, requests=requests_of(self.workloads))
+        return msgspec.structs.replace(view, ref=REF, requests=size_requests_of(self.workloads))
 
     def settle(self) -> None:
         for _ in range(10):

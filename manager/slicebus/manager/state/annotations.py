@@ -5,6 +5,7 @@ Workloads (docs/decisions/0068).
 """
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Self
 
 import msgspec
@@ -287,6 +288,12 @@ def desired_size_of(job: Manifest, own: Counts, requested: SizeRequest | None) -
         finished={} if taken is not None and is_overruled and not taken.counts_ended else requested.finished,
         taken_back=taken,
     )
+
+
+def size_requests_of(workloads: Mapping[str, Manifest]) -> dict[str, SizeRequest]:
+    """The size requests on a job's Workloads, by the names of these."""
+    read = {name: SizeRequest.from_manifest(workload) for name, workload in workloads.items()}
+    return {name: request for name, request in read.items() if request is not None}
 
 
 _UNSHOWN = msgspec.json.Decoder(dict[str, Any])

@@ -8,7 +8,7 @@ from propcache.api import cached_property
 
 from slicebus.bus.sizes import MESSAGE_BYTES
 from slicebus.kube.cache import Key
-from slicebus.manager.state.annotations import DesiredSize, SizeRequest, annotation, desired_size_of
+from slicebus.manager.state.annotations import DesiredSize, SizeRequest, annotation, desired_size_of, size_requests_of
 from slicebus.manager.state.job_reading import JobReading
 from slicebus.manager.state.outbox import STOPPED, WITHDRAWN, Held, Outbox, OutboxState
 from slicebus.manager.state.reclaims import ElasticRules, as_reclaimed, beside, told_s
@@ -120,8 +120,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return min(slice.elasticity.notice_s, self.allowed.notice_cap_s)
 
     def eviction_notice_s(self, slice: Slice) -> float:
-        """The same for an evicted slice: what it was told, whatever it asks for by now. Pods that were told before that
-        they go have their time."""
+        """The same for an evicted slice: what it was told, whatever it asks for now. Pods told before have time."""
         told = told_s(self.outbox)
         return told if told is not None else beside(slice.reclaimed, self.notice_s(slice))
 
@@ -377,19 +376,13 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             self,
             workloads=self.workloads | {name: changed},
             slices=tuple(slice if other.name == name else other for other in self.slices),
-            requests={**self.requests, **requests_of({name: changed})},
+            requests={**self.requests, **size_requests_of({name: changed})},
             outbox=Outbox.newest([self.outbox if is_elsewhere else None, Outbox.from_manifest(changed)]),
         )
 
     def workload(self, slice: Slice) -> Manifest:
         """The manifest of a slice."""
         return self.workloads[slice.name]
-
-
-def requests_of(workloads: Mapping[str, Manifest]) -> dict[str, SizeRequest]:
-    """The size requests on a job's Workloads, as in `JobView.requests`."""
-    read = {name: SizeRequest.from_manifest(workload) for name, workload in workloads.items()}
-    return {name: request for name, request in read.items() if request is not None}
 
 
 def place_of(slices: Sequence[Slice]) -> ClusterName | None:
