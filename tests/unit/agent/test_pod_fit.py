@@ -159,12 +159,17 @@ def with_a_runtime(spec: Manifest) -> None:
     spec["runtimeClassName"] = "heavy"
 
 
+def with_a_claim(spec: Manifest) -> None:
+    spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "eight"}]
+
+
 MOMENTS: dict[str, tuple[Callable[[Manifest], None], str]] = {
     "larger requests": (lambda spec: enlarge({"spec": spec}), "cpu 30 in place of 1"),
     "another container": (with_another, "cpu 31 in place of 1"),
     "a sidecar": (with_an_init, "cpu 31 in place of 1"),
     "a device": (with_a_device, "nvidia.com/gpu 8 in place of 0"),
     "a RuntimeClass": (with_a_runtime, "RuntimeClass heavy in place of none"),
+    "a claim of devices": (with_a_claim, "claims of devices by ResourceClaimTemplate eight"),
 }
 
 
@@ -186,10 +191,11 @@ def test_pods_of_a_template_that_was_edited_for_a_moment_stay_gated(
 @pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
 @pytest.mark.parametrize("named", MOMENTS)
 def test_of_an_edit_that_no_agent_has_watched_the_larger_requests_stay_gated(kind: str, named: str) -> None:
-    """What else it named looks like what the cluster has added: that is charged when it runs (docs/security.md)."""
+    """So do those with claims, which are charged by nothing that runs. What else it named looks like what the cluster
+    has added: that is charged when it runs (docs/security.md)."""
     made = Made(kind)
     pod, _ = made.for_a_moment(MOMENTS[named][0])
-    assert let_go(made.view(pod)) == ([] if named == "larger requests" else ["a"])
+    assert let_go(made.view(pod)) == ([] if named in ("larger requests", "a claim of devices") else ["a"])
 
 
 @PER_KIND

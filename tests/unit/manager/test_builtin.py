@@ -694,10 +694,18 @@ def test_a_job_that_runs_keeps_its_pods_and_shows_why() -> None:
     assert event.note == "A job that runs keeps its pods: what main requests is changed when it is made anew"
 
 
+def with_pod(job: Manifest, **changed: Any) -> Manifest:
+    """The job with these fields in its pods' spec."""
+    template = job["spec"]["template"]
+    return job | {"spec": job["spec"] | {"template": template | {"spec": template["spec"] | changed}}}
+
+
 EDITED_PODS = {
     "other requests": with_cpu(a_job(), "64"),
     "other pod sets": RAY_JOB | {"metadata": a_job()["metadata"]},
     "impossible requests": with_cpu(a_job(), "no number"),
+    "a RuntimeClass": with_pod(a_job(), runtimeClassName="heavy"),
+    "claims of devices": with_pod(a_job(), resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "eight"}]),
 }
 
 
@@ -794,6 +802,14 @@ def test_the_job_waits_with_its_edited_pods_then() -> None:
     assert (waits.slices[0].lacks_quota, waits.is_withdrawn) == (True, True)
     assert requested_cpu(objects["Workload"]) == ["64"]
     assert not admitting.comes_too_early(waits)
+
+
+def test_a_slice_that_waits_takes_another_runtime_over() -> None:
+    """Its pods would stay gated on every worker: they are compared with those of the slice."""
+    [patch] = reconcile(a_view(with_pod(a_job(), runtimeClassName="heavy"), a_workload()), NOW)
+    assert isinstance(patch, Patch)
+    assert isinstance(patch.body, dict)
+    assert patch.body["spec"]["podSets"][0]["template"]["spec"]["runtimeClassName"] == "heavy"
 
 
 def test_what_has_to_go_goes_although_its_next_copy_cannot_be_made() -> None:

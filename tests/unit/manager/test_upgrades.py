@@ -80,11 +80,22 @@ def told(view: JobView) -> list[str]:
             ["A job that runs keeps its pods: what small requests is changed when it is made anew"],
         ),
         (
+            {
+                "path": f"{GROUP}/template/spec/resourceClaims",
+                "value": [{"name": "gpu", "resourceClaimTemplateName": "x"}],
+            },
+            ["A job that runs keeps its pods: what small requests is changed when it is made anew"],
+        ),
+        (
+            {"path": f"{GROUP}/template/spec/runtimeClassName", "value": "heavy"},
+            ["A job that runs keeps its pods: what small requests is changed when it is made anew"],
+        ),
+        (
             {"path": f"{GROUP}/minReplicas", "value": 99},
             ["worker group small has minReplicas 99 greater than maxReplicas 8"],
         ),
     ],
-    ids=["it is taken over", "other requests", "what KubeRay refuses"],
+    ids=["it is taken over", "other requests", "claims of devices", "a RuntimeClass", "what KubeRay refuses"],
 )
 def test_its_user_is_told_why_it_does_not_take_an_edit_over(edit: Manifest, why: list[str]) -> None:
     assert told(a_view(a_service(edit), dispatched(a_service()))) == why

@@ -5,6 +5,7 @@ the name of a resource that ClusterQueues cover, as Kueue's `deviceClassMappings
 an extended resource are requested by that resource's name instead, and charged without a mapping.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
@@ -51,6 +52,17 @@ def claims_of(spec: Manifest) -> list[str]:
     resources = [spec.get("resources"), *(container.get("resources") for container in containers)]
     of_containers = (entry for one in resources if isinstance(one, dict) for entry in _entries(one.get("claims")))
     return sorted({str(entry.get("name", "")) for entry in (*_entries(spec.get("resourceClaims")), *of_containers)})
+
+
+def sources_of(spec: Manifest) -> Counter[str]:
+    """From what each claim of a PodSpec is, its ResourceClaimTemplate or its ResourceClaim, in words, and how often.
+    Any manifest may be given."""
+    kinds = {"resourceClaimTemplateName": "ResourceClaimTemplate", "resourceClaimName": "ResourceClaim"}
+    entries = _entries(spec.get("resourceClaims"))
+    return Counter(
+        next((f"{kind} {entry[field]}" for field, kind in kinds.items() if entry.get(field)), "another source")
+        for entry in entries
+    )
 
 
 def why_not_charged(claims: list[str]) -> str:

@@ -3,12 +3,14 @@
 Whoever may edit a job on its worker may edit its pod templates. The quota was given for those of the slice.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
 
 from slicebus.slices.api.quantities import amounts, format_amount
+from slicebus.slices.workload.device_claims import sources_of
 from slicebus.slices.workload.pod_requests import container_resources, pod_requests, without_additions
 
 Manifest = dict[str, Any]
@@ -32,6 +34,11 @@ def named_in(spec: Manifest) -> dict[str, list[str]]:
     return found | ({_POD: [runtime]} if (runtime := spec.get("runtimeClassName")) else {})
 
 
+def charged_beside(spec: Manifest) -> tuple[str, Counter[str]]:
+    """What a pod is charged for beside its requests: its RuntimeClass, and its claims of devices by their sources."""
+    return spec.get("runtimeClassName") or "", sources_of(spec)
+
+
 def of_template(spec: Manifest, charged: Manifest) -> PodMisfit | None:
     """Why no pod of a template may start where the pod set is charged for `charged`, both PodSpecs; None if they may.
 
@@ -42,7 +49,7 @@ def of_template(spec: Manifest, charged: Manifest) -> PodMisfit | None:
         misfit = _exceeding(asked, granted) or _of_containers(spec, charged)
     except ValueError as error:
         return PodMisfit(f"requests that nobody can read: {error}")
-    return misfit or _of_runtime(spec, charged, named_in(spec))
+    return misfit or _of_claims(spec, charged) or _of_runtime(spec, charged, named_in(spec))
 
 
 def of_pod(spec: Manifest, charged: Manifest, named: Mapping[str, Collection[str]] = {}) -> PodMisfit | None:
@@ -51,7 +58,8 @@ def of_pod(spec: Manifest, charged: Manifest, named: Mapping[str, Collection[str
 
     A cluster's admission adds containers to pods, and defaults where a container names nothing: that is charged when it
     runs. What the pod set's template names is compared container by container, and in sum with what an edited one
-    has named for a while.
+    has named for a while. Claims of devices request no amount by which they could be charged then: whoever has added
+    them, such a pod does not start.
     """
     try:
         misfit = (
@@ -61,7 +69,7 @@ def of_pod(spec: Manifest, charged: Manifest, named: Mapping[str, Collection[str
         )
     except ValueError as error:
         return PodMisfit(f"requests that nobody can read: {error}")
-    return misfit or _of_runtime(spec, charged, named)
+    return misfit or _of_claims(spec, charged) or _of_runtime(spec, charged, named)
 
 
 def _of_named(spec: Manifest, charged: Manifest, named: Named) -> PodMisfit | None:
@@ -78,6 +86,12 @@ def _of_named(spec: Manifest, charged: Manifest, named: Named) -> PodMisfit | No
         for field in _CONTAINERS
     }
     return _exceeding(pod_requests(asked), pod_requests({field: charged.get(field) for field in _CONTAINERS}))
+
+
+def _of_claims(spec: Manifest, charged: Manifest) -> PodMisfit | None:
+    """Why a pod with other claims of devices may not start, or with more of them."""
+    more = sources_of(spec) - sources_of(charged)
+    return PodMisfit(f"claims of devices by {' and '.join(sorted(more))}") if more else None
 
 
 def _of_runtime(spec: Manifest, charged: Manifest, named: Named) -> PodMisfit | None:

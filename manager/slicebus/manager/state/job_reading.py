@@ -1,5 +1,7 @@
 """Reads a job of the manager: each part once for each version of its manifest."""
 
+from collections import Counter
+
 import msgspec
 from propcache.api import cached_property
 
@@ -9,6 +11,7 @@ from slicebus.proto.messages import Counts, Manifest
 from slicebus.slices.api.honored import Unhonored, unhonored_of_job
 from slicebus.slices.jobs import KINDS, Problem
 from slicebus.slices.placement.suitability import node_choice
+from slicebus.slices.workload.pod_fit import charged_beside
 from slicebus.slices.workload.pod_requests import pod_requests
 
 
@@ -47,6 +50,12 @@ class JobReading(msgspec.Struct, frozen=True, dict=True):
         """What one pod requests, by pod set; None for unreadable requests."""
         pod_sets = KINDS[self.manifest["kind"]].pod_sets(as_copied(self.manifest))
         return {pod_set["name"]: _requests(pod_set["template"]) for pod_set in pod_sets}
+
+    @cached_property
+    def charged_beside(self) -> dict[str, tuple[str, Counter[str]]]:
+        """What one pod is charged for beside its requests, by pod set."""
+        pod_sets = KINDS[self.manifest["kind"]].pod_sets(as_copied(self.manifest))
+        return {pod_set["name"]: charged_beside(pod_set["template"].get("spec") or {}) for pod_set in pod_sets}
 
     @cached_property
     def nodes(self) -> dict[str, Manifest]:

@@ -40,6 +40,10 @@ PODS: dict[str, tuple[Manifest, str]] = {
     "a default of the cluster": (spec(container(cpu="1", memory="1Gi", **{"ephemeral-storage": "1Gi"})), ""),
     "what KubeRay adds": (waiting_for_gcs({"spec": AS_CHARGED})["spec"], ""),
     "an amount that nobody can read": (spec(container(cpu="many", memory="1Gi")), "requests that nobody can read"),
+    "a claim of devices": (
+        AS_CHARGED | {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "eight"}]},
+        "claims of devices by ResourceClaimTemplate eight",
+    ),
 }
 
 
@@ -82,3 +86,26 @@ def test_what_controllers_add_is_not_compared() -> None:
     charged = waiting_for_gcs({"spec": AS_CHARGED})["spec"]
     assert of_pod(AS_CHARGED, charged) is None
     assert of_template(AS_CHARGED, charged) is None
+
+
+ONE: Manifest = {"name": "gpu", "resourceClaimTemplateName": "one"}
+CLAIMS: dict[str, tuple[list[Any], str]] = {
+    "the same": ([ONE], ""),
+    "none": ([], ""),
+    "the same by another name": ([ONE | {"name": "device"}], ""),
+    "it twice": ([ONE, ONE | {"name": "second"}], "ResourceClaimTemplate one"),
+    "another": ([ONE | {"resourceClaimTemplateName": "eight"}], "ResourceClaimTemplate eight"),
+    "one that pods share": ([{"name": "gpu", "resourceClaimName": "shared"}], "ResourceClaim shared"),
+    "one of a newer API": ([{"name": "gpu", "podGroupResourceClaim": "x"}], "another source"),
+    "none that can be read": (["gpu"], ""),
+}
+
+
+@pytest.mark.parametrize(("claims", "by"), CLAIMS.values(), ids=CLAIMS.keys())
+def test_claims_of_devices_are_those_that_were_counted(claims: list[Any], by: str) -> None:
+    charged = CHARGED | {"resourceClaims": [ONE]}
+    for misfit in (
+        of_pod(AS_CHARGED | {"resourceClaims": claims}, charged),
+        of_template(AS_CHARGED | {"resourceClaims": claims}, charged),
+    ):
+        assert (misfit.text if misfit else "") == (f"claims of devices by {by}" if by else "")

@@ -21,6 +21,7 @@ from slicebus.slices.api import api_names
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.placement.suitability import node_choice
 from slicebus.slices.workload.chain import structural_message
+from slicebus.slices.workload.pod_fit import charged_beside
 from slicebus.slices.workload.workload import Slice
 
 
@@ -45,7 +46,7 @@ def with_former_pod_sets(view: JobView) -> list[Slice]:
 
 
 def refused(slice: Slice, view: JobView) -> str:
-    """Why a running job does not get its edited pods; empty where they request the same as those of the slice.
+    """Why a running job does not get its edited pods; empty where they are charged for the same as those of the slice.
 
     Where its kind takes edits over, the reason is KubeRay's, for edits that KubeRay would refuse.
     """
@@ -70,11 +71,14 @@ def pod_sets(job: Manifest, view: JobView, *, counts: Counts) -> list[Manifest]:
 
 
 def _changed(slice: Slice, view: JobView) -> Iterator[str]:
-    """The names of a slice's pod sets whose requests differ in the job."""
-    requests = view.reading.requests if view.reading else {}
+    """The names of a slice's pod sets that differ in the job in what they are charged for."""
+    reading = view.reading
+    requests, beside = (reading.requests, reading.charged_beside) if reading is not None else ({}, {})
     for pod_set in slice.pod_sets:
-        if pod_set.name in requests and requests[pod_set.name] != pod_set.requests:
-            yield pod_set.name
+        if (name := pod_set.name) in requests and (
+            requests[name] != pod_set.requests or beside[name] != charged_beside(pod_set.template.get("spec") or {})
+        ):
+            yield name
 
 
 def replica_sizes(view: JobView, job: Manifest, names: Iterable[str]) -> str | None:
