@@ -34,8 +34,9 @@ def pod_requests(
     """The requests of a PodSpec, as amounts. Raises ValueError for one that is not a quantity, or negative.
 
     The larger of the containers' sum and the peak of initialisation, plus overhead. A sidecar (an init container that
-    restarts) counts from its start on. A limit without a request is the request. A pod-level request
-    wins over the containers' sum; a pod-level limit is the request where neither the pod nor a container has one.
+    restarts) counts from its start on. A limit without a request is the request. A pod-level request counts where it is
+    more than the containers' sum: an API server refuses a smaller one, and one before Kubernetes 1.34 drops it and runs
+    the containers. A pod-level limit is the request where neither the pod nor a container has one.
     `statuses` are those of containers by name, and of the pod itself under the empty name: a resize in place keeps what
     it had until the kubelet has carried it out, and one that `is_infeasible` asks for nothing. `defaults` are requests
     of containers that have none, but for what a pod with a limit of its own has by then; and `overhead` is that of the
@@ -68,8 +69,8 @@ def pod_requests(
     if pod_level := spec.get("resources"):
         wanted = _counted(pod_level.get("requests") or {})
         whole = _in_force(wanted, statuses.get(_POD), is_infeasible=is_infeasible)
-        total = (
-            _counted(pod_level.get("limits") or {}) | total | {name: whole[name] for name in wanted if name in whole}
+        total = larger(
+            _counted(pod_level.get("limits") or {}) | total, {name: whole[name] for name in wanted if name in whole}
         )
     return add(total, _counted(spec["overhead"]) if spec.get("overhead") else overhead or {})
 

@@ -59,6 +59,17 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
         {"containers": [container("1")], "resources": {"requests": {"cpu": "4"}}},
         {"cpu": 4000},
     ),
+    "a pod-level request pays for no containers that request more": (
+        {"containers": [container("8")], "resources": {"requests": {"cpu": "1"}}},
+        {"cpu": 8000},
+    ),
+    "nor for devices, which have none": (
+        {
+            "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}],
+            "resources": {"requests": {"nvidia.com/gpu": "0"}},
+        },
+        {"nvidia.com/gpu": 8},
+    ),
     "a pod-level limit is the request where no container has one": (
         {"containers": [{"name": "c"}], "resources": {"limits": {"cpu": "4"}}},
         {"cpu": 4000},
