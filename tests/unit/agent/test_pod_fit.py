@@ -31,8 +31,10 @@ PER_KIND = pytest.mark.parametrize("kind", MAKE)
 class Made:
     """A job as an agent has made it, with what KubeRay made of it, and its slice."""
 
-    def __init__(self, kind: str, granted: int = 2) -> None:
+    def __init__(self, kind: str, granted: int = 2, *, scaled: bool = True) -> None:
         job, self.kind, self.name = MAKE[kind]("train"), KINDS[kind], SET[kind]
+        if not scaled:
+            job["spec"].get("rayClusterSpec", job["spec"])["enableInTreeAutoscaling"] = False
         pod_sets = self.kind.pod_sets(job)
         placements = {one["name"]: Placement(labels={api_names.MANAGER_UID_LABEL: "m"}) for one in pod_sets}
         grant: Counts = {one["name"]: granted for one in pod_sets}
@@ -217,6 +219,29 @@ def test_another_runtime_in_the_template_keeps_its_pods_gated(kind: str) -> None
     made = Made(kind)
     with_a_runtime(made.template()["spec"])
     assert let_go(made.view(made.pod("a"))) == []
+
+
+@pytest.mark.parametrize("is_undone", [False, True], ids=["now", "for a moment"])
+@pytest.mark.parametrize("kind", ["RayCluster", "RayJob"])
+def test_a_head_with_an_autoscaler_that_its_slice_has_not_stays_gated(kind: str, is_undone: bool) -> None:
+    """KubeRay makes its container of the options of the cluster, which are in no template."""
+    made = Made(kind, scaled=False)
+    edited: Table[str, EditedTemplates] = Table(str, EditedTemplates)
+    options = {"autoscalerOptions": {"resources": {"requests": {"cpu": "30"}}}}
+    before = deepcopy(made.target)
+    made.target["spec"] |= {"enableInTreeAutoscaling": True} | options
+    note_edit(Change(before, deepcopy(made.target)), edited)
+    pod = made.pod("a", "head")
+    pod["spec"]["containers"] = [
+        *before["spec"]["headGroupSpec"]["template"]["spec"]["containers"],
+        {"name": "autoscaler", "image": "x", "resources": {"requests": {"cpu": "30"}}},
+    ]
+    made.target["spec"] |= {"enableInTreeAutoscaling": not is_undone}
+    view = made.view(pod, edited=edited.get(made.target["metadata"]["uid"]))
+    assert let_go(view) == []
+    problem = pod_fit.problem(view)
+    assert problem is not None
+    assert "cpu 30500m in place of 500m" in problem.message
 
 
 def test_what_is_not_in_a_template_is_no_edit_and_a_job_that_goes_is_forgotten() -> None:

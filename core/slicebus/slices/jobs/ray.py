@@ -114,9 +114,11 @@ def cluster_pod_sets(cluster_spec: Manifest, *, beside_head: tuple[Manifest, ...
 
 
 def templates(cluster_spec: Manifest) -> dict[str, Manifest]:
-    """The pod templates of a cluster as they are, by pod set."""
-    head: dict[str, Manifest] = {HEAD: cluster_spec["headGroupSpec"]["template"]}
-    return head | {pod_set_name(group): group["template"] for group in groups(cluster_spec)}
+    """The pod templates of a cluster as they are, by pod set, and in the head's the autoscaler: its user sizes it."""
+    head = cluster_spec["headGroupSpec"]["template"]
+    if autoscales(cluster_spec):
+        head = _with_containers(head, [_autoscaler(cluster_spec)])
+    return {HEAD: head} | {pod_set_name(group): group["template"] for group in groups(cluster_spec)}
 
 
 def pod_set_of(labels: dict[str, str]) -> str:
@@ -157,10 +159,8 @@ def waiting_for_gcs(template: Manifest) -> Manifest:
 
 def _with_containers(template: Manifest, added: list[Manifest]) -> Manifest:
     """A template with further containers."""
-    if not added:
-        return template
     spec = template["spec"]
-    return template | {"spec": spec | {"containers": [*spec["containers"], *added]}}
+    return template | {"spec": spec | {"containers": [*spec["containers"], *added]}} if added else template
 
 
 def _collector(cluster_spec: Manifest) -> list[Manifest]:
