@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
-from slicebus.kube.client import JsonPatch
-from slicebus.kube.resources import PODS, RAYCLUSTERS
+from slicebus.kube.client import JsonPatch, MergePatch
+from slicebus.kube.resources import NODES, PODS, RAYCLUSTERS, RESOURCEFLAVORS
 from slicebus.slices.api import kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.workload.ungate import is_gated
@@ -70,6 +71,30 @@ async def test_edited_pods_stay_gated_and_are_told(world: World, kind: str, path
     assert is_gated(await worker.get(PODS, gated["metadata"]["name"], NAMESPACE))
     await worker.delete(PODS, gated["metadata"]["name"], NAMESPACE)
     await scenario.expect_pods(running=3)
+
+
+async def test_pods_for_the_nodes_of_another_flavor_stay_gated(world: World) -> None:
+    """A tenant takes the node labels out of the template: its pods would run anywhere, charged for the flavor."""
+    labels = {"slicebus.dev/test-pool": "cheap"}
+    worker_nodes = [(client, node) for client in world.workers.values() for node in (await client.list(NODES)).items]
+    for client, node in worker_nodes:
+        await client.patch(NODES, node["metadata"]["name"], None, MergePatch({"metadata": {"labels": labels}}))
+    await set_quota(world, 50)
+    await world.manager.patch(RESOURCEFLAVORS, objects.FLAVOR, None, MergePatch({"spec": {"nodeLabels": labels}}))
+    try:
+        scenario = Scenario(world, "RayCluster", "grid")
+        await scenario.submit()
+        await scenario.expect_pods(running=1)
+        assert [pod["spec"]["nodeSelector"] for pod in await scenario.pods()] == [labels] * 2
+        await edit(scenario, f"{TEMPLATE}/spec/nodeSelector", None, op="remove")
+        await scenario.scale(2, settles=False)
+        await scenario.expect_pods(running=1, gated=1)
+        await expect_told(world, scenario, "nodes with any labels in place of slicebus.dev/test-pool=cheap")
+    finally:
+        await world.manager.patch(RESOURCEFLAVORS, objects.FLAVOR, None, MergePatch({"spec": {"nodeLabels": None}}))
+        for client, node in worker_nodes:
+            gone = MergePatch({"metadata": {"labels": dict.fromkeys(labels)}})
+            await client.patch(NODES, node["metadata"]["name"], None, gone)
 
 
 @pytest.mark.real

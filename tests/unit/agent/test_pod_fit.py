@@ -4,6 +4,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
 
+import msgspec
 import pytest
 
 from slicebus.agent.decide.job import reconcile, waiting
@@ -242,6 +243,28 @@ def test_a_head_with_an_autoscaler_that_its_slice_has_not_stays_gated(kind: str,
     problem = pod_fit.problem(view)
     assert problem is not None
     assert "cpu 30500m in place of 500m" in problem.message
+
+
+ELSEWHERE: dict[str, tuple[Any, str]] = {
+    "as it was made": ({"pool": "spot"}, ""),
+    "as it was made, and fewer nodes": ({"pool": "spot", "zone": "a"}, ""),
+    "as the flavor is now": ({"pool": "cheap"}, ""),
+    "another flavor's": ({"pool": "large"}, "nodes with pool=large in place of pool=cheap"),
+    "any": (None, "nodes with any labels in place of pool=cheap"),
+}
+
+
+@PER_KIND
+@pytest.mark.parametrize(("selector", "told"), ELSEWHERE.values(), ids=ELSEWHERE.keys())
+def test_pods_for_the_nodes_of_another_flavor_stay_gated(kind: str, selector: Any, told: str) -> None:
+    """Their quota is that of the flavor that their slice was given."""
+    made = Made(kind)
+    note = msgspec.json.encode({made.name: [{"pool": "spot"}, {"pool": "cheap"}]}).decode()
+    made.slice["metadata"]["annotations"][api_names.NODES_ANNOTATION] = note
+    made.template()["spec"]["nodeSelector"] = selector
+    view = made.view(made.pod("a"))
+    problem = pod_fit.problem(view)
+    assert (let_go(view), told in (problem.message if problem else "")) == ([] if told else ["a"], True)
 
 
 def test_what_is_not_in_a_template_is_no_edit_and_a_job_that_goes_is_forgotten() -> None:

@@ -75,6 +75,44 @@ def test_it_says_nothing_of_pods_whose_template_does_and_of_no_pods(job: Manifes
     assert api_names.PLACEMENTS_ANNOTATION not in copy["metadata"]["annotations"]
 
 
+def nodes(manifests: list[Manifest]) -> Any:
+    """What the one copy among these says of the nodes of placed pods."""
+    [copy] = [one for one in manifests if one["kind"] == "Workload"]
+    note = copy["metadata"]["annotations"].get(api_names.NODES_ANNOTATION)
+    return msgspec.json.decode(note) if note is not None else None
+
+
+def noting(*labels: dict[str, str]) -> Manifest:
+    copy = a_copy("w1")
+    copy["metadata"]["annotations"][api_names.NODES_ANNOTATION] = msgspec.json.encode({"main": labels}).decode()
+    return copy
+
+
+NODES_SAID: dict[str, tuple[tuple[Manifest, ...], PodSetFlavor, Any]] = {
+    "the first copy": ((), SPOT, {"main": [{"pool": "spot"}]}),
+    "of a flavor without labels": ((), PodSetFlavor(), None),
+    "the next copy": ((noting({"pool": "spot"}),), SPOT, {"main": [{"pool": "spot"}]}),
+    "of a flavor that was edited": ((noting({"pool": "old"}),), SPOT, {"main": [{"pool": "old"}, {"pool": "spot"}]}),
+    "of a flavor that got its labels later, or from an older agent": ((a_copy("w1"),), SPOT, None),
+    "that lost its labels": ((noting({"pool": "old"}),), PodSetFlavor(), {"main": [{"pool": "old"}, {}]}),
+    "of one that is edited all the time": (
+        (noting(*({"pool": str(number)} for number in range(8))),),
+        SPOT,
+        {"main": [*({"pool": str(number)} for number in range(1, 8)), {"pool": "spot"}]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("copies", "flavor", "said"), NODES_SAID.values(), ids=NODES_SAID.keys())
+def test_a_copy_says_which_nodes_templates_have(copies: tuple[Manifest, ...], flavor: PodSetFlavor, said: Any) -> None:
+    """Templates keep the labels that their flavor had when they were made."""
+    assert nodes(made(a_view(a_job(), *copies), flavors={"main": flavor})) == said
+
+
+def test_it_says_none_of_pods_that_are_placed_at_their_start() -> None:
+    assert nodes(made(a_view(an_unplaced_job(0)), flavors={"main": SPOT})) is None
+
+
 def test_a_pod_gets_its_nodes_with_the_start() -> None:
     assert patches(a_view(an_unplaced_job(1), a_noted_copy(), pods=(unplaced("a"), unplaced("b")))) == {"a": NODES}
 

@@ -29,6 +29,9 @@ UNPLACED_LABEL: Final = "slicebus.dev/unplaced"
 """On a worker's pods: "true" where their template says nothing of their flavor, which was chosen later."""
 PLACEMENTS_ANNOTATION: Final = "slicebus.dev/placements"
 """On a worker's Workload, JSON by pod set: where the unplaced pods run."""
+NODES_ANNOTATION: Final = "slicebus.dev/nodes"
+"""On a worker's Workload, JSON by pod set: the node labels of its flavor, as templates may have them. There are several
+where somebody has edited the flavor."""
 FLAVORS_ANNOTATION: Final = "slicebus.dev/flavors"
 """On a worker's Workload, JSON by pod set and resource: the flavors that it was given."""
 CHARGED_ANNOTATION: Final = "slicebus.dev/charged"
@@ -238,6 +241,7 @@ AGENTS_OWN: Final = frozenset(
         RAYSERVICE_LABEL,
         UNPLACED_LABEL,
         PLACEMENTS_ANNOTATION,
+        NODES_ANNOTATION,
         FLAVORS_ANNOTATION,
         CHARGED_ANNOTATION,
         BOUNDS_ANNOTATION,

@@ -4,7 +4,7 @@ import msgspec
 
 from slicebus.agent.decide.job.reconcile import link_to
 from slicebus.agent.decide.order.order_contents import charged_of, flavors_of
-from slicebus.agent.decide.pods.pod_placement import placements_note
+from slicebus.agent.decide.pods.pod_placement import nodes_note, placements_note
 from slicebus.agent.state.views import WorkerJobReading, WorkerView
 from slicebus.proto.messages import Manifest, WorkloadSpec
 from slicebus.slices.api import api_names, kueue
@@ -33,7 +33,7 @@ def manifest(view: WorkerView, order: WorkloadSpec, job: WorkerJobReading | None
         annotations[api_names.FLAVORS_ANNOTATION] = msgspec.json.encode(flavors, order="sorted").decode()
         annotations[api_names.CHARGED_ANNOTATION] = msgspec.json.encode(charged_of(order), order="sorted").decode()
     if job is not None:
-        annotations |= link_to(view, job) | placements_note(job.manifest, order)
+        annotations |= link_to(view, job) | placements_note(job.manifest, order) | nodes_note(view, job.manifest, order)
     return {
         "apiVersion": kueue.API_VERSION,
         "kind": "Workload",

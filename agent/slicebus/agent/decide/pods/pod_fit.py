@@ -1,12 +1,13 @@
 """Keeps pods gated that are not those that their slice is charged for.
 
-Whoever may edit a job on its worker may give a pod template more cores, or the label of another pod set. Its pods stay
-behind their gate, and the job says why on both sides. So do all pods while nothing here says what they are charged for:
-somebody has deleted the Workload copy of their slice.
+Whoever may edit a job on its worker may give a pod template more cores, the label of another pod set, or the nodes of
+another flavor. Its pods stay behind their gate, and the job says why on both sides. So do all pods while nothing here
+says what they are charged for: somebody has deleted the Workload copy of their slice.
 """
 
 from collections import Counter
 
+from slicebus.agent.decide.pods.pod_placement import misplaced, nodes_of
 from slicebus.agent.state.annotations import spec_version
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import Manifest
@@ -34,6 +35,7 @@ class Fit:
         copy = max(view.own_copies, key=order, default=None)
         pod_sets = copy["spec"].get("podSets") or () if copy is not None else ()
         self._charged: dict[str, Manifest] = {one["name"]: one["template"].get("spec") or {} for one in pod_sets}
+        self._nodes = nodes_of(copy) if copy is not None else {}
         self._kind = KINDS[view.key.kind]
         self._templates = self._of_templates(view) if self._charged else {}
         self._edited = view.edited
@@ -51,7 +53,10 @@ class Fit:
         if charged is None or (made_for and made_for != pod.pod_set):
             return _of_other(made_for or pod.pod_set, pod.pod_set)
         named = self._edited.get(pod.pod_set, {})
-        return self._templates.get(pod.pod_set) or of_pod(pod.manifest["spec"], charged, named)
+        if misfit := self._templates.get(pod.pod_set) or of_pod(pod.manifest["spec"], charged, named):
+            return misfit
+        elsewhere = misplaced(pod.manifest, self._nodes.get(pod.pod_set, ()))
+        return PodMisfit(elsewhere) if elsewhere else None
 
     def _of_templates(self, view: WorkerView) -> dict[str, PodMisfit]:
         """Why no pod of a pod set may start, by the present templates."""

@@ -4,12 +4,12 @@ A pod set that has no pods when its job is made has no flavor yet. Templates can
 and KubeRay makes the pods before they are granted. So such pods are labelled, and get their nodes when they may start.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from slicebus.agent.state.annotations import annotation
+from slicebus.agent.state.annotations import annotation, spec_version
 from slicebus.agent.state.views import WorkerView
 from slicebus.proto.messages import Manifest, PodSetFlavor, WorkloadSpec
 from slicebus.slices.api import api_names
@@ -18,6 +18,9 @@ from slicebus.slices.jobs import KINDS, Placement
 from slicebus.slices.workload.pod_requests import container_resources
 
 _PLACEMENTS = msgspec.json.Decoder(dict[str, PodSetFlavor])
+_NODES = msgspec.json.Decoder(dict[str, list[dict[str, str]]])
+_MOST_NODES = 8
+"""Of the labels that a flavor has had, so many are kept."""
 _UNPLACED = {api_names.UNPLACED_LABEL: "true"}
 
 
@@ -45,6 +48,46 @@ def placements_note(job: Manifest, order: WorkloadSpec) -> dict[str, str]:
     if not unplaced:
         return {}
     return {api_names.PLACEMENTS_ANNOTATION: msgspec.json.encode(unplaced, order="sorted").decode()}
+
+
+def nodes_note(view: WorkerView, job: Manifest, order: WorkloadSpec) -> dict[str, str]:
+    """The annotation of a Workload copy that says which node labels the placed pods of its job have; empty where none.
+
+    A template keeps those that its flavor had when it was made: what earlier copies say stays, and so does it that they
+    say none.
+    """
+    known: Mapping[str, list[dict[str, str]]] = {}
+    for copy in sorted(view.own_copies, key=spec_version):
+        known = {**known, **nodes_of(copy)}
+    found: dict[str, list[dict[str, str]]] = {}
+    for pod_set in KINDS[job["kind"]].pod_sets(job):
+        name, flavor = pod_set["name"], order.flavors.get(pod_set["name"])
+        if view.own_copies and name not in known:
+            continue
+        wanted = [flavor.node_labels] if flavor is not None and not is_unplaced(pod_set["template"]) else []
+        labels = [*(entry for entry in known.get(name, ()) if entry not in wanted), *wanted]
+        if any(labels):
+            found[name] = labels[-_MOST_NODES:]
+    return {api_names.NODES_ANNOTATION: msgspec.json.encode(found, order="sorted").decode()} if found else {}
+
+
+def nodes_of(copy: Manifest) -> Mapping[str, list[dict[str, str]]]:
+    """What the note of a Workload copy says, by pod set."""
+    return read_json(annotation(copy, api_names.NODES_ANNOTATION), _NODES) or {}
+
+
+def misplaced(pod: Manifest, nodes: Sequence[Mapping[str, str]]) -> str:
+    """On which other nodes a pod would run than on those of its flavor, in words; empty where on none."""
+    selector = pod["spec"].get("nodeSelector") or {}
+    if not nodes or is_unplaced(pod) or any(labels.items() <= selector.items() for labels in nodes):
+        return ""
+    wanted = nodes[-1]
+    there = {name: selector[name] for name in wanted if name in selector}
+    return f"nodes with {_text(there) or 'any labels'} in place of {_text(wanted)}"
+
+
+def _text(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
 
 
 def placements(view: WorkerView) -> Mapping[str, PodSetFlavor]:
