@@ -54,6 +54,20 @@ variables.new{{ . }}.all(name, !name.startsWith('slicebus.dev/') || name == 'sli
 {{- end }} : [])
 {{- end }}
 {{- end }}
+{{- range include "slicebus.between" .root | fromYamlArray }} + (request.resource.group == '{{ .group }}' && request.resource.resource == '{{ .plural }}' ? [?{{ $.of }}.?spec.?template] : [])
+{{- end }}
+{{- end }}
+
+{{/* The kinds between a declared job and its pods, as a ReplicaSet is, that are no job kinds themselves: a list of group and plural. */}}
+{{- define "slicebus.between" -}}
+{{- $jobs := concat (list (dict "group" "batch" "plural" "jobs")) (include "slicebus.moreKinds" . | fromYamlArray) }}
+{{- $between := list }}
+{{- range .Values.declaredJobKinds }}
+{{- range .madeBy | default list }}
+{{- if not (has . $jobs) }}{{ $between = append $between . }}{{ end }}
+{{- end }}
+{{- end }}
+{{- toYaml (uniq $between) }}
 {{- end }}
 
 {{/* Strings as a list in CEL. */}}
@@ -185,6 +199,11 @@ variables.new{{ . }}.all(name, !name.startsWith('slicebus.dev/') || name == 'sli
 - name: controls{{ $number }}
   expression: authorizer.group('{{ .group }}').resource('{{ .plural }}').subresource('status').check('update').allowed()
 {{- end }}
+{{- end }}
+
+{{/* Whether the creator controls a kind beside Job and those of Ray. Called with the makers. */}}
+{{- define "slicebus.controlsMore" -}}
+{{- range $number, $kind := . }}{{ if gt $number 3 }} || variables.controls{{ $number }}{{ end }}{{ end }}
 {{- end }}
 
 {{/* Whether the owner is of a kind beside Job and those of Ray. */}}

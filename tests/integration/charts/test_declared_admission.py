@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.helm, pytest.mark.controlplane]
 
 HERE = ("-n", TENANT_NAMESPACE)
 NAMES = {"JobSet": "sets", "LeaderWorkerSet": "groups", "Deployment": "web"}
+MAIN = {"name": "main", "image": "busybox"}
 KEEP = "the pod templates of its jobs keep the gate"
 GATES = {
     "jobset": "/spec/replicatedJobs/0/template/spec/template/spec/schedulingGates",
@@ -119,6 +120,63 @@ def test_the_controller_that_is_declared_makes_the_pods_and_nobody_else(declared
     controller.create(pod_of(template, name="web-by-hand-a", owner=owner))
     with pytest.raises(Refused, match="only the controllers of its jobs make pods"):
         declared.tenant.create(pod_of(template, name="web-by-hand-b", owner=owner))
+
+
+def eventually(found: Callable[[], str]) -> str:
+    """What is found within 30 s; a controller needs a moment."""
+    ends_at = time.monotonic() + 30
+    while not (text := found()) and time.monotonic() < ends_at:
+        time.sleep(0.2)
+    return text
+
+
+def made_by_the_controller(worker: Worker) -> str:
+    """The name of the ReplicaSet that the Deployment's controller has made."""
+    label = f"{api_names.OWNER_LABEL_PREFIX}deployment=web"
+    query = '{range .items[?(@.metadata.ownerReferences)]}{.metadata.name}{"\\n"}{end}'
+    command = ("get", "replicasets", *HERE, "-l", label, "-o", f"jsonpath={query}")
+    return eventually(lambda: worker.admin.kubectl(*command).strip()).splitlines()[0]
+
+
+def test_nobody_takes_the_gate_out_of_what_is_between_a_job_and_its_pods(declared: Worker) -> None:
+    path = "/spec/template/spec/schedulingGates"
+    name = made_by_the_controller(declared)
+    with pytest.raises(Refused, match=KEEP):
+        declared.tenant.kubectl("patch", "replicaset", name, *HERE, "--type=json", "-p", remove(path))
+
+
+def test_nor_our_labels_nor_makes_one_with_them(declared: Worker) -> None:
+    name = made_by_the_controller(declared)
+    labels = {"metadata": {"labels": {api_names.MANAGER_UID_LABEL: "another"}}}
+    body = json.dumps({"spec": {"template": labels}})
+    with pytest.raises(Refused, match="only its agent writes"):
+        declared.tenant.kubectl("patch", "replicaset", name, *HERE, "--type=merge", "-p", body)
+    template = {"metadata": {"labels": {"a": "b", **labels["metadata"]["labels"]}}, "spec": {"containers": [MAIN]}}
+    metadata = {"name": "forged", "namespace": TENANT_NAMESPACE}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"a": "b"}}, "template": template}
+    made = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": spec}
+    with pytest.raises(Refused, match="only its agent makes objects"):
+        declared.tenant.create(made)
+    plain = {"metadata": {"labels": {"a": "b"}}, "spec": template["spec"]}
+    declared.tenant.create(made | {"spec": spec | {"template": plain}})
+
+
+def test_its_controller_copies_what_the_agent_writes(declared: Worker) -> None:
+    name = made_by_the_controller(declared)
+    body = json.dumps(
+        {"metadata": {"annotations": {api_names.GRANTED_ANNOTATION: '{"main":7}'}}, "spec": {"replicas": 3}}
+    )
+    declared.agent.kubectl("patch", "deployment", "web", *HERE, "--type=merge", "-p", body)
+
+    def copied() -> str:
+        made = declared.get("replicaset", name)
+        return (
+            made["metadata"]["annotations"].get(api_names.GRANTED_ANNOTATION, "")
+            if made["spec"]["replicas"] == 3
+            else ""
+        )
+
+    assert eventually(lambda: "yes" if copied() == '{"main":7}' else "")
 
 
 def test_the_label_that_names_a_deployment_stays_on_its_pods(declared: Worker) -> None:
