@@ -90,6 +90,12 @@ variables.new{{ . }}.all(name, !name.startsWith('slicebus.dev/') || name == 'sli
 (request.resource.group != 'ray.io' ? [] : request.resource.resource == 'rayclusters' ? [{{ . }}.spec] : request.resource.resource == 'rayjobs' ? [?{{ . }}.spec.?rayClusterSpec] : request.resource.resource == 'rayservices' ? [{{ . }}.spec.rayClusterConfig] : [])
 {{- end }}
 
+{{/* The labels that KubeRay gives the pods of a cluster's groups beside those of their templates, which they replace. Called with the
+     variable that holds the specs of the clusters. */}}
+{{- define "slicebus.groupLabels" -}}
+{{ . }}.map(spec, spec.headGroupSpec.?labels.orValue({})) + ({{ . }}.size() == 0 ? [] : {{ . }}[0].?workerGroupSpecs.orValue([]).map(group, group.?labels.orValue({})))
+{{- end }}
+
 {{/* What KubeRay makes of a job beside its pods, in words. Called with a dict: of, the variable that holds the job, and specs, the
      one that holds its clusters' specs. */}}
 {{- define "slicebus.exposed" -}}

@@ -1,6 +1,7 @@
 """What a leaked token of the agent can do on its worker cluster, and what a tenant can: on a real API server, with the
 roles and the ValidatingAdmissionPolicies of the agent's chart."""
 
+import copy
 import json
 import re
 from typing import Any
@@ -76,6 +77,13 @@ def ours(made: Manifest, path: str, value: Any) -> Manifest:
         target = target[name]
     target[last] = value
     return made
+
+
+def labelling(made: Manifest, labels: dict[str, str]) -> Manifest:
+    """A tenant's own RayCluster or RayJob, whose worker pods get these labels by their group."""
+    spec = copy.deepcopy(made["spec"])
+    spec.get("rayClusterSpec", spec)["workerGroupSpecs"][0]["labels"] = labels
+    return made | {"metadata": {"name": made["metadata"]["name"], "namespace": TENANT_NAMESPACE}, "spec": spec}
 
 
 def config_map(name: str) -> Manifest:
@@ -225,6 +233,7 @@ AGENT_CAN: dict[str, tuple[str, ...] | Manifest] = {
     "delete its job": ("delete", "rayjob", "tune", *HERE, "--dry-run=server"),
 }
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "notes", "uid": "uid-notes", "controller": True}
+ANOTHERS = {api_names.MANAGER_UID_LABEL: "another", api_names.RAYJOB_LABEL: "tune"}
 ONLY_AGENT = "slicebus: only its agent"
 KEEP = "the pod templates of its jobs keep the gate"
 TENANT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
@@ -345,6 +354,16 @@ TENANT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
         ),
         "only its agent writes slicebus.dev/* in pod templates",
     ),
+    "write our labels onto the pods of a group": (
+        patch("raycluster", "grid", [{"op": "add", "path": "/spec/workerGroupSpecs/0/labels", "value": ANOTHERS}]),
+        "only its agent writes slicebus.dev/* in labels of groups",
+    ),
+    "write our labels onto the head of a RayService": (
+        patch("rayservice", "chat", {"spec": {"rayClusterConfig": {"headGroupSpec": {"labels": ANOTHERS}}}}),
+        "only its agent writes slicebus.dev/* in labels of groups",
+    ),
+    "make a RayCluster whose pods have our labels": (labelling(objects.ray_cluster("forged"), ANOTHERS), ONLY_AGENT),
+    "make a RayJob whose pods have our labels": (labelling(objects.ray_job("forged"), ANOTHERS), ONLY_AGENT),
     "open a gate of a suspended job": (
         patch(
             "job",
@@ -367,6 +386,10 @@ TENANT_CAN: dict[str, tuple[str, ...] | Manifest] = {
     "delete a pod of a copy": ("delete", "pod", POD, *HERE, "--dry-run=server"),
     "delete a copy": ("delete", "job", "sweep", *HERE, "--dry-run=server"),
     "make its own job": job("own"),
+    "make a RayCluster whose pods have its own labels": labelling(objects.ray_cluster("own"), {"team": "a"}),
+    "label the pods of a group": patch(
+        "raycluster", "grid", [{"op": "add", "path": "/spec/workerGroupSpecs/0/labels", "value": {"team": "a"}}]
+    ),
     "change its own job": patch("job", "foreign", {"spec": {"parallelism": 2}}),
     "open the gate of a pod that is not of slicebus": patch("pod", "foreign", UNGATE, "--dry-run=server"),
 }
