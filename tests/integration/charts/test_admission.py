@@ -233,6 +233,7 @@ AGENT_CAN: dict[str, tuple[str, ...] | Manifest] = {
     "delete its job": ("delete", "rayjob", "tune", *HERE, "--dry-run=server"),
 }
 OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "notes", "uid": "uid-notes", "controller": True}
+PARENT = {"ray.io/originated-from-cr-name": "other", "ray.io/originated-from-crd": "RayJob"}
 ANOTHERS = {api_names.MANAGER_UID_LABEL: "another", api_names.RAYJOB_LABEL: "tune"}
 ONLY_AGENT = "slicebus: only its agent"
 KEEP = "the pod templates of its jobs keep the gate"
@@ -302,6 +303,10 @@ TENANT_CANNOT: dict[str, tuple[tuple[str, ...] | Manifest, str]] = {
     "give a Workload a controller of its own": (
         patch("workload", "sweep-2", {"metadata": {"ownerReferences": [OWNER]}}),
         "nobody gives an object of its agent a controller",
+    ),
+    "give a RayCluster a parent of its own": (
+        patch("raycluster", "grid", {"metadata": {"labels": PARENT}}),
+        "nobody changes the labels that name the parent",
     ),
     "set an epoch": (patch("pod", POD, noted(api_names.EPOCH_ANNOTATION, "99999999")), ONLY_AGENT),
     "set an epoch as a label": (patch("pod", POD, labelled(api_names.EPOCH_ANNOTATION, "99999999")), ONLY_AGENT),

@@ -7,12 +7,15 @@ import pytest
 from slicebus.agent.decide.cluster.capacity import within_grant
 from slicebus.agent.decide.job import reconcile
 from slicebus.agent.state import annotations
+from slicebus.agent.state.owners import keys_of_job
 from slicebus.agent.state.store import AgentStore
 from slicebus.agent.state.views import JobKey, WorkerView
 from slicebus.agent.state.watched import keys_of_copy
+from slicebus.cli.demo import objects
 from slicebus.decisions.commands import Publish
 from slicebus.kube.resources import PODS
 from slicebus.slices.api import api_names
+from slicebus.slices.jobs import KINDS
 from unit.agent.objects import EAST, a_copy, a_job, a_pod, a_view
 
 Manifest = dict[str, Any]
@@ -60,6 +63,15 @@ def test_a_controller_that_a_tenant_names_takes_no_job_away() -> None:
         assert annotations.is_ours(manifest)
     made = job | {"kind": "RayCluster", "metadata": job["metadata"] | {"ownerReferences": [OWN | {"kind": "RayJob"}]}}
     assert not annotations.is_ours(made)
+
+
+def test_a_parent_that_a_user_of_the_manager_names_takes_no_job_away() -> None:
+    """Its changes, and those of its pods, would be those of a RayJob that is not there."""
+    job = objects.ray_cluster("grid")
+    job["metadata"]["labels"] |= {"ray.io/originated-from-cr-name": "other", "ray.io/originated-from-crd": "RayJob"}
+    copy = KINDS["RayCluster"].worker_copy(job, {})
+    copy["metadata"]["labels"] |= {api_names.ORIGIN_LABEL: api_names.ORIGIN}
+    assert [*keys_of_job(copy)] == [JobKey("RayCluster", copy["metadata"]["namespace"], "grid")]
 
 
 def test_a_pod_that_cannot_be_read_stops_nothing_of_its_job() -> None:

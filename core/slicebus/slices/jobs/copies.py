@@ -17,8 +17,11 @@ from slicebus.slices.workload.redis_cleanup import NODE_TYPE_LABEL
 
 Manifest = dict[str, Any]
 
-_DROPPED_LABELS = (kueue.QUEUE_NAME_LABEL, kueue.PRIORITY_CLASS_LABEL, *api_names.AGENTS_OWN)
-"""Without a queue name a Kueue on the worker leaves the job and its pods alone."""
+PARENT_LABELS = PARENT_NAME, PARENT_KIND = ("ray.io/originated-from-cr-name", "ray.io/originated-from-crd")
+"""By these KubeRay says of a RayCluster which RayJob or RayService it was made for."""
+_DROPPED_LABELS = (kueue.QUEUE_NAME_LABEL, kueue.PRIORITY_CLASS_LABEL, *PARENT_LABELS, *api_names.AGENTS_OWN)
+"""Without a queue name a Kueue on the worker leaves the job and its pods alone. With a parent's name its agent would
+take its changes for that one's."""
 _DROPPED_ANNOTATIONS = (
     "kubectl.kubernetes.io/last-applied-configuration",
     kueue.QUEUE_NAME_LABEL,

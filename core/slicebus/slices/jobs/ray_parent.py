@@ -7,13 +7,11 @@ from slicebus.proto.messages import Counts
 from slicebus.slices.api.resource import Resource
 from slicebus.slices.jobs import ray, ray_caps
 from slicebus.slices.jobs.base import Exposure, lacks_managed_by
+from slicebus.slices.jobs.copies import PARENT_KIND, PARENT_NAME
 from slicebus.slices.jobs.plain import PlainKind
 from slicebus.slices.jobs.raycluster import RayCluster
 
 Manifest = dict[str, Any]
-
-_ORIGIN_NAME = "ray.io/originated-from-cr-name"
-_ORIGIN_KIND = "ray.io/originated-from-crd"
 
 
 class RayParent(PlainKind):
@@ -82,7 +80,7 @@ class RayParent(PlainKind):
     def made_by(self, child: Manifest) -> str:
         """Read the labels that KubeRay sets on the RayCluster."""
         labels = child["metadata"].get("labels", {})
-        name: str = labels.get(_ORIGIN_NAME, "") if labels.get(_ORIGIN_KIND) == self.resource.kind else ""
+        name: str = labels.get(PARENT_NAME, "") if labels.get(PARENT_KIND) == self.resource.kind else ""
         return name
 
     def replica_size(self, scale_target: Manifest, pod_set: str) -> int:
