@@ -56,6 +56,22 @@ def test_a_strangers_pod_keeps_no_eviction_from_its_end(owner: Manifest | None) 
     assert any(isinstance(command, Publish) for command in reconcile.confirm_suspended(view, EAST, reported=None))
 
 
+OTHER_KIND = OWN | {"kind": "Cat", "uid": "cat-uid"}
+
+
+@pytest.mark.parametrize(
+    ("owner", "is_left"), [(FORMER, True), (None, True), (OTHER_KIND, False)], ids=["its job", "nobody", "another kind"]
+)
+def test_pods_of_a_job_of_another_kind_are_not_those_of_an_earlier_one(owner: Manifest | None, is_left: bool) -> None:
+    """A user may write the label that names the job into the template of that one: no eviction would end."""
+    pod = unlabelled("p", owner)
+    pod["metadata"]["labels"][api_names.MANAGER_UID_LABEL] = "another"
+    view = seen(pod, suspended=True)
+    assert bool(view.pod_sets) is is_left
+    ended = any(isinstance(command, Publish) for command in reconcile.confirm_suspended(view, EAST, reported=None))
+    assert ended is not is_left
+
+
 def test_a_controller_that_a_tenant_names_takes_no_job_away() -> None:
     job, copy = a_job(), a_copy()
     for manifest in (job, copy):

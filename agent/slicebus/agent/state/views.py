@@ -340,11 +340,15 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def _is_strangers(self, pod: Pod) -> bool:
         """Whether somebody has made a pod that only looks like one of the job: it would be charged to it. A tenant may
-        write any label but that of the manager's UID, and a definition may leave that one out."""
-        if api_names.MANAGER_UID_LABEL in pod.labels or pod.owner_uid in self.own_uids:
+        write any label but that of the manager's UID, and a definition may leave that one out. With another UID it is
+        left by an earlier job of the name, or of a job of another kind whose template has the label that names this."""
+        kind, uid = KINDS[self.key.kind], pod.labels.get(api_names.MANAGER_UID_LABEL)
+        if pod.owner_uid in self.own_uids or (uid and (self.reading is None or uid == self.reading.ref.uid)):
             return False
-        owners = KINDS[self.key.kind].pod_owners
-        return pod.owner is None or (owners is not None and pod.owner.kind not in owners)
+        if pod.owner is None or kind.pod_owners is None:
+            return uid is None and pod.owner is None
+        earlier = {self.key.kind, kind.child_kind} if uid else set[str]()
+        return pod.owner.kind not in kind.pod_owners | earlier
 
     @property
     def has_running_pods(self) -> bool:
