@@ -155,6 +155,23 @@ async def test_a_deactivated_job_waits_until_it_is_active_again(world: World, ur
         await expect_condition(scenario, Condition.REQUEUED, "True", "Reactivated")
 
 
+async def test_no_pods_of_another_job_keep_an_eviction_from_its_end(world: World, urls: dict[str, str]) -> None:
+    """Their user has written the label that names the pods of the RayCluster into their template."""
+    async with roles.manager(world, urls), roles.agent(world, urls, EAST):
+        await set_quota(world, 8)
+        cluster, job = Scenario(world, "RayCluster", "grid"), Scenario(world, "Job", "beside")
+        await cluster.submit()
+        await cluster.expect_pods(running=1)
+        manifest = elastic("Job", "beside")
+        manifest["spec"]["template"]["metadata"] = {"labels": {"ray.io/cluster": "grid"}}
+        await world.manager.create(JOBS, manifest)
+        await job.expect_pods(running=1)
+        [slice] = [one for one in await cluster.chain() if not one.finished]
+        await world.manager.patch(WORKLOADS, slice.name, NAMESPACE, MergePatch({"spec": {"active": False}}))
+        await expect_condition(cluster, Condition.QUOTA_RESERVED, "False", "Inadmissible")
+        await job.expect_pods(running=1)
+
+
 async def test_a_job_whose_time_is_over_waits_until_it_is_active_again(world: World, urls: dict[str, str]) -> None:
     async with roles.manager(world, urls), roles.agent(world, urls, EAST):
         await set_quota(world, 8)
