@@ -281,7 +281,8 @@ async def test_what_is_applied_is_reported_and_its_job_requeued(worker: Worker, 
 
 async def test_pods_start_before_their_order_is_reported(worker: Worker, manager: Manager) -> None:
     await manager.order(FIRST, NEXT_SLICE)
-    await worker.client.create(PODS, plain(a_pod("train-1", gated=True)))
+    pod = a_pod("train-1", gated=True)
+    await worker.client.create(PODS, plain(pod | {"spec": pod["spec"] | {"nodeSelector": {"pool": "spot"}}}))
     await worker.sync()
 
     async def may_start() -> bool:
