@@ -544,7 +544,14 @@ async def test_a_webhook_that_is_down_is_told_after_some_seconds(
     assert await standing(worker) == ("w1", 1, {"main": 1}, False)
 
 
-@pytest.mark.parametrize("error", [ConflictError("an earlier Job is still there"), UnavailableError("500: no space")])
+def failing() -> UnavailableError:
+    """The answer of an API server that fails at one write."""
+    error = UnavailableError("500: no space")
+    error.is_answer = True
+    return error
+
+
+@pytest.mark.parametrize("error", [ConflictError("an earlier Job is still there"), failing()])
 async def test_what_an_order_waits_for_is_told_after_a_while(
     worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch, error: SlicebusError
 ) -> None:
@@ -560,6 +567,20 @@ async def test_what_an_order_waits_for_is_told_after_a_while(
         [],
     )
     await manager.order(FIRST)
+    assert await standing(worker) == ("w1", 1, {"main": 1}, False)
+
+
+async def test_an_order_goes_on_as_soon_as_an_api_server_is_back(
+    worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long that took: it is no refusal, after which the manager would wait."""
+    monkeypatch.setattr(inbox, "_STUCK_S", 0.2)
+    with monkeypatch.context() as away:
+        refuse_writes(worker, away, UnavailableError("cannot connect"))
+        ordering = asyncio.create_task(manager.order(FIRST))
+        await asyncio.sleep(1.0)
+        assert worker.published == []
+    await ordering
     assert await standing(worker) == ("w1", 1, {"main": 1}, False)
 
 

@@ -328,6 +328,12 @@ def test_a_refusal_is_shown_once_and_tried_again(view: Any, expected: list[tuple
     assert taken_in(view, REFUSED) == expected
 
 
+def test_an_order_that_waits_on_its_worker_comes_again_soon() -> None:
+    """Pods may take a minute to end: whoever asks again so late gives a job quota that it cannot use."""
+    told = taken_in(RUNNING, msgspec.structs.replace(REFUSED, reason="Conflict"))
+    assert told == [("w1", f"{DISPATCHED_CONDITION}=False Conflict"), ("warn Job", "Conflict"), ("requeue", 5.0)]
+
+
 def test_a_refused_delete_is_shown_on_the_workload_that_has_the_order() -> None:
     refusal = msgspec.structs.replace(REFUSED, workload="", spec_version=2, reason="Forbidden")
     assert taken_in(a_view(None, withdrawn(applied=1)), refusal) == [

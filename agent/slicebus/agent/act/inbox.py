@@ -33,6 +33,7 @@ from slicebus.proto.errors import (
     NotFoundError,
     PermanentError,
     TransientError,
+    UnavailableError,
     WebhookError,
 )
 from slicebus.proto.headers import SUBJECT
@@ -203,9 +204,11 @@ class AgentInbox:
 
     def _is_stuck(self, order: JobOrder, error: ConflictError | TransientError) -> bool:
         """Whether an order has waited for so long that the manager is to hear of it: for a webhook that has to agree,
-        for an object before it that does not go, or for an API server that fails. A notice waits: nobody repeats it."""
+        for an object before it that does not go, or for an API server that fails at this write alone. One that is away
+        says nothing of an order, which goes on as soon as it is back. A notice waits: nobody repeats it."""
         is_of_webhook = isinstance(error, WebhookError)
-        if isinstance(order, Pending) and not is_of_webhook:
+        is_of_order = isinstance(error, ConflictError) or (isinstance(error, UnavailableError) and error.is_answer)
+        if not is_of_webhook and (not is_of_order or isinstance(order, Pending)):
             return False
         now_s = asyncio.get_running_loop().time()
         since_s = self._stuck_since.setdefault(JobKey.of(order.job), now_s)

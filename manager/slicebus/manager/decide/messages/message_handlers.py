@@ -38,6 +38,10 @@ from slicebus.slices.workload.waiting import without_details
 from slicebus.slices.workload.workload import Slice
 
 _RETRY_REFUSED_S = 30.0
+_RETRY_WAITING_S = 5.0
+"""The same of an order that waits for something before it, such as pods that still end. An agent tries so often too."""
+_WAITS = "Conflict"
+"""The reason with which an agent answers such an order."""
 
 
 def scale_request(view: JobView, request: ScaleRequest, envelope: Envelope) -> list[Command]:
@@ -169,11 +173,13 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
     workload = _ordered_by(view, refusal)
     if workload is None or applied_version(workload) >= refusal.spec_version or not _is_from_here(view, envelope):
         return []
-    message = f"Cluster {envelope.cluster} refused version {refusal.spec_version}: {refusal.message}"
+    waits = refusal.reason == _WAITS
+    answer = "cannot carry out version {} yet" if waits else "refused version {}"
+    message = f"Cluster {envelope.cluster} {answer.format(refusal.spec_version)}: {refusal.message}"
     finding = Finding(api_names.DISPATCHED_CONDITION, False, refusal.reason, message)
     retry: list[Command] = [
         Forget(table=ManagerTable.PUBLISHED, key=view.ref),
-        Requeue(job=view.ref, delay_s=_RETRY_REFUSED_S),
+        Requeue(job=view.ref, delay_s=_RETRY_WAITING_S if waits else _RETRY_REFUSED_S),
     ]
     if _is_shown(workload, finding):
         return retry
