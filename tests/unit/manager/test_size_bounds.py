@@ -16,7 +16,7 @@ from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 from slicebus.slices.jobs.base import SUSPEND_PATH
 from slicebus.slices.jobs.paths import Path, value_at, with_value
-from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope
+from unit.manager.objects import NOW, REF, a_job, a_view, a_workload, an_envelope, asking
 from unit.properties.world import started
 from unit.slices.jobs import manifests
 from unit.slices.jobs.declared import GROUPS, LEADER, a_group_set
@@ -446,6 +446,29 @@ def test_an_indexed_job_has_more_pods_unless_its_completions_stay(follows: str |
     assert told == ({} if follows != "false" else {f"metadata.annotations[{MAX}]": instead})
     job["metadata"]["annotations"][MAX] = "main=4"
     assert size_bounds.unheeded(a_view(job)) == {}, "it asks for no more"
+
+
+@pytest.mark.parametrize(
+    ("completions", "follows", "asked", "grows"),
+    [
+        (4, "false", 2, False),
+        (4, "false", 4, True),
+        (6, None, 2, False),
+        (6, None, 4, True),
+        (4, None, 2, True),
+    ],
+)
+def test_an_indexed_job_that_keeps_completions_of_its_worker_takes_no_idle_quota(
+    completions: int, follows: str | None, asked: int, grows: bool
+) -> None:
+    """Its user may have changed both numbers there, and a pod more than that would be an index more."""
+    job = indexed(4, annotations={MAX: "main=6"} | ({SYNC: follows} if follows else {}))
+    job["spec"]["completions"] = completions
+    job["metadata"]["annotations"] |= asking(4, asked)["metadata"]["annotations"]
+    view = a_view(job, a_workload(count=asked, admitted=asked))
+    assert (edits.elasticity(view, job)[MAX] is not None) == grows
+    told = "it was resized where it runs, and keeps its completions" in "".join(size_bounds.unheeded(view).values())
+    assert told == (not grows and completions == 6)
 
 
 def test_one_whose_completions_stay_may_lose_all_its_pods() -> None:

@@ -99,7 +99,10 @@ def selector_problems(job: Manifest) -> list[Problem]:
 def elasticity(view: JobView, job: Manifest) -> dict[str, str | None]:
     """What the job says of its size, as annotations of its slices; None for what it does not say."""
     upgrade = KINDS[view.ref.kind].is_upgrade(view.desired.counts)
-    return size_bounds.said_by(job, fixed=view.is_fixed, upgrade=upgrade, autoscaled=view.is_autoscaled)
+    resized = size_bounds.has_other_indexes(view, job)
+    return size_bounds.said_by(
+        job, fixed=view.is_fixed, upgrade=upgrade, autoscaled=view.is_autoscaled, resized=resized
+    )
 
 
 def _set_priority(view: JobView, job: Manifest) -> list[Command]:

@@ -89,7 +89,19 @@ def problems(job: Manifest) -> list[Problem]:
     return list(_problems(job).values())
 
 
-def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False, autoscaled: bool = False) -> dict[str, str | None]:
+def has_other_indexes(view: JobView, job: Manifest) -> bool:
+    """Whether a Job keeps its completions, and somebody has given it another size than its spec's where it runs. How
+    many indexes it has there is not known: its user may have changed both numbers, or one."""
+    kind, desired = KINDS[view.ref.kind], view.desired
+    if _COMPLETIONS not in kind.bounds(job) or kind.end_follows(job):
+        return False
+    note = desired.reclaimed
+    return desired.own != (desired.spec_counts if note is None else note.asked or note.before)
+
+
+def said_by(
+    job: Manifest, *, fixed: bool, upgrade: bool = False, autoscaled: bool = False, resized: bool = False
+) -> dict[str, str | None]:
     """What a job says of its size, as annotations of its slices; None for what it does not say, or what makes no sense.
 
     A job of a `fixed` size only says what notice it wants. One whose size Ray's autoscaler owns where it runs
@@ -103,7 +115,7 @@ def said_by(job: Manifest, *, fixed: bool, upgrade: bool = False, autoscaled: bo
     said = {name: None if name in wrong else annotation(job, name) for name in _SAID} | {_TOGETHER: None}
     if not _names_pod_sets(said[_MAX] or ""):
         said[_MAX] = None
-    if is_gang(job) or upgrade or fixed:
+    if is_gang(job) or upgrade or fixed or resized:
         said[_MAX] = None
     if upgrade or fixed:
         said[_MIN] = None
@@ -167,6 +179,11 @@ def _not_allowed(view: JobView, job: Manifest) -> Iterator[tuple[str, str]]:
         count > most[name] for name, count in max_size(job).items() if name in most
     ):
         yield _MAX, f"the job has no more pods than completions: these stay, as {_SYNC} says 'false'"
+    elif _names_pod_sets(annotation(job, _MAX) or "") and has_other_indexes(view, job):
+        yield (
+            _MAX,
+            "the job takes no quota that nobody waits for: it was resized where it runs, and keeps its completions",
+        )
     if (seconds(annotation(job, _NOTICE) or "") or 0.0) > allowed.notice_cap_s:
         yield _NOTICE, f"the longest notice that its ClusterQueue and the manager allow is {allowed.notice_cap_s:g} s"
 
@@ -320,6 +337,8 @@ _TOGETHER = api_names.SIZED_TOGETHER_ANNOTATION
 _PARTIAL = kueue.PARTIAL_PREEMPTION_ANNOTATION
 _SYNC = kueue.SYNC_COMPLETIONS_ANNOTATION
 _SWITCHES = (_PARTIAL, _SYNC, kueue.ELASTIC_ANNOTATION, api_names.PARTIAL_SCALE_UP_ANNOTATION)
+_COMPLETIONS = "completions"
+"""Among the bounds of an Indexed Job."""
 _SHOWN = 63
 """Characters of a value that is none of these."""
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MOST_PODS)]
