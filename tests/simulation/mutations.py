@@ -181,6 +181,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "earlier words": lambda: patch.object(earlier_words, "note", lambda *_: {}),
     "withdrawals": lambda: patch.object(withdrawals, "withdraw_eviction", lambda *_, **__: []),
     "shrink withdrawals": lambda: patch.object(withdrawals, "withdraw", lambda *_: []),
+    "spared pods": lambda: patch.object(withdrawals, "spare", lambda _: []),
     "edits": lambda: patch.object(edits, "_STATUS", ""),
     "forecasts": lambda: patch.object(verdict, "cycle", _cycle_without_clusters),
     "rank": lambda: patch.object(Slice, "ranked_since", property(lambda slice: slice.created)),

@@ -27,6 +27,7 @@ from simulation.definitions import bring_definition, remove_definition
 from simulation.fleet import MANAGER, Fleet
 from simulation.jobs import autoscale
 from simulation.losses import lose
+from simulation.relenting import OneRelents, check_keeps_spared
 from simulation.relocations import resize_nodes, shrink_nodes
 from simulation.removals import clean_up, delete_many, remove_namespace
 from simulation.schedule import (
@@ -97,7 +98,7 @@ async def play(fleet: Fleet) -> None:
     fleet.note("the faults end")
     await _agree(fleet, one.users)
     for item in fleet.schedule.items:
-        if isinstance(item, Relent | TwoPreemptors):
+        if isinstance(item, Relent | TwoPreemptors | OneRelents):
             fleet.note(f"{item}: {await _come_afterwards(fleet, item)}")
             await _agree(fleet, one.users)
     if fleet.schedule.seed % _REPLAYED == 0:
@@ -105,7 +106,7 @@ async def play(fleet: Fleet) -> None:
         fleet.note(f"{count} decisions are made again, and are the same")
 
 
-async def _come_afterwards(fleet: Fleet, item: Relent | TwoPreemptors) -> str:
+async def _come_afterwards(fleet: Fleet, item: Relent | TwoPreemptors | OneRelents) -> str:
     """Play those who come when everything agrees, and return what became of it."""
     if (NAMESPACES.group, NAMESPACES.plural, "", objects.NAMESPACE) not in fleet.servers[MANAGER].api.store.objects:
         return "nobody comes, as the namespace went for good"
@@ -116,6 +117,9 @@ async def _come_afterwards(fleet: Fleet, item: Relent | TwoPreemptors) -> str:
         case TwoPreemptors():
             taken = await check_first_is_served(fleet, item)
             return f"pods are {'taken' if taken else 'not taken'}"
+        case OneRelents():
+            spared = await check_keeps_spared(fleet, item)
+            return f"pods are {'spared' if spared else 'not spared'}"
 
 
 class Run:

@@ -15,6 +15,7 @@ from simulation.meddlers import with_meddlers
 from simulation.notices import with_notices
 from simulation.random_choices import everything_of
 from simulation.refusals import with_refusals
+from simulation.relenting import with_relenting
 from simulation.schedule import Schedule
 from simulation.suspensions import with_suspensions
 from simulation.swarm import swarm_of
@@ -45,6 +46,7 @@ _LATER = (
     with_two_preemptors,
     with_deleted_slices,
     with_switches,
+    with_relenting,
 )
 """What came later, in this order."""
 

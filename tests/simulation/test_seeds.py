@@ -175,6 +175,7 @@ SHOWN_BY = {
     "earlier words": 5,
     "withdrawals": 44,
     "shrink withdrawals": 370,
+    "spared pods": 74,
     "edits": 53,
     "forecasts": 0,
     "rank": 21,

@@ -58,7 +58,7 @@ async def check_first_is_served(fleet: Fleet, item: TwoPreemptors) -> bool:
         return await _play(fleet, item, jobs)
     finally:
         for worker in map(fleet.client, WORKERS):
-            await _let_go(worker, await _pods(worker, jobs[0]))
+            await _let_go(worker, await pods_of(worker, jobs[0]))
         for job in jobs:
             fleet.rules.user_deletes(job)
             await manager.delete(JOBS, job["metadata"]["name"], objects.NAMESPACE)
@@ -66,30 +66,30 @@ async def check_first_is_served(fleet: Fleet, item: TwoPreemptors) -> bool:
 
 async def _play(fleet: Fleet, item: TwoPreemptors, jobs: list[Manifest]) -> bool:
     manager, [loser] = fleet.client(MANAGER), jobs
-    name = await _becomes(lambda: _cluster_of(fleet, loser, _SIZE))
+    name = await becomes(lambda: cluster_of(fleet, loser, _SIZE))
     if not name:
         return False
     worker = fleet.client(name)
-    for pod in await _pods(worker, loser):
+    for pod in await pods_of(worker, loser):
         await finalizers.hold(worker, PODS, pod["metadata"]["name"])
     for number in (1, 2):
         jobs.append(await submit_job(manager, _QUEUE, f"takes-{number}", 1, "high"))
         await asyncio.sleep(_APART_S)
-        if not await _becomes(lambda left=_SIZE - number: _keeps(worker, loser, left)):
+        if not await becomes(lambda left=_SIZE - number: _keeps(worker, loser, left)):
             return False
     if item.kills:
         for process in fleet.processes:
             if process.role == f"agent-{name}":
                 process.kill()
     first = jobs[1]
-    going = [pod for pod in await _pods(worker, loser) if "deletionTimestamp" in pod["metadata"]]
+    going = [pod for pod in await pods_of(worker, loser) if "deletionTimestamp" in pod["metadata"]]
     await _let_go(worker, going[:1])
-    if not await _becomes(lambda: _has_quota(manager, first)):
+    if not await becomes(lambda: has_quota(manager, first)):
         raise Violation(f"first: {first['metadata']['name']} waits, and as many pods as it took are gone")
     return True
 
 
-async def _becomes(look: Callable[[], Awaitable[_Found]]) -> _Found | None:
+async def becomes(look: Callable[[], Awaitable[_Found]]) -> _Found | None:
     """The first true value in time; None where there is none."""
     for _ in range(round(_WITHIN_S / _LOOK_S)):
         if found := await look():
@@ -98,24 +98,26 @@ async def _becomes(look: Callable[[], Awaitable[_Found]]) -> _Found | None:
     return None
 
 
-async def _has_quota(manager: KubeClient, job: Manifest) -> bool:
+async def has_quota(manager: KubeClient, job: Manifest) -> bool:
+    """Whether a job of the manager has quota."""
     return any(slice.admitted for slice in await slices_of(manager, job))
 
 
 async def _keeps(worker: KubeClient, job: Manifest, size: int) -> bool:
     """Whether all pods of a job but so many are going."""
-    return sum("deletionTimestamp" not in pod["metadata"] for pod in await _pods(worker, job)) == size
+    return sum("deletionTimestamp" not in pod["metadata"] for pod in await pods_of(worker, job)) == size
 
 
-async def _cluster_of(fleet: Fleet, job: Manifest, size: int) -> str:
+async def cluster_of(fleet: Fleet, job: Manifest, size: int) -> str:
     """Where so many pods of a job run; empty for nowhere."""
     for name in WORKERS:
-        if sum(not is_gated(pod) for pod in await _pods(fleet.client(name), job)) == size:
+        if sum(not is_gated(pod) for pod in await pods_of(fleet.client(name), job)) == size:
             return name
     return ""
 
 
-async def _pods(worker: KubeClient, job: Manifest) -> list[Manifest]:
+async def pods_of(worker: KubeClient, job: Manifest) -> list[Manifest]:
+    """All pods of a job on a worker."""
     pods = (await worker.list(PODS, namespace=objects.NAMESPACE)).items
     name = job["metadata"]["name"]
     return [pod for pod in pods if pod["metadata"].get("labels", {}).get("batch.kubernetes.io/job-name") == name]
