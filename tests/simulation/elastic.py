@@ -94,12 +94,16 @@ def check_ring(slice: Slice, old: Slice | None, slices: Iterable[Slice]) -> None
 def _is_new(slice: Slice, old: Slice) -> bool:
     """Whether more is taken back from a slice.
 
-    A worker that has asked for its former size meanwhile is told the same once more, by another id.
+    A worker that has asked for its former size meanwhile is told the same once more, by another id. Of an Indexed Job
+    whose completions follow, the same leaves less by the pods that have ended since: nobody wants those again either.
     """
     note, before = slice.reclaimed, old.reclaimed
     if note is None or before is None:
         return note is not None
-    return (note.to, note.at, note.beneficiaries) != (before.to, before.at, before.beneficiaries)
+    if (note.at, note.beneficiaries) != (before.at, before.beneficiaries):
+        return True
+    ended = {name: count - note.before.get(name, 0) for name, count in before.before.items()}
+    return any(count - note.to.get(name, 0) > max(0, ended.get(name, 0)) for name, count in before.to.items())
 
 
 def _lost_to(job_uid: str, slices: Iterable[Slice]) -> list[str]:

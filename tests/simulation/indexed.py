@@ -16,7 +16,7 @@ from slicebus.kube.client import JsonPatch, KubeClient
 from slicebus.kube.resources import JOBS
 from slicebus.proto.messages import JobPhase
 from slicebus.sandbox.apiserver.store import HistoryEntry
-from slicebus.slices.api import api_names
+from slicebus.slices.api import api_names, kueue
 from slicebus.slices.jobs import KINDS
 
 Manifest = dict[str, Any]
@@ -58,21 +58,34 @@ def is_indexed(job: Manifest) -> bool:
 
 
 class IndexRules:
-    """An Indexed Job is complete on the manager when its copy is, and has the completions of that in the end."""
+    """An Indexed Job is complete on the manager when its copy is, and has the completions of that in the end. Where its
+    indexes are shares of the work, only users change how many there are."""
 
     def __init__(self) -> None:
         self._completed: dict[str, set[int]] = {}
         """The completions of each copy that has completed, by the UID of the manager's job."""
+        self._said: dict[str, set[int]] = {}
+        """The completions that users have given each of the manager's jobs, there or where it runs, by UID."""
 
-    def see_copy(self, change: HistoryEntry) -> None:
-        """A worker's copy has changed."""
-        uid = annotations.annotation(change.object, api_names.MANAGER_UID_ANNOTATION)
-        if uid is not None and _is_complete(change.object):
-            self._completed.setdefault(uid, set()).add(change.object["spec"]["completions"])
+    def see_copy(self, change: HistoryEntry, *, by_role: bool) -> None:
+        """A worker's copy has changed; `by_role` tells whether one of the roles has done it. Raises Violation."""
+        job = change.object
+        uid = annotations.annotation(job, api_names.MANAGER_UID_ANNOTATION)
+        if uid is None or not is_indexed(job):
+            return
+        said, number = self._said.setdefault(uid, set()), job["spec"]["completions"]
+        if not by_role:
+            said.add(number)
+        elif annotations.annotation(job, kueue.SYNC_COMPLETIONS_ANNOTATION) == "false" and number not in said:
+            raise Violation(f"shares: {job['metadata']['name']} has {number} indexes, and its users gave it {said}")
+        if _is_complete(job):
+            self._completed.setdefault(uid, set()).add(number)
 
     def see_job(self, change: HistoryEntry) -> None:
         """One of the manager's jobs has changed. Raises Violation."""
         job = change.object
+        if is_indexed(job):
+            self._said.setdefault(job["metadata"]["uid"], set()).add(job["spec"]["completions"])
         if _is_complete(job) and job["metadata"]["uid"] not in self._completed:
             raise Violation(f"completions: {job['metadata']['name']} is complete on the manager, and no copy is")
 

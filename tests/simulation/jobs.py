@@ -67,6 +67,8 @@ def job_of(item: Submit) -> Manifest:
         job["spec"]["completions"] = item.completions
     if item.indexed:
         job["spec"]["completionMode"] = "Indexed"
+    if item.follow:
+        job["metadata"]["annotations"][kueue.SYNC_COMPLETIONS_ANNOTATION] = item.follow
     if item.ttl_s is not None and item.kind == "Job":
         job["spec"]["ttlSecondsAfterFinished"] = item.ttl_s
     if item.deadline_s is not None and item.kind == "RayJob":

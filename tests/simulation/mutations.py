@@ -176,6 +176,7 @@ MUTATIONS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "sparing": lambda: patch.object(cycle, "enough_of", lambda victims, _: victims),
     "pods that go": lambda: patch.object(reclaims, "with_kept_quota", lambda view: view.desired),
     "completions": lambda: patch.object(BatchJob, "as_ended", lambda _self, job, _reported: job),
+    "shares": lambda: patch.object(BatchJob, "end_follows", BatchJob.ends_by_size),
     "notices": lambda: patch.object(notices, "_is_over", lambda *_, **__: True),
     "copied versions": _by_own_records,
     "earlier words": lambda: patch.object(earlier_words, "note", lambda *_: {}),

@@ -356,7 +356,7 @@ class Rules:
             self._check_stranger(cluster, change)
             return
         self._check_delete(cluster, change)
-        self._indexes.see_copy(change)
+        self._indexes.see_copy(change, by_role=self._by in self.clocks)
         self._ends.see_copy(cluster, change, left=self._left_by(annotations.annotation(job, _ORIGIN) or ""))
         if change.type == "DELETED":
             return

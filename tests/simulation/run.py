@@ -12,6 +12,7 @@ from simulation import (
     floods,
     idle_quota,
     indexed,
+    indexed_sizes,
     lost_copies,
     meddlers,
     notices,
@@ -159,6 +160,8 @@ class Run:
                 await self.users.mislead(item)
             case indexed.Tandem():
                 await indexed.resize(self._fleet.client(item.api), item)
+            case indexed_sizes.Resize():
+                await indexed_sizes.resize(self._fleet.client(item.api), item)
             case notices.Agree():
                 await notices.agree(self._fleet.client(item.worker), item)
             case elastic.Least():

@@ -148,6 +148,8 @@ class Submit(Moment):
     """Whether it chooses the gang scheduler."""
     indexed: bool = False
     """Whether each pod of a Job has an index, and its completions follow its size."""
+    follow: str = ""
+    """What an Indexed Job says of whether its completions follow its pods; empty for nothing."""
     bare: bool = False
     """Whether its pods request no cpu."""
     sandboxed: bool = False

@@ -9,6 +9,7 @@ from simulation.floods import with_floods
 from simulation.gangs import with_elastic_gangs
 from simulation.idle_quota import with_idle_quota
 from simulation.indexed import with_indexed
+from simulation.indexed_sizes import with_indexed_sizes
 from simulation.later import OLD
 from simulation.lost_copies import with_lost_copies
 from simulation.meddlers import with_meddlers
@@ -47,6 +48,7 @@ _LATER = (
     with_deleted_slices,
     with_switches,
     with_relenting,
+    with_indexed_sizes,
 )
 """What came later, in this order."""
 

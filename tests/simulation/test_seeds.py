@@ -170,6 +170,7 @@ SHOWN_BY = {
     "lines": 4,
     "sparing": 94,
     "pods that go": 3,
+    "shares": 26,
     "notices": 24,
     "copied versions": 14,
     "earlier words": 5,
