@@ -80,7 +80,7 @@ def _check_order(snapshot: Snapshot, decided: Iterable[Decision]) -> None:
                 _line_of(snapshot, other) == _line_of(snapshot, slice)
                 and other.priority == slice.priority
                 and (other.queued_since or other.created) > slice.queued_since
-                and not _is_preemptor(other)
+                and not _is_preemptor(snapshot, other)
                 and slice.key in _admitted_without(snapshot, other)
             ):
                 raise Violation(f"comes back: {other.name} gets what {slice.name} has lost, and is newer")
@@ -102,7 +102,7 @@ def _check_usage(snapshot: Snapshot, decided: Iterable[Decision]) -> None:
             rule = snapshot.local_uses.rule
             more = rule.part(rule.ahead_s) * sum(rule.weighted(_needs(one)) for one in before)
             has_used_less = uses[slice.local_queue].share(more) < uses[other.local_queue].share()
-            if has_used_less and not _is_preemptor(other) and slice.key in _admitted_without(snapshot, other):
+            if has_used_less and not _is_preemptor(snapshot, other) and slice.key in _admitted_without(snapshot, other):
                 raise Violation(f"by use: {other.name} gets what {slice.name} needs, whose queue has used less")
 
 
@@ -191,9 +191,20 @@ def _later(time: str) -> str:
     return time_text(datetime.fromisoformat(time) + timedelta(seconds=1))
 
 
-def _is_preemptor(slice: Slice) -> bool:
-    """Whether it waits for those that it has preempted."""
-    return slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason") == WAITING_FOR_PREEMPTED
+def _is_preemptor(snapshot: Snapshot, slice: Slice) -> bool:
+    """Whether it waits for those that it has preempted: by what it says, which an API server may have refused to take,
+    or by what those say that lose something for it."""
+    if slice.conditions.get(Condition.QUOTA_RESERVED, {}).get("reason") == WAITING_FOR_PREEMPTED:
+        return True
+    part = snapshot.part
+    return any(slice.uid in _takers(loser) for loser in (*part.leaving, *part.shrinking))
+
+
+def _takers(loser: Slice) -> set[str]:
+    """For whom a slice goes, or loses pods, by UID."""
+    preempted, note = loser.conditions.get(Condition.PREEMPTED, {}), loser.reclaimed
+    goes_for = {preemptor_uid(preempted["message"])} if preempted.get("status") == "True" else set()
+    return goes_for | ({each.uid for each in note.beneficiaries} if note is not None and loser.shrinks_to else set())
 
 
 def _admitted_without(snapshot: Snapshot, left_out: Slice) -> Mapping[SliceKey, Admission]:
