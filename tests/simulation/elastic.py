@@ -96,11 +96,12 @@ def _is_new(slice: Slice, old: Slice) -> bool:
 
     A worker that has asked for its former size meanwhile is told the same once more, by another id. Of an Indexed Job
     whose completions follow, the same leaves less by the pods that have ended since: nobody wants those again either.
+    A word that is withdrawn forgets for whom all pods stay.
     """
     note, before = slice.reclaimed, old.reclaimed
     if note is None or before is None:
         return note is not None
-    if (note.at, note.beneficiaries) != (before.at, before.beneficiaries):
+    if note.at != before.at or any(taken not in before.beneficiaries for taken in note.beneficiaries):
         return True
     ended = {name: count - note.before.get(name, 0) for name, count in before.before.items()}
     return any(count - note.to.get(name, 0) > max(0, ended.get(name, 0)) for name, count in before.to.items())
