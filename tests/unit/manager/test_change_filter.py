@@ -105,6 +105,8 @@ def test_a_refusal_in_other_words_has_nothing_reconciled() -> None:
     assert needs_reconcile(Change(before, first))
     assert not needs_reconcile(Change(first, second))
     assert needs_reconcile(Change(second, changed_by(before, shown(api_names.DISPATCHED_CONDITION))))
+    withheld = changed_by(before, refused("FlavorNotFound", "no such flavor"))
+    assert needs_reconcile(Change(first, withheld)), "the job has to say what its order waits for"
 
 
 def test_a_slice_that_was_made_here_waits_for_admission() -> None:

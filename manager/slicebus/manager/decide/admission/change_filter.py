@@ -8,6 +8,7 @@ order would be published again at once.
 
 from slicebus.kube.cache import Change
 from slicebus.manager.decide.manifests import has_finalizer
+from slicebus.manager.decide.order import withheld
 from slicebus.manager.state.annotations import annotation
 from slicebus.manager.state.outbox import HOLDING, Outbox
 from slicebus.proto.messages import Manifest
@@ -65,5 +66,5 @@ def _relevant(manifest: Manifest, ignored: frozenset[str]) -> tuple[object, ...]
 
 def _known(condition: Manifest) -> object:
     """What decisions read of a condition."""
-    is_refused = (condition["type"], condition.get("status")) == (api_names.DISPATCHED_CONDITION, "False")
-    return condition["type"] if is_refused else condition
+    is_shown = (condition["type"], condition.get("status")) == (api_names.DISPATCHED_CONDITION, "False")
+    return condition["type"] if is_shown and condition.get("reason") not in withheld.REASONS else condition
