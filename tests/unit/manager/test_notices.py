@@ -451,6 +451,7 @@ GONE: dict[str, tuple[Slice, list[Slice], bool]] = {
     "it runs, and waits to grow to another size": (a_slice(), [RUNS, waiting(finished=True), waiting(uid="x")], False),
     "it has grown, and has another size since": (a_slice(), [GREW, RUNS], False),
     "it has grown to another size": (a_slice(), [waiting(finished=True), RUNS], False),
+    "it runs, and its growth is deactivated": (a_slice(), [RUNS, waiting(active=False)], True),
     "it waits": (a_slice(), [waiting()], False),
     "it is gone": (a_slice(), [], True),
     "it has ended": (a_slice(), [waiting(finished=True)], True),
@@ -522,11 +523,8 @@ STOPS: dict[str, tuple[dict[str, str], str, bool]] = {
 }
 
 
-@pytest.mark.parametrize("whole", [False, True], ids=["pods", "all"])
-@pytest.mark.parametrize(("stops", "queue", "wanted"), STOPS.values(), ids=STOPS.keys())
-def test_who_waits_in_a_queue_that_gives_it_nothing_of_a_job_takes_nothing(
-    stops: dict[str, str], queue: str, wanted: bool, whole: bool
-) -> None:
+def a_store(stops: dict[str, str], queue: str) -> ManagerStore:
+    """One in which `high` waits in a queue, of which some are stopped."""
     store = ManagerStore()
     for name in ("cq", "lender", "other"):
         cohort = {} if name == "other" else {"cohortName": "all"}
@@ -541,10 +539,31 @@ def test_who_waits_in_a_queue_that_gives_it_nothing_of_a_job_takes_nothing(
     preemptor["metadata"]["ownerReferences"][0]["uid"] = "job-high"
     preemptor["spec"] |= {"queueName": queue, "priority": 1}
     store.workloads.put(preemptor)
+    return store
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["pods", "all"])
+@pytest.mark.parametrize(("stops", "queue", "wanted"), STOPS.values(), ids=STOPS.keys())
+def test_who_waits_in_a_queue_that_gives_it_nothing_of_a_job_takes_nothing(
+    stops: dict[str, str], queue: str, wanted: bool, whole: bool
+) -> None:
     losing = preempted() if whole else a_slice()
-    demand = Demand(store.quotas, [losing])
+    demand = Demand(a_store(stops, queue).quotas, [losing])
     assert is_awaited([losing], demand.chain, demand.waits) is wanted
     assert gone([losing], demand.chain) == (set() if wanted or whole else {"uid-high"})
+
+
+@pytest.mark.parametrize(("stops", "queue", "wanted"), STOPS.values(), ids=STOPS.keys())
+def test_nor_does_who_runs_and_waits_there_to_grow(stops: dict[str, str], queue: str, wanted: bool) -> None:
+    store = a_store(stops, queue)
+    runs = a_workload("before", admitted=1)
+    runs["metadata"] |= {"uid": "uid-before", "labels": {kueue.JOB_UID_LABEL: "job-high"}}
+    runs["metadata"] |= {"creationTimestamp": "2025-01-01T00:00:00Z"}
+    runs["metadata"]["ownerReferences"][0]["uid"] = "job-high"
+    store.workloads.put(runs)
+    demand = Demand(store.quotas, [losing := a_slice()])
+    assert is_awaited([losing], demand.chain, demand.waits) is wanted
+    assert gone([losing], demand.chain) == (set() if wanted else {"uid-high"})
 
 
 PRIORITIES: dict[str, tuple[int, int, dict[str, str], str, bool]] = {

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 
 import msgspec
+from msgspec.structs import replace
 
 from slicebus.manager.state.quota_trees import Quotas
 from slicebus.slices.admission.preemption import may_preempt
@@ -20,12 +21,15 @@ class Demand(msgspec.Struct, frozen=True):
     """The slices of the job."""
 
     def chain(self, chain_id: str) -> list[Slice]:
-        """The slices of another job, oldest first, without those that wait where they get nothing of it."""
-        return [slice for slice in self.quotas.ledger.chain(chain_id) if not slice.pending or self._may_have(slice)]
+        """The slices of another job, oldest first. Those that wait where they get nothing of it count as deactivated."""
+        return [self._as_it_waits(slice) for slice in self.quotas.ledger.chain(chain_id)]
 
     def waits(self, uid: str, job_uid: str) -> bool:
         """Whether a Workload of this UID, or of a job of that UID, wants some. Looks at everybody who waits."""
         return any(self._may_have(slice) for slice in self.quotas.ledger.pending(uid, job_uid))
+
+    def _as_it_waits(self, slice: Slice) -> Slice:
+        return slice if not slice.pending or self._may_have(slice) else replace(slice, active=False)
 
     def _may_have(self, slice: Slice) -> bool:
         """Whether a slice that waits may get what the job loses: its queue is not stopped, and of the same tree, and

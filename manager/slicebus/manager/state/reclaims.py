@@ -153,7 +153,7 @@ def is_awaited(
 
 def gone(slices: Collection[Slice], chain_of: Callable[[str], Iterable[Slice]]) -> frozenset[str]:
     """The UIDs of those for whom this chain is told to lose pods, and of whose chain no slice wants quota or has any;
-    also of those that run, and have given up what they wanted in addition.
+    also of those that run, and have given up what they wanted in addition, or get it no more.
 
     Who has got it otherwise is not gone: others may have counted on what was to be freed for it.
     """
@@ -166,8 +166,8 @@ def _is_gone(beneficiary: Beneficiary, chain: Sequence[Slice]) -> bool:
     """`chain` is sorted, oldest first."""
     if any(slice.pending or slice.evicting for slice in chain):
         return False
-    given_up = (at for at, slice in enumerate(chain) if slice.uid == beneficiary.uid and slice.finished)
-    since = next((at for at in given_up if chain[at].admission is None), 0)
+    given_up = (at for at, slice in enumerate(chain) if slice.uid == beneficiary.uid and slice.admission is None)
+    since = next(given_up, 0)
     return not any(slice.keeps_quota for slice in chain[since:])
 
 
