@@ -237,6 +237,27 @@ def test_pods_stay_that_were_to_go_for_one_of_two(for_two: Story, gone: str, lef
     assert for_two.sizes == [left, 8], "the quota of the others is free, and they come back"
 
 
+def test_a_notice_names_nobody_whose_pods_are_gone() -> None:
+    story = Story(notice="120s", cap_s=600).shrunk(6)
+    [order] = story.orders(story.shrink(5, beneficiary=OTHER))
+    assert isinstance(order.notice, Notice)
+    assert order.notice.beneficiaries == ["team/other"]
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_who_has_got_its_pods_and_waits_again_holds_no_notice(served: bool) -> None:
+    """It was preempted itself since then."""
+    story = Story(notice="120s", cap_s=600)
+    if served:
+        story.shrunk(6)
+    else:
+        story.shrink(6)
+    story.shrink(5, beneficiary=OTHER)
+    assert story.view.holder is not None
+    chains = {"team/job-high": [waiting()]}
+    assert is_awaited([story.view.holder], lambda id: chains.get(id, ()), lambda uid, job_uid: False) is not served
+
+
 @pytest.mark.parametrize("follows", ["last", "first"])
 def test_a_worker_that_has_followed_a_word_meanwhile_gets_back_what_is_spared(for_two: Story, follows: str) -> None:
     """It says so after the word is for fewer pods, and before it hears of that."""

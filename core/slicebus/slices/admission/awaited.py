@@ -17,7 +17,7 @@ class Losers:
             self._evicted.setdefault(preempted_for(victim), []).append(victim.key)
         self._shrunk: dict[str, list[SliceKey]] = {}
         for slice in shrinking:
-            for taken in slice.reclaimed.beneficiaries if slice.reclaimed is not None else ():
+            for taken in slice.reclaimed.awaited_by if slice.reclaimed is not None else ():
                 self._shrunk.setdefault(taken.uid, []).append(slice.key)
         self.preemptors = self._evicted.keys() | self._shrunk.keys()
         """The UIDs of those for whom somebody loses."""

@@ -35,7 +35,7 @@ class Taken(Beneficiary, frozen=True, kw_only=True, omit_defaults=True, rename="
     opportunistic: bool = False
     """Whether it got only pods that nobody had asked for: that is no preemption."""
     took: Counts = {}
-    """How many pods the job loses for it, by pod set."""
+    """How many pods the job loses for it, by pod set; empty where those were gone when the last word came."""
     is_alone: bool = False
     """Whether everybody else fits without these pods once it is gone: no more was taken for it than it wanted."""
 
@@ -76,6 +76,11 @@ class Reclaimed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, r
     def preemptors(self) -> Iterator[Taken]:
         """The beneficiaries that got pods which somebody had asked for."""
         return (beneficiary for beneficiary in self.beneficiaries if not beneficiary.opportunistic)
+
+    @property
+    def awaited_by(self) -> tuple[Taken, ...]:
+        """The beneficiaries of which pods were still to go when the last word came."""
+        return tuple(beneficiary for beneficiary in self.beneficiaries if beneficiary.took)
 
     @property
     def grows(self) -> bool:
@@ -124,7 +129,7 @@ def take_back(
     wished = note.before if note is not None and not note.done else wanted
     asked = note.asked if note is not None else {}
     before = {name: max(count, min(wished[name], asked.get(name, wished[name]))) for name, count in to.items()}
-    earlier = note.beneficiaries if note is not None else ()
+    earlier = _with_served(note, held) if note is not None else ()
     others = tuple(other for other in earlier if other.uid != beneficiary.uid)
     own = [other for other in earlier if other.uid == beneficiary.uid]
     has_preempted = any(not other.opportunistic for other in own)
@@ -190,16 +195,16 @@ def spare(note: Reclaimed, held: Counts, gone: Collection[str]) -> Reclaimed | N
         return None
     to = {name: count + sum(taken.took[name] for taken in spared) for name, count in note.to.items()}
     beneficiaries = tuple(taken for taken in note.beneficiaries if taken not in spared)
-    last = beneficiaries[-1].workload if beneficiaries else ""
-    return replace(
+    less = replace(
         note,
         before={name: max(count, to[name]) for name, count in note.before.items()},
         to=to,
         beneficiaries=beneficiaries,
-        message=f"Shrunk to {counts_text(to)} to accommodate {last}",
         asked=_beyond(note.asked or note.before, to),
         spares=True,
     )
+    last = less.awaited_by[-1].workload if less.awaited_by else ""
+    return replace(less, message=f"Shrunk to {counts_text(to)} to accommodate {last}")
 
 
 def _kept_from(note: Reclaimed, to_go: Counts) -> list[Taken]:
@@ -214,11 +219,25 @@ def _kept_from(note: Reclaimed, to_go: Counts) -> list[Taken]:
     return found
 
 
+def _with_served(note: Reclaimed, held: Mapping[str, int]) -> tuple[Taken, ...]:
+    """The beneficiaries as they are in another word to a job that holds these pods. Pods go in the order in which they
+    were taken."""
+    left = note.left_of(held)
+    to_go = {name: count - left[name] for name, count in held.items()} if left is not None else {}
+    found = list[Taken]()
+    for taken in reversed(note.beneficiaries):
+        part = {name: min(count, taken.took.get(name, 0)) for name, count in to_go.items()}
+        to_go = {name: count - part[name] for name, count in to_go.items()}
+        found.append(taken if any(part.values()) or not (held or note.done) else replace(taken, took={}))
+    return tuple(reversed(found))
+
+
 def give_back(note: Reclaimed, to: Counts, *, at: str, message: str, notice_s: float) -> Reclaimed:
     """The note of a job that may not have the pods any more that nobody asked for. It wants none of them again."""
     return replace(
         note,
         id=content_hash([to, note.asked, at, message]),
+        beneficiaries=_with_served(note, note.to),
         before=to,
         to=to,
         at=at,
@@ -242,7 +261,7 @@ def grow(note: Reclaimed | None, held: Counts, to: Counts, *, asked: Counts, at:
         before=to,
         to=held,
         at=at,
-        beneficiaries=note.beneficiaries if note is not None else (),
+        beneficiaries=_with_served(note, held) if note is not None else (),
         reason=PreemptionReason.OPPORTUNISTIC,
         message=message,
         done=to == held,

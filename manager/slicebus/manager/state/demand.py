@@ -21,7 +21,7 @@ class Demand(msgspec.Struct, frozen=True):
     """The slices of the job."""
 
     def chain(self, chain_id: str) -> list[Slice]:
-        """The slices of another job, oldest first. Those that wait where they get nothing of it count as deactivated."""
+        """The slices of another job, oldest first. Those that wait where they get none of it count as deactivated."""
         return [self._as_it_waits(slice) for slice in self.quotas.ledger.chain(chain_id)]
 
     def waits(self, uid: str, job_uid: str) -> bool:
@@ -49,7 +49,7 @@ class Demand(msgspec.Struct, frozen=True):
 
 def _goes_to_all(loser: Slice) -> bool:
     """Whether a job loses pods that nobody had asked for: they go whatever the policies say."""
-    taken = loser.reclaimed.beneficiaries if loser.reclaimed is not None else ()
+    taken = loser.reclaimed.awaited_by if loser.reclaimed is not None else ()
     preempted = loser.conditions.get(Condition.PREEMPTED, {})
     reasons = {preempted.get("reason") if loser.evicting else None}
     return PreemptionReason.OPPORTUNISTIC in reasons or any(each.opportunistic for each in taken)

@@ -148,7 +148,7 @@ def is_awaited(
             return True
         return waits(preemptor, preemptor_job(evicted.conditions[Condition.PREEMPTED]["message"]))
     note = _told_note(slices)
-    return note is None or any(slice.pending for each in note.beneficiaries for slice in chain_of(_chain(each)))
+    return note is None or any(slice.pending for each in note.awaited_by for slice in chain_of(_chain(each)))
 
 
 def gone(slices: Collection[Slice], chain_of: Callable[[str], Iterable[Slice]]) -> frozenset[str]:
@@ -158,8 +158,8 @@ def gone(slices: Collection[Slice], chain_of: Callable[[str], Iterable[Slice]]) 
     Who has got it otherwise is not gone: others may have counted on what was to be freed for it.
     """
     note = _told_note(slices)
-    beneficiaries = note.beneficiaries if note is not None else ()
-    return frozenset(each.uid for each in beneficiaries if _is_gone(each, [*chain_of(_chain(each))]))
+    awaited_by = note.awaited_by if note is not None else ()
+    return frozenset(each.uid for each in awaited_by if _is_gone(each, [*chain_of(_chain(each))]))
 
 
 def _is_gone(beneficiary: Beneficiary, chain: Sequence[Slice]) -> bool:

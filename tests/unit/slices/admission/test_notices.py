@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from slicebus.slices.admission.awaited import Losers
 from slicebus.slices.admission.cycle import Wait, cycle
 from slicebus.slices.admission.notices import Notices, named
 from slicebus.slices.api.kueue import Condition
@@ -78,6 +79,24 @@ def test_the_preemptor_says_so(victim: Slice) -> None:
     assert isinstance(wait, Wait)
     for text in (wait.message, wait.would_admit):
         assert text.endswith(", which have notice until 2026-01-01T12:01:30Z"), text
+
+
+def test_who_has_got_its_pods_before_waits_for_no_others() -> None:
+    """It was preempted itself since then, and comes by its rank."""
+    before = shrinking()
+    assert before.reclaimed is not None
+    note = take_back(
+        structs.replace(before.reclaimed, done=True),
+        {"main": 10},
+        {"main": 6},
+        held={"main": 7},
+        beneficiary=Beneficiary(workload="team/v", uid="uid-v", job_uid="job-v"),
+        at=BEGAN,
+        reason="",
+        message="",
+    )
+    losers = Losers([], [structs.replace(before, reclaimed=note)])
+    assert (losers.preemptors, losers.shrunk_for("uid-w")) == ({"uid-v"}, ())
 
 
 def test_the_first_are_named() -> None:

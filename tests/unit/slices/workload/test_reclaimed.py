@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from slicebus.slices.api import api_names
-from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed, grow, spare, take_back, withdraw
+from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed, give_back, grow, spare, take_back, withdraw
 from slicebus.slices.workload.workload import Slice
 from unit.slices.builders import a_pod_set, a_slice, admitted, with_counts
 
@@ -286,3 +286,45 @@ def test_pods_that_are_spared_of_those_that_nobody_had_asked_for_stay_so() -> No
     left = spare(note, {"main": 10}, {"uid-first"})
     assert left is not None
     assert (left.to, left.before, left.asked, left.grows) == ({"main": 5}, {"main": 5}, {"main": 4}, False)
+
+
+def again(note: Reclaimed, *, held: int, to: int = 4) -> Reclaimed:
+    """The note when another one takes pods of a job that holds so many."""
+    return take_back(
+        note,
+        {"main": 10},
+        {"main": to},
+        held={"main": held},
+        beneficiary=SECOND,
+        at=LATER,
+        reason="InClusterQueue",
+        message="why",
+    )
+
+
+def settled(note: Reclaimed) -> Reclaimed:
+    return msgspec.structs.replace(note, done=True)
+
+
+IDLE = grow(settled(for_each(7, 5)), {"main": 5}, {"main": 8}, asked={"main": 5}, at=AT, message="idle")
+FOR_WHOM: dict[str, tuple[Reclaimed, set[str]]] = {
+    "all pods are to go": (again(for_each(7, 5), held=10), {"uid-0", "uid-1", "uid-second"}),
+    "some of the first one are gone": (again(for_each(7, 5), held=8), {"uid-0", "uid-1", "uid-second"}),
+    "all of the first one are": (again(for_each(7, 5), held=7), {"uid-1", "uid-second"}),
+    "all of both are": (again(for_each(7, 5), held=5), {"uid-second"}),
+    "both have ended": (again(settled(for_each(7, 5)), held=5), {"uid-second"}),
+    "both were withdrawn": (again(withdraw(for_each(7, 5), {"main": 6}), held=6), {"uid-second"}),
+    "it was given more since": (again(settled(IDLE), held=8), {"uid-second"}),
+    "it was to be given more": (IDLE, set()),
+    "they go back to nobody": (
+        give_back(settled(IDLE), {"main": 5}, at=LATER, message="why", notice_s=9.0),
+        set(),
+    ),
+}
+
+
+@pytest.mark.parametrize(("note", "uids"), FOR_WHOM.values(), ids=FOR_WHOM.keys())
+def test_for_whom_pods_are_to_go(note: Reclaimed, uids: set[str]) -> None:
+    """Who has got all of its pods by an earlier word is remembered, and waits for none."""
+    assert {taken.uid for taken in note.awaited_by} == uids
+    assert {taken.uid for taken in note.preemptors} >= {"uid-0", "uid-1"}, "a ring is seen by them"

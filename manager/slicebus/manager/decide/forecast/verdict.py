@@ -146,7 +146,7 @@ def _losses(world: Snapshot, slice: Slice, decided: Iterable[Decision]) -> Itera
             yield Loss(slice=holder.key, pods=holder.held_counts, left={}, reason=_reason_of(holder))
     for holder in world.part.shrinking:
         note = holder.reclaimed
-        if note is not None and slice.uid in {each.uid for each in note.beneficiaries}:
+        if note is not None and slice.uid in {each.uid for each in note.awaited_by}:
             yield Loss(slice=holder.key, pods=holder.held_counts, left=holder.shrinks_to or {}, reason=note.reason)
     for each in decided:
         match each:

@@ -35,7 +35,8 @@ def notice_of_shrink(desired: DesiredSize) -> Notice | msgspec.UnsetType:
     note, taken = desired.reclaimed, desired.taken_back
     if note is None or taken is None or note.done or not note.notice_s:
         return msgspec.UNSET
-    return Notice(id=taken.id, notice_s=note.notice_s, why=taken.message, beneficiaries=list(note.names))
+    names = [each.workload for each in note.awaited_by]
+    return Notice(id=taken.id, notice_s=note.notice_s, why=taken.message, beneficiaries=names)
 
 
 def notice_of_eviction(view: JobView, slice: Slice, evicted: Manifest) -> Notice | msgspec.UnsetType:
