@@ -1,14 +1,17 @@
 """How long before it loses pods a job is told: what it asks for, as far as the manager allows."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 from msgspec import UNSET, structs
 
 from slicebus.decisions.commands import Emit, Publish, Requeue
+from slicebus.manager.decide.admission.snapshots import Since, snapshot_of
 from slicebus.manager.decide.job import reclaims
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.demand import Demand
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.reclaims import ElasticRules, allowed, gone, is_awaited
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.store import ManagerStore
@@ -489,11 +492,15 @@ def test_who_is_gone_of_those_for_whom_pods_go(slice: Slice, chain: list[Slice],
     assert gone([slice], {"team/job-high": chain}.__getitem__) == ({"uid-high"} if is_gone else set())
 
 
-def preempted(*, notice: str = "9s", status: str = "True", by: str = PREEMPTOR) -> Slice:
+def preempted(**how: str) -> Slice:
+    return Slice.from_manifest(a_preempted(**how))
+
+
+def a_preempted(*, notice: str = "9s", status: str = "True", by: str = PREEMPTOR) -> Manifest:
     workload = a_workload(count=8, admitted=8, conditions=(condition(Condition.EVICTED, status == "True"),))
     workload["status"]["conditions"].append(condition(Condition.PREEMPTED, status == "True", "InClusterQueue", by))
     workload["metadata"]["annotations"][api_names.NOTICE_ANNOTATION] = notice
-    return Slice.from_manifest(workload)
+    return workload
 
 
 EVICTIONS: dict[str, tuple[Slice, list[Slice], bool]] = {
@@ -585,6 +592,18 @@ def test_nor_does_who_runs_and_waits_there_to_grow(stops: dict[str, str], queue:
     demand = Demand(store.quotas, [losing := a_slice()])
     assert is_awaited([losing], demand.chain, demand.waits) is wanted
     assert gone([losing], demand.chain) == (set() if wanted else {"uid-high"})
+
+
+@pytest.mark.parametrize("suspended", [True, False])
+def test_a_cycle_knows_what_an_evicted_job_was_told(suspended: bool) -> None:
+    """Whoever waits for it is told that deadline, whatever its job says by now."""
+    store = a_store({}, "queue")
+    order = Dispatch(version=2, hash="h", cluster="east", suspended=suspended, notice_s=300.0)
+    workload = a_preempted()
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = order.to_annotation()
+    store.workloads.put(workload)
+    snapshot = snapshot_of(store, None, Since.at(datetime.fromisoformat(NOW), growth_window_s=0.0))
+    assert snapshot.told_s == ({"team/w1": 300.0} if suspended else {})
 
 
 PRIORITIES: dict[str, tuple[int, int, dict[str, str], str, bool]] = {

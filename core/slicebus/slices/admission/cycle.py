@@ -72,7 +72,8 @@ class _Cycle:
         self.opportunistic = Opportunistic(self.use, self.placer)
         self.nominator = Nominator(snapshot.flavors, self.use, self.search, self.opportunistic, self._claim_of)
         self.losers = Losers(leaving, self.use.shrinking_holders())
-        self.notices = Notices([*leaving, *self.use.shrinking_holders()], queues, cap_s=snapshot.notice_cap_s)
+        losing, cap_s = [*leaving, *self.use.shrinking_holders()], snapshot.notice_cap_s
+        self.notices = Notices(losing, queues, cap_s=cap_s, told_s=snapshot.told_s)
 
     def decide(self, pending: Iterable[Slice], behind: Iterable[Behind]) -> Iterator[Decision]:
         """Decide every pending slice once, those last that ask for more than somebody did; then who else may grow.
@@ -324,7 +325,7 @@ class _Cycle:
             reason = WAITING_FOR_PREEMPTED if self._claim_of(slice) is Claim.FREED else nomination.misfit.reason
             ends = f"the end of evicted workloads{pods}"
             return [Wait(key=slice.key, reason=reason, message=message, would_admit=ends)]
-        (who, ends), until = awaited(evicted, shrunk), self.notices.told(evicted | shrunk)
+        (who, ends), until = awaited(evicted, shrunk), self.notices.told(evicted | shrunk, slice.uid)
         message, ends = f"{nomination.misfit.message}. Pending the preemption of {who}{until}", f"{ends}{until}"
         return [*unasked, Wait(key=slice.key, reason=WAITING_FOR_PREEMPTED, message=message, would_admit=ends)]
 

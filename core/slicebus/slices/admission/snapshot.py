@@ -57,6 +57,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """None for no limit."""
     notice_cap_s: float = 0.0
     """The longest notice that a job gets before it loses pods; a queue may have a shorter one."""
+    told_s: Mapping[SliceKey, float] = {}
+    """How long before their end evicted slices were told, where their workers' orders say so."""
     pods_before_jobs: bool = True
     """Whether jobs may lose some pods before all, where their queue does not say."""
     idle_growth: IdleGrowth | None = None

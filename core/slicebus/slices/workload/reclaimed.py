@@ -36,6 +36,8 @@ class Taken(Beneficiary, frozen=True, kw_only=True, omit_defaults=True, rename="
     """Whether it got only pods that nobody had asked for: that is no preemption."""
     took: Counts = {}
     """How many pods the job loses for it, by pod set; empty where those were gone when the last word came."""
+    notice_s: float = 0.0
+    """How long before their end these pods are told."""
     is_alone: bool = False
     """Whether everybody else fits without these pods once it is gone: no more was taken for it than it wanted."""
 
@@ -118,9 +120,11 @@ def take_back(
     message: str,
     held: Mapping[str, int] = {},
     is_alone: bool = False,
+    notice_s: float = 0.0,
 ) -> Reclaimed:
     """The note of a job that wants this size and shall hold no more than `to`. `note` is what it has so far, `held`
-    what it holds, and `is_alone` that of `Taken`. Without `held` nobody knows how many pods go for the beneficiary.
+    what it holds, and `is_alone` and `notice_s` those of `Taken`. Without `held` nobody knows how many pods go for the
+    beneficiary.
 
     What it wants to have again is what it wants now, and no less than it keeps; while pods of an earlier note are to
     go, what it wanted before that. It never wants more than somebody asked for. The same arguments give the same note,
@@ -141,6 +145,7 @@ def take_back(
         at=at,
         opportunistic=reason == PreemptionReason.OPPORTUNISTIC and not has_preempted,
         took={name: max(0, left.get(name, count) - count) for name, count in to.items()},
+        notice_s=notice_s,
         is_alone=is_alone and not own,
     )
     return Reclaimed(
@@ -151,6 +156,7 @@ def take_back(
         beneficiaries=(*others, taken)[-_REMEMBERED:],
         reason=reason,
         message=message,
+        notice_s=notice_s,
         asked=_beyond(asked, to),
     )
 

@@ -7,8 +7,9 @@ import msgspec
 
 from slicebus.kube.times import time_text
 from slicebus.manager.decide.job import size_bounds
+from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.owners import job_of
-from slicebus.manager.state.reclaims import RING
+from slicebus.manager.state.reclaims import RING, told_s
 from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.admission.growth_limit import GrowthLimit
 from slicebus.slices.admission.snapshot import IdleGrowth, Snapshot
@@ -53,10 +54,15 @@ def snapshot_of(store: ManagerStore, trees: Sequence[str] | None, since: Since, 
         usage_rule=settings.usage_rule,
         in_lines=in_lines,
     )
-    if not since.idle:
-        return snapshot
-    growth = IdleGrowth(since.idle, settings.idle_headroom, useful=_useful(store, snapshot))
-    return msgspec.structs.replace(snapshot, idle_growth=growth)
+    idle = IdleGrowth(since.idle, settings.idle_headroom, useful=_useful(store, snapshot)) if since.idle else None
+    return msgspec.structs.replace(snapshot, told_s=_told_s(store, snapshot), idle_growth=idle)
+
+
+def _told_s(store: ManagerStore, snapshot: Snapshot) -> dict[SliceKey, float]:
+    """What `Snapshot` knows of the notices of evicted slices."""
+    workloads = {slice.key: store.workloads.get(slice.namespace, slice.name) for slice in snapshot.part.leaving}
+    told = {key: told_s(Outbox.from_manifest(workload)) for key, workload in workloads.items() if workload is not None}
+    return {key: notice_s for key, notice_s in told.items() if notice_s is not None}
 
 
 def _useful(store: ManagerStore, snapshot: Snapshot) -> dict[SliceKey, Counts]:

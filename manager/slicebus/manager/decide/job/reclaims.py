@@ -37,7 +37,8 @@ _MARGIN_S = 1.0
 def take_back(view: JobView, decision: Shrink, *, now: str) -> Reclaimed:
     """The note that a job loses pods. What it wants to have again is also what it waits for, and what an earlier note
     has taken."""
-    note = reclaimed.take_back(
+    notice_s = view.notice_s(view.holder) if view.holder is not None else 0.0
+    return reclaimed.take_back(
         view.desired.reclaimed,
         view.desired.counts,
         decision.to,
@@ -47,9 +48,8 @@ def take_back(view: JobView, decision: Shrink, *, now: str) -> Reclaimed:
         at=now,
         reason=decision.preemption,
         message=decision.message,
+        notice_s=beside(view.desired.reclaimed, notice_s),
     )
-    notice_s = view.notice_s(view.holder) if view.holder is not None else 0.0
-    return replace(note, notice_s=beside(view.desired.reclaimed, notice_s))
 
 
 def give(view: JobView, holder: Slice, decision: Grow, *, now: str) -> Reclaimed:
