@@ -350,6 +350,69 @@ def test_what_is_taken_next_without_a_notice_leaves_those_their_time_that_were_t
     assert order.notice.notice_s > 0
 
 
+def stop(story: Story, how: str) -> None:
+    match how:
+        case "its Workload is deactivated":
+            story.workloads["w1"]["spec"]["active"] = False
+        case "its user suspends it":
+            del story.job["metadata"]["annotations"][api_names.SUSPENDED_ANNOTATION]
+        case _:
+            story.allowed = ElasticRules(notice_cap_s=600, stopped=True)
+
+
+STOPS_IT = pytest.mark.parametrize(
+    "how", ["its Workload is deactivated", "its user suspends it", "its queue is drained"]
+)
+
+
+@STOPS_IT
+def test_who_stops_a_job_ends_its_notice(how: str) -> None:
+    """The notice is for what others take: a person's word counts at once."""
+    story = evicted()
+    [told] = ordered(story)
+    stop(story, how)
+    [again] = ordered(story)
+    assert isinstance(again, Suspend)
+    assert (again.notice, again.spec_version) == (UNSET, told.spec_version + 1)
+    assert [each.spec_version for each in ordered(story)] == [again.spec_version], "once"
+    story.report()
+    story.reconcile()
+    assert story.view.unfinished[0].admission is None
+
+
+@STOPS_IT
+def test_it_is_told_nothing_when_its_pods_are_gone(how: str) -> None:
+    story = evicted()
+    story.reconcile()
+    story.report()
+    stop(story, how)
+    assert ordered(story) == []
+
+
+@pytest.mark.usefixtures("not_suspendable")
+def test_who_deactivates_a_job_that_cannot_be_suspended_ends_its_notice() -> None:
+    story = evicted()
+    ordered(story)
+    stop(story, "its Workload is deactivated")
+    [deleted] = ordered(story)
+    assert isinstance(deleted, Delete)
+
+
+def test_who_stops_a_job_ends_the_notice_of_a_shrink(story: Story) -> None:
+    assert suspended(story, EvictionReason.CLUSTER_QUEUE_STOPPED).notice is UNSET
+
+
+@pytest.mark.parametrize(
+    ("stops", "stopped"),
+    [({}, False), ({"cq": "Hold"}, False), ({"cq": "HoldAndDrain"}, True), ({"queue": "HoldAndDrain"}, True)],
+)
+@pytest.mark.parametrize("whole", [False, True], ids=["it runs", "it is evicted"])
+def test_a_drained_queue_stops_its_jobs(stops: dict[str, str], stopped: bool, whole: bool) -> None:
+    store = a_store(stops, "queue")
+    store.workloads.put(a_preempted() if whole else a_workload(admitted=1))
+    assert store.view(REF).allowed.stopped is stopped
+
+
 def test_an_eviction_that_the_worker_has_carried_out_stays() -> None:
     story = evicted()
     story.reconcile()

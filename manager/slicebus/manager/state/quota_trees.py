@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Self
 
 import msgspec
+from msgspec.structs import replace
 
 from slicebus.kube.cache import Cache, Change
 from slicebus.kube.readings import Readings
@@ -149,10 +150,13 @@ class Quotas:
         return local.cluster_queue if local else ""
 
     def queue_of(self, chain: Collection[Slice]) -> ClusterQueue | None:
-        """The ClusterQueue whose quota a job has, or else wants; None where it is missing."""
-        holder = next((slice.admission for slice in chain if slice.keeps_quota and slice.admission is not None), None)
-        wanted = next((self.cluster_queue_of(slice.local_queue) for slice in chain if not slice.finished), "")
-        return self.cluster_queues.get(holder.cluster_queue if holder is not None else wanted)
+        """The ClusterQueue whose quota a job has, or else wants; None where it is missing. Where the LocalQueue of the
+        job is drained, it is too."""
+        unfinished = [slice for slice in chain if not slice.finished]
+        held = next((slice.admission for slice in unfinished if slice.admission is not None), None)
+        locals = [local for slice in unfinished if (local := self.local_queues.get(slice.local_queue)) is not None]
+        queue = self.cluster_queues.get(held.cluster_queue if held else locals[0].cluster_queue if locals else "")
+        return replace(queue, drained=True) if queue is not None and any(one.drained for one in locals) else queue
 
     def consumption_of(self, queue: LocalQueue, moment: datetime, rule: UsageRule) -> Consumption:
         """What a LocalQueue has used until now, and uses."""

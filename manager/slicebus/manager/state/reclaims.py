@@ -39,6 +39,8 @@ class ElasticRules(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it loses some pods before all."""
     grows: bool = True
     """Whether it takes quota that nobody waits for."""
+    stopped: bool = False
+    """Whether its queue is drained: all its jobs go at once."""
 
 
 def allowed(queue: ClusterQueue | None, settings: ManagerDecisionSettings, *, beside_kueue: bool) -> ElasticRules:
@@ -57,6 +59,7 @@ def allowed(queue: ClusterQueue | None, settings: ManagerDecisionSettings, *, be
         notice_cap_s=queue.longest_notice_s(most.notice_cap_s),
         gives_pods=queue.gives_pods(most.gives_pods),
         grows=most.grows and queue.opportunistic,
+        stopped=queue.drained,
     )
 
 

@@ -100,8 +100,8 @@ def suspend(view: JobView, slice: Slice) -> list[Command]:
         return []
     evicted = slice.conditions[Condition.EVICTED]
     notice = reclaim_words.notice_of_eviction(view, slice, evicted)
-    is_told = view.state.held is Held.SUSPENDED and not view.is_stopped
-    if not (can_suspend(view.ref.kind) or is_told or (notice and view.state.held is Held.HOLD)):
+    may_wait = view.state.held is Held.HOLD or (view.state.held is Held.SUSPENDED and not view.is_stopped)
+    if not (can_suspend(view.ref.kind) or (notice and may_wait)):
         return withdraw(view, reason="Evicted")
 
     def messages(record: Dispatch) -> list[Publish]:

@@ -114,6 +114,8 @@ def _is_recorded(outbox: Outbox | None, wanted: Wanted) -> bool:
     recorded, wished = outbox.record, wanted.record
     if (recorded.hash, recorded.bounds, recorded.taken_back) != (wished.hash, wished.bounds, wished.taken_back):
         return False
+    if wished.suspended and recorded.notice_s and not wished.notice_s:
+        return False
     return recorded.answers == wished.answers or not wanted.must_answer
 
 

@@ -40,8 +40,10 @@ def notice_of_shrink(desired: DesiredSize) -> Notice | msgspec.UnsetType:
 
 
 def notice_of_eviction(view: JobView, slice: Slice, evicted: Manifest) -> Notice | msgspec.UnsetType:
-    """What the worker tells a job before it is evicted; unset where that is done at once."""
-    notice_s = view.eviction_notice_s(slice) if is_told_before(slice) else 0.0
+    """What the worker tells a job before it is evicted; unset where that is done at once, as when somebody deactivates
+    it or drains its queue. What the worker has carried out stays as it was told."""
+    is_stopped = (not slice.active or view.allowed.stopped) and not view.is_stopped
+    notice_s = view.eviction_notice_s(slice) if is_told_before(slice) and not is_stopped else 0.0
     if not notice_s:
         return msgspec.UNSET
     word = content_hash([slice.uid, evicted.get("lastTransitionTime", "")])
