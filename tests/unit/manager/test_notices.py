@@ -157,11 +157,15 @@ def test_a_larger_least_size_withdraws_what_would_leave_less(story: Story) -> No
     assert story.orders(story.reconcile()) == [], "once"
 
 
-def test_who_names_no_least_size_any_more_loses_what_it_was_told(story: Story) -> None:
+@pytest.mark.parametrize("off", ["by its job", "by its queue"])
+def test_who_loses_all_or_nothing_by_now_loses_what_it_was_told(story: Story, off: str) -> None:
     """It would be evicted instead."""
     story.reconcile()
     word = story.note
-    del story.job["metadata"]["annotations"][api_names.MIN_SIZE_ANNOTATION]
+    if off == "by its job":
+        del story.job["metadata"]["annotations"][api_names.MIN_SIZE_ANNOTATION]
+    else:
+        story.allowed = ElasticRules(notice_cap_s=600, gives_pods=False)
     story.reconcile()
     assert story.note == word
 
