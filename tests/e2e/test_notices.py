@@ -13,7 +13,7 @@ from slicebus.ambient.clock import now
 from slicebus.cli.demo import objects
 from slicebus.cli.demo.world import World
 from slicebus.kube.client import MergePatch
-from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, JOBS
+from slicebus.kube.resources import CLUSTERQUEUES, JOB_RESOURCES, JOBS, WORKLOADS
 from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.slices.api import api_names
 from slicebus.slices.jobs.suspension import is_suspended
@@ -204,6 +204,29 @@ async def test_it_keeps_its_pods_while_the_queue_is_held(world: World, urls: dic
         await world.manager.delete(JOBS, "high", NAMESPACE)
         await expect_untold(low)
         await low.expect_pods(running=8)
+
+
+@pytest.mark.parametrize("how", ["drained", "deactivated", "suspended"])
+@pytest.mark.parametrize("can_shrink", [True, False], ids=["shrink", "eviction"])
+async def test_who_stops_it_ends_its_pods_at_once(
+    world: World, urls: dict[str, str], can_shrink: bool, how: str
+) -> None:
+    """A notice is of what others take."""
+    async with roles.manager(world, urls, decisions=ALLOWED), roles.agent(world, urls, EAST):
+        low = await submit_low(world, "Job", notice=LONG, can_shrink=can_shrink)
+        await submit_high(world)
+        await told(low, 4 if can_shrink else 8)
+        match how:
+            case "drained":
+                await _stop(world, "HoldAndDrain")
+            case "deactivated":
+                [slice] = await low.chain()
+                await world.manager.patch(WORKLOADS, slice.name, NAMESPACE, MergePatch({"spec": {"active": False}}))
+            case _:
+                unmarked = {"metadata": {"annotations": {api_names.SUSPENDED_ANNOTATION: None}}}
+                body = MergePatch(unmarked | {"spec": {"suspend": True}})
+                await world.manager.patch(JOBS, "low", NAMESPACE, body)
+        await expect_left(low, 0)
 
 
 async def _stop(world: World, policy: str) -> None:
