@@ -101,11 +101,11 @@ class SliceChange:
                 yield ResizeFact(slice_uid=self.slice.uid, pod_set=pod_set, at_ms=self.begins_ms, before=old, after=new)
 
     def reclaimed(self, counts: Mapping[str, int]) -> Iterator[KillFact]:
-        """The pods that were taken from the slice for others, while it keeps some."""
+        """The pods that were taken from the slice for others, while it keeps some. Opportunistic ones are no kills."""
         reclaimed = self.slice.reclaimed
         if reclaimed is None or reclaimed.grows:
             return
-        for preemptor in list(reclaimed.preemptors)[-1:]:
+        for preemptor in [each for each in reclaimed.awaited_by if not each.opportunistic][-1:]:
             yield from self._taken(counts, reclaimed.message, preemptor.uid)
 
     def _taken(self, counts: Mapping[str, int], message: str, for_uid: str) -> Iterator[KillFact]:

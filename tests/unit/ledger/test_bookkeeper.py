@@ -178,17 +178,33 @@ def test_an_eviction_kills_once() -> None:
     assert (kill.pods, kill.reason, seconds(kill.at_ms), kill.account.queue) == (2, "Preempted", 7, "batch")
 
 
-def test_pods_that_were_taken_back_are_kills_too() -> None:
+def shrunk_for(*beneficiaries: Any) -> Any:
+    """The job with one pod of its two."""
     note = {
         "id": "1",
         "before": {"main": 2},
         "to": {"main": 1},
         "at": "2026-01-31T12:00:07Z",
-        "beneficiaries": [{"workload": "team/b", "uid": "uid-b", "jobUid": "j", "at": "2026-01-31T12:00:07Z"}],
+        "beneficiaries": beneficiaries,
         "reason": "InClusterQueue",
         "message": "for b",
     }
-    shrunk = workload("a", 3, pods=1, admitted=2, **{"slicebus.dev/reclaimed": msgspec.json.encode(note).decode()})
+    return workload("a", 3, pods=1, admitted=2, **{"slicebus.dev/reclaimed": msgspec.json.encode(note).decode()})
+
+
+def beneficiary(name: str, **took: Any) -> dict[str, Any]:
+    return {"workload": f"team/{name}", "uid": f"uid-{name}", "jobUid": "j", "at": "2026-01-31T12:00:07Z"} | took
+
+
+def test_pods_that_go_for_nobody_who_preempts_are_no_kills_of_an_earlier_preemptor() -> None:
+    """They were idle quota, and have gone to one that needs it, or back."""
+    last = beneficiary("c", took={"main": 1}, opportunistic=True)
+    for shrunk in (shrunk_for(beneficiary("b"), last), shrunk_for(beneficiary("b"))):
+        assert of(KillFact, life((5, clock(5), put(RUNNING)), (8, clock(8), put(shrunk)))) == []
+
+
+def test_pods_that_were_taken_back_are_kills_too() -> None:
+    shrunk = shrunk_for(beneficiary("b", took={"main": 1}))
     told = life((5, clock(5), put(RUNNING)), (8, clock(8), put(shrunk)))
     [kill] = of(KillFact, told)
     assert (kill.pods, kill.reason, kill.message, kill.for_uid) == (1, "Reclaimed", "for b", "uid-b")
