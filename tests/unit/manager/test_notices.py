@@ -661,6 +661,41 @@ def test_nor_does_who_runs_and_waits_there_to_grow(stops: dict[str, str], queue:
     assert gone([losing], demand.chain) == (set() if wanted else {"uid-high"})
 
 
+SPENT = "The cpu budget of ClusterQueue cq is spent: 5h/30d"
+BUDGETS: dict[str, tuple[str | None, str, bool]] = {
+    "the same": ("5h/30d", "drain", True),
+    "a larger one": ("6h/30d", "drain", False),
+    "another mode": ("5h/30d", "hard", False),
+    "none": (None, "drain", False),
+}
+
+
+@pytest.mark.parametrize(("allowance", "mode", "wanted"), BUDGETS.values(), ids=BUDGETS.keys())
+def test_an_eviction_for_a_budget_is_for_that_one_alone(allowance: str | None, mode: str, wanted: bool) -> None:
+    store = ManagerStore()
+    queue = queue_of("ClusterQueue", "cq", resourceGroups=[], namespaceSelector={})
+    queue["metadata"]["annotations"] = {api_names.BUDGET_MODE_ANNOTATION: mode}
+    if allowance is not None:
+        queue["metadata"]["annotations"][api_names.BUDGET_ANNOTATION] = f'{{"cpu": "{allowance}"}}'
+    store.cluster_queues.put(queue)
+    store.local_queues.put(queue_of("LocalQueue", "queue", "team", clusterQueue="cq"))
+    true = condition(Condition.EVICTED, True, EvictionReason.BUDGET_SPENT, SPENT)
+    workload = a_workload(count=8, admitted=8, conditions=(true,))
+    workload["metadata"]["annotations"][api_names.NOTICE_ANNOTATION] = "9s"
+    store.workloads.put(workload)
+    assert store.view(REF).is_awaited is wanted
+
+
+def test_it_is_withdrawn_too() -> None:
+    story = Story(notice="120s", cap_s=600)
+    assert isinstance(suspended(story, EvictionReason.BUDGET_SPENT).notice, Notice)
+    story.is_awaited = False
+    notes = [each.note for each in story.reconcile() if isinstance(each, Emit) and each.reason == "ReclaimWithdrawn"]
+    assert notes == ["The budget for which it was to go has changed: keeps main=8"] * 2
+    assert story.view.holder is not None
+    assert Condition.PREEMPTED not in story.view.holder.conditions
+
+
 @pytest.mark.parametrize("suspended", [True, False])
 def test_a_cycle_knows_what_an_evicted_job_was_told(suspended: bool) -> None:
     """Whoever waits for it is told that deadline, whatever its job says by now."""

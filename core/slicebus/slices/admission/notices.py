@@ -51,8 +51,12 @@ class Notices:
 
 def is_told_before(slice: Slice) -> bool:
     """Whether an evicted slice has the notice that its job asks for: its quota goes to somebody, or spends too much."""
-    is_for_budget = slice.conditions.get(Condition.EVICTED, {}).get("reason") == EvictionReason.BUDGET_SPENT
-    return is_for_budget or slice.condition(Condition.PREEMPTED)
+    return is_for_budget(slice) or slice.condition(Condition.PREEMPTED)
+
+
+def is_for_budget(slice: Slice) -> bool:
+    """Whether a slice is evicted, or was, as a budget is spent."""
+    return bool(slice.conditions.get(Condition.EVICTED, {}).get("reason") == EvictionReason.BUDGET_SPENT)
 
 
 def named(keys: Iterable[SliceKey]) -> str:

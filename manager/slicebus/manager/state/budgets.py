@@ -136,6 +136,19 @@ class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
         own = {queue.key: _spent(self.own(queue, moment)) for queue in members}
         return SpentBudgets(queues, {key: found for key, found in own.items() if found})
 
+    def draining(self, holder: Slice) -> set[str]:
+        """The budgets that take quota back from this holder when they are spent, in the words of its eviction."""
+        queue = self.cluster_queues.get(holder.admission.cluster_queue) if holder.admission is not None else None
+        local = self.local_queues.get(holder.local_queue)
+        owners: list[BudgetOwner] = [queue, *self.cohorts_of(queue)] if queue is not None else []
+        owners += [local] if local is not None else []
+        return {
+            str(SpentBudget(of=_name_of(owner), resource=resource, allowance=allowance.text, back_at="", drains=True))
+            for owner in owners
+            if owner.budget is not None and owner.budget.drains
+            for resource, allowance in owner.budget.allowances.items()
+        }
+
     def _of_queue(self, queue: Spender, moment: datetime) -> Iterator[Balance]:
         if queue.budget is None or (spending := self.spending_of(queue, moment)) is None:
             return

@@ -28,6 +28,11 @@ class Demand(msgspec.Struct, frozen=True):
         """Whether a Workload of this UID, or of a job of that UID, wants some. Looks at everybody who waits."""
         return any(self._may_have(slice) for slice in self.quotas.ledger.pending(uid, job_uid))
 
+    def drains(self, evicted: Slice) -> bool:
+        """Whether a budget for which the job is evicted still takes its quota, and is the same."""
+        said = evicted.conditions[Condition.EVICTED].get("message", "").split("; ")
+        return not self.quotas.budgets.draining(evicted).isdisjoint(said)
+
     def _as_it_waits(self, slice: Slice) -> Slice:
         return slice if not slice.pending or self._may_have(slice) else replace(slice, active=False)
 

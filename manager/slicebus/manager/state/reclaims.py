@@ -18,6 +18,7 @@ from slicebus.manager.state.annotations import DesiredSize, SizeRequest, TakenBa
 from slicebus.manager.state.outbox import Outbox
 from slicebus.manager.state.settings import ManagerDecisionSettings
 from slicebus.proto.messages import Counts, Manifest, counts_text
+from slicebus.slices.admission.notices import is_for_budget
 from slicebus.slices.admission.preemption import preempted_for, preemptor_job
 from slicebus.slices.api.kueue import Condition
 from slicebus.slices.jobs import KINDS
@@ -136,18 +137,22 @@ def is_awaited(
     chain_of: Callable[[str], Iterable[Slice]],
     waits: Callable[[str, str], bool],
     *,
+    drains: Callable[[Slice], bool] | None = None,
     outbox: Outbox | None = None,
 ) -> bool:
     """Whether a slice waits for what this chain is told to lose; also where that is lost already, or not told before.
 
     `chain_of` gives the slices of a job by its chain; `waits` says by their UIDs whether a Workload, or its job, wants
-    quota.
+    quota; `drains` says whether the budget of an evicted slice does, which it does where that is None.
     """
     evicted = next((slice for slice in slices if slice.evicting), None)
     if evicted is not None:
-        preemptor = preempted_for(evicted)
-        told = told_s(outbox)
-        if not (preemptor and (told if told is not None else beside(evicted.reclaimed, evicted.elasticity.notice_s))):
+        preemptor, told = preempted_for(evicted), told_s(outbox)
+        if not (told if told is not None else beside(evicted.reclaimed, evicted.elasticity.notice_s)):
+            return True
+        if is_for_budget(evicted):
+            return drains is None or drains(evicted)
+        if not preemptor:
             return True
         return waits(preemptor, preemptor_job(evicted.conditions[Condition.PREEMPTED]["message"]))
     note = _told_note(slices)

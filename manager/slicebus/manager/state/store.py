@@ -278,7 +278,7 @@ class ManagerStore:
             readiness=self._readiness(place_of(chain)),
             fixed_jobs=self.settings.fixed_jobs,
             refused_s=self.settings.refused_requeue_s,
-            is_awaited=reclaims.is_awaited(chain, demand.chain, demand.waits, outbox=outbox),
+            is_awaited=reclaims.is_awaited(chain, demand.chain, demand.waits, drains=demand.drains, outbox=outbox),
             gone=reclaims.gone(chain, demand.chain),
             allowed=reclaims.allowed(self.quotas.queue_of(chain), self.settings, beside_kueue=self.beside_kueue),
         )

@@ -12,6 +12,7 @@ from slicebus.manager.decide.order import size_requests
 from slicebus.manager.state.reclaims import taken_back
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Resync, counts_text
+from slicebus.slices.admission.notices import is_for_budget, is_told_before
 from slicebus.slices.api import api_names
 from slicebus.slices.api.conditions import Finding
 from slicebus.slices.api.kueue import Condition
@@ -20,19 +21,22 @@ from slicebus.slices.workload import reclaimed
 MAY_HAVE = "The job may have the pods again that it was to give back"
 NOBODY_WAITS = "Nobody waits any more who may have the pods that were to be taken"
 BELOW_LEAST = "The job has another least size since pods were to be taken"
+NOBODY_PREEMPTS = "Nobody waits any more who may have its quota"
+BUDGET_CHANGED = "The budget for which it was to go has changed"
 _WITHDRAWN = "ReclaimWithdrawn"
 
 
 def is_told_to_go(view: JobView) -> bool:
-    """Whether a job is preempted whole, and its pods may still run, as they have notice."""
+    """Whether a job is evicted with notice, and its pods may still run."""
     slice = view.evicted
-    if slice is None or not (slice.evicting and slice.condition(Condition.PREEMPTED) and view.in_fleet):
+    if slice is None or not (slice.evicting and is_told_before(slice) and view.in_fleet):
         return False
     return bool(view.eviction_notice_s(slice)) and not (view.is_stopped or view.is_withdrawing)
 
 
 def withdraw_eviction(view: JobView, *, now: str) -> list[Command]:
-    """Leave a job its quota and its pods that is told to go for somebody who waits no more. A worker that has suspended
+    """Leave a job its quota and its pods that is told to go for somebody who waits no more, or for a budget that has
+    changed. A worker that has suspended
     it resumes it, as its quota is held. What stops it for another reason evicts it again. A size that the worker asked
     for meanwhile was not heard: it asks again."""
     slice, job = view.evicted, view.job
@@ -41,8 +45,9 @@ def withdraw_eviction(view: JobView, *, now: str) -> list[Command]:
         return []
     if not is_told_to_go(view):
         return []
-    text = f"Nobody waits any more who may have its quota: keeps {counts_text(slice.held_counts)}"
-    findings = [Finding(type, False, _WITHDRAWN, text) for type in (Condition.EVICTED, Condition.PREEMPTED)]
+    text = f"{BUDGET_CHANGED if is_for_budget(slice) else NOBODY_PREEMPTS}: keeps {counts_text(slice.held_counts)}"
+    types = [type for type in (Condition.EVICTED, Condition.PREEMPTED) if slice.condition(type)]
+    findings = [Finding(type, False, _WITHDRAWN, text) for type in types]
     findings.append(Finding(api_names.DISPATCHED_CONDITION, True, "Dispatched", f"Stays on cluster {cluster}"))
     workload = view.workload(slice)
     body = findings_patch(workload, *findings, now=now)
