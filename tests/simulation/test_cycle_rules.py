@@ -13,7 +13,7 @@ from simulation.violations import Violation
 from slicebus.slices.admission import cycle as admission
 from slicebus.slices.admission.cycle import Admit, Decision, Shrink, Wait
 from slicebus.slices.admission.snapshot import Snapshot
-from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed, take_back
+from slicebus.slices.workload.reclaimed import Beneficiary, Reclaimed, take_back, withdraw
 from slicebus.slices.workload.workload import Slice
 from unit.slices.admission.test_preemption import holding, waiting, world
 from unit.slices.admission.test_shrinks import elastic
@@ -108,6 +108,19 @@ def lost_to(job: str, at: str, *, note: Reclaimed | None = None) -> Reclaimed:
     return take_back(
         note, {"main": 5}, {"main": 4}, beneficiary=beneficiary, at=f"2026-01-01T{at}Z", reason="", message=at
     )
+
+
+def test_a_word_that_is_withdrawn_takes_nothing() -> None:
+    """For whom it was to take them has taken none either."""
+    held = {"main": 5}
+    beneficiary = Beneficiary(workload="team/b", uid="uid-b", job_uid="job-b")
+    at = "2026-01-01T12:00:00Z"
+    note = take_back(
+        None, held, {"main": 4}, held=held, beneficiary=beneficiary, at=at, reason="", message="", is_alone=True
+    )
+    old = msgspec.structs.replace(holding("a", 5), reclaimed=note)
+    new = msgspec.structs.replace(old, reclaimed=withdraw(note, held))
+    check_ring(new, old, [new])
 
 
 @pytest.mark.parametrize(
