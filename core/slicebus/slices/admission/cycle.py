@@ -16,14 +16,14 @@ from slicebus.slices.admission.decisions import Admit, Decision, Evict, Shrink, 
 from slicebus.slices.admission.growth_limit import Growths
 from slicebus.slices.admission.idle_quota import Grow, IdleQuota, may_grow
 from slicebus.slices.admission.lines import Behind
-from slicebus.slices.admission.nominating import Nominator
+from slicebus.slices.admission.nominating import Nominator, after_evictions
 from slicebus.slices.admission.notices import Notices
 from slicebus.slices.admission.opportunistic import Opportunistic, with_opportunistic
 from slicebus.slices.admission.preemption import Claim, Preemptor
 from slicebus.slices.admission.preemption_conflicts import PreemptionConflicts
 from slicebus.slices.admission.preemption_cycles import PreemptionCycles
 from slicebus.slices.admission.queue_order import claim_of, in_order, preemptors_first, rank
-from slicebus.slices.admission.reductions import Victim
+from slicebus.slices.admission.reductions import Victim, note_lost
 from slicebus.slices.admission.reservations import Reservations
 from slicebus.slices.admission.sharing import FairSharing, Head
 from slicebus.slices.admission.snapshot import Snapshot, in_turn, stopped, why_deactivated
@@ -33,7 +33,7 @@ from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.admission.victims import Search
 from slicebus.slices.admission.waiting_queue import Aside, Rest, WaitingQueue, in_lines, told_behind
 from slicebus.slices.api.kueue import INADMISSIBLE, WAITING_FOR_PREEMPTED
-from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, assign, nominate
+from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, nominate
 from slicebus.slices.placement.fleet import Fleet
 from slicebus.slices.placement.placement import Placed, Placer, usage_of
 from slicebus.slices.quota.quota import ClusterQueue, usable_queue
@@ -76,15 +76,17 @@ class _Cycle:
         self.notices = Notices(losing, queues, cap_s=cap_s, told_s=snapshot.told_s)
 
     def decide(self, pending: Iterable[Slice], behind: Iterable[Behind]) -> Iterator[Decision]:
-        """Decide every pending slice once, those last that ask for more than somebody did; then who else may grow.
+        """Decide every pending slice once, last the refused ones, and what nobody asked for; then who else may grow.
 
         Those `behind` are decided by the next ones of their lines.
         """
         by_queue: dict[str, list[Slice]] = {}
-        unasked: list[Slice] = []
+        refused, unasked = list[Slice](), list[Slice]()
         for slice in pending:
             if slice.grows_unasked:
                 unasked.append(slice)
+            elif slice.key in self.snapshot.refused:
+                refused.append(slice)
             elif isinstance(ready := self._made_ready(slice), Wait):
                 yield ready
             else:
@@ -115,6 +117,7 @@ class _Cycle:
                 yield from map(told_behind, decisions)
         for queue_waiting in waiting.values():
             yield from queue_waiting.told()
+        yield from map(self._left_over, refused)
         with self.opportunistic.counted():
             for slice in unasked:
                 yield from self._grow(slice)
@@ -154,6 +157,16 @@ class _Cycle:
         may_differ = assessment.mode is not Mode.FIT and self._had_victims
         has_own_turn = may_differ or self.snapshot.fair_sharing is not FairSharing.OFF
         return None if has_own_turn else Aside(decision, nominated.distance, on_cluster=True)
+
+    def _left_over(self, slice: Slice) -> Decision:
+        """Admit a slice with what all others have left, without taking anything from anybody."""
+        if isinstance(ready := self._made_ready(slice), Wait):
+            return ready
+        queue = self._usable_queue_of(slice)
+        found: Nomination | Misfit | Placed = self._assess(ready)
+        if isinstance(found, Nomination):
+            found = self._place(ready, queue, found.admission) if found.mode is Mode.FIT else found.misfit
+        return self._take(ready, queue, found) if isinstance(found, Placed) else wait_for(slice, found)
 
     def _grow(self, slice: Slice) -> Iterator[Decision]:
         """Admit a slice for more than somebody asked for where that has room now, or let its job ask for no more."""
@@ -274,11 +287,11 @@ class _Cycle:
                 spared = self.nominator.without_victims(slice, room, replaced)
             self.preemption_conflicts.remember(slice, queue)
             return self._admit(slice, queue, spared.admission) if spared else [wait_for(slice, misfit)]
-        self._note_lost(victims)
+        note_lost(self.placer, victims)
         with self.placer.projected(), without(victims):
             place = self._place(slice, queue, admission, later=True)
         if isinstance(place, Misfit):  # It would have quota and no cluster: nobody loses quota for that.
-            self._note_lost(victims, times=-1)
+            note_lost(self.placer, victims, times=-1)
             return [wait_for(slice, place)]
         self.use.preempt(victims)
         self.growths.note(replaced, victims)
@@ -286,25 +299,19 @@ class _Cycle:
         decided = deeds_of(preemptor, victims, own=self.use.own(queue.name, slice))
         return [*decided, *self._await_room(slice, queue, nomination, decided)]
 
-    def _note_lost(self, victims: Sequence[Victim], *, times: int = 1) -> None:
-        """Note what victims leave on their clusters; `times` -1 takes that back."""
-        self.placer.evict((victim.candidate.slice for victim in victims if victim.to is None), times=times)
-        shrunk = ((victim.candidate.slice, victim.left.slice) for victim in victims if victim.to is not None)
-        self.placer.shrink(shrunk, times=times)
-
     def _admission_without(
         self, slice: Slice, room: Room, replaced: Slice | None, victims: Sequence[Victim]
     ) -> Admission | None:
         """What a slice is assigned without these victims, once the waiting slices have chosen their flavors again."""
         with without(victims):
-            if _after_evictions(slice, room, replaced) is None:
+            if after_evictions(slice, room, replaced) is None:
                 return None
             with self.reservations.chosen_again(victims, self._choose):
-                return _after_evictions(slice, room, replaced)
+                return after_evictions(slice, room, replaced)
 
     def _choose(self, slice: Slice) -> Admission | None:
         """What a waiting slice is assigned after the evictions."""
-        return _after_evictions(slice, self.nominator.room(slice, self._usable_queue_of(slice)))
+        return after_evictions(slice, self.nominator.room(slice, self._usable_queue_of(slice)))
 
     def _await_room(
         self, slice: Slice, queue: ClusterQueue, nomination: Nomination, decided: Sequence[Evict | Shrink] = ()
@@ -360,8 +367,7 @@ class _Cycle:
         replaced, own = self.use.holder(slice.chain_id), self.use.own(queue.name, slice)
         admitted = msgspec.structs.replace(slice, admission=placed.admission, cluster=placed.cluster)
         self.use.charge(admitted)
-        usage = self.use.own(queue.name, slice)
-        self.placer.take(placed, usage, own=own, replaced=replaced)
+        self.placer.take(placed, self.use.own(queue.name, slice), own=own, replaced=replaced)
         return Admit(key=slice.key, admission=placed.admission, cluster=placed.cluster)
 
     def _place(
@@ -393,8 +399,3 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
     behind, single = in_lines(snapshot, run.losers.preemptors)
     keys, made = {slice.key for slice in single}, run.decide(in_order([*pending, *single]), behind)
     return [*decided, *(told_behind(each) if each.key in keys else each for each in made)]
-
-
-def _after_evictions(slice: Slice, room: Room, replaced: Slice | None = None) -> Admission | None:
-    assigned = assign(slice, room.later, replaced=replaced)
-    return assigned if isinstance(assigned, Admission) else None

@@ -8,10 +8,10 @@ from slicebus.slices.admission.opportunistic import Opportunistic
 from slicebus.slices.admission.preemption import Claim
 from slicebus.slices.admission.usage import QuotaUse
 from slicebus.slices.admission.victims import Search, no_victims
-from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, assign_part, nominate
+from slicebus.slices.placement.flavors import Misfit, Mode, Nomination, Room, assign, assign_part, nominate
 from slicebus.slices.placement.placement import usage_of
 from slicebus.slices.quota.quota import ClusterQueue, ResourceFlavor
-from slicebus.slices.workload.workload import Slice
+from slicebus.slices.workload.workload import Admission, Slice
 
 
 class Nominator:
@@ -85,3 +85,9 @@ class Nominator:
                 return nomination
         part = assign_part(slice, room, replaced=replaced) if slice.partial and replaced is not None else None
         return Nomination(admission=part, mode=Mode.FIT) if part is not None else None
+
+
+def after_evictions(slice: Slice, room: Room, replaced: Slice | None = None) -> Admission | None:
+    """What a slice is assigned once everybody has gone who is evicted."""
+    assigned = assign(slice, room.later, replaced=replaced)
+    return assigned if isinstance(assigned, Admission) else None

@@ -3,11 +3,12 @@
 A job that names a least size gives up pods down to that. It is evicted whole where that is not enough, or left alone.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
 from slicebus.slices.api.kueue import Condition, PreemptionReason
+from slicebus.slices.placement.placement import Placer
 from slicebus.slices.quota.cohorts import Node
 from slicebus.slices.quota.quota import FlavorResource, Usage
 from slicebus.slices.workload.observed import ObservedPods, pods_by_set
@@ -141,3 +142,10 @@ def with_all_pods(victim: Victim, short: Collection[FlavorResource]) -> Victim:
     for offer in offers(victim.candidate, short):
         to |= offer.left(offer.most)
     return msgspec.structs.replace(victim, to=to, freed=victim.candidate.freed(to))
+
+
+def note_lost(placer: Placer, victims: Sequence[Victim], *, times: int = 1) -> None:
+    """Note what victims leave on their clusters; `times` -1 takes that back."""
+    placer.evict((victim.candidate.slice for victim in victims if victim.to is None), times=times)
+    shrunk = ((victim.candidate.slice, victim.left.slice) for victim in victims if victim.to is not None)
+    placer.shrink(shrunk, times=times)

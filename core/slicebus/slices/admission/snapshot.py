@@ -55,6 +55,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """See `PreemptionCycles`."""
     growth_limit: GrowthLimit | None = None
     """None for no limit."""
+    refused: frozenset[SliceKey] = frozenset()
+    """The waiting slices whose admission could not be written: they come after all others, and take nothing."""
     notice_cap_s: float = 0.0
     """The longest notice that a job gets before it loses pods; a queue may have a shorter one."""
     told_s: Mapping[SliceKey, float] = {}

@@ -32,6 +32,7 @@ from slicebus.decisions.commands import Emit
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text, time_text
 from slicebus.manager.act.dirty_trees import DirtyTrees
+from slicebus.manager.act.refused_admissions import RefusedAdmissions
 from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.act.slice_writes import SliceWrites
 from slicebus.manager.decide import catalog
@@ -111,6 +112,7 @@ class Admitter:
         """The trees of quota whose decision raises: nothing is admitted there."""
         self._writes = SliceWrites(self._write, at_once=writers, is_long=self._assume, due=self._decide_again)
         self._failures = ToldFailures[SliceKey]()
+        self._refused = RefusedAdmissions(self._decide_again)
         self._assumed: set[SliceKey] = set()
         """The slices that count as admitted only because that write takes long."""
         self._limited: set[SliceKey] = set()
@@ -144,6 +146,8 @@ class Admitter:
         if old is not None and new is None:
             self._writes.forget(old.key)
             self._failures.forget(old.key)
+        if old is not None and (new is None or new.pod_sets != old.pod_sets):
+            self._refused.forget(old.key)
         if new is not None and is_limited(new):
             self._limited.add(new.key)
         if was_none and self._limited:
@@ -193,7 +197,8 @@ class Admitter:
             return
         with self._times.time():
             decided = [(one, self._store.version_of(one.key)) for one in self._decide_trees(trees)]
-            await self._writes.carry_out(decided, group)
+            tried = [one for one in decided if not (isinstance(one[0], Admit) and self._refused.rests(one[0].key))]
+            await self._writes.carry_out(tried, group)
 
     def _decide_again(self, key: SliceKey) -> None:
         self._dirty.add([self._tree_of(key)])
@@ -210,11 +215,12 @@ class Admitter:
             "growth_since": time_text(now() - timedelta(seconds=self._store.settings.growth_window_s)),
             "now": now_text(),
         }
+        refused = self._refused.keys
         if self._gives_idle:
             self._gives_idle = False
             times["idle_since"] = time_text(now() - timedelta(seconds=self._idle_growth_s))
         try:
-            decided = self._decide(catalog.cycle, trees=trees, **times)
+            decided = self._decide(catalog.cycle, trees=trees, refused=refused, **times)
         except DecisionError as error:
             _log.error("admission.undecided", trees=trees, error=str(error), exc_info=error)
         else:
@@ -223,7 +229,7 @@ class Admitter:
         decided = []
         for tree in sorted({*self._store.quotas.trees.values(), NOWHERE}) if trees is None else trees:
             try:
-                decided += self._decide(catalog.cycle, trees=[tree], **times)
+                decided += self._decide(catalog.cycle, trees=[tree], refused=refused, **times)
                 self.set_aside.discard(tree)
             except DecisionError as error:
                 _log.error("tree.set_aside", tree=tree, error=str(error))
@@ -271,6 +277,7 @@ class Admitter:
             # Nothing was written. It may be admitted as soon as the webhook is back.
             _log.warning("admission.refused", slice=decision.key, error=str(error))
             if self._writes.has_failed(decision.key):
+                self._note_refused(decision, rests=False)
                 await self._say_refused(decision, error)
             return error
         except TransientError as error:
@@ -283,6 +290,7 @@ class Admitter:
         except PermanentError as error:
             # One object that the server refuses must not end the admission of all others, nor hold them up.
             _log.error("admission.refused", slice=decision.key, error=str(error))
+            self._note_refused(decision, rests=True)
             await self._say_refused(decision, error)
             self._dirty.add_after((self._tree_of(decision.key),), _REFUSED_S)
             return None
@@ -293,6 +301,7 @@ class Admitter:
         slice = self._store.slices.get(decision.key)
         if isinstance(decision, Admit) and slice is not None and slice.admission is not None:
             _log.info("slice.admitted", slice=decision.key, cluster=decision.cluster)
+            self._refused.forget(decision.key)
             if (ref := owner_ref(workload)) is not None:
                 self._admitted(ref)
         elif isinstance(decision, Evict):
@@ -314,6 +323,11 @@ class Admitter:
             return False
         self._store.uncertain[decision.key] = Uncertain(decision, version)
         return True
+
+    def _note_refused(self, decision: Decision, *, rests: bool) -> None:
+        """Keep the quota of an admission that was not written from nobody."""
+        if isinstance(decision, Admit) and self._refused.note(decision.key, rests=rests):
+            self._decide_again(decision.key)
 
     async def _say_refused(self, decision: Decision, error: SlicebusError) -> None:
         """Say on the job that the API server refuses what was decided about it."""

@@ -40,6 +40,7 @@ from slicebus.proto.messages import (
 from slicebus.slices.admission import cycle as admission
 from slicebus.slices.admission.cycle import Decision, Evict
 from slicebus.slices.api.conditions import Finding
+from slicebus.slices.workload.workload import SliceKey
 
 
 def reconcile_job(store: ManagerStore, *, job: JobRef, deletes_held: bool, now: str) -> list[Command]:
@@ -187,15 +188,16 @@ def cycle(
     growth_since: str = "",
     idle_since: str = "",
     now: str = "",
+    refused: Sequence[SliceKey] = (),
 ) -> list[Decision]:
     """Run the admission cycle over some trees of quota; all for None. Decisions that are shown already are left out.
 
     `preemption_cycles_since` as in `PreemptionCycles`, `growth_since` as in `GrowthLimit`, `idle_since` as in
     `IdleGrowth`: without it no job grows into idle quota. `now` is the time to which budgets are counted: without it
-    none is spent.
+    none is spent. The `refused` slices come last: the API server has refused their admission.
     """
     since = Since(preemption_cycles=preemption_cycles_since, growth=growth_since, idle=idle_since, now=now)
-    decided = admission.cycle(snapshot_of(store, trees, since, in_lines=True))
+    decided = admission.cycle(snapshot_of(store, trees, since, in_lines=True, refused=frozenset(refused)))
     unanswered = [admission_writes.retry(uncertain) for uncertain in store.uncertain.values()]
     decided = [*(decision for decision in decided if decision.key not in store.uncertain), *unanswered]
     return [decision for decision in decided if _is_unshown(store, decision)]

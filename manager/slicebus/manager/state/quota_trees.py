@@ -190,10 +190,11 @@ class Quotas:
         moment: datetime | None = None,
         usage_rule: UsageRule = UsageRule(),  # noqa: B008 a frozen value
         in_lines: bool = False,
+        refused: frozenset[SliceKey] = frozenset(),
     ) -> Snapshot:
         """The input of an admission cycle over some trees; all for None. `assumed` slices count as admitted. No budget
         is spent, and nobody has used anything, where there is no `moment` of the cycle. `in_lines`: its part has only
-        the first of those who are alike."""
+        the first of those who are alike. `refused` are the slices that come last: their admission was refused."""
         forest = self._forest
         queues, cohorts = forest.queues, forest.cohorts
         if only is not None:
@@ -201,7 +202,7 @@ class Quotas:
             cohorts = tuple(cohort for tree in only for cohort in forest.cohorts_in.get(tree, ()))
         waiting_in = [key for key in self.ledger.waiting_in() if only is None or self.tree_of(key) in only]
         if in_lines:
-            waiting, behind = self._lines.waiting_in(waiting_in, apart=assumed.keys())
+            waiting, behind = self._lines.waiting_in(waiting_in, apart=assumed.keys() | refused)
         else:
             waiting, behind = self._waiting(waiting_in), list[Behind]()
         load, granted = dict(self.ledger.load), dict(self.ledger.granted)
@@ -227,6 +228,7 @@ class Quotas:
             fair_sharing=fair_sharing,
             preemption_cycles_since=preemption_cycles_since,
             growth_limit=growth_limit,
+            refused=refused,
             notice_cap_s=notice_cap_s,
             pods_before_jobs=pods_before_jobs,
             spent_budgets=self._spent(queues, moment) if moment is not None else SpentBudgets(),

@@ -35,8 +35,16 @@ class Since(msgspec.Struct, frozen=True, kw_only=True):
         return cls(preemption_cycles=time_text(moment - RING), growth=growth, now=time_text(moment))
 
 
-def snapshot_of(store: ManagerStore, trees: Sequence[str] | None, since: Since, *, in_lines: bool = False) -> Snapshot:
-    """What a cycle over some trees of quota decides from; all for None. `in_lines` as in `Quotas.snapshot`."""
+def snapshot_of(
+    store: ManagerStore,
+    trees: Sequence[str] | None,
+    since: Since,
+    *,
+    in_lines: bool = False,
+    refused: frozenset[SliceKey] = frozenset(),
+) -> Snapshot:
+    """What a cycle over some trees of quota decides from; all for None. `in_lines` and `refused` as in
+    `Quotas.snapshot`."""
     settings, assumed = store.settings, {key: uncertain.decision for key, uncertain in store.uncertain.items()}
     limits_growth = settings.growth_victims and since.growth
     snapshot = store.quotas.snapshot(
@@ -53,6 +61,7 @@ def snapshot_of(store: ManagerStore, trees: Sequence[str] | None, since: Since, 
         moment=datetime.fromisoformat(since.now) if since.now else None,
         usage_rule=settings.usage_rule,
         in_lines=in_lines,
+        refused=refused,
     )
     idle = IdleGrowth(since.idle, settings.idle_headroom, useful=_useful(store, snapshot)) if since.idle else None
     return msgspec.structs.replace(snapshot, told_s=_told_s(store, snapshot), idle_growth=idle)

@@ -1,0 +1,45 @@
+"""A slice whose admission could not be written comes after all others, and takes nothing from anybody."""
+
+import msgspec
+import pytest
+
+from slicebus.slices.admission.cycle import Wait, cycle
+from slicebus.slices.admission.snapshot import Snapshot
+from slicebus.slices.workload.workload import Slice, SliceKey
+from unit.slices.admission.test_preemption import OWN, admitted_names, evicted, holding, queue, waiting, world
+
+
+def refused(*slices: Slice) -> Snapshot:
+    return msgspec.structs.replace(world(*slices), refused=frozenset({SliceKey("team/high")}))
+
+
+CASES = {
+    "there is room for both": ([waiting("low", 2)], ["high", "low"]),
+    "there is room for one of them": ([waiting("low", 8)], ["low"]),
+    "nobody else waits": ([], ["high"]),
+    "others have the quota": ([holding("low", 8)], []),
+    "others have some of the quota": ([holding("low", 2)], ["high"]),
+}
+
+
+@pytest.mark.parametrize(("others", "admitted"), CASES.values(), ids=CASES.keys())
+def test_it_gets_what_others_leave(others: list[Slice], admitted: list[str]) -> None:
+    decided = cycle(refused(waiting("high", 8, 10), *others))
+    assert sorted(admitted_names(decided)) == admitted
+    assert not evicted(decided)
+    assert [each.key for each in decided if isinstance(each, Wait)] == (
+        [] if "high" in admitted else [SliceKey("team/high")]
+    )
+
+
+def test_it_preempts_in_its_turn() -> None:
+    assert set(evicted(cycle(world(waiting("high", 8, 10), holding("low", 8))))) == {"low"}
+
+
+def test_nobody_waits_behind_it_in_a_strict_queue() -> None:
+    strict = queue(**OWN)
+    strict = msgspec.structs.replace(strict, strict_fifo=True)
+    slices = waiting("high", 20, 10), waiting("low", 2)
+    assert admitted_names(cycle(world(*slices, queues=[strict]))) == set()
+    given = msgspec.structs.replace(world(*slices, queues=[strict]), refused=frozenset({SliceKey("team/high")}))
+    assert admitted_names(cycle(given)) == {"low"}
