@@ -129,7 +129,8 @@ class Agent(Role[AgentSettings]):
         self._registry.register(WorkMetrics(base.queue, base.backlog))
         parts = self._parts(base)
         self.refused = lambda: base.queue.refused
-        self._inbox, self._reach = self._order_inbox(base, parts), parts.reach
+        inbox = self._inbox = self._order_inbox(base, parts)
+        self._reach, self.unkept = parts.reach, lambda: inbox.unkept
         parts.policy.load()
         await self.until_allowed("tombstones", parts.tombstones.load)
         await self.until_allowed("fence", base.fence.load)
@@ -142,7 +143,7 @@ class Agent(Role[AgentSettings]):
             self._react(base, parts)
             _log.info("agent.leading", cluster=self._settings.cluster, cluster_uid=uid, epoch=epoch)
             self.leading.set()
-            self._work(base, parts, self._inbox, group)
+            self._work(base, parts, inbox, group)
 
     def _base(self, uid: ClusterUid, epoch: int) -> _Base:
         store = AgentStore()
@@ -254,8 +255,8 @@ class Agent(Role[AgentSettings]):
     def _order_inbox(self, base: _Base, parts: _Parts) -> AgentInbox:
         async def accept(terms: Terms) -> None:
             parts.additions.accept(terms)
-            await parts.heartbeats.accept(terms)
             parts.namespaces.accept(terms)
+            await parts.heartbeats.accept(terms)
 
         return AgentInbox(
             self._settings,

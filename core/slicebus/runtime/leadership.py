@@ -4,7 +4,7 @@ A leader writes with each renewal of its Lease whether it works. Whoever reads t
 holder, and they may differ: a holder that looks silent is watched for a while before anybody says so.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Self
 
@@ -20,8 +20,8 @@ LEFT_OUT_ANNOTATION = "slicebus.dev/left-out"
 
 
 REFUSED_ANNOTATION = "slicebus.dev/refused"
-"""On a Lease: for how many jobs and clusters the API server refuses what its holder has to do, and its words for one of
-them."""
+"""On a Lease: for how many jobs, clusters and objects of its own the API server refuses what its holder has to do, and
+its words for one of them."""
 _TEXT_LENGTH = 1000
 _AHEAD_S = 1.0
 """A renewal so far in the future shows that the clocks differ."""
@@ -33,18 +33,28 @@ def annotations(
     left_out: Sequence[str],
     refused: Mapping[Any, str] = {},
     refused_clusters: Mapping[Any, str] = {},
+    unkept: Mapping[Any, str] = {},
 ) -> dict[str, str | None]:
     """The annotations that a leader writes with each renewal; None removes one. `refused` are the jobs for which the
-    API server refuses something, with its words, and `refused_clusters` the worker clusters."""
+    API server refuses something, with its words, `refused_clusters` the worker clusters, and `unkept` the holder's own
+    objects."""
     return {
         NOT_READY_ANNOTATION: not_ready or None,
         LEFT_OUT_ANNOTATION: "; ".join(left_out) or None,
-        REFUSED_ANNOTATION: "; ".join([*_refusals(refused, "job"), *_refusals(refused_clusters, "cluster")]) or None,
+        REFUSED_ANNOTATION: "; ".join(_all_refusals(refused, refused_clusters, unkept)) or None,
     }
 
 
+def _all_refusals(
+    jobs: Mapping[Any, str], clusters: Mapping[Any, str], own_objects: Mapping[Any, str]
+) -> Iterator[str]:
+    yield from _refusals(jobs, "job")
+    yield from _refusals(clusters, "cluster")
+    yield from _refusals(own_objects, "own object")
+
+
 def _refusals(refused: Mapping[Any, str], one: str) -> list[str]:
-    """The number of jobs or clusters, and the first of them by name; empty for none."""
+    """The number of objects, and the first of them by name; empty for none."""
     if not refused:
         return []
     key = min(refused, key=str)

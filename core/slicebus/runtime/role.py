@@ -73,6 +73,8 @@ class Role(ABC, Generic[Settings]):
         """The jobs for which the API server refuses what they need, with its words."""
         self.refused_clusters: Callable[[], Mapping[Any, str]] = dict
         """The worker clusters whose status the API server refuses to write, with its words."""
+        self.unkept: Callable[[], Mapping[Any, str]] = dict
+        """The role's own objects that the API server does not let it write, with its words."""
         self.begun = asyncio.Event()
         """Set once the role begins to read the objects that it works on."""
         self.leading = asyncio.Event()
@@ -170,6 +172,7 @@ class Role(ABC, Generic[Settings]):
             left_out=[*left_out, *LEFT_OUT.values()],
             refused=self.refused(),
             refused_clusters=self.refused_clusters(),
+            unkept=self.unkept(),
         )
 
     async def run(self) -> None:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from slicebus.agent.act.heartbeat import Heartbeats, lag_s, told_of_policy
 from slicebus.agent.state.policy import Policy
 from slicebus.proto.errors import ForbiddenError, InvalidError, SlicebusError, UnavailableError
-from slicebus.proto.messages import Heard, Heartbeat, Message, Terms
+from slicebus.proto.messages import Flavor, Heard, Heartbeat, Message, Terms
 from unit.agent.worker import Worker
 from unit.kube.loop_time import START_S, LoopTime, settle
 
@@ -137,3 +137,41 @@ async def test_a_fence_that_cannot_be_stored_leaves_the_one_before_in_force(
     with pytest.raises(ForbiddenError):
         await heartbeats.accept(Terms(version="2", fence_s=60.0, heard=heard))
     assert (worker.fence.seconds, worker.fence.closed) == (30.0, False)
+
+
+async def test_a_fence_that_cannot_be_stored_keeps_no_flavor_from_being_reported(
+    worker: Worker, loop_time: LoopTime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The version is not confirmed before the fence is kept: without a fence in the terms they would not come again."""
+
+    async def refuse(*_: object, **__: object) -> None:
+        raise ForbiddenError("403: a policy denies it")
+
+    beats: list[Heartbeat] = []
+
+    async def publish(message: Message) -> None:
+        assert isinstance(message, Heartbeat)
+        beats.append(message)
+
+    heartbeats = Heartbeats(
+        worker.store,
+        worker.fence,
+        publish=publish,
+        requeue=worker.queue.add,
+        waiting_since=lambda: (),
+        lacking=dict,
+        additions=lambda: ({}, {}),
+        interval_s=10.0,
+    )
+    terms = Terms(version="2", flavors=[Flavor(name="spot")], fence_s=60.0)
+    with monkeypatch.context() as refusing:
+        refusing.setattr(worker.client, "create", refuse)
+        with pytest.raises(ForbiddenError):
+            await heartbeats.accept(terms)
+    running = asyncio.create_task(heartbeats.run())
+    await settle()
+    await heartbeats.accept(terms)
+    await settle()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [(beat.terms, [*beat.capacity]) for beat in beats] == [(UNSET, ["", "spot"]), ("2", ["", "spot"])]

@@ -528,6 +528,30 @@ async def test_a_notice_and_terms_that_the_server_refuses_are_no_dead_letters(
     assert manager.dead == []
 
 
+UNKEPT: dict[str, SlicebusError] = {
+    "a right is missing": ForbiddenError("403"),
+    "a webhook is down": WebhookError("500: failed calling webhook"),
+    "the server fails": UnavailableError("500"),
+    "somebody else writes": ConflictError("409"),
+}
+
+
+@pytest.mark.parametrize("error", UNKEPT.values(), ids=UNKEPT.keys())
+async def test_terms_that_cannot_be_kept_hold_up_no_orders_and_are_told_until_they_are(
+    worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch, error: SlicebusError
+) -> None:
+    """They come again with each heartbeat. While they wait they would use up what the broker sends ahead."""
+    keep = AsyncMock(side_effect=error)
+    monkeypatch.setattr(worker.inbox, "_terms", keep)
+    async with asyncio.timeout(5):
+        await manager.order(Terms(version="1"), Terms(version="1"))
+    assert keep.await_count == 2
+    assert worker.inbox.unkept == {"ConfigMap slicebus-fence": str(error)}
+    keep.side_effect = None
+    await manager.order(Terms(version="1"))
+    assert worker.inbox.unkept == {}
+
+
 async def test_a_webhook_that_is_down_is_told_after_some_seconds(
     worker: Worker, manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,10 +65,19 @@ REFUSED: dict[str, tuple[dict[Any, str], dict[Any, str], str]] = {
 def test_a_lease_shows_what_the_api_server_refuses(
     refused: dict[Any, str], clusters: dict[Any, str], expected: str
 ) -> None:
-    written = annotations(not_ready="", left_out=(), refused=refused, refused_clusters=clusters)
+    assert shown(refused=refused, refused_clusters=clusters) == expected
+
+
+def test_a_lease_shows_what_its_holder_may_not_write_for_itself() -> None:
+    unkept = {"ConfigMap slicebus-fence": "403: no"}
+    assert shown(unkept=unkept) == "1 own object, such as ConfigMap slicebus-fence: 403: no"
+
+
+def shown(**refused: dict[Any, str]) -> str:
+    written = annotations(not_ready="", left_out=(), **refused)
     manifest = lease()
     manifest["metadata"]["annotations"] = {name: text for name, text in written.items() if text}
-    assert Leadership.from_manifest(manifest, now=NOW).refused == expected
+    return Leadership.from_manifest(manifest, now=NOW).refused
 
 
 PROBLEMS: dict[str, tuple[Manifest, str]] = {

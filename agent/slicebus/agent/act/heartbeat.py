@@ -51,12 +51,18 @@ class Heartbeats:
         self._interval_s = interval_s
         self._use = PodUse(store.pods, store.foreign_pods)
         self._terms: Terms | None = None
+        self._kept: str | UnsetType = UNSET
+        """The version of the terms whose fence is stored: the manager sends others again."""
         self._changed = asyncio.Event()
 
     async def accept(self, terms: Terms) -> None:
         """Keep these terms from now on; publish a heartbeat at once where they are new. Raises what storing the fence
-        raises. The fence before it then stays, and opens all the same when the manager has heard."""
-        was_closed = self._fence.closed
+        raises. The fence before it then stays, and opens all the same when the manager has heard; the flavors count."""
+        was_closed, kept = self._fence.closed, self._kept
+        if self._terms is None or self._terms.version != terms.version:
+            _log.info("terms.accepted", version=terms.version, flavors=[flavor.name for flavor in terms.flavors])
+            self._terms, self._kept = terms, UNSET
+            self.beat_now()
         try:
             await self._fence.keep(terms.fence_s if isinstance(terms.fence_s, float) else 0.0)
         finally:
@@ -65,9 +71,8 @@ class Heartbeats:
             if was_closed and not self._fence.closed:
                 for key in self._store.our_jobs():
                     self._requeue(key)
-        if self._terms is None or self._terms.version != terms.version:
-            _log.info("terms.accepted", version=terms.version, flavors=[flavor.name for flavor in terms.flavors])
-            self._terms = terms
+        if kept != terms.version:
+            self._kept = terms.version
             self.beat_now()
 
     def beat_now(self) -> None:
@@ -100,7 +105,7 @@ class Heartbeats:
             capacity=room_now.capacity,
             used=room_now.used,
             ours=room_now.ours,
-            terms=self._terms.version if self._terms else UNSET,
+            terms=self._kept,
             said_s=now_s,
             fence_s=self._fence.seconds,
             lacking=UNSET if lacking is None else lacking,

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import structlog
 
+from slicebus.agent.act import fence
 from slicebus.agent.act.addressees import Addressees
 from slicebus.agent.act.policy import PolicySource
 from slicebus.agent.act.tombstones import Tombstones
@@ -59,6 +60,7 @@ _log = structlog.get_logger()
 _WEBHOOK_S = 5.0
 _STUCK_S = 15.0
 """After so long the manager hears what an order waits for here, such as a job before it that does not go."""
+_FENCE = f"ConfigMap {fence.NAME}"
 _AWAITING = Backoff(first_s=0.2, most_s=5.0)
 
 
@@ -103,6 +105,8 @@ class AgentInbox:
         self._backlog = backlog
         self._on_settled = on_settled
         self._note_taken = note
+        self.unkept: dict[str, str] = {}
+        """Of the agent's own objects what could not be written for the last terms, with the error."""
         self._open: set[str] = set()
         self._stuck_since: dict[JobKey, float] = {}
         """Since when an order of a job has not been carried out, as it would go later, by the loop's time."""
@@ -225,11 +229,14 @@ class AgentInbox:
             await self._executor.run(refused, caused_by=incoming.envelope)
 
     async def _accept(self, terms: Terms) -> None:
-        """Accept terms. Those that cannot be kept, as nobody may write the fence, come again with the next answer."""
+        """Accept terms. Those that cannot be kept, as the fence cannot be written, come again with the next answer."""
         try:
             await self._terms(terms)
-        except PermanentError as error:
+        except (PermanentError, ConflictError, TransientError) as error:
             _log.warning("terms.refused", version=terms.version, error=str(error))
+            self.unkept = {_FENCE: str(error)}
+        else:
+            self.unkept = {}
 
     async def _let_start(self, key: JobKey) -> None:
         """Let the pods start that an order has just granted, before the rest of the order. What fails here is tried
