@@ -71,8 +71,8 @@ def check_lines(snapshot: Snapshot) -> None:
 def _check_order(snapshot: Snapshot, decided: Iterable[Decision]) -> None:
     """What a job has lost comes back before newer claims of its priority in its queue. Whoever waits for those it has
     preempted comes first."""
-    waiting = {slice.key: slice for slice in snapshot.part.waiting}
-    admitted = [waiting[each.key] for each in decided if isinstance(each, Admit)]
+    waiting = {slice.key: slice for slice in snapshot.part.waiting if slice.key not in snapshot.refused}
+    admitted = [waiting[each.key] for each in decided if isinstance(each, Admit) and each.key in waiting]
     lost = [slice for slice in waiting.values() if slice.queued_since and slice not in admitted and slice.active]
     for slice in lost:
         for other in admitted:
@@ -91,7 +91,8 @@ def _check_usage(snapshot: Snapshot, decided: Iterable[Decision]) -> None:
     if everybody who waits there before him had got quota."""
     if not (uses := snapshot.local_uses.of_local_queues):
         return
-    waiting = {one.key: one for one in snapshot.part.waiting if one.pending and not one.grows_unasked}
+    in_turn = [one for one in snapshot.part.waiting if one.key not in snapshot.refused]
+    waiting = {one.key: one for one in in_turn if one.pending and not one.grows_unasked}
     admitted = [waiting[each.key] for each in decided if isinstance(each, Admit) and each.key in waiting]
     for other, slice in itertools.product(admitted, waiting.values()):
         is_rival = slice not in admitted and slice.local_queue != other.local_queue
@@ -127,7 +128,7 @@ def _check_newer(snapshot: Snapshot, decided: Iterable[Decision]) -> None:
     for each in decided:
         slice = next((one for one in snapshot.part.waiting if one.key == each.key and one.restores), None)
         holder = snapshot.part.holdings.holder(slice.chain_id) if slice is not None else None
-        if slice is None or holder is None or not isinstance(each, Admit):
+        if slice is None or holder is None or not isinstance(each, Admit) or slice.key in snapshot.refused:
             continue
         more = {name: max(0, n - holder.held_counts.get(name, 0)) for name, n in each.admission.counts.items()}
         newer = [newcomer(slice, more, created=_later(slice.queued_since), number=n) for n in range(_MOST_NEWER)]

@@ -7,6 +7,7 @@ together. Of each edit see `edit_rules`.
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 import msgspec
@@ -49,8 +50,8 @@ class ForecastRules:
     def watching(self) -> Iterator[None]:
         """Know whose snapshot each cycle decides, while the context lasts."""
 
-        def noted(store: ManagerStore, trees: list[str] | None, since: Since, *, in_lines: bool) -> Snapshot:
-            snapshot = _snapshot_of(store, trees, since, in_lines=in_lines)
+        def noted(store: ManagerStore, trees: list[str] | None, since: Since, **how: Any) -> Snapshot:
+            snapshot = _snapshot_of(store, trees, since, **how)
             self._last = store, snapshot, trees, since
             return snapshot
 
@@ -58,8 +59,8 @@ class ForecastRules:
             yield
 
     def check(self, snapshot: Snapshot, decided: list[Decision]) -> None:
-        """Raise Violation for a job of which the forecast would have said something else."""
-        if self._last is None or self._last[1] is not snapshot:
+        """Raise Violation for a job of which the forecast would have said something else. It knows of no refusals."""
+        if self._last is None or self._last[1] is not snapshot or snapshot.refused:
             return
         store, _, trees, since = self._last
         self.edits.check(store, trees, since, decided)

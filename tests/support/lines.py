@@ -21,7 +21,8 @@ def in_lines(snapshot: Snapshot, *, front: int) -> Snapshot:
     for slice in part.waiting:
         has_quota = part.holdings.holder(slice.chain_id) is not None or part.holdings.used_by(slice.chain_id)
         lines.put(slice, is_only=waiting[slice.chain_id] == 1 and not has_quota)
-    first, behind = lines.waiting_in(dict.fromkeys(slice.local_queue for slice in part.waiting))
+    queues = dict.fromkeys(slice.local_queue for slice in part.waiting)
+    first, behind = lines.waiting_in(queues, apart=snapshot.refused)
     return msgspec.structs.replace(
         snapshot, part=msgspec.structs.replace(part, waiting=tuple(first)), behind=tuple(behind)
     )
