@@ -11,6 +11,7 @@ from slicebus.decisions.commands import Command, Create, Patch, Requeue
 from slicebus.kube.cache import Change
 from slicebus.manager.decide.admission import builtin
 from slicebus.manager.decide.admission.change_filter import needs_reconcile
+from slicebus.manager.decide.modes import BesideKueue
 from slicebus.manager.state.outbox import LOST, Dispatch
 from slicebus.manager.state.views import JobView
 from slicebus.slices.api import api_names, kueue
@@ -107,6 +108,19 @@ def test_a_refusal_in_other_words_has_nothing_reconciled() -> None:
     assert needs_reconcile(Change(second, changed_by(before, shown(api_names.DISPATCHED_CONDITION))))
     withheld = changed_by(before, refused("FlavorNotFound", "no such flavor"))
     assert needs_reconcile(Change(first, withheld)), "the job has to say what its order waits for"
+
+
+def test_beside_a_kueue_all_but_other_words_of_a_refusal_has_the_job_reconciled() -> None:
+    needs, before = BesideKueue().needs_reconcile, a_slice(dispatched())
+    first, second = (changed_by(before, refused(*how)) for how in (("Forbidden", "no"), ("Invalid", "nor so")))
+    assert needs(Change(before, first))
+    assert not needs(Change(first, second))
+    assert needs(Change(second, changed_by(before, shown(api_names.DISPATCHED_CONDITION))))
+    assert needs(Change(first, first)), "whatever else has changed"
+    for edit in (shown("PodsReady"), lambda workload: workload["metadata"].update(finalizers=["a"])):
+        assert needs(Change(first, changed_by(second, edit)))
+    for created in (Change(None, first), Change(first, None)):
+        assert needs(created)
 
 
 def test_a_slice_that_was_made_here_waits_for_admission() -> None:

@@ -104,8 +104,8 @@ class BesideKueue:
     keeps_reports: ClassVar[bool] = True
 
     def needs_reconcile(self, change: Change) -> bool:
-        """After every change: Kueue may have made it."""
-        return True
+        """After every change, as Kueue may have made it, but that a worker refuses an order in other words."""
+        return not change_filter.is_other_refusal(change)
 
     def show_unmanaged(self, view: JobView, job: Manifest, *, now: str) -> list[Command]:
         """Show it on a job whose Workload has our check: slicebus does not serve other queues. Kueue handles a changed

@@ -1,4 +1,6 @@
-"""Decides which changes of a job or a Workload have the job reconciled, where the manager admits.
+"""Decides which changes of a job or a Workload have the job reconciled.
+
+Where a Kueue admits, all have but one (`is_other_refusal`). What follows is of a manager that admits.
 
 No decision depends on a running job's mirrored status (`status_mirror`). A released Workload needs nothing. Nor does a
 report that the worker has applied the dispatch, when nothing has waited for it. A new slice waits for its admission,
@@ -26,6 +28,23 @@ def needs_reconcile(change: Change) -> bool:
         return not change.is_own
     ignored = _ignored(change.new)
     return _relevant(change.old, ignored) != _relevant(change.new, ignored)
+
+
+def is_other_refusal(change: Change) -> bool:
+    """Whether a worker has refused an order in other words than before, and nothing else has changed."""
+    if change.old is None or change.new is None or not any(map(_is_refusal, conditions_of(change.new))):
+        return False
+    return change.old != change.new and _without_words(change.old) == _without_words(change.new)
+
+
+def _without_words(manifest: Manifest) -> tuple[object, ...]:
+    """All of an object, of a refusal only that there is one."""
+    return (
+        without(manifest, ("metadata", "status")),
+        without(manifest["metadata"], ("resourceVersion", "managedFields")),
+        without(manifest.get("status", {}), ("conditions",)),
+        list(map(_known, conditions_of(manifest))),
+    )
 
 
 def _ignored(manifest: Manifest) -> frozenset[str]:
@@ -66,5 +85,10 @@ def _relevant(manifest: Manifest, ignored: frozenset[str]) -> tuple[object, ...]
 
 def _known(condition: Manifest) -> object:
     """What decisions read of a condition."""
+    return condition["type"] if _is_refusal(condition) else condition
+
+
+def _is_refusal(condition: Manifest) -> bool:
+    """Whether a worker refuses an order. Why the manager withholds one is no word of a worker."""
     is_shown = (condition["type"], condition.get("status")) == (api_names.DISPATCHED_CONDITION, "False")
-    return condition["type"] if is_shown and condition.get("reason") not in withheld.REASONS else condition
+    return is_shown and condition.get("reason") not in withheld.REASONS
