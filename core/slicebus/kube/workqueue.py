@@ -7,7 +7,8 @@ long, as where a webhook hangs, has another worker take the next key, and delays
 
 Failures. After a transient error or a conflict the key is queued again after a growing, jittered pause, which the first
 success resets. After a permanent error it is queued again too, after pauses of up to two minutes: rights, policies and
-definitions come back, and nothing tells that they did. `refused` says which keys are so. A key whose decision raises is
+definitions come back, and nothing tells that they did. `refused` says which keys are so, and at which a server, or a
+webhook, has failed for long: it may do so for ever. A key whose decision raises is
 set aside: it is tried again when it changes, and after a pause that grows up to ten minutes. Neither counts as a delay.
 Any other exception is an error of this program and ends the process.
 """
@@ -27,13 +28,23 @@ from slicebus.ambient.cancellation import TaskGroup
 from slicebus.ambient.long_calls import Call, LongCalls
 from slicebus.ambient.timers import Timers
 from slicebus.ambient.yield_budget import YieldBudget
-from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, ProtocolError, TransientError
+from slicebus.proto.errors import (
+    ConflictError,
+    DecisionError,
+    PermanentError,
+    ProtocolError,
+    TransientError,
+    UnavailableError,
+    WebhookError,
+)
 
 _log = structlog.get_logger()
 _BACKOFF = Backoff(first_s=0.02, most_s=90.0)
 _REFUSED = Backoff(first_s=2.0, most_s=120.0)
 """After a permanent error: a refusal that ends is noticed within two minutes, and thousands of them cost little."""
 _ASIDE = Backoff(first_s=2.0, most_s=600.0)
+_FAILS_S = 20.0
+"""So long a server may fail at what one key needs before `refused` has that key too."""
 _MORE = 4
 """So many times as many keys as there are workers may take long at once. A server that is slow as a whole gets no more
 than that."""
@@ -75,6 +86,8 @@ class WorkQueue(Generic[Key]):
         """The number of failures in a row."""
         self._refused: dict[Key, str] = {}
         """The text of the permanent error of each key whose last failure was one."""
+        self._stuck: dict[Key, str] = {}
+        """The same of each key at which a server has long failed."""
         self._aside: dict[Key, str] = {}
         """The keys whose last decision raised, with the digest of its traceback."""
         self._timers = Timers[Key](self.add)
@@ -135,8 +148,9 @@ class WorkQueue(Generic[Key]):
 
     @property
     def refused(self) -> Mapping[Key, str]:
-        """The keys whose last handling ended with a permanent error, with its text."""
-        return self._refused
+        """The keys whose last handling ended with a permanent error, or at which a server has long failed, each with
+        the text of the error."""
+        return self._refused | self._stuck
 
     @property
     def set_aside(self) -> Mapping[Key, str]:
@@ -205,6 +219,7 @@ class WorkQueue(Generic[Key]):
     def _settle(self, key: Key) -> None:
         self._failures.pop(key, None)
         self._refused.pop(key, None)
+        self._stuck.pop(key, None)
         self._aside.pop(key, None)
         del self._due_since[key]
 
@@ -230,14 +245,24 @@ class WorkQueue(Generic[Key]):
     def _retry(self, key: Key, error: Exception) -> None:
         self.retries[RetryReason.TRANSIENT] += 1
         self._refused.pop(key, None)
+        if self._is_stuck(key, error):
+            self._stuck[key] = str(error)
+        else:
+            self._stuck.pop(key, None)
         self._failures[key] = self._failures.get(key, 0) + 1
         pause_s = _BACKOFF.pause_s(self._failures[key], error)
         _log.info("workqueue.retry", queue=self._name, key=str(key), error=str(error), pause_s=round(pause_s, 3))
         self.add_after(key, pause_s)
 
+    def _is_stuck(self, key: Key, error: Exception) -> bool:
+        """Whether a server has long failed at this key alone. That it is away is told of the role."""
+        is_its_own = isinstance(error, WebhookError) or (isinstance(error, UnavailableError) and error.is_answer)
+        return is_its_own and asyncio.get_running_loop().time() - self._due_since[key] >= _FAILS_S
+
     def _requeue_refused(self, key: Key, error: Exception) -> None:
         """Queue a key again slowly. It is not due meanwhile: the role does all that it can."""
         self.retries[RetryReason.REFUSED] += 1
+        self._stuck.pop(key, None)
         is_news = key not in self._refused
         self._failures[key] = self._failures.get(key, 0) + 1 if not is_news else 1
         self._refused[key] = str(error)

@@ -9,6 +9,7 @@ import pytest
 from structlog.contextvars import bound_contextvars, merge_contextvars
 from structlog.testing import capture_logs
 
+from slicebus.kube.failures import error_of
 from slicebus.kube.workqueue import WorkQueue
 from slicebus.proto.errors import (
     AlreadyExistsError,
@@ -21,6 +22,7 @@ from slicebus.proto.errors import (
     ProtocolError,
     ThrottledError,
     UnavailableError,
+    WebhookError,
 )
 from unit.kube.loop_time import START_S, LoopTime, settle
 
@@ -302,6 +304,26 @@ async def test_a_permanent_error_is_retried_slowly_and_said(jumping: LoopTime, e
     assert [after - before for before, after in pairwise(handler.at)] == pytest.approx(
         [2, 4, 8, 16, 32, 64, 80, 80], abs=0.5
     )
+
+
+FAILS = {"500": error_of(500, b"{}"), "a webhook": WebhookError("500: failed calling webhook")}
+
+
+@pytest.mark.parametrize("error", FAILS.values(), ids=FAILS.keys())
+async def test_a_key_at_which_the_server_fails_for_long_is_said(jumping: LoopTime, error: Exception) -> None:
+    """It is tried again as soon as before: nobody knows for how long the server fails."""
+    queue, handler = WorkQueue[str]("test"), Handler()
+    handler.errors = {"a": [error] * 1200, "b": [UnavailableError("no connection")] * 1200}
+    async with working(queue, handler):
+        queue.add("a")
+        queue.add("b")
+        await asyncio.sleep(15)
+        assert not queue.refused, "for a moment"
+        await asyncio.sleep(100)
+        assert queue.refused == {"a": str(error)}, "that the server is away is told of the role"
+        handler.errors.clear()
+        await until_idle(queue, step_s=30)
+        assert not queue.refused
 
 
 async def test_a_refused_key_is_handled_at_once_when_it_changes(jumping: LoopTime) -> None:

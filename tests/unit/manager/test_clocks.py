@@ -1,5 +1,6 @@
 """A cluster whose clock differs says so, once, and none of its messages is a dead letter for it."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,17 +8,21 @@ import msgspec
 import pytest
 
 from slicebus.decisions.commands import Command, Emit, Forget, Patch, Remember
+from slicebus.kube.failures import error_of
 from slicebus.kube.resources import WORKERCLUSTERS
+from slicebus.manager.act import held_messages
 from slicebus.manager.decide.cluster import clocks
 from slicebus.manager.state.tables import ManagerTable
 from slicebus.proto.envelope import Envelope
 from slicebus.proto.epochs import epoch_at
+from slicebus.proto.errors import ForbiddenError, SlicebusError, WebhookError
 from slicebus.proto.messages import Heartbeat, Resync
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api.conditions import conditions_of
 from unit.manager.message_router import Manager
 from unit.manager.objects import an_envelope
 from unit.manager.test_inbox import HELLO, request
+from unit.manager.test_refused_writes import refusing
 
 Manifest = dict[str, Any]
 NOW = datetime(2026, 5, 1, 12, 0, tzinfo=UTC)
@@ -147,3 +152,23 @@ async def test_a_cluster_that_is_ahead_says_so_and_has_no_dead_letters(manager: 
     assert any(isinstance(answer, Resync) for answer in manager.answers), "it reports everything anew"
     shown = {c["type"]: c["status"] for c in conditions_of(await manager.client.get(WORKERCLUSTERS, "east"))}
     assert shown[clocks.CLOCK_SKEW] == "False"
+
+
+UNSHOWN = [ForbiddenError("403"), WebhookError("500: failed calling webhook"), error_of(500, b"{}")]
+
+
+@pytest.mark.parametrize("error", UNSHOWN, ids=lambda error: type(error).__name__)
+async def test_messages_from_ahead_are_settled_although_nobody_may_show_that(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch, error: SlicebusError
+) -> None:
+    for name in ("_WEBHOOK_S", "_FAILS_S"):
+        monkeypatch.setattr(held_messages, name, 0.1)
+    ahead = datetime.now(UTC) + timedelta(minutes=15)
+    with refusing(manager, error, (WORKERCLUSTERS, "status")):
+        async with asyncio.timeout(5):
+            for message in (HELLO, Heartbeat()):
+                wire = manager.wire(message, epoch=epoch_at(ahead))
+                headers = wire.headers | {"cloudEvents_time": text(ahead)}
+                await manager.again(msgspec.structs.replace(wire, headers=headers))
+    assert manager.dead == []
+    assert manager.inbox.refused_clusters == {"east": str(error)}, "the Lease says so"

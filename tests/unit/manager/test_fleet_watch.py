@@ -9,9 +9,10 @@ import pytest
 
 from slicebus.decisions.commands import Command, Patch
 from slicebus.decisions.decider import Decider
+from slicebus.kube.failures import error_of
 from slicebus.manager.act.fleet_watch import FleetWatch
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import ForbiddenError, InvalidError, SlicebusError
+from slicebus.proto.errors import ForbiddenError, InvalidError, SlicebusError, WebhookError
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.api import kueue
 from unit.kube.loop_time import LoopTime
@@ -86,14 +87,20 @@ async def test_an_eviction_that_is_refused_ends_nothing_and_is_tried_again(
     assert sorted(set(world.evicted)) == ["w1", "w2"]
 
 
-async def test_a_lost_cluster_is_asked_again_although_nobody_may_show_that_it_is_lost(jumping: LoopTime) -> None:
+UNSHOWN = [ForbiddenError("403"), WebhookError("403"), error_of(500, b'{"message": "403"}')]
+
+
+@pytest.mark.parametrize("error", UNSHOWN, ids=lambda error: type(error).__name__)
+async def test_a_lost_cluster_is_asked_again_although_nobody_may_show_that_it_is_lost(
+    jumping: LoopTime, error: SlicebusError
+) -> None:
     world = World()
-    world.refuses = [ForbiddenError("403")] * 100
+    world.refuses = [error] * 1000
     watch = watching(world, silent=True)
     task = asyncio.create_task(watch.run())
-    await asyncio.sleep(2 * LOST_S)
+    await asyncio.sleep(3 * LOST_S)
     assert not task.done()
-    assert watch.refused == {EAST: "403"}, "the Lease says so"
+    assert watch.refused == {EAST: str(error)}, "the Lease says so"
     world.refuses.clear()
     await asyncio.sleep(20 * LOST_S)
     assert watch.refused == {}

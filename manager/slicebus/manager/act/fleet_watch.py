@@ -21,9 +21,10 @@ from slicebus.manager.act.resyncer import Resyncer
 from slicebus.manager.decide import catalog
 from slicebus.manager.decide.cluster import relocation
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError
+from slicebus.proto.errors import ConflictError, DecisionError, PermanentError, TransientError, UnavailableError
 from slicebus.proto.messages import ClusterName, JobRef
 from slicebus.runtime.executor import Executor
+from slicebus.runtime.told_failures import ToldFailures
 from slicebus.slices.api.conditions import Finding
 
 _log = structlog.get_logger()
@@ -57,6 +58,7 @@ class FleetWatch:
         self._since = 0.0
         """The earliest time from which silence counts, in the loop's time."""
         self._silence: WorkQueue[ClusterName] = WorkQueue("fleet")
+        self._failures = ToldFailures[ClusterName]()
         inbox.on_message(self._on_message)
 
     @property
@@ -153,8 +155,11 @@ class FleetWatch:
                 _log.info("cluster.standing", cluster=name, given_up=finding.status, reason=finding.reason)
                 await self._executor.run(shown)
                 self._refused.pop(name, None)
+                self._failures.forget(name)
         except (ConflictError, DecisionError, TransientError) as error:
             _log.info("cluster.unwritten", cluster=name, error=str(error))
+            if isinstance(error, UnavailableError) and self._failures.is_told(name, error):
+                self._refused[name] = str(error)
         except PermanentError as error:
             self._refused[name] = str(error)
             _log.warning("cluster.unwritten", cluster=name, error=str(error))

@@ -33,11 +33,21 @@ class HeldMessages:
     def is_kept(self, incoming: Incoming[Report], error: PermanentError | UnavailableError) -> bool:
         """Whether a report is kept, and that is told: it is refused, or a webhook has not answered, or the API server
         has failed at it, for so long that it counts as refused. That the server is away says nothing of a report."""
+        return self._is_kept(job_of(incoming.message) or incoming.envelope.cluster, error)
+
+    def note_unshown(self, incoming: Incoming[Report], error: PermanentError | UnavailableError) -> None:
+        """Note why a cluster cannot show what a message says that nobody acts on. Raises the error while it may end
+        in a moment."""
+        if not self._is_kept(incoming.envelope.cluster, error):
+            raise error
+        self.hold(None, incoming, error)
+
+    def _is_kept(self, about: JobRef | ClusterName, error: PermanentError | UnavailableError) -> bool:
         if isinstance(error, PermanentError):
             return True
         if not (error.is_answer or isinstance(error, WebhookError)):
             return False
-        now_s, about = asyncio.get_running_loop().time(), job_of(incoming.message) or incoming.envelope.cluster
+        now_s = asyncio.get_running_loop().time()
         since_s = self._unanswered_since.setdefault(about, now_s)
         return now_s - since_s >= (_WEBHOOK_S if isinstance(error, WebhookError) else _FAILS_S)
 

@@ -346,8 +346,8 @@ class ManagerInbox:
         """Show something on a cluster. What the API server refuses is shown with the next message."""
         try:
             await self._executor.run(self._decide(decision, incoming=incoming, now=now_text()))
-        except PermanentError as error:
-            self._held.hold(None, incoming, error)
+        except (PermanentError, UnavailableError) as error:
+            self._held.note_unshown(incoming, error)
             _log.warning("cluster.unwritten", cluster=incoming.envelope.cluster, error=str(error))
 
     def _forget_deleted(self, change: Change) -> None:
