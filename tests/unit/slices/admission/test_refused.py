@@ -6,6 +6,7 @@ import pytest
 from slicebus.slices.admission.cycle import Wait, cycle
 from slicebus.slices.admission.snapshot import Snapshot
 from slicebus.slices.workload.workload import Slice, SliceKey
+from support.lines import compared, in_lines
 from unit.slices.admission.test_preemption import OWN, admitted_names, evicted, holding, queue, waiting, world
 
 
@@ -43,3 +44,12 @@ def test_nobody_waits_behind_it_in_a_strict_queue() -> None:
     assert admitted_names(cycle(world(*slices, queues=[strict]))) == set()
     given = msgspec.structs.replace(world(*slices, queues=[strict]), refused=frozenset({SliceKey("team/high")}))
     assert admitted_names(cycle(given)) == {"low"}
+
+
+@pytest.mark.parametrize("name", ["w0", "w1", "w3", "w5"])
+@pytest.mark.parametrize("cores", [4, 12, 20])
+def test_one_of_a_line_is_decided_as_by_itself(name: str, cores: int) -> None:
+    given = world(*(waiting(f"w{number}", 4, uid=str(number)) for number in range(6)), queues=[queue(quota=str(cores))])
+    given = msgspec.structs.replace(given, refused=frozenset({SliceKey(f"team/{name}")}))
+    assert compared(given, front=1) == ""
+    assert name not in admitted_names(cycle(in_lines(given, front=1)))
