@@ -1,6 +1,8 @@
 """Every command for people, by name. A command's module is imported when somebody calls it, or reads the help of all:
 together they take most of a second of processor time to import, and one call needs one."""
 
+import errno
+import os
 from collections import UserDict
 from collections.abc import Mapping
 from functools import cache
@@ -45,6 +47,16 @@ class ImportedGroup(TyperGroup):
     def __init__(self, *, commands: "Mapping[str, Command] | None" = None, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = _ImportedCommands({**COMMANDS, **(commands or {})})
+
+    def invoke(self, ctx: "Context") -> Any:
+        """Call a command. A reader of its output that goes away is the same in a group of tasks as outside of one."""
+        try:
+            return super().invoke(ctx)
+        except ExceptionGroup as errors:
+            gone, others = errors.split(BrokenPipeError)
+            if gone is None or others is not None:
+                raise
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE)) from errors
 
     def list_commands(self, ctx: "Context") -> list[str]:
         """Their names, in order, without importing any."""

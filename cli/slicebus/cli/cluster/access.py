@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 _PATIENCE_S = 5.0
 """How long a read is tried again while the server cannot be reached: somebody waits."""
-_INTERRUPTED = 130
 
 
 async def connected(access: ClusterAccess) -> "KubeClient":
@@ -61,10 +60,7 @@ def run(
             await require_managers(client, may_be_bare=may_be_bare)
             return await act(client)
 
-    try:
-        return asyncio.run(with_client())
-    except KeyboardInterrupt:
-        raise typer.Exit(_INTERRUPTED) from None
+    return asyncio.run(with_client())
 
 
 def run_led(

@@ -207,10 +207,7 @@ def _run(url: str, main: Callable[[Bus], Awaitable[_Result]]) -> _Result:
         async with bus_of(url, name="slicebus dead") as bus:
             return await main(bus)
 
-    try:
-        return asyncio.run(run())
-    except KeyboardInterrupt:
-        raise typer.Exit(1) from None
+    return asyncio.run(run())
 
 
 def _problems(choice: Choice) -> list[str]:

@@ -1,5 +1,6 @@
 """`slicebus journal`: reads the recorded messages."""
 
+import asyncio
 from contextlib import aclosing
 from typing import Annotated
 
@@ -21,7 +22,7 @@ from slicebus.cli.journal.source import (
     Type,
     Until,
     entries,
-    run,
+    run_until_stopped,
 )
 from slicebus.cli.progress import WorkProgress
 from slicebus.journal.entry import Filter, matching
@@ -54,6 +55,7 @@ def tail(
     """
     chosen = Chosen(cluster, job, type, correlation, Span.of(since))
     hidden = None if heartbeats or type is not None else Heartbeat.type
+    run = run_until_stopped if follow else asyncio.run
     run(_print(STREAM, chosen, amqp_url=amqp_url, follow=follow, json=json, hidden=hidden))
 
 
@@ -76,7 +78,7 @@ def query(
     With `--type decisions` they are the batches of recorded decisions.
     """
     chosen = Chosen(cluster, job, type, correlation, Span.of(since, until))
-    run(_print(source, chosen, amqp_url=amqp_url, follow=False, json=json))
+    asyncio.run(_print(source, chosen, amqp_url=amqp_url, follow=False, json=json))
 
 
 @journal.command()
@@ -122,7 +124,7 @@ def export(
         if not messages:
             await recorded.explain(cluster, job, amqp_url=amqp_url)
 
-    run(write())
+    asyncio.run(write())
 
 
 class Chosen(msgspec.Struct, frozen=True):

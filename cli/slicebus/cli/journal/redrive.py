@@ -1,5 +1,6 @@
 """`slicebus redrive`: publishes recorded messages to the live bus again."""
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -28,7 +29,6 @@ from slicebus.cli.journal.source import (
     Type,
     Until,
     entries,
-    run,
 )
 from slicebus.cli.progress import WorkProgress
 from slicebus.journal.entry import Entry, Filter, matching
@@ -75,15 +75,15 @@ def command(
         return (within is None or entry.offset in within) and by_content(entry)
 
     recorded = Recorded()
-    selected = run(_select(source, span, recorded.noting(wanted), amqp_url, consent))
+    selected = asyncio.run(_select(source, span, recorded.noting(wanted), amqp_url, consent))
     if not selected.messages:
-        run(recorded.explain(cluster, job, amqp_url=amqp_url if source == STREAM else None))
+        asyncio.run(recorded.explain(cluster, job, amqp_url=amqp_url if source == STREAM else None))
         return
     is_shown_first = not consent.yes or consent.dry_run or not selected.count
-    fine = not is_shown_first or run(_publish(selected, amqp_url, dry_run=True))
+    fine = not is_shown_first or asyncio.run(_publish(selected, amqp_url, dry_run=True))
     if selected.count and not consent.dry_run:
         consent.ask(f"this publishes {selected.count} messages again")
-        fine = run(_publish(selected, amqp_url, dry_run=False))
+        fine = asyncio.run(_publish(selected, amqp_url, dry_run=False))
     if not fine:
         raise typer.Exit(1)
 

@@ -62,8 +62,9 @@ class Span(msgspec.Struct, frozen=True):
         )
 
 
-def run(main: Coroutine[Any, Any, Result]) -> Result:
-    """Run a command to its end or to Ctrl-C."""
+def run_until_stopped(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run what goes on until somebody stops it: Ctrl-C is its end, with exit status 0. That of a command with an answer
+    has another status, since there is none."""
     try:
         return asyncio.run(main)
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ import typer
 
 from slicebus.cli import screen
 from slicebus.cli.durations import duration
-from slicebus.cli.journal.source import AmqpUrl, run
+from slicebus.cli.journal.source import AmqpUrl, run_until_stopped
 from slicebus.cli.ledger.options import DEFAULT_DATABASE, Database, ledger_extra
 from slicebus.proto.errors import UnavailableError
 
@@ -55,7 +55,7 @@ def ledger(
         return await _write(amqp_url, engine, retention, user_label=user_label, follow=follow, alive=file)
 
     try:
-        written = run(write())
+        written = run_until_stopped(write()) if follow else asyncio.run(write())
     except asyncio.CancelledError:
         raise typer.Exit from None
     screen.say(f"{written.facts} facts written into {shown(engine)}, {written.days} days rolled up")

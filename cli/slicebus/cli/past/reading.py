@@ -7,7 +7,6 @@ from contextlib import aclosing, contextmanager
 from datetime import datetime, timedelta
 
 import msgspec
-import typer
 
 from slicebus.ambient.clock import ambient, now, randomness
 from slicebus.bus.contract import Record
@@ -105,11 +104,7 @@ def read_past(options: PastMoment, at: str, namespace: str | None) -> PastReadin
 def read_journal(options: PastMoment, moment: datetime, namespace: str | None = None) -> PastReading:
     """Read the objects of a namespace, or of all for None, as the manager knew them. Raises ConfigurationError, with
     the span of the journal, for a moment that it does not have."""
-    try:
-        found = asyncio.run(find_past(options, moment))
-    except KeyboardInterrupt:
-        raise typer.Exit from None
-    return past_reading(found, moment, namespace)
+    return past_reading(asyncio.run(find_past(options, moment)), moment, namespace)
 
 
 def read_ledger(address: str, moment: datetime, *, option: str = OPTION) -> LedgerReading:

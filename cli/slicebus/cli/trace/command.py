@@ -1,5 +1,6 @@
 """`slicebus trace`: shows every change of a job, hop by hop."""
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -15,7 +16,7 @@ from slicebus.cli import screen
 from slicebus.cli.broker.connection import bus_of
 from slicebus.cli.dead_letters.actions import survey
 from slicebus.cli.journal.known import check_cluster
-from slicebus.cli.journal.source import STREAM, Cluster, Since, Span, Until, entries, run
+from slicebus.cli.journal.source import STREAM, Cluster, Since, Span, Until, entries, run_until_stopped
 from slicebus.cli.names import in_namespace, is_asked_for, nearest
 from slicebus.cli.trace.sending import follow_journal, send
 from slicebus.journal.entry import Entry, matching
@@ -79,11 +80,11 @@ def trace(
     if follow:
         if otlp is None or html is not None or source != STREAM or cluster or until:
             raise ConfigurationError("--follow goes with --otlp, and of the others with --since and a job alone")
-        run(until_signal(follow_journal(job, span.since or now(), otlp, amqp_url=amqp_url)))
+        run_until_stopped(until_signal(follow_journal(job, span.since or now(), otlp, amqp_url=amqp_url)))
         return
     if not job:
         raise ConfigurationError("name a job; --follow, with --otlp, is for all of them")
-    run(_trace(job, amqp_url, source, cluster, span, html, otlp))
+    asyncio.run(_trace(job, amqp_url, source, cluster, span, html, otlp))
 
 
 async def _trace(

@@ -95,11 +95,7 @@ def whatif(
     from slicebus.cli.replay.command import few_collections
 
     with few_collections():
-        try:
-            past = _past(source, begin, amqp_url, ledger)
-        except KeyboardInterrupt:
-            raise typer.Exit from None
-        found = ask(past)
+        found = ask(_past(source, begin, amqp_url, ledger))
 
     if html is not None:
         from slicebus.cli.whatif.curves import html as page_of
