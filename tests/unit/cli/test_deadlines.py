@@ -1,6 +1,7 @@
 """Each check of `slicebus doctor` has a deadline, and the rest goes on: all of them end within half a minute."""
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -69,6 +70,19 @@ async def test_what_is_under_way_ends_with_whoever_reads(jumping: LoopTime) -> N
     found = all_within(asked, failed=failed)
     assert await anext(found) == FINE
     await found.aclose()
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_an_interrupted_doctor_leaves_no_check_that_was_never_begun(jumping: LoopTime) -> None:
+    async def all_of_them() -> list[Check]:
+        return [found async for found in all_within([("a", after(3600)), ("b", after(3600))], failed=failed)]
+
+    asking = asyncio.create_task(all_of_them())
+    await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    gc.collect()  # A coroutine that nobody has awaited is told when it is collected.
     assert len(asyncio.all_tasks()) == 1
 
 

@@ -46,6 +46,8 @@ async def beside() -> AsyncIterator[Callable[[Checking], asyncio.Task[list[Check
     try:
         yield begin
     finally:
+        # A task that is cancelled before its first step never awaits the coroutine that it was given.
+        await asyncio.sleep(0)
         for task in begun:
             task.cancel()
         await asyncio.gather(*begun, return_exceptions=True)
@@ -57,7 +59,8 @@ async def all_within(asked: Asked, *, failed: Callable[[SlicebusError], Check]) 
     shown: list[Check] = []
     async with beside() as begin:
         for task in [begin(within(subject, made, failed=failed)) for subject, made in asked]:
-            for check in await task:
+            await asyncio.wait((task,))  # To await the task itself would cancel it before its first step, too.
+            for check in task.result():
                 if check not in shown:
                     shown.append(check)
                     yield check
