@@ -2,8 +2,13 @@
 
 from typing import Any
 
+import pytest
+
+from slicebus.cli.cluster.reading import ListedResource, Reading
 from slicebus.cli.fleet.details import ClusterDetails, details_of
 from slicebus.cli.fleet.details_page import page
+from slicebus.kube.resources import WORKLOADS
+from slicebus.manager.state.store import ManagerStore
 from slicebus.slices.workload.workload import FlavorName
 from unit.cli.test_fleet import a_cluster
 from unit.cli.test_job_rows import named
@@ -51,6 +56,31 @@ def test_a_cluster_without_a_limit() -> None:
     [room] = details.room
     assert (room.capacity, room.granted, room.left) == ("", "5", "")
     assert any("unlimited" in line for line in page(details))
+
+
+def test_who_sees_some_workloads_alone_is_told_no_sum_of_them() -> None:
+    """Of what one namespace is granted, what is left to it on the cluster cannot be said."""
+    cluster = a_cluster({}, "Connected", capacity={"spot": {"cpu": "16"}}, used={"spot": {"cpu": "6"}})
+    details = details_of(cluster, jobs=[], granted=None)
+    [room] = details.room
+    assert (room.capacity, room.granted, room.left, room.granted_share) == ("16", None, None, None)
+    assert any(line.split() == ["spot", "cpu", "16", "6", "?", "?"] for line in page(details))
+
+
+@pytest.mark.parametrize(
+    ("parts", "known"),
+    [([None], True), (["team"], False), ([], False)],
+    ids=["all workloads", "those of a namespace", "none"],
+)
+def test_the_sum_is_known_to_who_sees_all_workloads(parts: list[str | None], known: bool) -> None:
+    listed = tuple(ListedResource(WORKLOADS, namespace, "1") for namespace in parts)
+    reading = Reading(store=ManagerStore(), parts=listed, hidden=())
+    assert (reading.granted_on("east") is not None) is known
+
+
+def test_events_that_cannot_be_read_are_said() -> None:
+    details = details_of(a_cluster({}), jobs=[], granted={}, events_unread="you may not see them")
+    assert "Events: you may not see them" in list(page(details))
 
 
 def test_only_what_is_about_the_cluster() -> None:

@@ -28,7 +28,7 @@ from slicebus.kube.client import KubeClient
 from slicebus.kube.lists import ListPage
 from slicebus.kube.resources import LEASES, Resource
 from slicebus.proto.envelope import WireMessage
-from slicebus.proto.errors import NotFoundError
+from slicebus.proto.errors import ForbiddenError, NotFoundError
 from slicebus.proto.topology import DEAD, JOURNAL, manager_topology
 from slicebus.sandbox.bus import MemoryBroker
 from unit.cli.hostile import NAMED, TEXTS, Called, call, is_harmless, leaves, replaced
@@ -306,7 +306,7 @@ class Client:
     """A client of a cluster that has these objects."""
 
     host = "https://example"
-    namespace = "default"
+    namespace = "team-a"
 
     def __init__(self, found: dict[str, list[Any]], text: str) -> None:
         self._found, self._text = found, text
@@ -385,6 +385,26 @@ def test_hostile_objects(arguments: tuple[str, ...], data: st.DataObject) -> Non
     jobs = [job["metadata"]["name"] for job in objects()["jobs.batch"]]
     with broker(), patch.object(KubeClient, "connect", connect), patch.object(checks, "missing", missing):
         check(call(*(argument.replace("{job}", jobs[0]) for argument in arguments)))
+
+
+class OfOneNamespace(Client):
+    """The client of a user who may see one namespace, and what is in none."""
+
+    async def list(self, resource: Resource, *, namespace: str | None = None, **options: object) -> Any:
+        if resource.namespaced and resource != LEASES and namespace != self.namespace:
+            raise ForbiddenError(f"{resource.plural} is forbidden")
+        return await super().list(resource, **options)
+
+
+@pytest.mark.parametrize("output", [(), ("-o", "yaml")], ids=["page", "yaml"])
+def test_who_sees_one_namespace_is_told_no_sum_of_all(output: tuple[str, ...]) -> None:
+    async def connect(**_: object) -> Client:
+        return OfOneNamespace(objects() | {"workloads.kueue.x-k8s.io": []}, "")
+
+    with patch.object(KubeClient, "connect", connect):
+        called = call("fleet", "get", "east", *output)
+    assert ("left: null" in called.out) if output else ("?\n" in called.out), called
+    assert "Events: you may not see" in called.out or "events_unread: you may not see" in called.out
 
 
 @SETTINGS

@@ -118,7 +118,9 @@ async def test_what_nobody_knows_of_the_moment_is_said(life: str) -> None:
         assert "recorded last at 00:00:15 UTC; who led is not known of that moment" in fleet
         assert "Dead letters not known of that moment" in fleet
         assert "Journal is read up to that moment" in fleet
-        assert "Its Events are not known of that moment." in await browser.get("/clusters/east", at(15.5))
+        assert "Its Events are left out: they are not known of that moment." in await browser.get(
+            "/clusters/east", at(15.5)
+        )
         assert "As of" not in fleet
 
 

@@ -25,6 +25,8 @@ from slicebus.manager.state.requirements import is_our_check
 from slicebus.manager.state.settings import AdmissionModeName
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.errors import ExpiredError, ForbiddenError, SlicebusError
+from slicebus.proto.messages import ClusterName
+from slicebus.slices.quota.quota import Usage
 
 _SETTLE_S = 0.1
 """What changes together is shown together."""
@@ -55,12 +57,19 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sight(self) -> Sight:
         """What an explanation may rely on."""
-        sees_all = any(part.resource == WORKLOADS and part.namespace is None for part in self.parts)
         decides = not self.store.beside_kueue  # A Kueue says itself why a workload waits.
         return Sight(
-            quota=decides and sees_all and not set(self.hidden) & set(_QUOTA),
+            quota=decides and self._sees_all_workloads and not set(self.hidden) & set(_QUOTA),
             clusters=WORKERCLUSTERS not in self.hidden,
         )
+
+    def granted_on(self, cluster: str) -> Usage | None:
+        """What our jobs are granted on a cluster; None for who does not see all Workloads."""
+        return self.store.quotas.ledger.granted.get(ClusterName(cluster), {}) if self._sees_all_workloads else None
+
+    @property
+    def _sees_all_workloads(self) -> bool:
+        return any(part.resource == WORKLOADS and part.namespace is None for part in self.parts)
 
     @property
     def unseen(self) -> str:

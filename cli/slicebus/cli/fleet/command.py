@@ -123,10 +123,16 @@ async def _details(client: "KubeClient", name: str, leaders: Leaders) -> "Cluste
         known = [cluster["metadata"]["name"] for cluster in store.clusters.all()]
         raise NotFoundError(unknown(name, "WorkerCluster", known) if known else f"there is no WorkerCluster {name}")
     try:
-        events = (await client.list(EVENTS, namespace=DEFAULT_NAMESPACE)).items
+        events, unread = (await client.list(EVENTS, namespace=DEFAULT_NAMESPACE)).items, ""
     except ForbiddenError:
-        events = []
+        events, unread = [], f"you may not see those of namespace {DEFAULT_NAMESPACE}"
     sight = leaders.seen(reading.sight)
     jobs = in_order(JobRow.of(store, ref, sight) for ref in shown_refs(store))
-    granted = store.quotas.ledger.granted.get(name, {})
-    return details_of(manifest, jobs=jobs, granted=granted, events=events, is_known=leaders.fleet_is_known)
+    return details_of(
+        manifest,
+        jobs=jobs,
+        granted=reading.granted_on(name),
+        events=events,
+        events_unread=unread,
+        is_known=leaders.fleet_is_known,
+    )

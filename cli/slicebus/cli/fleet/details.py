@@ -27,14 +27,14 @@ class FlavorRoom(msgspec.Struct, frozen=True, kw_only=True):
     """Empty where there is no limit."""
     others: str
     """What pods use that are not ours."""
-    granted: str
-    """What our jobs are granted there."""
-    left: str
-    """Empty where there is no limit."""
+    granted: str | None
+    """What our jobs are granted there; null for who does not see all of them."""
+    left: str | None
+    """Empty where there is no limit; null where nobody can tell."""
     others_share: float | None
     """Of the capacity, what the others use; null where there is no limit, or no capacity."""
     granted_share: float | None
-    """The same for what our jobs are granted."""
+    """The same for what our jobs are granted; null where that is."""
 
 
 class ClusterNotice(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,18 +77,22 @@ class ClusterDetails(msgspec.Struct, frozen=True, kw_only=True):
     conditions: tuple[ClusterNotice, ...]
     events: tuple[ClusterNotice, ...]
     """The last ones, oldest first."""
+    events_unread: str
+    """Why there are no Events; empty where they were read."""
 
 
 def details_of(
     manifest: Manifest,
     *,
     jobs: Iterable[JobRow],
-    granted: Usage,
+    granted: Usage | None,
     events: Iterable[Manifest] = (),
+    events_unread: str = "",
     is_known: bool = True,
 ) -> ClusterDetails:
-    """The details of a WorkerCluster. `granted` is what our jobs are granted there, by flavor and resource.
-    `is_known`: a manager works, who would have written that the cluster has fallen silent."""
+    """The details of a WorkerCluster. `granted` is what our jobs are granted there, by flavor and resource; None where
+    that is unknown. `events_unread`: why there are no Events. `is_known`: a manager works, who would have written that
+    the cluster has fallen silent."""
     cluster, status = WorkerCluster.from_manifest(manifest), manifest.get("status", {})
     connection = next((entry for entry in conditions_of(manifest) if entry["type"] == CONNECTED), {})
     return ClusterDetails(
@@ -112,6 +116,7 @@ def details_of(
         jobs=tuple(job for job in jobs if job.cluster == cluster.name),
         conditions=tuple(_notices(manifest)),
         events=tuple(_last(events, cluster.name)),
+        events_unread=events_unread,
     )
 
 
@@ -122,26 +127,33 @@ def _takes(cluster: WorkerCluster) -> Iterator[str]:
         yield "only jobs of the namespaces that its namespaceSelector selects"
 
 
-def _room(cluster: Cluster, granted: Usage) -> Iterator[FlavorRoom]:
+def _room(cluster: Cluster, granted: Usage | None) -> Iterator[FlavorRoom]:
     reported = [
         (flavor, resource)
         for flavor, resources in sorted((cluster.capacity or {}).items())
         for resource in sorted(resources)
     ]
-    ours = sorted(key for key, amount in granted.items() if amount)
+    ours = sorted(key for key, amount in (granted or {}).items() if amount)
     for key in dict.fromkeys([*reported, *ours]):
-        (flavor, resource), limit, used = key, cluster.limit(key), granted.get(key, 0)
+        (flavor, resource), limit = key, cluster.limit(key)
+        used = granted.get(key, 0) if granted is not None else None
         others, total = cluster.others.get(flavor, {}).get(resource, 0), cluster.total(key) if limit is not None else 0
         yield FlavorRoom(
             flavor=flavor,
             resource=resource,
             capacity=format_amount(resource, total) if limit is not None else "",
             others=format_amount(resource, others),
-            granted=format_amount(resource, used),
-            left=format_amount(resource, max(0, limit - used)) if limit is not None else "",
+            granted=format_amount(resource, used) if used is not None else None,
+            left=_left(resource, limit, used),
             others_share=others / total if total else None,
-            granted_share=used / total if total else None,
+            granted_share=used / total if total and used is not None else None,
         )
+
+
+def _left(resource: str, limit: int | None, used: int | None) -> str | None:
+    if limit is None:
+        return ""
+    return format_amount(resource, max(0, limit - used)) if used is not None else None
 
 
 def _notices(manifest: Manifest) -> Iterator[ClusterNotice]:

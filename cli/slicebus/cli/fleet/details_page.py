@@ -8,6 +8,7 @@ from slicebus.cli.fleet.details import ClusterDetails, ClusterNotice, FlavorRoom
 from slicebus.cli.jobs.rows import JobRow
 
 _UNLIMITED = "unlimited"
+_UNKNOWN = "?"
 _WHOLE = "(all nodes)"
 """In place of the name of a flavor, for what an agent reports of all its nodes together."""
 
@@ -21,6 +22,9 @@ def page(details: ClusterDetails) -> Iterator[str]:
     yield from _section("Namespaces whose jobs it does not take", lacking)
     yield from _section("Conditions", list(map(_notice, details.conditions)))
     yield from _section("Events", list(map(_notice, details.events)))
+    if details.events_unread:
+        yield ""
+        yield f"Events: {details.events_unread}"
 
 
 _ROOM = ("FLAVOR", "RESOURCE", "CAPACITY", "OTHERS", "GRANTED", "LEFT")
@@ -49,8 +53,8 @@ def _facts(details: ClusterDetails) -> Iterator[tuple[str, str]]:
 
 
 def _room(room: FlavorRoom) -> tuple[str, ...]:
-    limits = (room.capacity or _UNLIMITED, room.others, room.granted, room.left or _UNLIMITED)
-    return (room.flavor or _WHOLE, room.resource, *limits)
+    granted, left = (_UNKNOWN if amount is None else amount for amount in (room.granted, room.left))
+    return (room.flavor or _WHOLE, room.resource, room.capacity or _UNLIMITED, room.others, granted, left or _UNLIMITED)
 
 
 def _job(job: JobRow) -> tuple[str, ...]:

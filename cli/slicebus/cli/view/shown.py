@@ -15,7 +15,7 @@ from slicebus.cli.view.live import LiveFleet
 from slicebus.cli.view.past_moments import PastFleet, PastMoments
 from slicebus.kube.client import DEFAULT_NAMESPACE
 from slicebus.kube.resources import EVENTS
-from slicebus.proto.errors import SlicebusError
+from slicebus.proto.errors import ForbiddenError, SlicebusError
 from slicebus.proto.messages import Manifest
 
 
@@ -38,8 +38,8 @@ class Shown(Protocol):
     async def hour(self) -> RecordedHour:
         """The messages and steps of the hour before. Where they cannot be read, it says why."""
 
-    async def cluster_events(self) -> Sequence[Manifest]:
-        """The Events about objects without a namespace, as far as they are known."""
+    async def cluster_events(self) -> tuple[Sequence[Manifest], str]:
+        """The Events about objects without a namespace, and why they are not known."""
 
     def journal(self) -> tuple[str, Check | None]:
         """Why the journal is not read up to the moment, or nothing; and the dead letters, where they are known."""
@@ -73,14 +73,16 @@ class Present:
         """The last hour."""
         return self._history.hour()
 
-    async def cluster_events(self) -> Sequence[Manifest]:
+    async def cluster_events(self) -> tuple[Sequence[Manifest], str]:
         """What the API server has; nothing where it cannot be asked."""
-        if self._live.state().lost:
-            return []
+        if lost := self._live.state().lost:
+            return [], lost
         try:
-            return (await self._live.client.list(EVENTS, namespace=DEFAULT_NAMESPACE)).items
-        except SlicebusError:
-            return []
+            return (await self._live.client.list(EVENTS, namespace=DEFAULT_NAMESPACE)).items, ""
+        except ForbiddenError:
+            return [], f"you may not see those of namespace {DEFAULT_NAMESPACE}"
+        except SlicebusError as error:
+            return [], str(error)
 
     def journal(self) -> tuple[str, Check | None]:
         """What follows the journal says."""
@@ -118,9 +120,9 @@ class Then:
         """The hour before the moment."""
         return await self._moments.hour(self.at)
 
-    async def cluster_events(self) -> Sequence[Manifest]:
+    async def cluster_events(self) -> tuple[Sequence[Manifest], str]:
         """None: the manager does not watch them."""
-        return []
+        return [], "they are not known of that moment"
 
     def journal(self) -> tuple[str, Check | None]:
         """It is read up to the moment. Dead letters are in queues, and nobody knows of then."""

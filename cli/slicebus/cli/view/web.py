@@ -114,10 +114,12 @@ class View:
         if manifest is None:
             known = [cluster["metadata"]["name"] for cluster in store.clusters.all()]
             raise NotFoundError(unknown(name, "WorkerCluster", known) if known else f"there is no WorkerCluster {name}")
-        granted, rows = store.quotas.ledger.granted.get(name, {}), await shown.rows()
-        events = await shown.cluster_events()
+        granted, rows = state.reading.granted_on(name), await shown.rows()
+        events, unread = await shown.cluster_events()
         with shown.time():
-            details = details_of(manifest, jobs=rows, granted=granted, events=events, is_known=state.is_known)
+            details = details_of(
+                manifest, jobs=rows, granted=granted, events=events, events_unread=unread, is_known=state.is_known
+            )
         return self._page(request, shown, "cluster", f"Cluster {name}", state, cluster=details, job_link=job_link)
 
     async def _jobs(self, request: web.Request) -> web.Response:

@@ -80,7 +80,7 @@ def clusters_of(state: FleetState, rows: Iterable[JobRow]) -> tuple[ClusterDetai
 
 def _details(state: FleetState, manifest: Manifest, by_cluster: Mapping[str, Sequence[JobRow]]) -> ClusterDetails:
     name = manifest["metadata"]["name"]
-    granted = state.reading.store.quotas.ledger.granted.get(name, {})
+    granted = state.reading.granted_on(name)
     return details_of(manifest, jobs=by_cluster.get(name, ()), granted=granted, is_known=state.is_known)
 
 
