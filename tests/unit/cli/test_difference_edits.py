@@ -60,7 +60,7 @@ def file_of(folder: Path, *manifests: Any) -> str:
     [
         (an_object(WORKLOADPRIORITYCLASSES, "high"), "WorkloadPriorityClass high has no value that is a number"),
         (an_object(WORKLOADPRIORITYCLASSES, "high", value="9"), "WorkloadPriorityClass high has no value that is"),
-        ({**a_queue(), "metadata": {"name": 3}}, "there is a ClusterQueue without a name"),
+        ({**a_queue(), "metadata": {"name": 3}}, "ClusterQueue 3: metadata.name is 3, which is no text"),
     ],
 )
 def test_an_edit_that_makes_no_sense(tmp_path: Path, manifest: Manifest, told: str) -> None:

@@ -56,6 +56,30 @@ def test_a_file_with_a_job_that_was_there_then(tmp_path: Path) -> None:
     assert "Job/team-a/job-a exists already" in done.out
 
 
+@pytest.mark.decisions_fail
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ({"template": None}, "AttributeError"),
+        ({"completions": [5], "template": {"spec": {"containers": []}}}, "TypeError"),
+        (5, "AttributeError"),
+    ],
+    ids=["no template", "no number", "no spec"],
+)
+def test_a_file_with_a_job_that_no_api_server_stores_names_it(tmp_path: Path, spec: Any, told: str) -> None:
+    file = tmp_path / "job.json"
+    labels, annotations = {kueue.QUEUE_NAME_LABEL: "batch"}, {kueue.ELASTIC_ANNOTATION: "true"}
+    metadata = {"name": "odd", "namespace": "team-a", "labels": labels, "annotations": annotations}
+    if isinstance(spec, dict):
+        spec = {"managedBy": kueue.MANAGED_BY_MULTIKUEUE, "parallelism": 2, **spec}
+    file.write_text(json.dumps({"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}))
+    done = at(8, "-f", str(file))
+    assert (done.status, done.out) == (2, "")
+    assert done.err.startswith("slicebus: Job/team-a/odd has a shape that no API server stores: "), done.err
+    assert f"raised {told}, " in done.err
+    assert done.err.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

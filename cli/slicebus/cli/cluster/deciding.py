@@ -13,14 +13,16 @@ from slicebus.slices.api import api_names
 
 
 @contextmanager
-def asked(question: str) -> Iterator[None]:
-    """End a command with one line where an object has a shape that no API server stores. Raises DecisionError."""
+def asked(question: str, of: str = "an object") -> Iterator[None]:
+    """End a command with one line where an object has a shape that no API server stores; `of` says which one. Raises
+    ConfigurationError."""
     try:
         yield
     except SlicebusError:
         raise
     except Exception as error:
-        raise DecisionError.of(question, error) from error
+        failed = DecisionError.of(question, error)
+        raise ConfigurationError(f"{of} has a shape that no API server stores: {failed}") from error
 
 
 def decisive(reading: Reading, leaders: Leaders) -> ManagerStore:

@@ -106,7 +106,7 @@ async def checked(client: KubeClient, store: ManagerStore, edits: Iterable[Edit]
 
 def exported(files: Iterable[str]) -> ManagerStore:
     """The objects of an export, `kubectl get -o yaml` of everything that decides. The manager's Lease says how that is
-    set. Raises ConfigurationError for one without queues, and DecisionError."""
+    set. Raises ConfigurationError for one without queues, and for one with another shape."""
     store, settings = ManagerStore(), None
     caches = {(resource.api_version, resource.kind): (resource, cache) for resource, cache in store.decides_by()}
     for manifest in chain.from_iterable(map(documents, files)):

@@ -50,14 +50,15 @@ async def of_job(client: KubeClient, store: ManagerStore, job: Manifest) -> Hypo
 
 
 def of_manifest(store: ManagerStore, job: Manifest) -> Hypothesis:
-    """A job by its manifest alone: no API server checks it, or gives it its defaults. Raises DecisionError."""
-    with asked("simulate"):
+    """A job by its manifest alone: no API server checks it, or gives it its defaults. Raises ConfigurationError."""
+    metadata = job["metadata"]
+    with asked("simulate", f"{job['kind']}/{metadata['namespace']}/{metadata['name']}"):
         return hypothesis.of_job(store, _with_uid(job), now=time_text(clock.now()))
 
 
 def of_size(store: ManagerStore, ref: JobRef, counts: Mapping[str, int]) -> Hypothesis:
-    """A job that exists, at another size. Raises DecisionError."""
-    with asked("simulate"):
+    """A job that exists, at another size. Raises ConfigurationError."""
+    with asked("simulate", ref.key):
         return hypothesis.of_size(store, ref, counts, now=time_text(clock.now()))
 
 
@@ -65,7 +66,7 @@ def forecast(
     store: ManagerStore, hypotheses: Sequence[Hypothesis], history: RunHistory | None = None
 ) -> list[Forecast]:
     """What the next cycle decides about them, and when those start that wait, if a history is given. Raises
-    DecisionError."""
+    ConfigurationError."""
     estimate = Estimate(history=history, choose=clock.randomness().choice, take=_in_time) if history else None
     with asked("simulate"):
         return forecasts.forecast(store, hypotheses, moment=clock.now(), estimate=estimate)
