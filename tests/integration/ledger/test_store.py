@@ -183,6 +183,31 @@ def test_a_write_that_fails_leaves_nothing(engine: sql.Engine) -> None:
     assert LedgerStore(engine).load()[1].revision == 1
 
 
+def test_texts_that_a_database_refuses_end_no_ledger(engine: sql.Engine) -> None:
+    """An API server takes a NUL in a message, and any text for the UID of an owner."""
+    account = msgspec.structs.replace(BATCH, user="an\0n")
+    waits = msgspec.structs.replace(wait(1, 0, None), message="no\0quota", account=account)
+    lost = msgspec.structs.replace(kill(1, 5), message="\0", for_uid="z" * 300)
+    write(engine, *slice_of(1), waits, lost, known_ms=10_000)
+    opened = LedgerStore(engine).load()[0].opened
+    assert [(each.message, each.account.user) for each in opened.waits] == [("no\ufffdquota", "an\ufffdn")]
+    assert {*shown(sum_up(engine, 0, 10_000, ["user"]))} == {("an\ufffdn",), ("ann",)}
+
+
+def test_jobs_with_uids_that_have_no_room_stay_apart(engine: sql.Engine) -> None:
+    for number, uid in enumerate(["y" * 65, "y" * 66], start=1):
+        job = JobFact(uid=uid, kind="Job", namespace="team", name=f"job-{number}", user="ann")
+        own = SliceFact(uid=f"slice-{number}", job_uid=uid, namespace="team", name=f"slice-{number}")
+        write(engine, job, own, grant(number, 0, None), known_ms=10_000)
+    write(engine, *LedgerStore(engine).load()[0].opened.slices, known_ms=10_000)
+    with engine.connect() as connection:
+        named = sql.select(tables.jobs.c.name, tables.slices.c.name).join(
+            tables.slices, tables.slices.c.job_uid == tables.jobs.c.uid
+        )
+        found = sorted(map(tuple, connection.execute(named)))
+    assert found == [("job-1", "slice-1"), ("job-2", "slice-2")]
+
+
 def test_sums_by_every_field(engine: sql.Engine) -> None:
     facts = [*slice_of(1), *slice_of(2), grant(1, 0, None), grant(2, 0, 5000, pods=1, ready=0, account=OTHER)]
     write(engine, *facts, known_ms=10_000)

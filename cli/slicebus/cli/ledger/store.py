@@ -15,6 +15,7 @@ from slicebus.cli.ledger.database import database_errors, insert, shown
 from slicebus.cli.ledger.tables import (
     ACCOUNT_FIELDS,
     OPEN_MS,
+    UID_LENGTH,
     accounts,
     grants,
     jobs,
@@ -29,6 +30,7 @@ from slicebus.cli.ledger.tables import (
     unknown_spans,
     waits,
 )
+from slicebus.journal.printable import MARK
 from slicebus.journal.recording import Source
 from slicebus.ledger.bookkeeper import LedgerState, TakenBatches
 from slicebus.ledger.books import OpenBooks
@@ -53,6 +55,8 @@ _OF_READING = ("revision", "next_offset", "read_ms", "known_ms")
 """The columns of the position that a write sets; the others are of `retention`."""
 _MOST_IDS = 500
 """So many are looked up at once: databases bound the parameters of a statement."""
+_UIDS = ("uid", "job_uid", "for_uid")
+"""The fields that are UIDs, by their columns: an API server takes any text for that of an owner."""
 _MOST_TEMPLATES = 4096
 """So many are remembered."""
 Row = dict[str, Any]
@@ -251,7 +255,17 @@ def _of(facts: Iterable[Fact], kind: type[Kind]) -> Iterator[Kind]:
 
 
 def _fields(fact: msgspec.Struct) -> Row:
-    return {name: getattr(fact, name) for name in fact.__struct_fields__}
+    return {name: _storable(name, getattr(fact, name)) for name in fact.__struct_fields__}
+
+
+def _storable(name: str, value: Any) -> Any:
+    """A value as every database takes it, whoever has written it: of a UID that has no room its hash, and a mark in
+    place of each NUL, which PostgreSQL has not in texts."""
+    if not isinstance(value, str):
+        return value
+    if name in _UIDS and len(value) > UID_LENGTH:
+        return hashlib.sha256(value.encode()).hexdigest()
+    return value.replace("\0", MARK)
 
 
 def _last_by_key(facts: Iterable[Fact], kind: type[JobFact | SliceFact], key: str) -> list[Row]:

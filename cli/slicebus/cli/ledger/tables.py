@@ -10,6 +10,8 @@ OPEN_MS = 253_402_300_800_000
 """The end of what goes on: the year 10000. One index finds it with what ended in a span."""
 ACCOUNT_FIELDS = ("queue", "namespace", "cluster", "flavor", "priority", "user", "requests")
 """The columns of an account, as the fields of `LedgerAccount`."""
+UID_LENGTH = 64
+"""The characters that a UID has room for, and so has a SHA-256 of one that is longer."""
 _ID = BigInteger().with_variant(Integer, "sqlite")
 """SQLite numbers rows itself only by an INTEGER."""
 
@@ -25,7 +27,7 @@ accounts = Table(
 jobs = Table(
     "jobs",
     metadata,
-    Column("uid", String(64), primary_key=True),
+    Column("uid", String(UID_LENGTH), primary_key=True),
     Column("kind", Text, nullable=False),
     Column("namespace", Text, nullable=False),
     Column("name", Text, nullable=False),
@@ -35,8 +37,8 @@ slices = Table(
     "slices",
     metadata,
     Column("id", _ID, primary_key=True),
-    Column("uid", String(64), nullable=False, unique=True),
-    Column("job_uid", String(64), nullable=False, index=True),
+    Column("uid", String(UID_LENGTH), nullable=False, unique=True),
+    Column("job_uid", String(UID_LENGTH), nullable=False, index=True),
     Column("namespace", Text, nullable=False),
     Column("name", Text, nullable=False),
     Column("gone_ms", BigInteger, nullable=True),
@@ -74,7 +76,7 @@ kills = Table(
     Column("pods", BigInteger, nullable=False),
     Column("reason", Text, nullable=False),
     Column("message", Text, nullable=False),
-    Column("for_uid", String(64), nullable=False),
+    Column("for_uid", String(UID_LENGTH), nullable=False),
     Column("account_id", _ID, nullable=False),
     sqlite_with_rowid=False,
 )
