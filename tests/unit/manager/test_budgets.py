@@ -86,6 +86,13 @@ class World:
         """Somebody else wants so many cores."""
         self.store.workloads.put(of_another("other", count))
 
+    def move(self, name: str) -> None:
+        """The LocalQueue asks another ClusterQueue from now on."""
+        [queue], [local] = self.store.cluster_queues.all(), self.store.local_queues.all()
+        metadata = {"name": name, "uid": name, "resourceVersion": "1"}
+        self.store.cluster_queues.put({**queue, "metadata": metadata, "status": {}})
+        put(self.store.local_queues, local | {"spec": local["spec"] | {"clusterQueue": name}})
+
     def end(self) -> None:
         """Everything that runs ends."""
         [gone] = [each for each in self.store.workloads.all() if each["metadata"]["name"] == "w1"]
@@ -263,6 +270,33 @@ def test_a_hard_budget_that_is_spent_admits_nobody_until_it_is_back(of: str) -> 
     world.report()
     assert [type(each) for each in world.cycle(30 * 24 * HOUR)] == [Wait]
     assert [type(each) for each in world.cycle(24 * HOUR)] == [Admit]
+
+
+def test_what_runs_in_a_former_queue_is_spent_of_its_local_queue() -> None:
+    """The job has quota of `cq` still, and its LocalQueue asks another ClusterQueue."""
+    world = World(local=budget(mode="drain"))
+    world.move("other")
+    world.report()
+    world.report(HOUR)
+    assert world.share() == pytest.approx(0.2)
+    put(world.store.workloads, a_workload(count=3, admitted=3, dispatched=1, applied=1))
+    world.report()
+    world.report(HOUR)
+    assert world.share() == pytest.approx(0.6), "what has grown counts from the last count on"
+    [evict] = [each for each in world.cycle(2 * HOUR) if isinstance(each, Evict)]
+    assert "The cpu budget of LocalQueue team/queue is spent" in evict.message
+
+
+def test_a_queue_that_was_moved_takes_its_account_along() -> None:
+    world = World(local=budget(), queue=budget())
+    world.at += HOUR
+    world.move("other")
+    world.end()
+    world.report()
+    balances = world.store.quotas.budgets.balances(world.at + HOUR)
+    assert {each.of: each.share for each in balances} == pytest.approx(
+        {"LocalQueue team/queue": 0.2, "ClusterQueue cq": 0.2}
+    )
 
 
 def test_a_soft_budget_admits_everybody() -> None:

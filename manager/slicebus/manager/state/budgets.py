@@ -98,7 +98,17 @@ class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
         """What a queue uses now, by resource."""
         if isinstance(queue, ClusterQueue):
             return by_resource(self.ledger.holdings.totals.get(queue.name, {}))
-        return by_resource(self.ledger.used_in.totals.get((queue.key, queue.cluster_queue), {}))
+        used: Mapping[str, int] = {}
+        for name in self._held_in(queue):
+            used = add(used, by_resource(self.ledger.used_in.totals[queue.key, name]))
+        return used
+
+    def _held_in(self, queue: Spender) -> list[str]:
+        """The ClusterQueues whose quota a queue's jobs hold: of a LocalQueue also those that it has asked before."""
+        if isinstance(queue, ClusterQueue):
+            return [queue.name]
+        names = dict.fromkeys([queue.cluster_queue, *self.cluster_queues])
+        return [name for name in names if (queue.key, name) in self.ledger.used_in.totals]
 
     def own(self, owner: BudgetOwner, moment: datetime) -> Iterator[Balance]:
         """What is left of the budget of one queue or cohort, by resource."""
@@ -132,7 +142,7 @@ class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
             if found:
                 queues[queue.name] = tuple(found)
         names = {queue.name for queue in cluster_queues}
-        members = (queue for queue in self.local_queues.values() if queue.cluster_queue in names)
+        members = (queue for queue in self.local_queues.values() if not names.isdisjoint(self._spends_in(queue)))
         own = {queue.key: _spent(self.own(queue, moment)) for queue in members}
         return SpentBudgets(queues, {key: found for key, found in own.items() if found})
 
@@ -148,6 +158,9 @@ class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
             if owner.budget is not None and owner.budget.drains
             for resource, allowance in owner.budget.allowances.items()
         }
+
+    def _spends_in(self, queue: LocalQueue) -> list[str]:
+        return [queue.cluster_queue, *self._held_in(queue)]
 
     def _of_queue(self, queue: Spender, moment: datetime) -> Iterator[Balance]:
         if queue.budget is None or (spending := self.spending_of(queue, moment)) is None:
@@ -169,13 +182,14 @@ class BudgetWorld(msgspec.Struct, frozen=True, kw_only=True):
     def _arrivals(self, queue: Spender, last: Spending) -> Iterator[Arrival]:
         """What chains use in addition to what was used at the last count: what they have got since, and what was not
         known then, as its write took long."""
-        cluster_queue = queue.name if isinstance(queue, ClusterQueue) else queue.cluster_queue
         held = Counter[str]()
-        for holder in self.ledger.holdings.holders_in(cluster_queue):
+        pairs = ((name, holder) for name in self._held_in(queue) for holder in self.ledger.holdings.holders_in(name))
+        for cluster_queue, holder in pairs:
             if not (isinstance(queue, ClusterQueue) or holder.local_queue == queue.key):
                 continue
             since, chain = _reserved(holder), self.ledger.chain(holder.chain_id)
-            then = holder if since <= last.at else _holder_at(chain, cluster_queue, last.at)
+            is_in_it = holder.admission is not None and holder.admission.cluster_queue == cluster_queue
+            then = holder if is_in_it and since <= last.at else _holder_at(chain, cluster_queue, last.at)
             held.update(by_resource(then.admitted_usage) if then is not None else {})
             if since > last.at:
                 before = by_resource(then.usage) if then is not None else {}
