@@ -244,6 +244,7 @@ def with_records(message: WireMessage, batch: Batch, records: tuple[Record, ...]
 def decode_batch(message: WireMessage) -> Batch:
     """Decode the batch of a message. Raises InvalidError."""
     try:
+        str(message.body, "utf-8")  # Nobody looks into what stays undecoded.
         return _decoder.decode(message.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidError(f"no batch of {FORMAT}: {error}") from error

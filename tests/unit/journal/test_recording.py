@@ -83,6 +83,15 @@ def test_a_part_of_a_snapshot_is_a_record() -> None:
     assert (read.part, read.last, plain(read.content)) == (2, False, plain(content))
 
 
+def test_a_batch_with_a_damaged_byte_is_invalid() -> None:
+    """In what is read only when somebody shows it, too."""
+    made = Decided(what="reconcile", at=1.0, arguments=Raw(b'{"name":"a"}'))
+    message = encode_batch(EAST, 0, [encode_record(made)], user="east", at=BEGAN)
+    damaged = msgspec.structs.replace(message, body=message.body.replace(b'"name":"a"', b'"name":"\xc8"'))
+    with pytest.raises(InvalidError, match=r"no batch of .*utf-8"):
+        decode_batch(damaged)
+
+
 @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b"\xff", b"{" * 5000, b'{"format":"slicebus.decisions/2"}'])
 def test_what_is_no_batch_is_invalid(body: bytes) -> None:
     with pytest.raises(InvalidError, match="no batch of"):
