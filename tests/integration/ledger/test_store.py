@@ -267,6 +267,17 @@ def test_a_week_begins_with_a_whole_day(engine: sql.Engine) -> None:
     assert (days.since_ms, days.rows) == (DAY_MS // 2, [])
 
 
+def test_a_day_that_is_rolled_up_begins_no_earlier(engine: sql.Engine) -> None:
+    """Nobody has recorded what was before noon."""
+    noon_ms = 12 * HOUR_MS
+    write(engine, *slice_of(1), grant(1, noon_ms, noon_ms + HOUR_MS), known_ms=2 * DAY_MS + HOUR_MS)
+    assert roll_up(engine) == 2
+    report = sum_up(engine, 0, 2 * DAY_MS, ["queue"])
+    assert (report.began_ms, report.since_ms) == (noon_ms, noon_ms)
+    prune(engine, Retention(timedelta(hours=1), timedelta(days=99)))
+    assert sum_up(engine, 0, 2 * DAY_MS, ["queue"]).began_ms == 0, "of its details nothing is left"
+
+
 def test_a_day_is_rolled_up_when_nothing_of_it_comes_any_more(engine: sql.Engine) -> None:
     write(engine, *slice_of(1), grant(1, 0, None), known_ms=DAY_MS + HOUR_MS - 1)
     assert roll_up(engine) == 0
@@ -293,7 +304,7 @@ def test_waits_before_the_first_grant_count(engine: sql.Engine) -> None:
     assert roll_up(engine) == 4
     after = sum_up(engine, 0, 5 * DAY_MS, ["queue"])
     assert shown(after) == shown(before)
-    assert after.began_ms == DAY_MS
+    assert after.began_ms == began_ms
 
 
 def test_nothing_is_used_after_what_is_known(engine: sql.Engine) -> None:

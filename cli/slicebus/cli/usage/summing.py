@@ -30,7 +30,7 @@ def sum_up(engine: sql.Engine, since_ms: int, until_ms: int, by: Sequence[str]) 
         until_ms = max(since_ms, _end_of(until_ms, whole_ms))
         since_ms = day_of(since_ms) if since_ms < whole_ms else since_ms
         sums = together(_parts(connection, since_ms, until_ms, where))
-        began_ms = _began(connection)
+        began_ms = _began(connection, has_all_details=where.details_ms is None)
         return UsageReport(
             max(since_ms, began_ms) if began_ms is not None else since_ms,
             until_ms,
@@ -60,10 +60,10 @@ def _parts(connection: sql.Connection, since_ms: int, until_ms: int, where: Read
     return parts
 
 
-def _began(connection: sql.Connection) -> int | None:
-    """Since when the ledger has anything: the first day, or before there is one the first grant or wait."""
+def _began(connection: sql.Connection, *, has_all_details: bool) -> int | None:
+    """Since when the ledger has anything: the first grant or wait, or the first day once its details are gone."""
     first_ms: int | None = connection.execute(sql.select(sql.func.min(days.c.day_ms))).scalar()
-    return first_of(connection) if first_ms is None else first_ms
+    return first_of(connection) if has_all_details or first_ms is None else first_ms
 
 
 def _rows(connection: sql.Connection, sums: SumsByAccount, by: Sequence[str]) -> list[UsageRow]:
