@@ -1,8 +1,7 @@
 """Decides which pending slices get quota and a cluster now, why the others wait, and who loses quota or pods.
 
-This is the builtin admission. `cycle` is one pass over all pending slices. Each admission is charged before the next
-slice is assessed, so a cycle never admits more than there is, whichever of its decisions are written. A slice that
-replaces another is charged the difference.
+A `cycle` is one pass over all pending slices. Each admission is charged before the next slice is assessed, so that it
+never admits more than there is, whichever decisions are written. A replacement is charged the difference.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
