@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.decisions.commands import Command, Patch, Publish, Remember, Requeue
+from slicebus.decisions.commands import Command, Emit, Patch, Publish, Remember, Requeue
 from slicebus.manager.decide.job import waiting
 from slicebus.manager.decide.kueue import beside_kueue, kueue_messages, kueue_status
 from slicebus.manager.decide.kueue.beside_kueue import Places
 from slicebus.manager.decide.manifests import merge_difference
 from slicebus.manager.decide.messages import message_handlers
+from slicebus.manager.decide.modes import BesideKueue
 from slicebus.manager.state.annotations import SizeRequest, SpecCounts
 from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
@@ -577,7 +578,8 @@ def test_what_is_on_its_way_off_the_worker_is_not_ready() -> None:
 
 
 REJECTED: dict[str, tuple[Manifest, str]] = {
-    "it is not for workers": (a_job(managed=False), "spec.managedBy"),
+    "it is not for workers": (a_job(managed=False), "it has no label"),
+    "it is only asked about": (kueues_job(annotations={api_names.DRY_RUN_ANNOTATION: "true"}), "slicebus.dev/dry-run"),
     "it cannot run": (kueues_job(annotations={kueue.MIN_PARALLELISM_ANNOTATION: "1"}), "partial admission"),
     "its selector is none": (
         kueues_job(annotations={api_names.CLUSTER_SELECTOR_ANNOTATION: "a=b=c"}),
@@ -682,3 +684,58 @@ def test_a_job_that_kueue_suspends_is_none_of_its_user_when_our_check_is_deleted
     assert waiting.reason_for(store.view(REF)) is None
     store.admission_checks.remove(check)
     assert waiting.reason_for(store.view(REF)) is None
+
+
+UNMANAGED: dict[str, Manifest] = {
+    "it is only asked about": {"annotations": {api_names.DRY_RUN_ANNOTATION: "true"}},
+    "it is of no queue": {"labels": {}},
+    "it is not elastic": {"annotations": {kueue.ELASTIC_ANNOTATION: "false"}},
+}
+
+
+def edited(job: Manifest, change: Manifest) -> Manifest:
+    """A job whose user has edited its metadata, so that slicebus would not take it."""
+    metadata = job["metadata"]
+    annotations = metadata["annotations"] | change.get("annotations", {})
+    return job | {
+        "metadata": metadata | {"annotations": annotations, "labels": change.get("labels", metadata["labels"])}
+    }
+
+
+@pytest.mark.parametrize("change", UNMANAGED.values(), ids=UNMANAGED.keys())
+class TestAJobThatIsEditedWhereItRuns:
+    """Whoever may edit the job keeps no quota by it, and loses no end."""
+
+    def test_it_leaves_its_worker_when_kueue_evicts_it(self, change: Manifest) -> None:
+        job = edited(kueues_job(suspended=True), change)
+        commands = reconcile(job, evicted(started()))
+        assert ("suspend to east", 2) in in_words(commands)
+
+    def test_its_copy_goes_when_it_ends(self, change: Manifest) -> None:
+        commands = reconcile(edited(kueues_job(over="Complete"), change), started())
+        assert in_words(commands) == [("w1", "version 2 is absent"), ("delete to east", 2)]
+
+    def test_it_runs_on(self, change: Manifest) -> None:
+        commands = reconcile(edited(kueues_job(), change), started(hash=HASH_OF_NOTHING))
+        assert granted(commands) == [{"main": 1}]
+
+    def test_it_does_not_start_again(self, change: Manifest) -> None:
+        record = Dispatch(2, "nothing runs", cluster="east", suspended=True)
+        workload = kueues_workload(cluster="", dispatched=2, applied=2)
+        workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
+        [(check, state, _), *_] = in_words(reconcile(edited(kueues_job(suspended=True), change), workload, published=2))
+        assert (check, state) == ("check", "Rejected")
+
+    def test_it_says_that_it_runs_on_until_the_edit_is_undone(self, change: Manifest) -> None:
+        mode, job = BesideKueue(), edited(kueues_job(), change)
+        view = a_view(job, started(), checks=frozenset({"slicebus"}))
+        patch, event = mode.show_unmanaged(view, job, now=NOW)
+        assert isinstance(patch, Patch)
+        assert isinstance(event, Emit)
+        assert "runs on: it has" in event.note
+        shown = merge_patch(job, patch.body)
+        assert mode.show_unmanaged(view, shown, now=NOW) == []
+        undone = kueues_job(annotations={api_names.UNHEEDED_ANNOTATION: event.note})
+        [cleared] = mode.show_unmanaged(a_view(undone, started(), checks=frozenset()), undone, now=NOW)
+        assert isinstance(cleared, Patch)
+        assert cleared.body == {"metadata": {"annotations": {api_names.UNHEEDED_ANNOTATION: None}}}

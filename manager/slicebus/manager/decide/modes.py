@@ -8,11 +8,13 @@ from slicebus.kube.cache import Change
 from slicebus.manager.decide.admission import admission_writes, admitting, builtin, change_filter, requesting
 from slicebus.manager.decide.job import status_mirror, unmanaged, unshown_ends, waiting
 from slicebus.manager.decide.kueue import beside_kueue, kueue_checks, kueue_messages, kueue_status
-from slicebus.manager.state.requirements import is_nearly_managed
+from slicebus.manager.state.annotations import annotation
+from slicebus.manager.state.requirements import is_managed, is_nearly_managed
 from slicebus.manager.state.store import ManagerStore
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import Manifest, Status
 from slicebus.slices.admission.cycle import Admit, Decision, Evict, Grow, Shrink
+from slicebus.slices.api import api_names
 from slicebus.slices.placement.fleet import Fleet
 from slicebus.slices.workload.workload import Slice
 
@@ -109,7 +111,10 @@ class BesideKueue:
 
     def show_unmanaged(self, view: JobView, job: Manifest, *, now: str) -> list[Command]:
         """Show it on a job whose Workload has our check: slicebus does not serve other queues. Kueue handles a changed
-        queue."""
+        queue. One that a worker has runs on."""
+        is_told = annotation(job, api_names.UNHEEDED_ANNOTATION) is not None
+        if not view.is_withdrawn and (is_told or not is_managed(job, fixed_jobs=False)):
+            return unmanaged.run_on(view, job)
         is_ours = any(kueue_checks.entry_of(view.workload(slice), view.checks) for slice in view.unfinished)
         return unmanaged.left_alone(job, is_ours=is_ours, fixed_jobs=False, now=now)
 

@@ -58,6 +58,8 @@ def _unheeded(view: JobView, job: Manifest) -> tuple[str, str]:
     if not is_managed(job, fixed_jobs=view.is_fixed):
         lacks = "; ".join(missing(job, fixed_jobs=view.is_fixed))
         return OPT_IN_REMOVED, f"it stays in LocalQueue {view.queue}, and runs on: {lacks}. Delete it to end it"
+    if view.beside_kueue:
+        return "", ""  # A Kueue handles every other edit.
     if view.problems and view.holder is not None:
         problems = "; ".join(problem.message for problem in view.problems)
         return view.problems[0].reason, f"it runs on as it was: {problems}"

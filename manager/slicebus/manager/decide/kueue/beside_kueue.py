@@ -31,11 +31,11 @@ from slicebus.manager.decide.manifests import (
 from slicebus.manager.decide.order import dispatch, holding, record_copies, size_requests
 from slicebus.manager.state.annotations import DesiredSize, SpecCounts, annotation
 from slicebus.manager.state.outbox import HOLDING, Dispatch
-from slicebus.manager.state.requirements import is_managed
+from slicebus.manager.state.requirements import missing
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, Counts, Manifest
 from slicebus.slices.admission.cycle import Evict
-from slicebus.slices.api import api_names, kueue
+from slicebus.slices.api import api_names
 from slicebus.slices.api.annotation_values import with_room
 from slicebus.slices.api.fingerprints import spec_hash
 from slicebus.slices.api.kueue import CheckState, Condition, EvictionReason
@@ -49,10 +49,7 @@ from slicebus.slices.workload.workload import Slice
 
 NOWHERE = ""
 """The value of the cluster annotation of a chain that is not placed."""
-NOT_MANAGED = (
-    f"A job that runs on a worker cluster needs spec.managedBy: {kueue.MANAGED_BY_MULTIKUEUE} "
-    f'and the annotation {kueue.ELASTIC_ANNOTATION}: "true"'
-)
+NOT_MANAGED = "slicebus does not run it: {}"
 _PLACE_AGAIN_S = 10.0
 _NOWHERE_AT_ALL: Manifest = {"matchExpressions": [{"key": "", "operator": "Exists"}]}
 """A selector that no cluster has the label for."""
@@ -98,8 +95,9 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
     job = view.job
     if job is None or "deletionTimestamp" in job["metadata"]:
         return end(view, reason="JobDeleted", ended=view.slices)
-    if not is_managed(job, fixed_jobs=False):
-        return _reject(view, NOT_MANAGED, now)
+    lacks = "; ".join(missing(job, fixed_jobs=False))
+    if lacks and view.outbox is None:
+        return _reject(view, NOT_MANAGED.format(lacks), now)
     if view.outcome.phase.is_terminal:
         return unshown_ends.finish(view, now=now) or end(view, reason="JobFinished", ended=view.slices)
     if any(slice.deleting for slice in view.unfinished):
@@ -116,6 +114,9 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
     entry = kueue_checks.entry_of(view.workload(holder), view.checks)
     if entry is None and view.outbox is None:
         return []
+    # Edits of its metadata let no job keep its pods past an eviction, nor its copy past its end.
+    if lacks and (rejected := _reject(view, NOT_MANAGED.format(lacks), now)):
+        return rejected
     return _run(view, job, holder, entry, places, now)
 
 
