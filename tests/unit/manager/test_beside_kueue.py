@@ -16,12 +16,23 @@ from slicebus.manager.state.annotations import SizeRequest, SpecCounts
 from slicebus.manager.state.outbox import Dispatch, applied_version
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.store import ManagerStore
-from slicebus.proto.messages import Applied, ClusterName, JobPhase, Manifest, ScaleRequest, Status, WorkloadSpec
+from slicebus.proto.messages import (
+    Applied,
+    ClusterName,
+    JobPhase,
+    Manifest,
+    ScaleRequest,
+    Status,
+    Suspend,
+    WorkloadSpec,
+)
 from slicebus.sandbox.apiserver.patches import merge_patch
 from slicebus.slices.admission.cycle import Evict
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.fingerprints import spec_hash
 from slicebus.slices.api.kueue import EvictionReason
+from slicebus.slices.jobs import KINDS
+from slicebus.slices.jobs.suspension import suspension
 from slicebus.slices.placement.fleet import Cluster, Fleet, Strategy
 from unit.manager.objects import (
     NOW,
@@ -739,3 +750,45 @@ class TestAJobThatIsEditedWhereItRuns:
         [cleared] = mode.show_unmanaged(a_view(undone, started(), checks=frozenset()), undone, now=NOW)
         assert isinstance(cleared, Patch)
         assert cleared.body == {"metadata": {"annotations": {api_names.UNHEEDED_ANNOTATION: None}}}
+
+
+class TestSuspendedWithQuota:
+    """Kueue suspends a job whose checks are not all ready any more, a user suspends it, or the job's change is seen
+    before that of its evicted Workload. Kueue gives the quota of an evicted job back once it shows that it is not
+    active."""
+
+    JOB = kueues_job(suspended=True) | {"status": {"conditions": [SUSPENDED], "active": 3}}
+    RUNS = started(hash=spec_hash(ClusterName("east"), "w1", {"main": 1}, {"main": 1}))
+
+    @pytest.mark.parametrize("admitted", [True, False], ids=["admitted", "another check waits"])
+    def test_it_shows_that_it_is_active_while_its_worker_has_pods_of_it(self, admitted: bool) -> None:
+        runs = started(hash=spec_hash(ClusterName("east"), "w1", {"main": 1}, {"main": 1}), admitted=admitted)
+        assert in_words(reconcile(self.JOB, runs)) == [("w1", "version 2 is held"), ("suspend to east", 2)]
+
+    def test_no_report_takes_that_off(self) -> None:
+        view = a_view(self.JOB, self.RUNS, checks=frozenset({"slicebus"}))
+        assert kueue_status.take(view, report(active=3), NOW) == []
+        assert kueue_status.take(view, report(JobPhase.SUCCEEDED, succeeded=1), NOW)
+
+    def test_it_is_not_active_when_no_pod_is_left_and_starts_where_it_was(self) -> None:
+        record = Dispatch(2, spec_hash(ClusterName("east"), "w1", {}, None), cluster="east", suspended=True)
+        stopped = started(dispatched=2, applied=2, cluster="")
+        stopped["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = record.to_annotation()
+        assert in_words(reconcile(self.JOB, stopped, published=2)) == [("status", {"active": None})]
+        job = self.JOB | {"status": {"conditions": [SUSPENDED]}}
+        commands = reconcile(job, stopped, published=2)
+        assert placed(commands) == "east"
+        assert granted(commands) == [{"main": 0}]
+
+    def test_its_worker_is_told_why(self) -> None:
+        [message] = [c.message for c in reconcile(self.JOB, self.RUNS) if isinstance(c, Publish)]
+        assert isinstance(message, Suspend)
+        assert (message.reason, message.message) == ("Suspended", "The manager's job is suspended")
+
+    @pytest.mark.parametrize("kind", ["Job", "RayCluster", "RayJob", "RayService"])
+    def test_of_every_kind_it_stops_once(self, kind: str) -> None:
+        job = merge_patch({"kind": kind, "spec": {}}, suspension(kind, True))
+        runs = KINDS[kind].running_status({"serviceStatus": "Running"} if kind == "RayService" else {})
+        assert kueue_status.is_stopping(job | {"status": runs})
+        left = KINDS[kind].suspended_status({}, active=False, now=NOW)
+        assert not kueue_status.is_stopping(job | {"status": left})

@@ -101,16 +101,18 @@ def _decide(view: JobView, places: Places, now: str) -> list[Command]:
     if view.outcome.phase.is_terminal:
         return unshown_ends.finish(view, now=now) or end(view, reason="JobFinished", ended=view.slices)
     if any(slice.deleting for slice in view.unfinished):
-        return endings.await_written_end(view, now=now) or _stop(view, job, now=now)
+        return endings.await_written_end(view, now=now) or _stop(view, job, view.evicted, now=now)
     if dispatch.has_unknown_end(view) and (stopping := unknown_ends.stop(view, now=now)):
         return stopping
     if (deletion := endings.reconcile_vanished(view)) is not None:
         return deletion
     holder = view.holder
     if holder is None:
-        return _stop(view, job, now=now) or unknown_ends.close(view)
+        return _stop(view, job, view.evicted, now=now) or unknown_ends.close(view)
     if dispatch.has_unknown_end(view):
         return dispatch.withdraw(view, reason=unknown_ends.VANISHED)
+    if kueue_status.is_stopping(job) and view.outbox is not None:
+        return _stop(view, job, holder, now=now)
     entry = kueue_checks.entry_of(view.workload(holder), view.checks)
     if entry is None and view.outbox is None:
         return []
@@ -322,9 +324,9 @@ def _spec_patch(job: Manifest, wanted: Manifest, annotations: Mapping[str, str |
     return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)
 
 
-def _stop(view: JobView, job: Manifest, *, now: str) -> list[Command]:
-    """Suspend on the worker, then reset the counts to those of the job's user, then show the job as not active."""
-    slice = view.evicted
+def _stop(view: JobView, job: Manifest, slice: Slice | None, *, now: str) -> list[Command]:
+    """Suspend on the worker, then reset the counts to those of the job's user, then show the job as not active. Without
+    a slice that it leaves for, the job is withdrawn."""
     if slice is not None and not view.is_without_pods and not _is_kept(view, slice):
         return [_set_cluster(view, slice, view.place or view.cluster or NOWHERE)]
     if view.given_up and (abandoned := dispatch.abandon(view)):

@@ -40,14 +40,15 @@ def status_of(view: JobView, *, now: str, may_have_pods: bool) -> Manifest:
 
 
 def take(view: JobView, report: Status, now: str) -> list[Command]:
-    """Write what a new report changes; of a job without quota only its end, and no end while pods run on: Kueue gives
-    the quota of all back with it.
+    """Write what a new report changes; of a job that leaves its worker only its end, and no end while pods run on:
+    Kueue gives the quota of all back with it.
 
     Such a job shows that it is not active with the last write of its eviction: Kueue admits it anew then.
     """
     if report.has_left_pods:
         return []
-    if view.holder is None and not report.phase.is_terminal:
+    is_leaving = view.holder is None or (view.job is not None and is_stopping(view.job))
+    if is_leaving and not report.phase.is_terminal:
         return []
     if_refused = unshown_ends.if_refused(view, report)
     return mirror(msgspec.structs.replace(view, reported=report), now=now, may_have_pods=False, if_refused=if_refused)
@@ -69,6 +70,16 @@ def shows_running(job: Manifest) -> bool:
     """Whether the job shows that it runs, so that Kueue keeps its quota until it ends."""
     shown = job.get("status", {})
     return not is_suspended(job) and KINDS[job["kind"]].running_status(shown) == shown
+
+
+def is_stopping(job: Manifest) -> bool:
+    """Whether a suspended job shows that it is active: it may have pods. Kueue gives the quota of an evicted one back
+    when it shows that no more, and may have evicted it before that is seen on its Workload."""
+    shown, kind = job.get("status", {}), KINDS[job["kind"]]
+    if not is_suspended(job) or kind.running_status(shown) != shown:
+        return False
+    left, kept = (kind.suspended_status(shown, active=active, now="") for active in (False, True))
+    return left != kept
 
 
 def _newest(shown: Manifest, reported: Status | None) -> Manifest:

@@ -43,6 +43,7 @@ from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.workload.workload import Slice
 
 _IMPOSSIBLE = "impossible"
+_SUSPENDED = {"reason": "Suspended", "message": "The manager's job is suspended"}
 
 
 def hold(view: JobView, slice: Slice) -> list[Command]:
@@ -90,7 +91,8 @@ def _held(view: JobView, slice: Slice) -> Wanted | None:
 
 
 def suspend(view: JobView, slice: Slice) -> list[Command]:
-    """Commands that make the worker hold an evicted job without pods; empty when that is written and published.
+    """Commands that make the worker hold a job without pods, as its slice is evicted or it is suspended while that has
+    quota; empty when that is written and published.
 
     A job whose kind cannot be suspended is withdrawn when its notice is over: when that is reported, no pod of it is
     left.
@@ -98,7 +100,7 @@ def suspend(view: JobView, slice: Slice) -> list[Command]:
     outbox, cluster = view.outbox, view.cluster
     if outbox is None or cluster is None:
         return []
-    evicted = slice.conditions[Condition.EVICTED]
+    evicted = slice.conditions.get(Condition.EVICTED, {}) if slice.evicted else _SUSPENDED
     notice = reclaim_words.notice_of_eviction(view, slice, evicted)
     may_wait = view.state.held is Held.HOLD or (view.state.held is Held.SUSPENDED and not view.is_stopped)
     if not (can_suspend(view.ref.kind) or (notice and may_wait)):
@@ -109,7 +111,7 @@ def suspend(view: JobView, slice: Slice) -> list[Command]:
             job=view.ref,
             spec_version=record.version,
             workload=slice.name,
-            reason=f"EvictedDueTo{evicted.get('reason', '')}",
+            reason=f"EvictedDueTo{evicted.get('reason', '')}" if slice.evicted else _SUSPENDED["reason"],
             message=evicted.get("message", ""),
             notice=notice,
             deleted_after=msgspec.UNSET if can_suspend(view.ref.kind) else True,
