@@ -792,3 +792,35 @@ class TestSuspendedWithQuota:
         assert kueue_status.is_stopping(job | {"status": runs})
         left = KINDS[kind].suspended_status({}, active=False, now=NOW)
         assert not kueue_status.is_stopping(job | {"status": left})
+
+
+def states(commands: list[Command]) -> list[dict[str, str]]:
+    """The states of all checks, by name, as each command writes them."""
+    bodies = [c.body for c in commands if isinstance(c, Patch) and isinstance(c.body, dict)]
+    lists = [body["status"]["admissionChecks"] for body in bodies if "admissionChecks" in body.get("status", {})]
+    return [{check["name"]: check["state"] for check in checks} for checks in lists]
+
+
+class TestSeveralChecksOfOurs:
+    """A ClusterQueue may name one for each of its flavors."""
+
+    OURS = frozenset({"slicebus", "for-spot"})
+
+    def holding(self, *given: str) -> Manifest:
+        workload = started(admitted=False, hash=HASH_OF_NOTHING, checks=("slicebus", "other", "for-spot"))
+        for check, state in zip(workload["status"]["admissionChecks"], given, strict=True):
+            check["state"] = state
+        return workload
+
+    @pytest.mark.parametrize("given", [("Pending", "Pending", "Pending"), ("Ready", "Pending", "Pending")])
+    def test_all_are_answered_and_no_other_one_is(self, given: tuple[str, ...]) -> None:
+        commands = reconcile(kueues_job(suspended=True), self.holding(*given), checks=self.OURS)
+        assert states(commands) == [{"slicebus": "Ready", "other": "Pending", "for-spot": "Ready"}]
+
+    def test_when_all_are_ready_nothing_is_written(self) -> None:
+        assert reconcile(kueues_job(suspended=True), self.holding("Ready", "Pending", "Ready"), checks=self.OURS) == []
+
+    @pytest.mark.parametrize("asked", ["Retry", "Rejected"])
+    def test_one_that_stops_the_job_is_waited_for(self, asked: str) -> None:
+        workload = self.holding("Ready", "Pending", asked)
+        assert reconcile(kueues_job(suspended=True), workload, checks=self.OURS) == []

@@ -65,9 +65,12 @@ def entry(name: str = "slicebus", state: str = "Pending", message: str = "") -> 
     return {"name": name, "state": state, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z"}
 
 
+OURS = frozenset({"slicebus"})
+
+
 def test_an_answer_changes_our_entry_and_no_other() -> None:
     workload = {"metadata": {"name": "w", "resourceVersion": "1"}, "status": {"admissionChecks": [entry("a"), entry()]}}
-    [patch] = kueue_checks.answer(workload, entry(), CheckState.READY, "there", now=NOW)
+    [patch] = kueue_checks.answer(workload, OURS, CheckState.READY, "there", now=NOW)
     assert isinstance(patch, Patch)
     ready = {"name": "slicebus", "state": "Ready", "message": "there", "lastTransitionTime": NOW}
     assert patch.body == {"status": {"admissionChecks": [entry("a"), ready]}}
@@ -75,8 +78,18 @@ def test_an_answer_changes_our_entry_and_no_other() -> None:
 
 
 def test_another_message_is_no_transition_and_the_same_is_no_write() -> None:
-    workload = {"metadata": {"name": "w"}, "status": {"admissionChecks": [entry()]}}
-    [patch] = kueue_checks.answer(workload, entry(), CheckState.PENDING, "why", now=NOW)
+    workload: Manifest = {"metadata": {"name": "w"}, "status": {"admissionChecks": [entry()]}}
+    [patch] = kueue_checks.answer(workload, OURS, CheckState.PENDING, "why", now=NOW)
     assert isinstance(patch, Patch)
     assert patch.body == {"status": {"admissionChecks": [entry(message="why")]}}
-    assert kueue_checks.answer(workload, entry(message="why"), CheckState.PENDING, "why", now=NOW) == []
+    workload["status"]["admissionChecks"] = [entry(message="why")]
+    assert kueue_checks.answer(workload, OURS, CheckState.PENDING, "why", now=NOW) == []
+
+
+def test_of_several_of_ours_the_one_that_keeps_the_job_back_most_counts() -> None:
+    known = [entry(state, state) for state in ("Ready", "Pending", "not known yet", "Retry", "Rejected")]
+    ours = frozenset(each["name"] for each in known)
+    for most in range(1, len(known) + 1):
+        found = kueue_checks.entry_of({"status": {"admissionChecks": known[:most]}}, ours)
+        assert found is not None
+        assert found["state"] == ("Pending" if most == 3 else known[most - 1]["state"])

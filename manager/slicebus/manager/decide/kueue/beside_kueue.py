@@ -78,7 +78,7 @@ def ask_to_evict(view: JobView, slice: Slice, decision: Evict, *, now: str) -> l
     entry = kueue_checks.entry_of(view.workload(slice), view.checks)
     if slice != view.holder or entry is None or not _may_retry(slice, entry):
         return []
-    return kueue_checks.answer(view.workload(slice), entry, CheckState.RETRY, decision.message, now=now)
+    return kueue_checks.answer(view.workload(slice), view.checks, CheckState.RETRY, decision.message, now=now)
 
 
 def _may_retry(slice: Slice, entry: Manifest) -> bool:
@@ -128,7 +128,7 @@ def _reject(view: JobView, message: str, now: str) -> list[Command]:
     entry = kueue_checks.entry_of(view.workload(holder), view.checks) if holder else None
     if holder is None or entry is None or holder.replaces or entry["state"] != CheckState.PENDING:
         return []
-    return kueue_checks.answer(view.workload(holder), entry, CheckState.REJECTED, message, now=now)
+    return kueue_checks.answer(view.workload(holder), view.checks, CheckState.REJECTED, message, now=now)
 
 
 def allowed(view: JobView, job: Manifest, slice: Slice) -> Slice:
@@ -206,7 +206,7 @@ def _stands(view: JobView, job: Manifest, holder: Slice, places: Places) -> bool
 def _set_check(
     view: JobView, slice: Slice, entry: Manifest | None, state: CheckState, message: str, now: str
 ) -> list[Command]:
-    return kueue_checks.answer(view.workload(slice), entry, state, message, now=now) if entry else []
+    return kueue_checks.answer(view.workload(slice), view.checks, state, message, now=now) if entry else []
 
 
 def _problems(job: Manifest, desired: DesiredSize) -> list[Problem]:

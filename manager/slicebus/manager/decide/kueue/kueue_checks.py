@@ -17,6 +17,7 @@ from slicebus.slices.api.kueue import CheckState
 
 ACTIVE = "Active"
 _MESSAGE_LENGTH = 32_768
+_KEEPS_BACK = {CheckState.READY: 0, CheckState.RETRY: 2, CheckState.REJECTED: 3}
 
 
 def report(check: Manifest, clusters: Sequence[WorkerCluster], *, now: str) -> list[Command]:
@@ -32,21 +33,31 @@ def report(check: Manifest, clusters: Sequence[WorkerCluster], *, now: str) -> l
 
 
 def entry_of(workload: Manifest, checks: frozenset[str] | None) -> Manifest | None:
-    """The Workload's entry of our check; None where its ClusterQueue has no such check, or the check is gone."""
-    entries = workload.get("status", {}).get("admissionChecks") or ()
-    return next((entry for entry in entries if entry["name"] in (checks or ())), None)
+    """The Workload's entry of our check; of several, as for flavors of their own, that which keeps the job most from
+    running. None where its ClusterQueue has no such check, or the check is gone."""
+    return max(_ours(workload, checks), key=lambda entry: _KEEPS_BACK.get(entry["state"], 1), default=None)
 
 
-def answer(workload: Manifest, entry: Manifest, state: CheckState, message: str, *, now: str) -> list[Command]:
-    """Set the state of our check on a Workload, unless it is set. A merge patch replaces the whole list."""
-    reported = {"state": state.value, "message": message[:_MESSAGE_LENGTH]}
-    if reported.items() <= entry.items():
+def answer(
+    workload: Manifest, checks: frozenset[str] | None, state: CheckState, message: str, *, now: str
+) -> list[Command]:
+    """Set the state of all our checks on a Workload, unless it is set. A merge patch replaces the whole list."""
+    reported, ours = {"state": state.value, "message": message[:_MESSAGE_LENGTH]}, _ours(workload, checks)
+    if all(reported.items() <= entry.items() for entry in ours):
         return []
-    since = entry["lastTransitionTime"] if entry["state"] == state else now
-    changed = entry | reported | {"lastTransitionTime": since}
-    entries = [changed if old["name"] == entry["name"] else old for old in workload["status"]["admissionChecks"]]
+
+    def answered(entry: Manifest) -> Manifest:
+        since = entry["lastTransitionTime"] if entry["state"] == state else now
+        return entry | reported | {"lastTransitionTime": since}
+
+    entries = [answered(entry) if entry in ours else entry for entry in workload["status"]["admissionChecks"]]
     body = {"status": {"admissionChecks": entries}}
     return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
+
+
+def _ours(workload: Manifest, checks: frozenset[str] | None) -> list[Manifest]:
+    entries = workload.get("status", {}).get("admissionChecks") or ()
+    return [entry for entry in entries if entry["name"] in (checks or ())]
 
 
 def _active(check: Manifest, clusters: Sequence[WorkerCluster]) -> Finding:
