@@ -24,6 +24,7 @@ from slicebus.proto.messages import (
     ScaleRequest,
     Status,
     Suspend,
+    Waits,
     WorkloadSpec,
 )
 from slicebus.sandbox.apiserver.patches import merge_patch
@@ -353,7 +354,7 @@ WRITTEN = {api_names.SPEC_COUNTS_ANNOTATION: SpecCounts(written={"main": 5}, own
 
 def test_the_workers_request_is_written_into_the_jobs_spec() -> None:
     running = kueues_workload(dispatched=1, applied=1, state="Ready", admitted=True)
-    first = reconcile(kueues_job(1, annotations=asking({"main": 5})), running)[0]
+    first = reconcile(kueues_job(1, annotations=asking({"main": 5})), running)[-1]
     assert isinstance(first, Patch)
     assert first.body["spec"] == {"parallelism": 5}  # type: ignore[call-overload]
     assert SpecCounts.from_job(first.body) == SpecCounts(written={"main": 5}, own={"main": 1})  # type: ignore[arg-type]
@@ -824,3 +825,28 @@ class TestSeveralChecksOfOurs:
     def test_one_that_stops_the_job_is_waited_for(self, asked: str) -> None:
         workload = self.holding("Ready", "Pending", asked)
         assert reconcile(kueues_job(suspended=True), workload, checks=self.OURS) == []
+
+
+class TestARequestIsWrittenLast:
+    """The job's spec is its user's: a policy or a webhook may refuse the worker's counts for as long as it likes."""
+
+    JOB = kueues_job(annotations=asking({"main": 5}))
+    ADMITTED = started(hash=HASH_OF_NOTHING)
+
+    def test_what_was_admitted_is_ordered_before(self) -> None:
+        words = in_words(reconcile(self.JOB, self.ADMITTED))
+        assert words == [
+            ("w1", "version 2 is held"),
+            ("workload-spec to east", 2),
+            ("spec", {"parallelism": 5}),
+        ]
+
+    def test_what_the_job_shows_comes_before(self) -> None:
+        job = self.JOB | {"status": {}}
+        words = in_words(reconcile(job, self.ADMITTED))
+        assert words == [("status", {"active": 1}), ("w1", "version 2 is held"), ("workload-spec to east", 2)]
+
+    def test_while_it_is_refused_it_is_tried_with_the_message(self) -> None:
+        refused = Waits(wanted={"main": 5}, reason=waiting.REQUEST_REFUSED, message="no", since=NOW)
+        words = in_words(reconcile(self.JOB, self.ADMITTED, refused_request=refused))
+        assert words == [("w1", "version 2 is held"), ("workload-spec to east", 2)]

@@ -133,6 +133,48 @@ async def test_a_refused_request_is_shown_on_the_job_where_that_is_allowed(
 
 
 @REFUSALS
+async def test_beside_a_kueue_the_counts_that_the_job_may_not_have_are_told_and_hold_nothing_up(
+    manager: Manager, error: PermanentError
+) -> None:
+    manager.store.configure(LeaderSettings(admission=AdmissionModeName.KUEUE))
+    ref = await manager.given_job()
+    for _ in range(3):
+        await manager.reconcile_job(ref)
+    [told] = await refused_counts(manager, ref, error)
+    assert (told.reason, told.wanted) == (waiting.REQUEST_REFUSED, {"main": 5})
+    shown = Waiting.from_manifest(await the_job(manager))
+    assert shown is not None
+    assert (shown.reason, shown.wanted) == (waiting.REQUEST_REFUSED, {"main": 5})
+    assert str(error) in shown.message
+    assert await reconcile(manager, ref) is None
+    assert (await the_job(manager))["spec"]["parallelism"] == 5
+    for _ in range(2):
+        await manager.reconcile_job(ref)
+    shown = Waiting.from_manifest(await the_job(manager))
+    assert shown is None or shown.reason != waiting.REQUEST_REFUSED
+
+
+async def refused_counts(manager: Manager, ref: JobRef, error: PermanentError) -> list[Pending]:
+    """A request comes whose counts the job may not have; the notices that its worker gets. Everything else is done."""
+    patch = manager.client.patch
+
+    async def refuse(
+        resource: Resource, name: str, namespace: str | None, body: MergePatch | JsonPatch, **more: Any
+    ) -> Manifest:
+        if resource == JOBS and "parallelism" in str(body.body):
+            raise error
+        return await patch(resource, name, namespace, body, **more)
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(manager.client, "patch", refuse)
+        await manager.receive(request(ref, wanted=5))
+        assert manager.dead == []
+        for _ in range(3):
+            assert await reconcile(manager, ref) is error
+    return [message for message in manager.published if isinstance(message, Pending)]
+
+
+@REFUSALS
 async def test_where_only_the_new_slice_is_refused_its_request_is_written_by_itself(
     manager: Manager, error: PermanentError
 ) -> None:

@@ -174,6 +174,11 @@ def note_refused(view: JobView, message: Report, envelope: Envelope, problem: st
     return [*shown, *told]
 
 
+def is_request_refused(view: JobView) -> bool:
+    """Whether the API server refuses to write the worker's request, which is kept to be tried again."""
+    return view.refused_request is not None and view.refused_request.reason == REQUEST_REFUSED
+
+
 def note_past_bounds(
     view: JobView, request: ScaleRequest, envelope: Envelope, problem: str, *, now: str
 ) -> list[Command]:

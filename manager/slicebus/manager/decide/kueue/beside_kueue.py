@@ -18,7 +18,7 @@ import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
 from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
-from slicebus.manager.decide.job import edits, endings, left_out, size_bounds, unknown_ends, unshown_ends
+from slicebus.manager.decide.job import edits, endings, left_out, size_bounds, unknown_ends, unshown_ends, waiting
 from slicebus.manager.decide.kueue import kueue_checks, kueue_status
 from slicebus.manager.decide.manifests import (
     annotation_patch,
@@ -169,12 +169,12 @@ def _run(
     if view.place and view.place not in places.clusters and entry is not None and _may_retry(holder, entry):
         message = f"Worker cluster {view.place} is no longer in the fleet"
         return _set_check(view, holder, entry, CheckState.RETRY, message, now)
-    shown, after = _write_request(view, job, holder), job
-    if not shown:
-        after = job | {"status": kueue_status.status_of(view, now=now, may_have_pods=False)}
-        shown = write_status(job, after["status"])
+    after = job | {"status": kueue_status.status_of(view, now=now, may_have_pods=False)}
+    shown = write_status(job, after["status"])
+    # Last, as the API server may refuse it. While it does, it is tried with the worker's message.
+    request = [] if shown or waiting.is_request_refused(view) else _write_request(view, job)
     if _stands(view, job, holder, places):
-        return [*shown, *_ready(view, holder, entry, now)]
+        return [*shown, *_ready(view, holder, entry, now), *request]
     if not holder.cluster:
         return _place(view, job, holder, entry, places, now)
     if restarted := unknown_ends.restarted(view, now=now) or size_requests.carry(view):
@@ -186,7 +186,7 @@ def _run(
     shown_job = after if kueue_status.shows_running(after) else job
     held = holding.hold(view, allowed(view, shown_job, holder), now=now)
     answered = held or answer(view, holder, entry, now)
-    return [*shown, *answered, *_release(view, [s for s in view.slices if s.finished])]
+    return [*shown, *answered, *_release(view, [s for s in view.slices if s.finished]), *request]
 
 
 def _stands(view: JobView, job: Manifest, holder: Slice, places: Places) -> bool:
@@ -305,7 +305,7 @@ def _ready(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> li
     return _set_check(view, holder, entry, CheckState.READY, f"Worker cluster {view.place} holds it", now)
 
 
-def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]:
+def _write_request(view: JobView, job: Manifest) -> list[Command]:
     """Write the size of the worker's last request into the job's spec."""
     kind, desired = KINDS[view.ref.kind], view.desired
     requested, present = desired.requested, kind.counts(job, job)

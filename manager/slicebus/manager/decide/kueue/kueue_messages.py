@@ -34,15 +34,18 @@ def with_applied(view: JobView, commands: list[Command], *, now: str) -> list[Co
 
 
 def with_request(view: JobView, commands: list[Command], places: Places, *, now: str) -> list[Command]:
-    """The commands of a request, with the write of its counts into the job's spec, where Kueue reads them."""
-    noted = commands[0] if len(commands) == 1 else None
-    if view.job is None or view.holder is None or not isinstance(noted, Patch):
+    """The commands of a request, with the write of its counts into the job's spec, where Kueue reads them. Where its
+    note is written and that write was refused, there is only that one."""
+    job, after = view.job, msgspec.structs.replace(view, refused_request=None)
+    if job is None or view.holder is None:
         return commands
-    if noted.target is not view.workload(view.holder):
-        return commands
-    after = view.with_workload(with_annotations(noted.target, noted))
-    match beside_kueue.reconcile(after, places, now):
-        case [Patch(body={"spec": dict()}) as written, *_] if written.target is view.job:
-            return [*commands, written]
+    match commands:
+        case []:
+            pass
+        case [Patch() as noted] if noted.target is view.workload(view.holder):
+            after = after.with_workload(with_annotations(noted.target, noted))
         case _:
             return commands
+    follows = beside_kueue.reconcile(after, places, now)
+    written = (one for one in follows if isinstance(one, Patch) and one.target is job and not one.subresource)
+    return [*commands, *(one for one in written if isinstance(one.body, dict) and "spec" in one.body)]
