@@ -14,6 +14,7 @@ from slicebus.manager.decide.messages import message_handlers
 from slicebus.manager.decide.modes import BesideKueue
 from slicebus.manager.state.annotations import SizeRequest, SpecCounts
 from slicebus.manager.state.outbox import Dispatch, applied_version
+from slicebus.manager.state.requirements import FIXED_SIZE
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.manager.state.store import ManagerStore
 from slicebus.proto.messages import (
@@ -850,3 +851,26 @@ class TestARequestIsWrittenLast:
         refused = Waits(wanted={"main": 5}, reason=waiting.REQUEST_REFUSED, message="no", since=NOW)
         words = in_words(reconcile(self.JOB, self.ADMITTED, refused_request=refused))
         assert words == [("w1", "version 2 is held"), ("workload-spec to east", 2)]
+
+
+class TestAKueueWithoutElasticJobs:
+    """An older one, or its gate is off: it would stop a job that runs, and delete its Workload, at each resize."""
+
+    @pytest.mark.parametrize("cluster", [None, "east"], ids=["first seen", "dispatched"])
+    def test_a_slice_that_cannot_be_replaced_is_rejected(self, cluster: str | None) -> None:
+        workload = kueues_workload(cluster=cluster)
+        del workload["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
+        (check, state, message), *rest = in_words(reconcile(kueues_job(suspended=True), workload))
+        assert (check, state) == ("check", "Rejected")
+        assert "ElasticJobsViaWorkloadSlices" in message
+        assert rest == [("warn Job", "NotElastic")]
+
+    def test_one_that_runs_keeps_its_size(self) -> None:
+        workload = started(hash=spec_hash(ClusterName("east"), "w1", {"main": 1}, {"main": 1}))
+        del workload["metadata"]["annotations"][kueue.ELASTIC_ANNOTATION]
+        commands = reconcile(kueues_job(annotations=asking({"main": 5})), workload)
+        assert not [words for words in in_words(commands) if words[0] == "spec"]
+        view = a_view(kueues_job(annotations=asking({"main": 5})), workload, checks=frozenset({"slicebus"}))
+        wait = waiting.reason_for(view)
+        assert wait is not None
+        assert (wait.shown.reason, wait.shown.wanted) == (FIXED_SIZE, {"main": 5})

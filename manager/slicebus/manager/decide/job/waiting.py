@@ -285,7 +285,9 @@ def _for_fixed_size(view: JobView) -> WaitReason | None:
     """The refused resize of a job of fixed size on its worker. Until it is answered, the worker grants no more than it
     asks for."""
     holder, requested = view.holder, view.desired.requested
-    if view.desired.kept is None or holder is None or requested is None or not requested.asks_for_size:
+    if holder is None or requested is None or not requested.asks_for_size:
+        return None
+    if view.desired.kept is None and (holder.elastic or not view.beside_kueue):
         return None
     wanted = requested.counts
     granted = {name: min(count, wanted.get(name, count)) for name, count in holder.granted.items()}

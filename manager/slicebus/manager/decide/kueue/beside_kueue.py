@@ -50,6 +50,9 @@ from slicebus.slices.workload.workload import Slice
 NOWHERE = ""
 """The value of the cluster annotation of a chain that is not placed."""
 NOT_MANAGED = "slicebus does not run it: {}"
+_NOT_ELASTIC = Problem(
+    "NotElastic", "Its Workload cannot be replaced: Kueue needs the feature gate ElasticJobsViaWorkloadSlices"
+)
 _PLACE_AGAIN_S = 10.0
 _NOWHERE_AT_ALL: Manifest = {"matchExpressions": [{"key": "", "operator": "Exists"}]}
 """A selector that no cluster has the label for."""
@@ -162,7 +165,7 @@ def _run(
     state = entry["state"] if entry else CheckState.READY
     if state in (CheckState.RETRY, CheckState.REJECTED):
         return []
-    if state == CheckState.PENDING and not holder.replaces and (problems := _problems(job, view.desired)):
+    if state == CheckState.PENDING and not holder.replaces and (problems := _problems(job, view.desired, holder)):
         message = "; ".join(problem.message for problem in problems)
         event = Emit(regarding=job, reason=problems[0].reason, note=message, warning=True)
         return [*_reject(view, message, now), event]
@@ -172,7 +175,7 @@ def _run(
     after = job | {"status": kueue_status.status_of(view, now=now, may_have_pods=False)}
     shown = write_status(job, after["status"])
     # Last, as the API server may refuse it. While it does, it is tried with the worker's message.
-    request = [] if shown or waiting.is_request_refused(view) else _write_request(view, job)
+    request = [] if shown or waiting.is_request_refused(view) else _write_request(view, job, holder)
     if _stands(view, job, holder, places):
         return [*shown, *_ready(view, holder, entry, now), *request]
     if not holder.cluster:
@@ -209,9 +212,10 @@ def _set_check(
     return kueue_checks.answer(view.workload(slice), view.checks, state, message, now=now) if entry else []
 
 
-def _problems(job: Manifest, desired: DesiredSize) -> list[Problem]:
+def _problems(job: Manifest, desired: DesiredSize, slice: Slice) -> list[Problem]:
     problems = KINDS[job["kind"]].problems(dispatch.as_wanted(job, desired))
-    return [*problems, *edits.selector_problems(job), *size_bounds.problems(job)]
+    rigid = [] if slice.elastic else [_NOT_ELASTIC]
+    return [*problems, *edits.selector_problems(job), *size_bounds.problems(job), *rigid]
 
 
 def _selector(job: Manifest) -> Manifest:
@@ -305,13 +309,13 @@ def _ready(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> li
     return _set_check(view, holder, entry, CheckState.READY, f"Worker cluster {view.place} holds it", now)
 
 
-def _write_request(view: JobView, job: Manifest) -> list[Command]:
-    """Write the size of the worker's last request into the job's spec."""
+def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]:
+    """Write the size of the worker's last request into the job's spec. Kueue stops a job that it cannot resize."""
     kind, desired = KINDS[view.ref.kind], view.desired
     requested, present = desired.requested, kind.counts(job, job)
     if requested is None or desired.correlation is None or desired.spec_counts == present:
         return []
-    if desired.counts.keys() != present.keys():
+    if desired.counts.keys() != present.keys() or not holder.elastic:
         return []
     noted = SpecCounts(written=desired.spec_counts, own=desired.own).to_annotation()
     return [_spec_patch(job, kind.with_counts(job, desired.spec_counts), {api_names.SPEC_COUNTS_ANNOTATION: noted})]
