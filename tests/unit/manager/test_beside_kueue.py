@@ -842,7 +842,13 @@ class TestARequestIsWrittenLast:
             ("spec", {"parallelism": 5}),
         ]
 
-    def test_what_the_job_shows_comes_before(self) -> None:
+    def test_a_status_that_the_server_does_not_keep_holds_no_request_up(self) -> None:
+        """Its definition may be older than the worker's."""
+        reported = Status(job=REF, workload="w1", spec_version=1, phase=JobPhase.RUNNING, job_status={"newer": 1})
+        words = in_words(reconcile(self.JOB, self.ADMITTED, reported=reported))
+        assert ("spec", {"parallelism": 5}) in words
+
+    def test_that_the_job_runs_comes_before(self) -> None:
         job = self.JOB | {"status": {}}
         words = in_words(reconcile(job, self.ADMITTED))
         assert words == [("status", {"active": 1}), ("w1", "version 2 is held"), ("workload-spec to east", 2)]

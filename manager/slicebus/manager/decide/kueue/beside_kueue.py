@@ -173,9 +173,10 @@ def _run(
         message = f"Worker cluster {view.place} is no longer in the fleet"
         return _set_check(view, holder, entry, CheckState.RETRY, message, now)
     after = job | {"status": kueue_status.status_of(view, now=now, may_have_pods=False)}
-    shown = write_status(job, after["status"])
+    starts = kueue_status.shows_running(after) and not kueue_status.shows_running(job)
     # Last, as the API server may refuse it. While it does, it is tried with the worker's message.
-    request = [] if shown or waiting.is_request_refused(view) else _write_request(view, job, holder)
+    request = [] if starts or waiting.is_request_refused(view) else _write_request(view, job, holder)
+    shown = [] if request else write_status(job, after["status"])
     if _stands(view, job, holder, places):
         return [*shown, *_ready(view, holder, entry, now), *request]
     if not holder.cluster:
@@ -186,7 +187,7 @@ def _run(
         body = annotation_patch(api_names.AVOIDED_CLUSTERS_ANNOTATION, None)
         return [Patch(resource=WORKLOADS, target=view.workload(holder), body=body)]
     # A job that this status ends shows no more that it runs, and keeps the counts that it had.
-    shown_job = after if kueue_status.shows_running(after) else job
+    shown_job = after if starts else job
     held = holding.hold(view, allowed(view, shown_job, holder), now=now)
     answered = held or answer(view, holder, entry, now)
     return [*shown, *answered, *_release(view, [s for s in view.slices if s.finished]), *request]
