@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from slicebus.decisions.commands import Command, Emit, Patch, Publish, Remember, Requeue
+from slicebus.decisions.commands import Command, Emit, Forget, Patch, Publish, Remember, Requeue
 from slicebus.manager.decide.job import waiting
 from slicebus.manager.decide.kueue import beside_kueue, kueue_messages, kueue_status
 from slicebus.manager.decide.kueue.beside_kueue import Places
@@ -425,7 +425,7 @@ def test_an_eviction_suspends_on_the_worker_then_resets_the_counts_then_gives_th
 
     rest = {api_names.DISPATCHED_ANNOTATION: record.to_annotation(), api_names.APPLIED_ANNOTATION: "2"}
     workload["metadata"]["annotations"] |= rest
-    patch, forgets = reconcile(job, workload, published=2)
+    patch, forgets, *_ = reconcile(job, workload, published=2)
     assert isinstance(patch, Patch)
     assert isinstance(forgets, Patch)
     assert patch.body["spec"] == {"parallelism": 1}  # type: ignore[call-overload]
@@ -880,3 +880,10 @@ class TestAKueueWithoutElasticJobs:
         wait = waiting.reason_for(view)
         assert wait is not None
         assert (wait.shown.reason, wait.shown.wanted) == (FIXED_SIZE, {"main": 5})
+
+
+def test_counts_that_were_not_restored_are_tried_again_after_the_next_run() -> None:
+    refused = Waits(wanted={"main": 1}, reason=waiting.COUNTS_NOT_RESTORED, message="no", since=NOW)
+    running = started(hash=spec_hash(ClusterName("east"), "w1", {"main": 1}, {"main": 1}))
+    commands = reconcile(kueues_job(), running, refused_request=refused)
+    assert [one.key for one in commands if isinstance(one, Forget)] == [REF]

@@ -1,7 +1,7 @@
 """What the manager's API server refuses of an agent's reports: told, tried again, and no dead letter."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -10,12 +10,14 @@ import pytest
 from slicebus.kube.client import JsonPatch, MergePatch
 from slicebus.kube.resources import JOBS, WORKERCLUSTERS, WORKLOADS, Resource
 from slicebus.manager.decide.job import waiting
-from slicebus.manager.state.annotations import SizeRequest, job_ref
+from slicebus.manager.state.annotations import SizeRequest, SpecCounts, job_ref
+from slicebus.manager.state.outbox import Dispatch
 from slicebus.manager.state.requirements import PRIORITY_CLASS_MISSING
 from slicebus.manager.state.settings import AdmissionModeName, LeaderSettings
 from slicebus.proto.errors import ForbiddenError, InvalidError, PermanentError, UnauthorizedError, WebhookError
 from slicebus.proto.messages import (
     Applied,
+    ClusterName,
     Heartbeat,
     JobPhase,
     JobRef,
@@ -29,9 +31,10 @@ from slicebus.proto.messages import (
 )
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import conditions_of
+from slicebus.slices.api.fingerprints import spec_hash
 from slicebus.slices.workload.waiting import PODS_REFUSED, Waiting
 from unit.manager.message_router import Manager
-from unit.manager.objects import a_job, condition
+from unit.manager.objects import a_job, a_workload, condition
 from unit.manager.test_inbox import HELLO, request, status
 
 Manifest = dict[str, Any]
@@ -453,3 +456,32 @@ async def test_a_report_that_is_no_end_leaves_no_end(manager: Manager) -> None:
         await manager.reconcile_job(ref)
     assert manager.store.view(ref).unshown_end is None
     assert "Finished" not in await finished(manager)
+
+
+@REFUSALS
+async def test_beside_a_kueue_counts_that_cannot_be_restored_hold_no_quota(
+    manager: Manager, error: PermanentError
+) -> None:
+    """Whoever may edit the job may note as its own counts what a policy refuses."""
+    manager.store.configure(LeaderSettings(admission=AdmissionModeName.KUEUE))
+    noted = SpecCounts(written={"main": 1}, own={"main": 64}).to_annotation()
+    job = a_job(annotations={api_names.SPEC_COUNTS_ANNOTATION: noted})
+    job["spec"]["suspend"], job["status"] = True, {"active": 1}
+    ref = job_ref(await manager.given(JOBS, job))
+    workload = a_workload(admitted=1, dispatched=2, applied=2, conditions=(condition("Evicted", message="Preempted"),))
+    workload["metadata"]["labels"][kueue.JOB_UID_LABEL] = ref.uid
+    workload["metadata"]["ownerReferences"][0]["uid"] = ref.uid
+    stopped = Dispatch(2, spec_hash(ClusterName("east"), "w1", {}, None), cluster="east", suspended=True)
+    workload["metadata"]["annotations"][api_names.DISPATCHED_ANNOTATION] = stopped.to_annotation()
+    for each in workload["status"]["conditions"]:
+        each["message"] = each["message"] or "so it is"
+    await manager.given(WORKLOADS, workload)
+    with refusing(manager, error, (JOBS, "")):
+        for _ in range(5):
+            with suppress(PermanentError):
+                await manager.reconcile_job(ref)
+    assert "active" not in await manager.job_status()
+    wait = waiting.reason_for(manager.store.view(ref))
+    assert wait is not None
+    assert (wait.shown.reason, wait.shown.wanted) == (waiting.COUNTS_NOT_RESTORED, {"main": 64})
+    assert str(error) in wait.shown.message

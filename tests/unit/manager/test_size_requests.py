@@ -85,7 +85,14 @@ def test_nor_does_the_note_of_what_is_in_the_spec_until_the_worker_has_no_pod_of
 
 
 @pytest.mark.parametrize(
-    "note", ["{", "[]", '{"written":{"main":4},"own":{"main":-1}}', '{"written":{"main":4},"own":{"a":1}}']
+    "note",
+    [
+        "{",
+        "[]",
+        '{"written":{"main":4},"own":{"main":-1}}',
+        '{"written":{"main":4},"own":{"main":3000000000}}',
+        '{"written":{"main":4},"own":{"a":1}}',
+    ],
 )
 def test_a_note_that_makes_no_sense_is_none(note: str) -> None:
     assert seen(a_job(4, annotations={api_names.SPEC_COUNTS_ANNOTATION: note}), RUNS).desired.own == {"main": 4}

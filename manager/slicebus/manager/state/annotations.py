@@ -17,6 +17,7 @@ from slicebus.slices.api.annotation_values import read_json
 from slicebus.slices.api.conditions import conditions_of
 from slicebus.slices.api.fingerprints import content_hash
 from slicebus.slices.jobs import KINDS, JobKind
+from slicebus.slices.jobs.copies import MOST_PODS
 from slicebus.slices.workload.reclaimed import Reclaimed
 
 
@@ -264,7 +265,7 @@ def own_counts(job: Manifest, kind: JobKind) -> Counts:
     present, noted = kind.counts(job, job), SpecCounts.from_job(job)
     if noted is None or noted.written != present or noted.own.keys() != present.keys():
         return present
-    return noted.own if min(noted.own.values(), default=0) >= 0 else present
+    return noted.own if all(0 <= count <= MOST_PODS for count in noted.own.values()) else present
 
 
 def desired_size_of(job: Manifest, own: Counts, requested: SizeRequest | None) -> DesiredSize:

@@ -51,6 +51,7 @@ SUSPENDED = "SuspendedByUser"
 """The reason of a job that its user has suspended."""
 REQUEST_REFUSED = "RequestRefused"
 """The reason of a request that the manager's API server does not let slicebus write."""
+COUNTS_NOT_RESTORED = "CountsNotRestored"
 _LENGTH = 2000
 """Of a text: all annotations of an object share 256 KiB."""
 

@@ -17,26 +17,24 @@ from datetime import datetime
 import msgspec
 
 from slicebus.decisions.commands import Command, Emit, Patch, Requeue
-from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.job import edits, endings, left_out, size_bounds, unknown_ends, unshown_ends, waiting
-from slicebus.manager.decide.kueue import kueue_checks, kueue_status
+from slicebus.manager.decide.kueue import kueue_checks, kueue_counts, kueue_status
 from slicebus.manager.decide.manifests import (
     annotation_patch,
     finalizer_patch,
     has_finalizer,
-    merge_difference,
     with_annotations,
     write_status,
 )
 from slicebus.manager.decide.order import dispatch, holding, record_copies, size_requests
-from slicebus.manager.state.annotations import DesiredSize, SpecCounts, annotation
+from slicebus.manager.state.annotations import DesiredSize, annotation
 from slicebus.manager.state.outbox import HOLDING, Dispatch
 from slicebus.manager.state.requirements import missing
 from slicebus.manager.state.views import JobView
 from slicebus.proto.messages import ClusterName, Counts, Manifest
 from slicebus.slices.admission.cycle import Evict
 from slicebus.slices.api import api_names
-from slicebus.slices.api.annotation_values import with_room
 from slicebus.slices.api.fingerprints import spec_hash
 from slicebus.slices.api.kueue import CheckState, Condition, EvictionReason
 from slicebus.slices.api.selectors import parse_selector
@@ -162,7 +160,7 @@ def _run(
     view: JobView, job: Manifest, holder: Slice, entry: Manifest | None, places: Places, now: str
 ) -> list[Command]:
     """Dispatch the slice, pass the worker's request to Kueue, and answer the check by the worker's report."""
-    state = entry["state"] if entry else CheckState.READY
+    state, tried = entry["state"] if entry else CheckState.READY, kueue_counts.forget_refusal(view)
     if state in (CheckState.RETRY, CheckState.REJECTED):
         return []
     if state == CheckState.PENDING and not holder.replaces and (problems := _problems(job, view.desired, holder)):
@@ -175,7 +173,7 @@ def _run(
     after = job | {"status": kueue_status.status_of(view, now=now, may_have_pods=False)}
     starts = kueue_status.shows_running(after) and not kueue_status.shows_running(job)
     # Last, as the API server may refuse it. While it does, it is tried with the worker's message.
-    request = [] if starts or waiting.is_request_refused(view) else _write_request(view, job, holder)
+    request = [] if starts or waiting.is_request_refused(view) else kueue_counts.write_request(view, job, holder)
     shown = [] if request else write_status(job, after["status"])
     if _stands(view, job, holder, places):
         return [*shown, *_ready(view, holder, entry, now), *request]
@@ -190,7 +188,7 @@ def _run(
     shown_job = after if starts else job
     held = holding.hold(view, allowed(view, shown_job, holder), now=now)
     answered = held or answer(view, holder, entry, now)
-    return [*shown, *answered, *_release(view, [s for s in view.slices if s.finished]), *request]
+    return [*tried, *shown, *answered, *_release(view, [s for s in view.slices if s.finished]), *request]
 
 
 def _stands(view: JobView, job: Manifest, holder: Slice, places: Places) -> bool:
@@ -310,25 +308,6 @@ def _ready(view: JobView, holder: Slice, entry: Manifest | None, now: str) -> li
     return _set_check(view, holder, entry, CheckState.READY, f"Worker cluster {view.place} holds it", now)
 
 
-def _write_request(view: JobView, job: Manifest, holder: Slice) -> list[Command]:
-    """Write the size of the worker's last request into the job's spec. Kueue stops a job that it cannot resize."""
-    kind, desired = KINDS[view.ref.kind], view.desired
-    requested, present = desired.requested, kind.counts(job, job)
-    if requested is None or desired.correlation is None or desired.spec_counts == present:
-        return []
-    if desired.counts.keys() != present.keys() or not holder.elastic:
-        return []
-    noted = SpecCounts(written=desired.spec_counts, own=desired.own).to_annotation()
-    return [_spec_patch(job, kind.with_counts(job, desired.spec_counts), {api_names.SPEC_COUNTS_ANNOTATION: noted})]
-
-
-def _spec_patch(job: Manifest, wanted: Manifest, annotations: Mapping[str, str | None]) -> Command:
-    spec = merge_difference(job["spec"], wanted["spec"])
-    written = with_room(job["metadata"].get("annotations") or {}, annotations)
-    body = {"metadata": {"annotations": written}} | ({"spec": spec} if spec else {})
-    return Patch(resource=JOB_RESOURCES[job["kind"]], target=job, body=body)
-
-
 def _stop(view: JobView, job: Manifest, slice: Slice | None, *, now: str) -> list[Command]:
     """Suspend on the worker, then reset the counts to those of the job's user, then show the job as not active. Without
     a slice that it leaves for, the job is withdrawn."""
@@ -339,7 +318,7 @@ def _stop(view: JobView, job: Manifest, slice: Slice | None, *, now: str) -> lis
     lets_go = dispatch.suspend(view, slice) if slice else dispatch.withdraw(view, reason="WorkloadDeleted")
     if not view.is_without_pods:
         return [*kueue_status.mirror(view, now=now, may_have_pods=True), *lets_go]
-    if reset := _reset_counts(view, job):
+    if reset := kueue_counts.restore(view, job, now=now):
         return reset
     placed = [slice for slice in view.slices if slice.cluster and not slice.finished and not slice.deleting]
     if placed:
@@ -360,17 +339,6 @@ def _leave_cluster(view: JobView, slice: Slice, *, now: str) -> Command:
         avoided = avoided_clusters.avoid(known, slice.cluster, now=moment)
         left[api_names.AVOIDED_CLUSTERS_ANNOTATION] = avoided_clusters.to_annotation(avoided)
     return Patch(resource=WORKLOADS, target=workload, body={"metadata": {"annotations": left}})
-
-
-def _reset_counts(view: JobView, job: Manifest) -> list[Command]:
-    """Give the job's spec its user's counts again, then forget the request: in between nothing else is decided."""
-    commands: list[Command] = []
-    if annotation(job, api_names.SPEC_COUNTS_ANNOTATION) is not None:
-        own = KINDS[view.ref.kind].with_counts(job, view.desired.own)
-        commands.append(_spec_patch(job, own, {api_names.SPEC_COUNTS_ANNOTATION: None}))
-    if view.requested is not None and view.requested.asks_for_size:
-        commands += size_requests.record(view, view.requested.cleared())
-    return commands
 
 
 def end(view: JobView, *, reason: str, ended: Sequence[Slice]) -> list[Command]:
