@@ -28,6 +28,7 @@ from slicebus.proto.messages import (
     Status,
     Suspend,
     Waits,
+    WorkloadSpec,
 )
 from slicebus.slices.api import api_names, kueue
 from slicebus.slices.api.conditions import conditions_of
@@ -485,3 +486,21 @@ async def test_beside_a_kueue_counts_that_cannot_be_restored_hold_no_quota(
     assert wait is not None
     assert (wait.shown.reason, wait.shown.wanted) == (waiting.COUNTS_NOT_RESTORED, {"main": 64})
     assert str(error) in wait.shown.message
+
+
+@REFUSALS
+async def test_beside_a_kueue_a_status_that_cannot_be_shown_holds_no_order_up(
+    manager: Manager, error: PermanentError
+) -> None:
+    """The definition of the manager's kind may be older than that of its worker."""
+    manager.store.configure(LeaderSettings(admission=AdmissionModeName.KUEUE))
+    ref = await manager.given_job()
+    runs = MergePatch({"status": {"active": 1}})
+    manager.store.jobs["Job"].put(await manager.client.patch(JOBS, "train", "team", runs, subresource="status"))
+    with refusing(manager, error, (JOBS, "status")):
+        await manager.receive(status(ref, active=3))
+        assert await reconcile(manager, ref) is error
+    assert [message.spec_version for message in manager.published if isinstance(message, WorkloadSpec)] == [2]
+    for _ in range(2):
+        await reconcile(manager, ref)
+    assert (await manager.job_status())["active"] == 3

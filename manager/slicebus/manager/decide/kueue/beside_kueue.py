@@ -174,7 +174,7 @@ def _run(
     starts = kueue_status.shows_running(after) and not kueue_status.shows_running(job)
     # Last, as the API server may refuse it. While it does, it is tried with the worker's message.
     request = [] if starts or waiting.is_request_refused(view) else kueue_counts.write_request(view, job, holder)
-    shown = [] if request else write_status(job, after["status"])
+    shown = [] if request else write_status(job, after["status"], only_shows=not starts)
     if _stands(view, job, holder, places):
         return [*shown, *_ready(view, holder, entry, now), *request]
     if not holder.cluster:
