@@ -17,6 +17,7 @@ from slicebus.kube.client import MergePatch
 from slicebus.kube.resources import (
     ADMISSIONCHECKS,
     CLUSTERQUEUES,
+    EVENTS,
     JOBS,
     PODS,
     RAYCLUSTERS,
@@ -260,6 +261,25 @@ async def test_a_job_that_is_not_for_workers_is_rejected(world: World) -> None:
     assert slice.cluster is None
     told = (await world.manager.get(JOBS, "local", NAMESPACE))["status"]["conditions"]
     assert [each["reason"] for each in told if each["type"] == ACCEPTED_CONDITION] == [NOT_MANAGED]
+
+
+async def test_a_job_that_its_user_suspends_is_active_until_its_pods_are_gone_and_runs_again(world: World) -> None:
+    scenario = Scenario(world, "Job", "paused")
+    await scenario.submit()
+    await scenario.expect_pods(running=1)
+    uid = (await scenario.worker_job())["metadata"]["uid"]
+
+    async def stopped() -> bool:
+        """Kueue may have resumed it before anybody looks."""
+        await world.manager.patch(JOBS, scenario.name, NAMESPACE, MergePatch({"spec": {"suspend": True}}))
+        events = (await world.workers[await scenario.cluster()].list(EVENTS)).items
+        return any(event["reason"] == "Suspended" for event in events)
+
+    await eventually(stopped, "its worker is told")
+    await scenario.expect_pods(running=1)
+    assert not (await world.manager.get(JOBS, scenario.name, NAMESPACE))["spec"]["suspend"]
+    assert (await scenario.worker_job())["metadata"]["uid"] == uid
+    await scenario.expect_unfinished(1)
 
 
 async def test_a_size_that_is_changed_on_the_managers_job_goes_to_the_worker(world: World) -> None:

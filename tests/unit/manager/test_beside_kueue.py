@@ -755,14 +755,15 @@ class TestAJobThatIsEditedWhereItRuns:
 
 
 class TestSuspendedWithQuota:
-    """Kueue suspends a job whose checks are not all ready any more, a user suspends it, or the job's change is seen
-    before that of its evicted Workload. Kueue gives the quota of an evicted job back once it shows that it is not
-    active."""
+    """Its user suspends it, or the job's change is seen before that of its evicted Workload.
+
+    Kueue gives the quota of an evicted job back once it shows that it is not active.
+    """
 
     JOB = kueues_job(suspended=True) | {"status": {"conditions": [SUSPENDED], "active": 3}}
     RUNS = started(hash=spec_hash(ClusterName("east"), "w1", {"main": 1}, {"main": 1}))
 
-    @pytest.mark.parametrize("admitted", [True, False], ids=["admitted", "another check waits"])
+    @pytest.mark.parametrize("admitted", [True, False], ids=["admitted", "not admitted any more"])
     def test_it_shows_that_it_is_active_while_its_worker_has_pods_of_it(self, admitted: bool) -> None:
         runs = started(hash=spec_hash(ClusterName("east"), "w1", {"main": 1}, {"main": 1}), admitted=admitted)
         assert in_words(reconcile(self.JOB, runs)) == [("w1", "version 2 is held"), ("suspend to east", 2)]
