@@ -69,9 +69,7 @@ def test_an_export_is_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     MemoryBroker.forget("private")
 
 
-@pytest.mark.parametrize(
-    "text", ["a: 2026-02-30", "a: !!int x", "a: !!timestamp x", "[" * 2000], ids=["a day", "a number", "a time", "deep"]
-)
+@pytest.mark.parametrize("text", ["a: !!int x", "a: !!timestamp x", "[" * 2000], ids=["a number", "a time", "deep"])
 def test_a_file_that_yaml_cannot_read_is_an_error_of_the_user(text: str, tmp_path: Path) -> None:
     file = tmp_path / "file.yaml"
     file.write_text(text)
