@@ -159,6 +159,7 @@ def test_nor_our_labels_nor_makes_one_with_them(declared: Worker) -> None:
         declared.tenant.create(made)
     plain = {"metadata": {"labels": {"a": "b"}}, "spec": template["spec"]}
     declared.tenant.create(made | {"spec": spec | {"template": plain}})
+    declared.admin.kubectl("delete", "replicaset", metadata["name"], *HERE)
 
 
 def test_its_controller_copies_what_the_agent_writes(declared: Worker) -> None:
