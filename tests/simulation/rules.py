@@ -61,7 +61,7 @@ _ORIGIN = api_names.MANAGER_UID_ANNOTATION
 OWNED_BY_USER = "simulation/owned-by-user"
 """The label of what a user has made on a worker."""
 _QUOTAS = {(resource.group, resource.plural): resource for resource in (CLUSTERQUEUES, COHORTS)}
-_EVERY_NTH_IN_LINES = 3
+_EVERY_NTH_IN_LINES = 9
 """So many cycles are decided in lines and one by one, of which a run has hundreds."""
 _JOB_KINDS = {(resource.group, resource.plural) for resource in JOB_RESOURCES.values()}
 
