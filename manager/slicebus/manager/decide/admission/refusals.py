@@ -1,10 +1,10 @@
 """Refuses what cannot run of a job: the whole job at its submission or after an edit, or only an edit of its pods."""
 
 from slicebus.decisions.commands import Command, Emit, Patch
-from slicebus.kube.resources import JOB_RESOURCES, WORKLOADS
+from slicebus.kube.resources import WORKLOADS
 from slicebus.manager.decide.admission import admission_writes
 from slicebus.manager.decide.job import devices, edits, execution_time, pod_templates, size_bounds
-from slicebus.manager.decide.manifests import findings_patch, priority_class
+from slicebus.manager.decide.manifests import findings_patch, priority_class, write_status
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.annotations import DesiredSize, as_copied
 from slicebus.manager.state.outbox import Progress
@@ -37,18 +37,8 @@ def refuse(job: Manifest, problems: list[Problem], *, now: str) -> list[Command]
     message = "; ".join(problem.message for problem in problems)
     finding = Finding(api_names.ACCEPTED_CONDITION, False, problems[0].reason, message)
     status = KINDS[job["kind"]].refusal.status(job, finding, now=now)
-    if all(job.get("status", {}).get(name) == value for name, value in status.items()):
-        return []
-    return [
-        Patch(
-            resource=JOB_RESOURCES[job["kind"]],
-            target=job,
-            body={"status": status},
-            subresource="status",
-            only_shows=True,
-        ),
-        Emit(regarding=job, reason=finding.reason, note=finding.message, warning=True),
-    ]
+    shown = write_status(job, status, only_shows=True)
+    return [*shown, Emit(regarding=job, reason=finding.reason, note=finding.message, warning=True)] if shown else []
 
 
 def edited_pods(view: JobView, desired: DesiredSize) -> list[ChainCommand]:
