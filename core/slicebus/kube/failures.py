@@ -72,8 +72,8 @@ def error_of(status: int, body: bytes, *, retry_after: str = "") -> SlicebusErro
     if error is UnauthorizedError:
         message = f"{message}: the API server does not take these credentials"
     made = error(f"{status}: {message}")
-    if isinstance(made, UnavailableError):
-        made.is_answer = status == _INTERNAL
+    if isinstance(made, UnavailableError) and status == _INTERNAL:
+        made.is_answer = True
     if isinstance(made, TransientError) and status in _ASK_TO_WAIT:
         made.retry_after_s = _seconds(retry_after)
     return made

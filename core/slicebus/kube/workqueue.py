@@ -8,9 +8,9 @@ long, as where a webhook hangs, has another worker take the next key, and delays
 Failures. After a transient error or a conflict the key is queued again after a growing, jittered pause, which the first
 success resets. After a permanent error it is queued again too, after pauses of up to two minutes: rights, policies and
 definitions come back, and nothing tells that they did. `refused` says which keys are so, and at which a server, or a
-webhook, has failed for long: it may do so for ever. A key whose decision raises is
-set aside: it is tried again when it changes, and after a pause that grows up to ten minutes. Neither counts as a delay.
-Any other exception is an error of this program and ends the process.
+webhook, has failed for long: it may do so for ever. A key whose decision raises is set aside: it is tried again when it
+changes, and after a pause that grows up to ten minutes. Neither counts as a delay. Any other exception is an error of
+this program and ends the process.
 """
 
 import asyncio
@@ -35,7 +35,6 @@ from slicebus.proto.errors import (
     ProtocolError,
     TransientError,
     UnavailableError,
-    WebhookError,
 )
 
 _log = structlog.get_logger()
@@ -256,7 +255,7 @@ class WorkQueue(Generic[Key]):
 
     def _is_stuck(self, key: Key, error: Exception) -> bool:
         """Whether a server has long failed at this key alone. That it is away is told of the role."""
-        is_its_own = isinstance(error, WebhookError) or (isinstance(error, UnavailableError) and error.is_answer)
+        is_its_own = isinstance(error, UnavailableError) and error.is_answer
         return is_its_own and asyncio.get_running_loop().time() - self._due_since[key] >= _FAILS_S
 
     def _requeue_refused(self, key: Key, error: Exception) -> None:

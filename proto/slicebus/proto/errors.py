@@ -52,6 +52,8 @@ class UnavailableError(TransientError):
 class WebhookError(UnavailableError):
     """A webhook that has to agree does not answer the API server. The call has not taken effect."""
 
+    is_answer = True
+
 
 class ThrottledError(TransientError):
     """A server asked to come back later."""

@@ -211,8 +211,8 @@ class AgentInbox:
         for an object before it that does not go, or for an API server that fails at this write alone. One that is away
         says nothing of an order, which goes on as soon as it is back. A notice waits: nobody repeats it."""
         is_of_webhook = isinstance(error, WebhookError)
-        is_of_order = isinstance(error, ConflictError) or (isinstance(error, UnavailableError) and error.is_answer)
-        if not is_of_webhook and (not is_of_order or isinstance(order, Pending)):
+        is_of_order = error.is_answer if isinstance(error, UnavailableError) else isinstance(error, ConflictError)
+        if not is_of_order or (isinstance(order, Pending) and not is_of_webhook):
             return False
         now_s = asyncio.get_running_loop().time()
         since_s = self._stuck_since.setdefault(JobKey.of(order.job), now_s)

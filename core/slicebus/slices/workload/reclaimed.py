@@ -215,27 +215,29 @@ def spare(note: Reclaimed, held: Counts, gone: Collection[str]) -> Reclaimed | N
 
 def _kept_from(note: Reclaimed, to_go: Counts) -> list[Taken]:
     """The beneficiaries, the last one first, for whom all pods that were taken are among these, which have yet to go,
-    and who are alone with them. Pods go in the order in which they were taken."""
-    found = list[Taken]()
-    for taken in reversed(note.beneficiaries):
-        part = {name: min(count, taken.took.get(name, 0)) for name, count in to_go.items()}
-        to_go = {name: count - part[name] for name, count in to_go.items()}
-        if taken.is_alone and part == taken.took and any(part.values()):
-            found.append(taken)
-    return found
+    and who are alone with them."""
+    parts = _parts(note, to_go)
+    return [taken for taken, part in parts if taken.is_alone and part == taken.took and any(part.values())]
 
 
 def _with_served(note: Reclaimed, held: Mapping[str, int]) -> tuple[Taken, ...]:
-    """The beneficiaries as they are in another word to a job that holds these pods. Pods go in the order in which they
-    were taken."""
+    """The beneficiaries as they are in another word to a job that holds these pods."""
     left = note.left_of(held)
     to_go = {name: count - left[name] for name, count in held.items()} if left is not None else {}
-    found = list[Taken]()
+    found = [
+        taken if any(part.values()) or not (held or note.done) else replace(taken, took={})
+        for taken, part in _parts(note, to_go)
+    ]
+    return tuple(reversed(found))
+
+
+def _parts(note: Reclaimed, to_go: Counts) -> Iterator[tuple[Taken, Counts]]:
+    """The beneficiaries, the last one first, each with how many of the pods that have yet to go were taken for it. Pods
+    go in the order in which they were taken."""
     for taken in reversed(note.beneficiaries):
         part = {name: min(count, taken.took.get(name, 0)) for name, count in to_go.items()}
         to_go = {name: count - part[name] for name, count in to_go.items()}
-        found.append(taken if any(part.values()) or not (held or note.done) else replace(taken, took={}))
-    return tuple(reversed(found))
+        yield taken, part
 
 
 def give_back(note: Reclaimed, to: Counts, *, at: str, message: str, notice_s: float) -> Reclaimed:

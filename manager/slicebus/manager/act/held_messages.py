@@ -45,7 +45,7 @@ class HeldMessages:
     def _is_kept(self, about: JobRef | ClusterName, error: PermanentError | UnavailableError) -> bool:
         if isinstance(error, PermanentError):
             return True
-        if not (error.is_answer or isinstance(error, WebhookError)):
+        if not error.is_answer:
             return False
         now_s = asyncio.get_running_loop().time()
         since_s = self._unanswered_since.setdefault(about, now_s)

@@ -15,7 +15,7 @@ from slicebus.manager.state.worker_clusters import GIVEN_UP, WorkerCluster
 from slicebus.proto.messages import Manifest
 from slicebus.slices.admission.cycle import Evict
 from slicebus.slices.api import api_names
-from slicebus.slices.api.conditions import Finding, conditions_of, has_finding, with_findings
+from slicebus.slices.api.conditions import Finding, has_finding, with_findings
 from slicebus.slices.api.kueue import EvictionReason
 from slicebus.slices.quota.quota import holders
 from slicebus.slices.workload.workload import Slice, SliceKey
@@ -119,8 +119,4 @@ def leaves_for_want(slice: Slice, cluster: WorkerCluster) -> Evict | None:
 def is_refused(workload: Manifest) -> bool:
     """Whether its cluster has refused the newest version of a Workload: what was applied runs on."""
     record = Dispatch.from_manifest(workload)
-    shown = next(
-        (condition for condition in conditions_of(workload) if condition["type"] == api_names.DISPATCHED_CONDITION), {}
-    )
-    is_shown = shown.get("status") == "False" and shown.get("reason") not in (api_names.SUSPENDING, *withheld.REASONS)
-    return is_shown and record is not None and record.version > applied_version(workload)
+    return withheld.shows_refusal(workload) and record is not None and record.version > applied_version(workload)

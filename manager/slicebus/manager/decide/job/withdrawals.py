@@ -36,9 +36,8 @@ def is_told_to_go(view: JobView) -> bool:
 
 def withdraw_eviction(view: JobView, *, now: str) -> list[Command]:
     """Leave a job its quota and its pods that is told to go for somebody who waits no more, or for a budget that has
-    changed. A worker that has suspended
-    it resumes it, as its quota is held. What stops it for another reason evicts it again. A size that the worker asked
-    for meanwhile was not heard: it asks again."""
+    changed. A worker that has suspended it resumes it, as its quota is held. What stops it for another reason evicts it
+    again. A size that the worker asked for meanwhile was not heard: it asks again."""
     slice, job = view.evicted, view.job
     cluster = view.cluster
     if slice is None or job is None or cluster is None or view.given_up or view.is_suspended_by_user:

@@ -31,7 +31,7 @@ from slicebus.proto.messages import (
     Status,
 )
 from slicebus.slices.api import api_names
-from slicebus.slices.api.conditions import Finding, conditions_of
+from slicebus.slices.api.conditions import Finding
 from slicebus.slices.jobs.copies import MOST_PODS
 from slicebus.slices.jobs.suspension import can_suspend
 from slicebus.slices.workload.waiting import without_details
@@ -126,17 +126,11 @@ def carried_out(view: JobView, report: Applied, envelope: Envelope, *, now: str)
         return []
     if report.spec_version < outbox.record.version or not _is_from_here(view, envelope):
         return []
-    shown = _dispatched(workload)
-    if shown.get("status") != "False" or shown.get("reason") in (api_names.SUSPENDING, *withheld.REASONS):
+    if not withheld.shows_refusal(workload):
         return []
     finding = Finding(api_names.DISPATCHED_CONDITION, True, "Dispatched", f"Cluster {envelope.cluster} holds it")
     body = findings_patch(workload, finding, now=now)
     return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status")]
-
-
-def _dispatched(workload: Manifest) -> Manifest:
-    """The condition that says whether a Workload's order can be carried out; empty without one."""
-    return next((entry for entry in conditions_of(workload) if entry["type"] == api_names.DISPATCHED_CONDITION), {})
 
 
 def _withdrawn(view: JobView, report: Applied) -> list[Command]:
@@ -191,7 +185,7 @@ def refused(view: JobView, refusal: Refused, envelope: Envelope, *, now: str) ->
 def _is_shown(workload: Manifest, refusal: Finding) -> bool:
     """Whether a Workload shows a refusal, whatever its text says of one try alone: a write would have the order
     published again at once."""
-    shown = _dispatched(workload)
+    shown = withheld.dispatched(workload)
     text = without_details(shown.get("message", ""))
     return (shown.get("status"), shown.get("reason"), text) == (
         "False",

@@ -13,9 +13,9 @@ from slicebus.manager.decide.manifests import findings_patch
 from slicebus.manager.decide.order import dispatch
 from slicebus.manager.state.requirements import FLAVOR_NOT_FOUND
 from slicebus.manager.state.views import JobView
-from slicebus.proto.messages import WorkloadSpec
+from slicebus.proto.messages import Manifest, WorkloadSpec
 from slicebus.slices.api import api_names
-from slicebus.slices.api.conditions import Finding, has_finding
+from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
 from slicebus.slices.workload.workload import Slice
 
 TOO_LARGE = "TooLarge"
@@ -41,6 +41,17 @@ def checked(view: JobView, slice: Slice, commands: list[Command], *, now: str) -
     body = findings_patch(workload, finding, now=now)
     events = [Emit(regarding=view.job, reason=finding.reason, note=finding.message, warning=True)] if view.job else []
     return [Patch(resource=WORKLOADS, target=workload, body=body, subresource="status"), *events]
+
+
+def dispatched(workload: Manifest) -> Manifest:
+    """The condition that says whether a Workload's order can be carried out; empty without one."""
+    return next((entry for entry in conditions_of(workload) if entry["type"] == api_names.DISPATCHED_CONDITION), {})
+
+
+def shows_refusal(workload: Manifest) -> bool:
+    """Whether a Workload shows that its cluster has refused an order, rather than why none has gone there."""
+    shown = dispatched(workload)
+    return shown.get("status") == "False" and shown.get("reason") not in (api_names.SUSPENDING, *REASONS)
 
 
 def _lack_of_flavors(view: JobView, slice: Slice, orders: Sequence[Publish]) -> Finding | None:
