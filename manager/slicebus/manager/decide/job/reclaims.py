@@ -305,11 +305,11 @@ def _may_have_again(view: JobView) -> bool:
 def _most(view: JobView, holder: Slice, asked: Counts) -> Counts:
     """The pods that a job may have of those that it holds, where somebody has asked for so many."""
     most = holder.elasticity.most if view.allowed.grows else {}
-    return {
-        name: min(held, in_whole(max(wanted := asked.get(name, held), most.get(name, wanted)), step))
-        for name, held in holder.held_counts.items()
-        for step in [holder.replica_sizes.get(name, 1)]
-    }
+    left = {}
+    for name, held in holder.held_counts.items():
+        step, wanted = holder.replica_sizes.get(name, 1), asked.get(name, held)
+        left[name] = min(held, in_whole(max(wanted, most.get(name, wanted)), step))
+    return left
 
 
 def told(view: JobView) -> Iterator[str]:
