@@ -132,7 +132,8 @@ definitions and of `core/slicebus/slices/api/fields.py` by `make fields`, and te
 - *describes*: nothing depends on it, in Kueue neither. *written*: slicebus writes it. *unused*: a part of a status that
   nobody here writes.
 
-A field that slicebus' definitions have not, and Kueue's have, is told too, where Kueue's definitions are installed.
+A value that makes no sense is told too, such as a quota or a weight below 0, or a toleration with which API servers
+refuse pods. So is a field that slicebus' definitions have not, where Kueue's, which have it, are installed.
 These have no status of a ResourceFlavor: there `doctor` and `explain` say it alone.
 """
 _KEYS = """

@@ -1,16 +1,14 @@
 """Finds what somebody has set on an object and slicebus does not honor, by the table of `fields`."""
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Self
-
-import msgspec
 
 from slicebus.slices.api import api_names, budget_values, kueue
 from slicebus.slices.api.conditions import Finding, conditions_of, has_finding
 from slicebus.slices.api.durations import seconds
 from slicebus.slices.api.fields import FIELDS, JOB_KEYS, UNKNOWN, Fields, FieldUse
+from slicebus.slices.api.odd_values import covered_resources, odd_values
 from slicebus.slices.api.selectors import problem_of
 
 Manifest = dict[str, Any]
@@ -68,7 +66,6 @@ _CHOICES: Mapping[str, Mapping[tuple[str, ...], tuple[str, ...]]] = {
 """The values of fields by their path in the spec. Definitions of a newer Kueue may take others, instead of which the
 first counts; a queue with another stopPolicy is on hold."""
 _SELECTOR = "spec.namespaceSelector"
-_WITH_QUOTA = ("ClusterQueue", "Cohort")
 _SELECTING = ("ClusterQueue", "WorkerCluster")
 """The kinds with a selector that the API server does not check."""
 
@@ -88,29 +85,11 @@ class _Known(NamedTuple):
 _KNOWN = {kind: _Known.of(fields) for kind, fields in FIELDS.items()}
 
 
-class _Resource(msgspec.Struct):
-    name: str
-
-
-class _Flavor(msgspec.Struct):
-    name: str
-    resources: tuple[_Resource, ...] = ()
-
-
-class _Group(msgspec.Struct, rename="camel"):
-    covered_resources: tuple[str, ...] = ()
-    flavors: tuple[_Flavor, ...] = ()
-
-
-class _Queue(msgspec.Struct, rename="camel"):
-    resource_groups: tuple[_Group, ...] = ()
-
-
 def unhonored(kind: str, manifest: Manifest) -> Unhonored:
-    """The fields of an object of one of Kueue's kinds that are set and not honored. Empty ones say nothing. An
-    field or an annotation of slicebus is among them where its value is none that it may have, a selector that is none,
-    and quota that nobody gets."""
-    ways = (_spent_never, _unreadable, _unknown, _selects_nothing, _given_never)
+    """The fields of an object of one of Kueue's kinds that are set and not honored. Empty ones say nothing. A field or
+    an annotation of slicebus is among them where its value is none that it may have, a selector that is none, and
+    quota that nobody gets."""
+    ways = (_spent_never, _unreadable, _unknown, _selects_nothing, _odd)
     unreadable = [found for way in ways for found in way(kind, manifest)]
     return dict(sorted((*_unhonored(manifest, _KNOWN[kind], skipped=_NOT_OF_USERS), *unreadable)))
 
@@ -168,43 +147,13 @@ def _unknown(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
             yield ".".join(("spec", *path)), wrong
 
 
-def _groups(manifest: Manifest) -> tuple[_Group, ...]:
-    """The resource groups of a ClusterQueue or a Cohort; none where they cannot be read."""
-    try:
-        return msgspec.convert(manifest.get("spec") or {}, _Queue).resource_groups
-    except msgspec.ValidationError:
-        return ()
-
-
-def _given_never(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Quota that no job gets: of a resource that its group does not cover, or that stands twice."""
-    if kind not in _WITH_QUOTA:
-        return
-    named = [
-        (flavor.name, resource.name, resource.name in group.covered_resources)
-        for group in _groups(manifest)
-        for flavor in group.flavors
-        for resource in flavor.resources
-    ]
-    times = Counter((flavor, resource) for flavor, resource, _ in named)
-    told = [
-        f"nobody gets {resource} of flavor {flavor}, as coveredResources does not name it"
-        for flavor, resource, is_covered in named
-        if not is_covered
-    ]
-    told += [
-        f"{resource} of flavor {flavor} is there twice, and the last one counts"
-        for (flavor, resource), n in times.items()
-        if n > 1
-    ]
-    if told:
-        yield "spec.resourceGroups[].flavors[].resources", ", ".join(told)
+def _odd(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    yield from odd_values(kind, manifest.get("spec"))
 
 
 def _spent_never(kind: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
     """The budgets of resources that a ClusterQueue has no quota of."""
-    groups = _groups(manifest) if kind == "ClusterQueue" else ()
-    covered = {resource for group in groups for resource in group.covered_resources}
+    covered = covered_resources(manifest.get("spec")) if kind == "ClusterQueue" else set()
     budget = budget_values.Budget.from_annotations((manifest.get("metadata") or {}).get("annotations") or {})
     never = [resource for resource in budget.allowances if resource not in covered] if budget and covered else []
     if never:

@@ -152,8 +152,8 @@ def test_a_told_field_is_found_on_an_object(kind: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "path"), HONORED)
-def test_an_honored_field_is_none(kind: str, path: str) -> None:
-    assert unhonored(kind, changed({}, path.split("."))) == {}
+def test_an_honored_field_is_known(kind: str, path: str) -> None:
+    assert UNKNOWN not in unhonored(kind, changed({}, path.split("."))).values()
 
 
 def group(covered: list[str], **flavors: list[str]) -> Manifest:
@@ -236,8 +236,13 @@ SET: dict[str, tuple[str, Manifest, dict[str, str]]] = {
         {"spec": {"resourceGroups": [group(["cpu"], a=["gpu"])]}},
         {
             "spec.resourceGroups[].flavors[].resources": "nobody gets gpu of flavor a, as coveredResources does not "
-            "name it"
+            "name it, nobody gets cpu of flavor a, which has no quota of it"
         },
+    ),
+    "a covered resource that a flavor has no quota of": (
+        "ClusterQueue",
+        {"spec": {"resourceGroups": [group(["cpu", "memory"], a=["cpu"])]}},
+        {"spec.resourceGroups[].flavors[].resources": "nobody gets memory of flavor a, which has no quota of it"},
     ),
     "a shape that no definition allows": ("ClusterQueue", {"spec": ["a"]}, {"spec[]": UNKNOWN}),
 }
