@@ -1,6 +1,6 @@
 """Says in Kueue's words for whose end or pods a slice waits."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Set
 
 from slicebus.slices.admission.notices import named
 from slicebus.slices.admission.preemption import preempted_for
@@ -11,24 +11,24 @@ class Losers:
     """Knows who loses quota or pods already, and for whom."""
 
     def __init__(self, leaving: Iterable[Slice], shrinking: Iterable[Slice]) -> None:
-        self._evicted: dict[str, list[SliceKey]] = {}
+        self._evicted: dict[str, set[SliceKey]] = {}
         """By the UID of their preemptor."""
         for victim in leaving:
-            self._evicted.setdefault(preempted_for(victim), []).append(victim.key)
-        self._shrunk: dict[str, list[SliceKey]] = {}
+            self._evicted.setdefault(preempted_for(victim), set()).add(victim.key)
+        self._shrunk: dict[str, set[SliceKey]] = {}
         for slice in shrinking:
             for taken in slice.reclaimed.awaited_by if slice.reclaimed is not None else ():
-                self._shrunk.setdefault(taken.uid, []).append(slice.key)
+                self._shrunk.setdefault(taken.uid, set()).add(slice.key)
         self.preemptors = self._evicted.keys() | self._shrunk.keys()
         """The UIDs of those for whom somebody loses."""
 
-    def evicted_for(self, uid: str) -> Collection[SliceKey]:
+    def evicted_for(self, uid: str) -> Set[SliceKey]:
         """The evicted slices of one preemptor."""
-        return self._evicted.get(uid, ())
+        return self._evicted.get(uid, frozenset())
 
-    def shrunk_for(self, uid: str) -> Collection[SliceKey]:
+    def shrunk_for(self, uid: str) -> Set[SliceKey]:
         """The slices that lose pods for it."""
-        return self._shrunk.get(uid, ())
+        return self._shrunk.get(uid, frozenset())
 
 
 def awaited(evicted: Collection[SliceKey], shrunk: Collection[SliceKey]) -> tuple[str, str]:

@@ -25,7 +25,7 @@ from slicebus.slices.admission.queue_order import claim_of, in_order, preemptors
 from slicebus.slices.admission.reductions import Victim, note_lost
 from slicebus.slices.admission.reservations import Reservations
 from slicebus.slices.admission.sharing import FairSharing, Head
-from slicebus.slices.admission.snapshot import Snapshot, in_turn, stopped, why_deactivated
+from slicebus.slices.admission.snapshot import Snapshot, in_turn, leavers, stopped, why_deactivated
 from slicebus.slices.admission.spared import enough_of
 from slicebus.slices.admission.trials import without
 from slicebus.slices.admission.usage import QuotaUse
@@ -55,6 +55,7 @@ class _Cycle:
             part.shrinking,
             unasked,
             pods_before_jobs=snapshot.pods_before_jobs,
+            unevictable=snapshot.unevictable,
         )
         self.search = Search(self.use, snapshot.fair_sharing.strategies)
         self.reservations = Reservations(self.use)
@@ -319,9 +320,8 @@ class _Cycle:
         for, and that are in its way, go too."""
         unasked = self._take_opportunistic(slice, queue, nomination.admission)
         lost = (*decided, *unasked)
-        evicted = {*self.losers.evicted_for(slice.uid), *(each.key for each in lost if isinstance(each, Evict))}
-        shrunk = {*self.losers.shrunk_for(slice.uid), *(each.key for each in lost if isinstance(each, Shrink))}
-        shrunk -= evicted
+        evicted = self.losers.evicted_for(slice.uid) | {each.key for each in lost if isinstance(each, Evict)}
+        shrunk = (self.losers.shrunk_for(slice.uid) | {each.key for each in lost if isinstance(each, Shrink)}) - evicted
         self.reservations.keep(slice, nomination.admission, queue)
         self.preemption_cycles.note_waiting(slice, self.use.tree_of(queue.name))
         if not (evicted or shrunk):
@@ -394,7 +394,7 @@ def cycle(snapshot: Snapshot) -> list[Decision]:
     ]
     if not pending and snapshot.idle_growth is None:
         return decided
-    run = _Cycle(snapshot, [*part.leaving, *(slice for slice, _ in to_evict)])
+    run = _Cycle(snapshot, leavers(snapshot, to_evict))
     behind, single = in_lines(snapshot, run.losers.preemptors)
     keys, made = {slice.key for slice in single}, run.decide(in_order([*pending, *single]), behind)
     return [*decided, *(told_behind(each) if each.key in keys else each for each in made)]

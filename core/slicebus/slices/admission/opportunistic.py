@@ -24,6 +24,7 @@ def with_opportunistic(snapshot: Snapshot) -> list[Slice]:
         slice
         for slice in snapshot.part.opportunistic
         if slice.chain_id not in wants_more
+        and slice.key not in snapshot.unevictable
         and slice.admission is not None
         and slice.admission.cluster_queue in snapshot.cluster_queues
     ]

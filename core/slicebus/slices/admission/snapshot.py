@@ -57,6 +57,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """None for no limit."""
     refused: frozenset[SliceKey] = frozenset()
     """The waiting slices whose admission could not be written: they come after all others, and take nothing."""
+    unevictable: frozenset[SliceKey] = frozenset()
+    """The quota holders whose eviction, or whose loss of pods, could not be written: nobody takes anything of them."""
     notice_cap_s: float = 0.0
     """The longest notice that a job gets before it loses pods; a queue may have a shorter one."""
     told_s: Mapping[SliceKey, float] = {}
@@ -93,6 +95,11 @@ def stopped(snapshot: Snapshot) -> list[tuple[Slice, tuple[EvictionReason, str]]
     holder = snapshot.part.holdings.holder
     held = (slice for slice in snapshot.part.to_stop if holder(slice.chain_id) is slice)
     return [(slice, why) for slice in held if (why := reason(slice))]
+
+
+def leavers(snapshot: Snapshot, stopped: Iterable[tuple[Slice, object]]) -> list[Slice]:
+    """The quota holders that are evicted, and those of the stopped ones whose eviction can be written."""
+    return [*snapshot.part.leaving, *(slice for slice, _ in stopped if slice.key not in snapshot.unevictable)]
 
 
 def in_turn(snapshot: Snapshot, queue: str, slices: Iterable[Slice]) -> list[Slice]:

@@ -4,7 +4,7 @@ There are two trees of quota. `current` counts every quota holder, so nothing is
 evicted chains and the pods that others lose, and counts the slices that wait for their quota, so nobody else gets it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from slicebus.slices.admission.preemption import Preemptor
@@ -15,7 +15,7 @@ from slicebus.slices.placement.placement import usage_of
 from slicebus.slices.quota.cohorts import Forest, Node, grow
 from slicebus.slices.quota.holdings import Holdings
 from slicebus.slices.quota.quota import ChainInQueue, ClusterQueue, Cohort, Usage
-from slicebus.slices.workload.workload import Admission, Slice
+from slicebus.slices.workload.workload import Admission, Slice, SliceKey
 
 
 class QuotaUse:
@@ -31,11 +31,14 @@ class QuotaUse:
         opportunistic: Iterable[Slice] = (),
         *,
         pods_before_jobs: bool = True,
+        unevictable: Collection[SliceKey] = (),
     ) -> None:
         """`holdings` may also have chains of other queues. `evicted` are the holders that are leaving, with those whose
         eviction is not written yet; `shrinking` those that lose pods; `opportunistic` those with pods that are free for
-        everybody else. `pods_before_jobs` is for queues that do not say whether their jobs may lose some pods."""
+        everybody else. `pods_before_jobs` is for queues that do not say whether their jobs may lose some pods. Nobody
+        takes anything of the `unevictable` holders."""
         self._pods_before_jobs = pods_before_jobs
+        self._unevictable = unevictable
         self._holdings = holdings
         self._queues, self._cohorts = queues, cohorts
         self._evicted = {slice.chain_id: slice for slice in evicted}
@@ -201,14 +204,15 @@ class QuotaUse:
             self._candidates.pop(candidate.node.name, None)
 
     def holders_of(self, node: Node) -> Sequence[Candidate]:
-        """The quota holders of a queue that may be preempted: neither evicted nor admitted in this cycle."""
+        """The quota holders of a queue that may be preempted: they are neither evicted nor admitted in this cycle, and
+        the API server takes it."""
         candidates = self._candidates.get(node.name)
         if candidates is None:
             evicted, admitted = self._evicted, self._admitted
             candidates = [
                 self._candidate(holder, node)
                 for holder in self._holdings.holders_in(node.name)
-                if holder.chain_id not in evicted and holder.chain_id not in admitted
+                if not (holder.chain_id in evicted or holder.chain_id in admitted or holder.key in self._unevictable)
             ]
             self._candidates[node.name] = candidates = sorted(candidates, key=lambda candidate: candidate.order)
         return candidates

@@ -32,7 +32,7 @@ from slicebus.decisions.commands import Emit
 from slicebus.decisions.decider import Decider
 from slicebus.kube.times import now_text, time_text
 from slicebus.manager.act.dirty_trees import DirtyTrees
-from slicebus.manager.act.refused_admissions import RefusedAdmissions
+from slicebus.manager.act.refused_writes import RefusedWrites
 from slicebus.manager.act.shard_keeper import ShardKeeper
 from slicebus.manager.act.slice_writes import SliceWrites
 from slicebus.manager.decide import catalog
@@ -68,6 +68,8 @@ _TURN_S = 0.5
 _REFUSED = "AdmissionRefused"
 _REFUSED_S = 30.0
 """How much later it is decided anew about a slice whose write the API server has refused."""
+_TAKING = (Evict, Shrink)
+"""The decisions that take quota from its holder."""
 _LOOKS = 10
 """How often in its time a growth that is limited is decided again, and idle quota given away."""
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -112,7 +114,10 @@ class Admitter:
         """The trees of quota whose decision raises: nothing is admitted there."""
         self._writes = SliceWrites(self._write, at_once=writers, is_long=self._assume, due=self._decide_again)
         self._failures = ToldFailures[SliceKey]()
-        self._refused = RefusedAdmissions(self._decide_again)
+        self._unadmitted = RefusedWrites(self._decide_again)
+        """The slices whose admission is refused."""
+        self._unevicted = RefusedWrites(self._decide_again)
+        """The quota holders whose eviction or loss of pods is refused."""
         self._assumed: set[SliceKey] = set()
         """The slices that count as admitted only because that write takes long."""
         self._limited: set[SliceKey] = set()
@@ -147,7 +152,8 @@ class Admitter:
             self._writes.forget(old.key)
             self._failures.forget(old.key)
         if old is not None and (new is None or new.pod_sets != old.pod_sets):
-            self._refused.forget(old.key)
+            self._unadmitted.forget(old.key)
+            self._unevicted.forget(old.key)
         if new is not None and is_limited(new):
             self._limited.add(new.key)
         if was_none and self._limited:
@@ -197,8 +203,28 @@ class Admitter:
             return
         with self._times.time():
             decided = [(one, self._store.version_of(one.key)) for one in self._decide_trees(trees)]
-            tried = [one for one in decided if not (isinstance(one[0], Admit) and self._refused.rests(one[0].key))]
+            is_again = any(
+                isinstance(one[0], _TAKING) and self._unevicted.has_turn_again(one[0].key) for one in decided
+            )
+            tried = [one for one in decided if not self._rests(one[0], is_again=is_again)]
             await self._writes.carry_out(tried, group)
+
+    def _rests(self, decision: Decision, *, is_again: bool) -> bool:
+        """Whether a decision would be written too soon after it was refused. `is_again`: a victim is tried again that
+        could not be evicted, and those that would go with it wait for how that ends."""
+        refused = self._refused_like(decision)
+        waits = is_again and refused is self._unevicted and not self._unevicted.has_turn_again(decision.key)
+        return waits or (refused is not None and refused.rests(decision.key))
+
+    def _refused_like(self, decision: Decision) -> RefusedWrites | None:
+        """The slices about which such a decision was refused."""
+        match decision:
+            case Admit():
+                return self._unadmitted
+            case Evict() | Shrink():
+                return self._unevicted
+            case Wait() | Grow():
+                return None
 
     def _decide_again(self, key: SliceKey) -> None:
         self._dirty.add([self._tree_of(key)])
@@ -215,12 +241,12 @@ class Admitter:
             "growth_since": time_text(now() - timedelta(seconds=self._store.settings.growth_window_s)),
             "now": now_text(),
         }
-        refused = self._refused.keys
+        refused, unevictable = self._unadmitted.keys, self._unevicted.keys
         if self._gives_idle:
             self._gives_idle = False
             times["idle_since"] = time_text(now() - timedelta(seconds=self._idle_growth_s))
         try:
-            decided = self._decide(catalog.cycle, trees=trees, refused=refused, **times)
+            decided = self._decide(catalog.cycle, trees=trees, refused=refused, unevictable=unevictable, **times)
         except DecisionError as error:
             _log.error("admission.undecided", trees=trees, error=str(error), exc_info=error)
         else:
@@ -229,7 +255,7 @@ class Admitter:
         decided = []
         for tree in sorted({*self._store.quotas.trees.values(), NOWHERE}) if trees is None else trees:
             try:
-                decided += self._decide(catalog.cycle, trees=[tree], refused=refused, **times)
+                decided += self._decide(catalog.cycle, trees=[tree], refused=refused, unevictable=unevictable, **times)
                 self.set_aside.discard(tree)
             except DecisionError as error:
                 _log.error("tree.set_aside", tree=tree, error=str(error))
@@ -298,10 +324,11 @@ class Admitter:
             _log.error("admission.failed", slice=decision.key, error=str(error), exc_info=error)
             return None
         self._failures.forget(decision.key)
+        if (refused := self._refused_like(decision)) is not None:
+            refused.forget(decision.key)
         slice = self._store.slices.get(decision.key)
         if isinstance(decision, Admit) and slice is not None and slice.admission is not None:
             _log.info("slice.admitted", slice=decision.key, cluster=decision.cluster)
-            self._refused.forget(decision.key)
             if (ref := owner_ref(workload)) is not None:
                 self._admitted(ref)
         elif isinstance(decision, Evict):
@@ -325,8 +352,9 @@ class Admitter:
         return True
 
     def _note_refused(self, decision: Decision, *, rests: bool) -> None:
-        """Keep the quota of an admission that was not written from nobody."""
-        if isinstance(decision, Admit) and self._refused.note(decision.key, rests=rests):
+        """Keep from nobody what an admission that was not written would have, or what such an eviction would free."""
+        refused = self._refused_like(decision)
+        if refused is not None and refused.note(decision.key, rests=rests):
             self._decide_again(decision.key)
 
     async def _say_refused(self, decision: Decision, error: SlicebusError) -> None:

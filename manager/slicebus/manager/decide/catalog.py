@@ -189,15 +189,18 @@ def cycle(
     idle_since: str = "",
     now: str = "",
     refused: Sequence[SliceKey] = (),
+    unevictable: Sequence[SliceKey] = (),
 ) -> list[Decision]:
     """Run the admission cycle over some trees of quota; all for None. Decisions that are shown already are left out.
 
     `preemption_cycles_since` as in `PreemptionCycles`, `growth_since` as in `GrowthLimit`, `idle_since` as in
     `IdleGrowth`: without it no job grows into idle quota. `now` is the time to which budgets are counted: without it
-    none is spent. The `refused` slices come last: the API server has refused their admission.
+    none is spent. The `refused` slices come last: the API server has refused their admission. It has refused to evict
+    the `unevictable` ones, or to let them lose pods: they are no victims.
     """
     since = Since(preemption_cycles=preemption_cycles_since, growth=growth_since, idle=idle_since, now=now)
-    decided = admission.cycle(snapshot_of(store, trees, since, in_lines=True, refused=frozenset(refused)))
+    out_of_turn = {"refused": frozenset(refused), "unevictable": frozenset(unevictable)}
+    decided = admission.cycle(snapshot_of(store, trees, since, in_lines=True, **out_of_turn))
     unanswered = [admission_writes.retry(uncertain) for uncertain in store.uncertain.values()]
     decided = [*(decision for decision in decided if decision.key not in store.uncertain), *unanswered]
     return [decision for decision in decided if _is_unshown(store, decision)]

@@ -132,7 +132,7 @@ def test_who_has_got_its_pods_before_waits_for_no_others() -> None:
     done = structs.replace(before, reclaimed=structs.replace(before.reclaimed, done=True))
     note = taken_from(with_counts(done, main=7), 6, notice_s=0.0, by=V)
     losers = Losers([], [structs.replace(before, reclaimed=note)])
-    assert (losers.preemptors, losers.shrunk_for("uid-w")) == ({"uid-v"}, ())
+    assert (losers.preemptors, losers.shrunk_for("uid-w")) == ({"uid-v"}, set())
 
 
 def test_the_first_are_named() -> None:

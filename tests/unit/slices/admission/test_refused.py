@@ -1,5 +1,7 @@
 """A slice whose admission could not be written comes after all others, and takes nothing from anybody."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -53,3 +55,33 @@ def test_one_of_a_line_is_decided_as_by_itself(name: str, cores: int) -> None:
     given = msgspec.structs.replace(given, refused=frozenset({SliceKey(f"team/{name}")}))
     assert compared(given, front=1) == ""
     assert name not in admitted_names(cycle(in_lines(given, front=1)))
+
+
+def unevictable(*slices: Slice, names: tuple[str, ...], **of_world: Any) -> Snapshot:
+    """These holders cannot be evicted."""
+    keys = frozenset(SliceKey(f"team/{name}") for name in names)
+    return msgspec.structs.replace(world(*slices, **of_world), unevictable=keys)
+
+
+def test_another_one_is_evicted_in_place_of_one_that_cannot_be() -> None:
+    slices = waiting("high", 4, 10), holding("first", 4), holding("second", 4)
+    (usual,) = evicted(cycle(world(*slices)))
+    (other,) = evicted(cycle(unevictable(*slices, names=(usual,))))
+    assert {usual, other} == {"first", "second"}
+
+
+def test_one_whose_victim_cannot_be_evicted_keeps_no_quota_from_others() -> None:
+    slices = waiting("high", 8, 10), holding("low", 4), waiting("small", 3)
+    assert admitted_names(cycle(world(*slices))) == set(), "what is free is kept for who preempts"
+    decided = cycle(unevictable(*slices, names=("low",)))
+    assert admitted_names(decided) == {"small"}
+    assert not evicted(decided)
+
+
+def test_nobody_waits_for_one_of_a_stopped_queue_that_cannot_be_evicted() -> None:
+    stopped = msgspec.structs.replace(holding("low", 8), active=False)
+    slices = waiting("high", 8, 10), stopped
+    decided = cycle(unevictable(*slices, names=("low",)))
+    assert set(evicted(decided)) == {"low"}, "it is tried again"
+    (wait,) = [each for each in decided if isinstance(each, Wait)]
+    assert "evicted already" not in wait.message

@@ -42,9 +42,10 @@ def snapshot_of(
     *,
     in_lines: bool = False,
     refused: frozenset[SliceKey] = frozenset(),
+    unevictable: frozenset[SliceKey] = frozenset(),
 ) -> Snapshot:
     """What a cycle over some trees of quota decides from; all for None. `in_lines` and `refused` as in
-    `Quotas.snapshot`."""
+    `Quotas.snapshot`, `unevictable` as in `Snapshot`."""
     settings, assumed = store.settings, {key: uncertain.decision for key, uncertain in store.uncertain.items()}
     limits_growth = settings.growth_victims and since.growth
     snapshot = store.quotas.snapshot(
@@ -64,7 +65,8 @@ def snapshot_of(
         refused=refused,
     )
     idle = IdleGrowth(since.idle, settings.idle_headroom, useful=_useful(store, snapshot)) if since.idle else None
-    return msgspec.structs.replace(snapshot, told_s=_told_s(store, snapshot), idle_growth=idle)
+    told = _told_s(store, snapshot)
+    return msgspec.structs.replace(snapshot, told_s=told, idle_growth=idle, unevictable=unevictable)
 
 
 def _told_s(store: ManagerStore, snapshot: Snapshot) -> dict[SliceKey, float]:
